@@ -1,0 +1,1 @@
+//! One suite of verbs cases for every device and wire.

@@ -1,0 +1,2 @@
+//! Collectives and KV-cache block transfer over [`rdma_core`].
+#![deny(unsafe_code)]
