@@ -1,2 +1,5 @@
 //! Collectives and KV-cache block transfer over [`rdma_core`].
 #![deny(unsafe_code)]
+
+pub mod collective;
+pub mod error;
