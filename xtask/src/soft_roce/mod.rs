@@ -1,0 +1,109 @@
+//! `cargo xtask soft-roce`: runs a command where there is a soft-RoCE device. This file decides where; the
+//! neighbours make it happen: [`native`] on this host, [`prepare`] what a virtual machine needs, [`session`]
+//! the machines themselves.
+
+mod guest;
+mod kvm;
+mod native;
+mod prepare;
+mod session;
+mod tail;
+mod verdict;
+mod vm;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::workspace;
+
+/// The exit status of a run that did not take place, as automake's test harness has it.
+const EXIT_SKIPPED: u8 = 77;
+
+/// Options of `cargo xtask soft-roce`.
+#[derive(Parser, Clone)]
+pub struct Args {
+    /// How many hosts: two are two virtual machines on one wire, and both run the command.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    hosts: u8,
+    /// Keep the folder with the logs of a run that passed.
+    #[arg(long)]
+    keep: bool,
+    /// Boot a virtual machine even where this host has a device.
+    #[arg(long)]
+    vm: bool,
+    /// Memory of each machine in MiB [default: 4096 for one host, 2048 for two].
+    #[arg(long)]
+    memory: Option<u32>,
+    /// Processors of each machine [default: 2 for one host, 1 for two].
+    #[arg(long)]
+    cpus: Option<u8>,
+    /// Seconds that the command may take.
+    #[arg(long, default_value_t = 900)]
+    timeout: u64,
+    /// The command; it finds ROCE_DEVICE, ROCE_HOST, ROCE_SELF, ROCE_PEER and ROCE_OUT in its environment.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// How a run ended.
+pub enum Outcome {
+    /// Every host gave the verdict `ok`.
+    Passed,
+    /// A host failed, or gave no verdict; the reason is for people.
+    Failed(String),
+    /// There was nowhere to run; the reason says what to install.
+    Skipped(String),
+}
+
+/// The subcommand: runs, and turns the outcome into an exit status.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    Ok(match run(args)? {
+        Outcome::Passed => {
+            println!("soft-roce: passed");
+            ExitCode::SUCCESS
+        }
+        Outcome::Failed(reason) => {
+            println!("soft-roce: failed: {reason}");
+            ExitCode::FAILURE
+        }
+        Outcome::Skipped(reason) => {
+            println!("soft-roce: skipped: {reason}");
+            if workspace::in_ci() {
+                println!("soft-roce: CI=true, so a run that did not take place is a failure");
+                ExitCode::FAILURE
+            } else {
+                ExitCode::from(EXIT_SKIPPED)
+            }
+        }
+    })
+}
+
+/// Runs the command on this host's own device, else in one or two virtual machines.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let command = guest::Command {
+        argv: if args.command.is_empty() { default_command() } else { args.command.clone() },
+        timeout: Duration::from_secs(args.timeout),
+    };
+    if args.hosts == 1
+        && !args.vm
+        && let Some(device) = native::find()?
+    {
+        return native::run(&device, &command);
+    }
+    let tools = match prepare::prepare()? {
+        prepare::Ready::Yes(tools) => tools,
+        prepare::Ready::No(reason) => return Ok(Outcome::Skipped(reason)),
+    };
+    let accelerated = kvm::answers(&tools)?;
+    println!("soft-roce: {}", kvm::describe(accelerated));
+    session::run(&tools, accelerated, args, &command)
+}
+
+/// With no command: show the device, and pass one message through it.
+fn default_command() -> Vec<OsString> {
+    ["bash", "-c", include_str!("smoke.sh")].map(OsString::from).to_vec()
+}

@@ -1,0 +1,110 @@
+//! What a virtual machine needs on this host, found in the cache or installed: [`packages`] from the
+//! distribution, [`kernel`] with `rdma_rxe` as a module, [`virtme`] to boot it.
+
+mod kernel;
+mod packages;
+mod virtme;
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::{process, workspace};
+
+const LOCK_LIMIT: Duration = Duration::from_secs(900);
+
+/// What [`prepare`] found.
+pub enum Ready {
+    /// Machines can be booted.
+    Yes(Tools),
+    /// They cannot; the reason names what to install.
+    No(String),
+}
+
+/// The parts of a virtual machine, all in the cache.
+pub struct Tools {
+    /// Where verdicts about this host are kept.
+    pub cache: PathBuf,
+    /// The kernel image; its modules lie beside it, as in its package.
+    pub vmlinuz: PathBuf,
+    /// virtme-ng's program.
+    pub vng: PathBuf,
+}
+
+impl Tools {
+    /// Where programs are looked for: virtme-ng finds its own parts there.
+    pub fn search_path(&self) -> Result<OsString> {
+        let own = self.vng.parent().map(Path::to_path_buf);
+        let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+        let path = env::var_os("PATH").unwrap_or_default();
+        Ok(env::join_paths(own.into_iter().chain(env::split_paths(&path)).chain(system))?)
+    }
+}
+
+/// Finds or installs everything. Two that prepare at once take turns.
+pub fn prepare() -> Result<Ready> {
+    if !cfg!(target_arch = "x86_64") {
+        return Ok(Ready::No(
+            "the virtual machine is for x86-64; load rdma_rxe on this host instead".to_owned(),
+        ));
+    }
+    let cache = workspace::cache()?.join("soft-roce");
+    fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    let started = Instant::now();
+    let _lock = lock(&cache.join("lock"))?;
+    if let Err(reason) = packages::ensure(&cache)? {
+        return Ok(Ready::No(reason));
+    }
+    let vmlinuz = match kernel::ensure(&cache)? {
+        Ok(vmlinuz) => vmlinuz,
+        Err(reason) => return Ok(Ready::No(reason)),
+    };
+    let vng = match virtme::ensure(&cache)? {
+        Ok(vng) => vng,
+        Err(reason) => return Ok(Ready::No(reason)),
+    };
+    println!(
+        "soft-roce: tools ready in {:.1} s, kernel {}",
+        started.elapsed().as_secs_f64(),
+        file_name(&vmlinuz)
+    );
+    Ok(Ready::Yes(Tools { cache, vmlinuz, vng }))
+}
+
+/// A step that may find that the host lacks something: the reason then says what, for people.
+type Step<T> = Result<std::result::Result<T, String>>;
+
+fn lock(path: &Path) -> Result<File> {
+    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let deadline = Instant::now() + LOCK_LIMIT;
+    let mut told = false;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {}
+            Err(Errno::WOULDBLOCK) => bail!("{} was held by another run all the time", path.display()),
+            Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+        if !std::mem::replace(&mut told, true) {
+            println!("soft-roce: waiting for another run to finish preparing");
+        }
+        process::pause()?;
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The last lines of a log, for a message.
+fn last_lines(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n    ")
+}

@@ -1,0 +1,123 @@
+//! One virtual machine: its command line, its life, and what the guest has said so far.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::guest::Folder;
+use super::prepare::Tools;
+use super::verdict::{self, Verdict};
+use crate::process::Group;
+
+/// What a machine is made of.
+pub struct Shape {
+    /// Whether to use KVM.
+    pub accelerated: bool,
+    /// Processors.
+    pub cpus: u8,
+    /// Memory in MiB.
+    pub memory: u32,
+    /// The wire to the other host, as QEMU's options.
+    pub wire: Option<String>,
+    /// After this the machine is ended, even when nobody is left to watch it.
+    pub limit: Duration,
+}
+
+/// A machine that was started.
+pub struct Vm {
+    group: Group,
+    folder: Folder,
+    started: Instant,
+    up: Option<Duration>,
+    ready: Option<Duration>,
+}
+
+/// What there is to know about a machine's guest.
+pub enum Progress {
+    /// It is still at work.
+    Running,
+    /// It has given its verdict.
+    Said(Verdict),
+    /// It ended, and never gave one.
+    Silent(String),
+}
+
+impl Vm {
+    /// Boots a guest that runs the script in `folder`.
+    pub fn boot(tools: &Tools, shape: &Shape, folder: Folder) -> Result<Vm> {
+        let console = File::create(folder.path.join("console"))?;
+        // Should this process be killed, `timeout` gets the signal of its parent's death, and ends the machine.
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--pdeathsig",
+            "TERM",
+            "timeout",
+            "--kill-after=5",
+            &shape.limit.as_secs().to_string(),
+        ]);
+        command.arg(&tools.vng);
+        command.args(["--verbose", "--force-9p", "--disable-microvm", "--disable-monitor", "--user", "root"]);
+        if !shape.accelerated {
+            command.arg("--disable-kvm");
+        }
+        command.args(["--cpus", &shape.cpus.to_string(), "--memory", &format!("{}M", shape.memory)]);
+        if let Some(wire) = &shape.wire {
+            command.arg(format!("--qemu-opts={wire}"));
+        }
+        command.arg("--run").arg(&tools.vmlinuz).arg("--rwdir").arg(&folder.path).arg("--").arg("bash");
+        command.args(folder.script()).current_dir("/").env("PATH", tools.search_path()?);
+        command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
+        let group = Group::spawn(&mut command)?;
+        Ok(Vm { group, folder, started: Instant::now(), up: None, ready: None })
+    }
+
+    /// Looks at what the guest wrote since the last look.
+    pub fn look(&mut self) -> Result<Progress> {
+        // Asked first: a guest that has ended can write no more, so what is read after this is all there is.
+        let ended = self.group.poll()?;
+        self.note_stages();
+        if let Some(verdict) = verdict::read(&self.folder.read("verdict")) {
+            return Ok(Progress::Said(verdict));
+        }
+        if self.folder.read("console").contains("Kernel panic") {
+            return Ok(Progress::Silent("the guest's kernel panicked".to_owned()));
+        }
+        match ended {
+            Some(status) => Ok(Progress::Silent(format!("the machine ended ({status}) without a verdict"))),
+            None => Ok(Progress::Running),
+        }
+    }
+
+    /// How long the guest took until its script ran, and until its device was there.
+    pub fn stages(&self) -> (Option<Duration>, Option<Duration>) {
+        (self.up, self.ready)
+    }
+
+    /// What the guest wrote to one of its files.
+    pub fn read(&self, name: &str) -> String {
+        self.folder.read(name)
+    }
+
+    /// Lets the guest power off by itself, else ends it.
+    pub fn finish(&mut self, grace: Duration) -> Result<()> {
+        self.group.wait_until(Instant::now() + grace)?;
+        self.group.end();
+        Ok(())
+    }
+
+    fn note_stages(&mut self) {
+        if self.ready.is_some() {
+            return;
+        }
+        let stage = self.folder.read("stage");
+        let now = self.started.elapsed();
+        if stage.contains("up") {
+            self.up.get_or_insert(now);
+        }
+        if stage.contains("ready") {
+            self.ready = Some(now);
+        }
+    }
+}

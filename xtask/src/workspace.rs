@@ -1,0 +1,42 @@
+//! Where the workspace, its build output and the cache that outlives both are.
+
+use std::env;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+/// The folder of the workspace's `Cargo.toml`.
+pub fn root() -> Result<PathBuf> {
+    let xtask = env::var_os("CARGO_MANIFEST_DIR").context("run this through `cargo xtask`")?;
+    let xtask = PathBuf::from(xtask);
+    Ok(xtask.parent().context("xtask lies outside a workspace")?.to_path_buf())
+}
+
+/// Cargo's build output.
+pub fn target() -> Result<PathBuf> {
+    match set("CARGO_TARGET_DIR") {
+        Some(target) => Ok(env::current_dir()?.join(target)),
+        None => Ok(root()?.join("target")),
+    }
+}
+
+/// What is worth keeping between clones and after `cargo clean`: kernels, tools, verdicts on this machine.
+pub fn cache() -> Result<PathBuf> {
+    let base = match set("XDG_CACHE_HOME") {
+        Some(cache) => cache,
+        None => {
+            set("HOME").context("neither XDG_CACHE_HOME nor HOME is set: set one of them")?.join(".cache")
+        }
+    };
+    Ok(base.join("rdma-xtask"))
+}
+
+/// True in CI, where a suite that could not run is a failure.
+pub fn in_ci() -> bool {
+    env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1")
+}
+
+/// An environment variable as a path; an empty one counts as unset.
+fn set(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
