@@ -1,1 +1,9 @@
-//! What the example programs share.
+//! What the example programs share: sizes as people type them, nccl-tests' table and perftest's.
+//!
+//! The programs themselves are in `src/bin`. [`columns::parse`] reads a printed table back, so that a test
+//! can hold what a program printed against what the numbers in it must be.
+
+pub mod columns;
+pub mod memory;
+pub mod perftest;
+pub mod sizes;
