@@ -1,0 +1,40 @@
+//! How a software device is made.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Which way the software device reaches a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Wire {
+    /// Direct copies inside this process, TCP to every other.
+    #[default]
+    Auto,
+    /// Direct copies; peers of other processes are unreachable.
+    Local,
+    /// TCP, inside this process as well.
+    Tcp,
+}
+
+/// Options of [`Device::soft`](crate::Device::soft).
+#[derive(Debug, Clone)]
+pub struct SoftOptions {
+    /// The device's name (`soft0`).
+    pub name: String,
+    /// How peers are reached ([`Wire::Auto`]).
+    pub wire: Wire,
+    /// The address that peers reach this host by, in its GID (127.0.0.1). It must be one of this host's.
+    pub address: IpAddr,
+    /// The TCP port it listens on; 0 (the default) takes a free one. It is part of the GID.
+    pub tcp_port: u16,
+}
+
+impl Default for SoftOptions {
+    fn default() -> Self {
+        Self {
+            name: "soft0".to_owned(),
+            wire: Wire::Auto,
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            tcp_port: 0,
+        }
+    }
+}

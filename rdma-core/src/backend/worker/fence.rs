@@ -1,0 +1,82 @@
+//! Ending a queue pair so that no access of its device or its peer happens any more.
+
+#![expect(unsafe_code, reason = "posts the sentinel, which has no memory")]
+
+use std::time::Duration;
+
+use super::super::in_flight::{Entry, Queue, Tag};
+use super::super::interface::{RawCompletion, RawRecv, RawWorker};
+use super::super::work::{Segment, Work};
+use super::poll::finish;
+use super::{Core, QpHandle};
+use crate::error::FenceError;
+use crate::{CompletionStatus, Deadline, QpState};
+
+/// How long to sleep between looks while the device flushes.
+const LOOK_EVERY: Duration = Duration::from_micros(50);
+
+impl<R: RawWorker> Core<R> {
+    /// Sentinel receive, ERR, drain, destroy.
+    ///
+    /// After `Ok` every request of the queue pair has its completion at hand (flushed, unless it
+    /// was carried out before), and no byte of it or of the peer lands any more. The deadline
+    /// bounds the drain: what the device has not flushed by then is told as flushed after the
+    /// destruction, which is exact by itself.
+    pub(crate) fn fence(&mut self, handle: QpHandle, deadline: Deadline) -> Result<(), FenceError> {
+        if self.qp(handle).is_none() {
+            return Err(FenceError::ForeignWorker { qp_num: handle.qp_num });
+        }
+        if self.raw.query_state(handle.slot).is_ok_and(|state| state != QpState::RESET) {
+            self.post_sentinel(handle);
+        }
+        let stopped = self.raw.modify_to_err(handle.slot);
+        stopped.map_err(|source| FenceError::NotStopped { qp_num: handle.qp_num, source })?;
+        self.drain(handle, deadline)?;
+        let destroyed = self.raw.destroy_qp(handle.slot);
+        destroyed.map_err(|source| FenceError::NotDestroyed { qp_num: handle.qp_num, source })?;
+        self.flush_rest(handle);
+        self.forget_qp(handle.slot);
+        Ok(())
+    }
+
+    /// A receive behind all others: its flush proves that the receive queue is drained.
+    fn post_sentinel(&mut self, handle: QpHandle) {
+        let entry = Entry { work: Work::recv(Segment::Empty), region: None, bytes: 0, sentinel: true };
+        let Some(qp) = self.qp(handle) else { return };
+        let Ok(sequence) = qp.recv.push(entry) else { return };
+        let tag = Tag { slot: handle.slot, generation: handle.generation, queue: Queue::Recv, sequence };
+        let chain = [RawRecv { wr_id: tag.encode().0, addr: 0, len: 0, lkey: 0 }];
+        // SAFETY: the request has no local range, and the ring had room for it.
+        let posted = unsafe { self.raw.post_recv(handle.slot, &chain) };
+        if posted.is_err() {
+            // A queue pair that takes no receive any more is drained by its destruction alone.
+            if let Some(qp) = self.qp(handle) {
+                qp.recv.pop_newest();
+            }
+        }
+    }
+
+    fn drain(&mut self, handle: QpHandle, deadline: Deadline) -> Result<(), FenceError> {
+        while self.qp(handle).is_some_and(|qp| qp.send.len() + qp.recv.len() > 0) {
+            let before = self.ready.len();
+            self.fill()?;
+            if deadline.expired() {
+                break;
+            }
+            if self.ready.len() == before {
+                std::thread::sleep(LOOK_EVERY.min(deadline.remaining()));
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_rest(&mut self, handle: QpHandle) {
+        let flushed = RawCompletion { status: CompletionStatus::WR_FLUSH_ERR.0, ..RawCompletion::default() };
+        let Some(Some(qp)) = self.qps.get_mut(usize::from(handle.slot)).map(|(_, qp)| qp) else { return };
+        for queue in [Queue::Send, Queue::Recv] {
+            for _ in 0..qp.ring(queue).len() {
+                finish(qp, queue, Some(&flushed), &mut self.regions, &mut self.ready);
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! From owned requests to addresses and keys, one doorbell a batch.
+
+#![expect(unsafe_code, reason = "vouches to the backend for the memory in flight")]
+
+use super::super::in_flight::{Entry, Queue, Tag};
+use super::super::interface::{RawOpcode, RawPostError, RawRecv, RawSend, RawWorker};
+use super::super::work::{Attached, AttachedRange, MESSAGE_BYTES_MAX, Operation, Segment, Work};
+use super::{Core, QpHandle};
+use crate::error::{DetachError, PartialPost, PostError, PostRefused};
+use crate::memory::PdId;
+use crate::{Access, Region, RemoteKey, RemoteMemory, WorkId};
+
+/// A segment as the device sees it.
+#[derive(Clone, Copy, Default)]
+struct Local {
+    addr: u64,
+    len: u64,
+    lkey: u32,
+    /// Where it was registered and with which rights; `None` for the empty segment.
+    memory: Option<(PdId, Access)>,
+    region: Option<u32>,
+}
+
+/// Requests gathered for one doorbell. Dropping it unsubmitted posts none of them.
+pub(crate) struct Batch<'w, R: RawWorker> {
+    core: &'w mut Core<R>,
+    qp: QpHandle,
+}
+
+impl<R: RawWorker> Core<R> {
+    pub(crate) fn attach(&mut self, region: Region) -> Attached {
+        self.regions.attach(self.id, region)
+    }
+
+    pub(crate) fn detach(&mut self, attached: Attached) -> Result<Region, DetachError> {
+        if attached.worker != self.id {
+            return Err(DetachError::NotAttached);
+        }
+        self.regions.detach(attached)
+    }
+
+    pub(crate) fn batch(&mut self, qp: QpHandle) -> Batch<'_, R> {
+        debug_assert!(self.sends.is_empty() && self.recvs.is_empty());
+        Batch { core: self, qp }
+    }
+
+    pub(crate) fn post(&mut self, qp: QpHandle, work: Work) -> Result<WorkId, PostRefused<Work>> {
+        let mut batch = self.batch(qp);
+        let id = batch.push(work)?;
+        match batch.submit() {
+            Ok(()) => Ok(id),
+            Err(mut partial) => match partial.rejected.pop() {
+                Some(work) => Err(PostRefused { work, error: partial.error }),
+                None => Ok(id),
+            },
+        }
+    }
+
+    fn resolve(&self, segment: &Segment) -> Result<Local, PostError> {
+        match segment {
+            Segment::Empty => Ok(Local::default()),
+            Segment::Owned(buffer) => Ok(Local {
+                addr: buffer.address(),
+                len: buffer.len() as u64,
+                lkey: buffer.lkey().0,
+                memory: Some((buffer.memory().pd(), buffer.memory().access())),
+                region: None,
+            }),
+            Segment::Attached(range) => self.resolve_attached(range),
+        }
+    }
+
+    fn resolve_attached(&self, range: &AttachedRange) -> Result<Local, PostError> {
+        if range.region.worker != self.id {
+            return Err(PostError::NotAttached);
+        }
+        let found = self.regions.resolve(range)?;
+        Ok(Local {
+            addr: found.addr,
+            len: range.len as u64,
+            lkey: found.lkey,
+            memory: Some((found.pd, found.access)),
+            region: Some(found.index),
+        })
+    }
+
+    /// Checks everything that can be checked here; nothing is changed.
+    fn check(&mut self, handle: QpHandle, work: &Work) -> Result<Local, PostError> {
+        let local = self.resolve(&work.segment)?;
+        let qp = self.qp(handle).ok_or(PostError::ForeignWorker { qp_num: handle.qp_num })?;
+        let is_recv = work.operation == Operation::Recv;
+        let (ring, capacity) =
+            if is_recv { (&qp.recv, qp.recv.capacity() - 1) } else { (&qp.send, qp.send.capacity()) };
+        if ring.len() >= capacity {
+            return Err(PostError::QueueFull { capacity: capacity as u32 });
+        }
+        if local.len > MESSAGE_BYTES_MAX {
+            return Err(PostError::TooLong { len: local.len, limit: MESSAGE_BYTES_MAX });
+        }
+        if let Some((pd, access)) = local.memory {
+            if pd != qp.pd {
+                return Err(PostError::ForeignProtectionDomain);
+            }
+            let written = is_recv || matches!(work.operation, Operation::Read { .. });
+            if written && !access.contains(Access::LOCAL_WRITE) {
+                return Err(PostError::AccessDenied);
+            }
+        }
+        if let Operation::Write { to: remote, .. } | Operation::Read { from: remote } = work.operation
+            && remote.len != local.len
+        {
+            return Err(PostError::LengthMismatch { local: local.len, remote: remote.len });
+        }
+        let can_inline = !is_recv && !matches!(work.operation, Operation::Read { .. });
+        if work.inline && can_inline && local.len > u64::from(qp.max_inline_data) {
+            return Err(PostError::InlineTooLong { len: local.len as usize, limit: qp.max_inline_data });
+        }
+        Ok(local)
+    }
+}
+
+impl<R: RawWorker> Batch<'_, R> {
+    /// Adds a request. A full queue gives it back.
+    pub(crate) fn push(&mut self, work: Work) -> Result<WorkId, PostRefused<Work>> {
+        let (core, handle) = (&mut *self.core, self.qp);
+        let local = match core.check(handle, &work) {
+            Ok(local) => local,
+            Err(error) => return Err(PostRefused { work, error }),
+        };
+        let queue = queue_of(&work);
+        let tag = |sequence| Tag { slot: handle.slot, generation: handle.generation, queue, sequence };
+        let Some(qp) = core.qp(handle) else {
+            return Err(PostRefused { work, error: PostError::ForeignWorker { qp_num: handle.qp_num } });
+        };
+        let ring = qp.ring(queue);
+        let id = tag(ring.next_sequence()).encode();
+        let raw = raw_send(id, &work, &local);
+        // `check` allows at most 2^31 bytes.
+        let entry = Entry { work, region: local.region, bytes: local.len as u32, sentinel: false };
+        if let Err(entry) = ring.push(entry) {
+            let capacity = ring.capacity() as u32;
+            return Err(PostRefused { work: entry.work, error: PostError::QueueFull { capacity } });
+        }
+        if let Some(index) = local.region {
+            core.regions.begin(index);
+        }
+        match queue {
+            Queue::Send => core.sends.push(raw),
+            Queue::Recv => {
+                core.recvs.push(RawRecv { wr_id: id.0, addr: raw.addr, len: raw.len, lkey: raw.lkey })
+            }
+        }
+        Ok(id)
+    }
+
+    /// Posts what was gathered: the receives, then the rest, one doorbell each.
+    pub(crate) fn submit(self) -> Result<(), PartialPost<Work>> {
+        let slot = self.qp.slot;
+        let core = &mut *self.core;
+        let receives = core.recvs.len();
+        if receives > 0 {
+            // SAFETY: each range was resolved from memory that its ring entry (or the attached
+            // region's count) now keeps until the completion or the destruction; the ring had room.
+            let posted = unsafe { core.raw.post_recv(slot, &core.recvs) };
+            if let Err(RawPostError { posted, source }) = posted {
+                core.recvs.drain(..posted.min(receives));
+                return Err(self.reject(posted, PostError::Refused { verb: "ibv_post_recv", source }));
+            }
+            core.recvs.clear();
+        }
+        if !core.sends.is_empty() {
+            // SAFETY: as above.
+            let posted = unsafe { core.raw.post_send(slot, &core.sends) };
+            if let Err(RawPostError { posted, source }) = posted {
+                core.sends.drain(..posted.min(core.sends.len()));
+                return Err(
+                    self.reject(receives + posted, PostError::Refused { verb: "ibv_post_send", source })
+                );
+            }
+            core.sends.clear();
+        }
+        Ok(())
+    }
+
+    /// Posts nothing and gives the requests back, receives first.
+    pub(crate) fn cancel(mut self) -> Vec<Work> {
+        self.take_back()
+    }
+
+    fn reject(mut self, posted: usize, error: PostError) -> PartialPost<Work> {
+        PartialPost { posted, rejected: self.take_back(), error }
+    }
+
+    /// Takes what is still gathered out of the rings again.
+    fn take_back(&mut self) -> Vec<Work> {
+        let core = &mut *self.core;
+        let (receives, sends) = (core.recvs.len(), core.sends.len());
+        core.recvs.clear();
+        core.sends.clear();
+        let mut works = Vec::with_capacity(receives + sends);
+        for (queue, count) in [(Queue::Send, sends), (Queue::Recv, receives)] {
+            for _ in 0..count {
+                let Some(entry) = core.qp(self.qp).and_then(|qp| qp.ring(queue).pop_newest()) else { break };
+                if let Some(index) = entry.region {
+                    core.regions.end(index);
+                }
+                works.push(entry.work);
+            }
+        }
+        works.reverse();
+        works
+    }
+}
+
+impl<R: RawWorker> Drop for Batch<'_, R> {
+    fn drop(&mut self) {
+        if !(self.core.sends.is_empty() && self.core.recvs.is_empty()) {
+            drop(self.take_back());
+        }
+    }
+}
+
+fn queue_of(work: &Work) -> Queue {
+    if work.operation == Operation::Recv { Queue::Recv } else { Queue::Send }
+}
+
+fn raw_send(id: WorkId, work: &Work, local: &Local) -> RawSend {
+    let nothing = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
+    let (opcode, remote, imm) = match work.operation {
+        Operation::Send { imm: None } | Operation::Recv => (RawOpcode::Send, nothing, None),
+        Operation::Send { imm } => (RawOpcode::SendImm, nothing, imm),
+        Operation::Write { to, imm: None } => (RawOpcode::Write, to, None),
+        Operation::Write { to, imm } => (RawOpcode::WriteImm, to, imm),
+        Operation::Read { from } => (RawOpcode::Read, from, None),
+    };
+    RawSend {
+        wr_id: id.0,
+        opcode,
+        signalled: work.signalled,
+        inline: work.inline && opcode != RawOpcode::Read,
+        addr: local.addr,
+        len: local.len as u32,
+        lkey: local.lkey,
+        remote_addr: remote.addr,
+        rkey: remote.rkey.0,
+        imm: imm.unwrap_or(0),
+    }
+}

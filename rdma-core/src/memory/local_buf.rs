@@ -1,0 +1,156 @@
+//! A buffer that one place owns at a time.
+
+#![expect(unsafe_code, reason = "derefs to the bytes that it owns alone")]
+
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+
+use super::Registered;
+use crate::LocalKey;
+use crate::error::RangeError;
+
+/// Registered memory of this process alone: the device may use it while it is posted, no peer ever.
+///
+/// Posting moves it into the worker and the completion gives it back, so the bytes can be
+/// looked at exactly while no device may touch them. It derefs to its *view*, which
+/// [`slice`](Self::slice) narrows and [`whole`](Self::whole) restores; what is posted is the view.
+///
+/// ```
+/// use rdma_core::{Device, SoftOptions};
+/// let context = Device::soft(SoftOptions::default()).open()?;
+/// let pd = context.alloc_pd()?;
+/// let mut buffer = pd.alloc_local(64)?;
+/// buffer[..5].copy_from_slice(b"hello");
+/// let view = buffer.slice(0..5)?;
+/// assert_eq!(&view[..], b"hello");
+/// let (left, right) = view.whole().split_at(32)?;
+/// assert_eq!((left.len(), right.len()), (32, 32));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// See `ibv_reg_mr(3)`.
+///
+/// # Invariants
+///
+/// `own` lies within the registration, no two buffers of one registration have overlapping
+/// `own`, `view` lies within `own`, and the registration exports no remote right.
+pub struct LocalBuf {
+    memory: Arc<Registered>,
+    own: Range<usize>,
+    view: Range<usize>,
+}
+
+impl LocalBuf {
+    /// All of `memory`, which must not have been given to another buffer and exports no remote right.
+    pub(crate) fn new(memory: Registered) -> Self {
+        debug_assert!(!memory.access().is_remote());
+        let own = 0..memory.len();
+        // INVARIANT: the one buffer of a registration that is moved in here.
+        Self { memory: Arc::new(memory), view: own.clone(), own }
+    }
+
+    /// The same buffer with its view narrowed to `range`, in bytes of the present view.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] when `range` leaves the view; the buffer is dropped with it, so check
+    /// first what comes from outside.
+    pub fn slice(mut self, range: Range<usize>) -> Result<Self, RangeError> {
+        self.set_view(range)?;
+        Ok(self)
+    }
+
+    /// Narrows the view in place, as [`slice`](Self::slice) does, and keeps the buffer on an error.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] when `range` leaves the view, which stays as it was.
+    pub fn set_view(&mut self, range: Range<usize>) -> Result<(), RangeError> {
+        let len = self.view.len();
+        if range.start > range.end || range.end > len {
+            return Err(RangeError { start: range.start as u64, end: range.end as u64, len: len as u64 });
+        }
+        // INVARIANT: inside the old view, which is inside `own`.
+        self.view = self.view.start + range.start..self.view.start + range.end;
+        Ok(())
+    }
+
+    /// The same buffer with its view widened to all that it owns.
+    #[must_use]
+    pub fn whole(mut self) -> Self {
+        self.reset_view();
+        self
+    }
+
+    /// Widens the view in place to all that it owns.
+    pub fn reset_view(&mut self) {
+        self.view = self.own.clone();
+    }
+
+    /// Two buffers in place of one: the first `mid` bytes of what it owns, and the rest.
+    ///
+    /// The registration ends when the last part is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] when it owns fewer than `mid` bytes.
+    pub fn split_at(self, mid: usize) -> Result<(Self, Self), RangeError> {
+        RangeError::check(0, mid as u64, self.own.len() as u64)?;
+        let middle = self.own.start + mid;
+        let (left, right) = (self.own.start..middle, middle..self.own.end);
+        // INVARIANT: disjoint halves of a range that this value owned alone.
+        let left = Self { memory: Arc::clone(&self.memory), view: left.clone(), own: left };
+        Ok((left, Self { memory: self.memory, view: right.clone(), own: right }))
+    }
+
+    /// Bytes that it owns, whatever its view.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.own.len()
+    }
+
+    pub(crate) fn memory(&self) -> &Registered {
+        &self.memory
+    }
+
+    pub(crate) fn lkey(&self) -> LocalKey {
+        self.memory.keys().lkey
+    }
+
+    /// The address of the view's first byte.
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.as_ptr().as_ptr() as u64 + self.view.start as u64
+    }
+}
+
+impl Deref for LocalBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: by the invariant the range is inside a live mapping, overlaps no other buffer,
+        // and no peer has a right to it. While a device uses it, the value is inside the worker,
+        // which gives out no reference.
+        unsafe {
+            std::slice::from_raw_parts(self.memory.as_ptr().as_ptr().add(self.view.start), self.view.len())
+        }
+    }
+}
+
+impl DerefMut for LocalBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` excludes any other reference to the range.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.memory.as_ptr().as_ptr().add(self.view.start),
+                self.view.len(),
+            )
+        }
+    }
+}
+
+impl fmt::Debug for LocalBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalBuf").field("own", &self.own).field("view", &self.view).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! A mapped memfd between two guard pages: the memory behind every buffer and region.
+
+#![expect(unsafe_code, reason = "maps and unmaps memory")]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::error::RegisterError;
+
+/// Bytes of shared memory, zeroed, page-aligned, unmapped on drop.
+///
+/// # Invariants
+///
+/// - `base..base + span` is one mapping that this value alone unmaps; in it, `data..data + len`
+///   is readable and writable, and the pages before and after are not accessible.
+/// - `len` is at least 1 and `data` is page-aligned.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    span: usize,
+    data: NonNull<u8>,
+    len: usize,
+    /// Kept because a peer on this host may be handed it, to map the same pages.
+    _memfd: OwnedFd,
+}
+
+// SAFETY: the mapping is plain memory without thread affinity; it is handed out as raw
+// pointers only, whose users uphold the rules of access themselves.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` gives an address and a length, which are immutable.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `len` zeroed bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::ZeroLength`], [`RegisterError::TooLong`], or [`RegisterError::Allocate`]
+    /// when the kernel has no memory, descriptors or mappings left.
+    pub(crate) fn allocate(len: usize) -> Result<Self, RegisterError> {
+        if len == 0 {
+            return Err(RegisterError::ZeroLength);
+        }
+        let page = rustix::param::page_size();
+        let too_long =
+            RegisterError::TooLong { len: len as u64, limit: (isize::MAX as usize - 3 * page) as u64 };
+        if len > isize::MAX as usize - 3 * page {
+            return Err(too_long);
+        }
+        let body = len.next_multiple_of(page);
+        let refused = |what| {
+            move |source: rustix::io::Errno| RegisterError::Allocate {
+                len: len as u64,
+                what,
+                source: source.into(),
+            }
+        };
+        let memfd = rustix::fs::memfd_create("rdma-core", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(refused("memfd_create"))?;
+        rustix::fs::ftruncate(&memfd, body as u64).map_err(refused("ftruncate"))?;
+        rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(refused("F_ADD_SEALS"))?;
+        Self::map(memfd, body + 2 * page, page, body, len).map_err(|source| RegisterError::Allocate {
+            len: len as u64,
+            what: "mmap",
+            source,
+        })
+    }
+
+    fn map(memfd: OwnedFd, span: usize, page: usize, body: usize, len: usize) -> io::Result<Self> {
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                span,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }?;
+        let base =
+            NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
+        // SAFETY: `span` is `body` plus two pages, so this stays within the mapping just made.
+        let data = unsafe { base.add(page) };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: MAP_FIXED replaces pages of the reservation that nothing else knows of yet.
+        let mapped = unsafe {
+            rustix::mm::mmap(data.as_ptr().cast(), body, ProtFlags::READ | ProtFlags::WRITE, flags, &memfd, 0)
+        };
+        if let Err(error) = mapped {
+            // SAFETY: the reservation was made above and is given out to no one.
+            let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), span) };
+            return Err(error.into());
+        }
+        // INVARIANT: one reservation, the body replaced by the memfd, a page left on either side.
+        Ok(Self { base, span, data, len, _memfd: memfd })
+    }
+
+    /// The first byte.
+    pub(crate) fn as_ptr(&self) -> NonNull<u8> {
+        self.data
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: by the invariant this value alone owns the mapping, and whoever handed its
+        // address to a device has deregistered it (see `Registered`) before dropping this.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.span) };
+        if let Err(error) = unmapped {
+            tracing::warn!(%error, bytes = self.span, "munmap failed; the mapping is leaked");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Memory that a device may touch: who may look at it, and when.
+//!
+//! Two types, after who writes. [`LocalBuf`] is registered with `LOCAL_WRITE` alone and is
+//! owned by one place at a time (the caller, or the worker while it is posted), so it derefs
+//! to `[u8]`. A [`Region`] exports a right to peers, who write whenever they like, so it never
+//! gives a slice: it is read and written by copying.
+//!
+//! With `backend`, this is the only home of `unsafe` in the crate. It knows no device: a
+//! registration is a [`Registration`] that a backend made.
+
+mod copy;
+mod local_buf;
+mod mapping;
+mod region;
+mod registered;
+
+pub use local_buf::LocalBuf;
+pub(crate) use mapping::Mapping;
+pub use region::Region;
+pub(crate) use registered::{Keys, PdId, Registered, Registration};

@@ -1,0 +1,68 @@
+//! Port numbers, queue pair numbers and packet sequence numbers.
+
+use std::fmt;
+
+/// A port of a device, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortNum(pub u8);
+
+impl Default for PortNum {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl fmt::Display for PortNum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of a queue pair on its device; 24 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QpNum(pub u32);
+
+impl fmt::Display for QpNum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#08x}", self.0)
+    }
+}
+
+/// A packet sequence number; 24 bits, wrapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+impl Psn {
+    const MASK: u32 = 0x00ff_ffff;
+
+    /// The number `value`, of which the low 24 bits count.
+    #[must_use]
+    pub fn new(value: u32) -> Self {
+        Self(value & Self::MASK)
+    }
+
+    /// A number from the system's random source: a stale packet of an earlier connection
+    /// is then unlikely to be taken for one of this.
+    ///
+    /// Where the system has no random source it is 0, which is valid but guessable.
+    #[must_use]
+    pub fn random() -> Self {
+        let mut bytes = [0; 4];
+        match getrandom::fill(&mut bytes) {
+            Ok(()) => Self::new(u32::from_le_bytes(bytes)),
+            Err(_) => Self(0),
+        }
+    }
+
+    /// Its 24 bits.
+    #[must_use]
+    pub fn value(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#08x}", self.0)
+    }
+}

@@ -1,0 +1,46 @@
+//! An error that gives the object back.
+
+use std::error::Error;
+use std::fmt;
+
+/// A call that consumed an object failed: the error, and the object as it was.
+///
+/// ```
+/// use rdma_core::Refused;
+/// let refused = Refused { object: vec![1, 2], error: std::io::Error::other("busy") };
+/// assert_eq!(refused.to_string(), "busy");
+/// let again = refused.object;
+/// assert_eq!(again, [1, 2]);
+/// ```
+#[must_use]
+pub struct Refused<T, E> {
+    /// What was handed in, unchanged and still usable.
+    pub object: T,
+    /// Why it was refused.
+    pub error: E,
+}
+
+impl<T, E> Refused<T, E> {
+    /// The same refusal with the error converted.
+    pub fn map_err<F>(self, convert: impl FnOnce(E) -> F) -> Refused<T, F> {
+        Refused { object: self.object, error: convert(self.error) }
+    }
+}
+
+impl<T, E: fmt::Debug> fmt::Debug for Refused<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<T, E: fmt::Display> fmt::Display for Refused<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T, E: Error> Error for Refused<T, E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}

@@ -1,0 +1,174 @@
+//! The choice itself, a pure function of the table.
+
+use std::fmt;
+
+use crate::error::{GidRejection, NoUsableGid};
+use crate::{GidEntry, GidType, LinkLayer, PortNum};
+
+/// The family of an address inside a GID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AddressFamily {
+    /// IPv4, mapped.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// What the chosen GID must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preference {
+    /// The type; `None` takes RoCE v2 on Ethernet and any on InfiniBand.
+    pub kind: Option<GidType>,
+    /// The address family; `None` takes either, IPv4 first.
+    pub family: Option<AddressFamily>,
+    /// What the port is plugged into.
+    pub link_layer: LinkLayer,
+}
+
+impl Preference {
+    /// The usual choice for a port on `link_layer`.
+    #[must_use]
+    pub fn new(link_layer: LinkLayer) -> Self {
+        Self { kind: None, family: None, link_layer }
+    }
+}
+
+/// The entry to use, and why the others are not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// The entry.
+    pub entry: GidEntry,
+    /// The others, in table order.
+    pub rejected: Vec<(GidEntry, GidRejection)>,
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GID {} {} ({})", self.entry.index, self.entry.gid, self.entry.kind)?;
+        for (entry, why) in &self.rejected {
+            write!(f, "; not {} {} ({}): {why}", entry.index, entry.gid, entry.kind)?;
+        }
+        Ok(())
+    }
+}
+
+/// Picks the GID to send from: the right type, an interface in this network namespace, routable
+/// first (IPv4-mapped, then global), link-local only when there is nothing else.
+///
+/// ```
+/// use rdma_core::{Device, PortNum, SoftOptions, gid};
+/// let context = Device::soft(SoftOptions::default()).open()?;
+/// let port = context.port(PortNum(1))?;
+/// let preference = gid::Preference::new(port.link_layer);
+/// let chosen = gid::choose(port.port, &context.gids(port.port)?, &preference)?;
+/// assert!(!chosen.entry.gid.is_zero());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// [`NoUsableGid`] with every entry and why it was rejected.
+pub fn choose(port: PortNum, table: &[GidEntry], preference: &Preference) -> Result<Chosen, NoUsableGid> {
+    let ranked: Vec<_> = table.iter().map(|entry| (entry, rank(entry, preference))).collect();
+    let best = ranked.iter().filter_map(|(entry, rank)| rank.ok().map(|rank| (rank, entry.index))).min();
+    let mut entry = None;
+    let mut rejected = Vec::new();
+    for (candidate, rank) in ranked {
+        match rank {
+            Err(why) => rejected.push((candidate.clone(), why)),
+            Ok(rank) if best == Some((rank, candidate.index)) && entry.is_none() => {
+                entry = Some(candidate.clone())
+            }
+            Ok(_) if candidate.gid.is_link_local() => {
+                rejected.push((candidate.clone(), GidRejection::LinkLocal))
+            }
+            Ok(_) => rejected.push((candidate.clone(), GidRejection::RankedLower)),
+        }
+    }
+    match entry {
+        Some(entry) => Ok(Chosen { entry, rejected }),
+        None => Err(NoUsableGid { port, rejected }),
+    }
+}
+
+/// The smaller the better.
+fn rank(entry: &GidEntry, preference: &Preference) -> Result<u8, GidRejection> {
+    let ethernet = preference.link_layer == LinkLayer::ETHERNET;
+    let kind = preference.kind.or(ethernet.then_some(GidType::ROCE_V2));
+    if kind.is_some_and(|kind| kind != entry.kind) {
+        return Err(GidRejection::WrongType);
+    }
+    let family = if entry.gid.ipv4_mapped().is_some() { AddressFamily::V4 } else { AddressFamily::V6 };
+    if preference.family.is_some_and(|wanted| wanted != family) {
+        return Err(GidRejection::WrongFamily);
+    }
+    if ethernet && entry.netdev.is_none() {
+        return Err(GidRejection::NoNetdev);
+    }
+    Ok(match family {
+        AddressFamily::V4 => 0,
+        AddressFamily::V6 if !entry.gid.is_link_local() => 1,
+        // On InfiniBand the default GID carries the subnet prefix fe80::/64.
+        AddressFamily::V6 => 2,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Gid;
+    use std::net::Ipv4Addr;
+
+    fn entry(index: u32, gid: &str, kind: GidType, netdev: Option<&str>) -> GidEntry {
+        let gid = match gid.parse::<Ipv4Addr>() {
+            Ok(v4) => Gid::from(v4),
+            Err(_) => Gid::from(gid.parse::<std::net::Ipv6Addr>().unwrap()),
+        };
+        GidEntry::new(index, gid, kind, netdev.map(str::to_owned))
+    }
+
+    fn why(chosen: &Chosen) -> Vec<(u32, GidRejection)> {
+        chosen.rejected.iter().map(|(entry, why)| (entry.index, *why)).collect()
+    }
+
+    #[test]
+    fn takes_the_routable_v2_address_and_says_why_not_the_others() {
+        let table = [
+            entry(0, "fe80::1", GidType::ROCE_V1, Some("eth0")),
+            entry(1, "fe80::1", GidType::ROCE_V2, Some("eth0")),
+            entry(2, "10.0.0.9", GidType::ROCE_V1, Some("eth0")),
+            entry(3, "2001:db8::1", GidType::ROCE_V2, Some("eth0")),
+            entry(4, "10.0.0.8", GidType::ROCE_V2, None),
+            entry(5, "10.0.0.9", GidType::ROCE_V2, Some("macvlan0")),
+        ];
+        let chosen = choose(PortNum(1), &table, &Preference::new(LinkLayer::ETHERNET)).unwrap();
+        assert_eq!(chosen.entry.index, 5);
+        assert_eq!(
+            why(&chosen),
+            [
+                (0, GidRejection::WrongType),
+                (1, GidRejection::LinkLocal),
+                (2, GidRejection::WrongType),
+                (3, GidRejection::RankedLower),
+                (4, GidRejection::NoNetdev)
+            ]
+        );
+        let v6 = Preference { family: Some(AddressFamily::V6), ..Preference::new(LinkLayer::ETHERNET) };
+        assert_eq!(choose(PortNum(1), &table, &v6).unwrap().entry.index, 3);
+    }
+
+    #[test]
+    fn link_local_is_taken_when_it_is_all_there_is() {
+        let table = [entry(0, "fe80::1", GidType::ROCE_V2, Some("eth0"))];
+        assert_eq!(choose(PortNum(1), &table, &Preference::new(LinkLayer::ETHERNET)).unwrap().entry.index, 0);
+    }
+
+    #[test]
+    fn nothing_usable_names_every_entry() {
+        let table =
+            [entry(0, "10.0.0.1", GidType::ROCE_V2, None), entry(1, "10.0.0.1", GidType::ROCE_V1, Some("e"))];
+        let error =
+            choose(PortNum(1), &table, &Preference::new(LinkLayer::ETHERNET)).unwrap_err().to_string();
+        assert!(error.contains("not in this network namespace") && error.contains("wrong type"), "{error}");
+    }
+}

@@ -1,0 +1,18 @@
+//! What users call: devices, protection domains, memory, workers and queue pairs.
+//!
+//! No `unsafe`, and no backend by name: everything here is told apart below, in `backend`.
+
+mod context;
+mod device;
+pub mod gid;
+mod protection_domain;
+mod queue_pair;
+mod worker;
+
+pub use context::Context;
+pub use device::{Device, DeviceList};
+pub use protection_domain::ProtectionDomain;
+pub use queue_pair::{
+    Init, Posting, QueuePair, ReadyToReceive, ReadyToSend, Receiving, Reset, State, loopback,
+};
+pub use worker::{Batch, Worker};
