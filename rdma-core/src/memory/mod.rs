@@ -11,6 +11,7 @@
 mod copy;
 mod local_buf;
 mod mapping;
+pub mod pinning;
 mod region;
 mod registered;
 

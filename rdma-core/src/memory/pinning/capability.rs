@@ -1,0 +1,163 @@
+//! CAP_IPC_LOCK, and whether it is one that counts.
+//!
+//! Owns the reading of `CapEff` and of the user namespace. The limit that the capability lifts is
+//! `memlock`'s.
+
+use super::reading::{NotKnown, Quoted, Reading, read_as};
+use std::fmt;
+use std::path::Path;
+
+/// Bit of CAP_IPC_LOCK in a capability set; see `linux/capability.h`.
+const CAP_IPC_LOCK: u32 = 14;
+/// Inode of the initial user namespace (PROC_USER_INIT_INO), the same on every kernel since 3.8.
+const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
+/// Whether the calling thread holds CAP_IPC_LOCK where the kernel looks for it.
+///
+/// The kernel asks for it in the *initial* user namespace. A container with a user namespace of its own
+/// (rootless, or `hostUsers: false`) may show the capability and still be held to RLIMIT_MEMLOCK.
+///
+/// # References
+///
+/// `capabilities(7)`, `user_namespaces(7)`
+#[doc(alias = "CAP_IPC_LOCK")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IpcLock {
+    /// The capability is in the thread's effective set.
+    pub effective: Reading<bool>,
+    /// The process lives in the initial user namespace.
+    pub initial_user_namespace: Reading<bool>,
+}
+
+impl IpcLock {
+    pub(super) fn read(process: &Path) -> Self {
+        Self {
+            effective: read_as(&process.join("status"), parse_effective),
+            initial_user_namespace: read_initial_user_namespace(process),
+        }
+    }
+
+    /// Whether RLIMIT_MEMLOCK is lifted for memory registrations; `None` when that is not known.
+    #[must_use]
+    pub fn lifts_memlock(&self) -> Option<bool> {
+        match (&self.effective, &self.initial_user_namespace) {
+            (Ok(false), _) | (_, Ok(false)) => Some(false),
+            (Ok(true), Ok(true)) => Some(true),
+            _ => None,
+        }
+    }
+}
+
+/// Says in a few words whether the capability is held, and whether it counts.
+impl fmt::Display for IpcLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.effective, &self.initial_user_namespace) {
+            (Ok(false), _) => f.write_str("not held"),
+            (Ok(true), Ok(true)) => f.write_str("held, in the initial user namespace"),
+            (Ok(true), Ok(false)) => {
+                f.write_str("held, but in a user namespace of the container's own, where it does not count")
+            }
+            (Ok(true), Err(unknown)) => write!(f, "held, but the user namespace is {unknown}"),
+            (Err(unknown), _) => unknown.fmt(f),
+        }
+    }
+}
+
+fn parse_effective(text: &str) -> Result<bool, String> {
+    let set = text.lines().find_map(|line| line.strip_prefix("CapEff:")).ok_or("no line `CapEff:`")?.trim();
+    let bits =
+        u64::from_str_radix(set, 16).map_err(|_| format!("{} is not a capability set", Quoted(set)))?;
+    Ok(bits & (1 << CAP_IPC_LOCK) != 0)
+}
+
+/// The inode decides. Where it cannot be read, a partial `uid_map` still proves another namespace; a full one
+/// proves nothing, since a privileged creator may give a new namespace the same map.
+fn read_initial_user_namespace(process: &Path) -> Reading<bool> {
+    let link = process.join("ns/user");
+    let why = match std::fs::read_link(&link) {
+        Ok(target) => match parse_namespace(&target.to_string_lossy()) {
+            Ok(inode) => return Ok(inode == INITIAL_USER_NAMESPACE),
+            Err(why) => why,
+        },
+        Err(error) => error.to_string(),
+    };
+    match read_as(&process.join("uid_map"), |text| Ok(maps_every_user_to_itself(text))) {
+        Ok(false) => Ok(false),
+        _ => Err(NotKnown::new(&link, why)),
+    }
+}
+
+fn parse_namespace(target: &str) -> Result<u64, String> {
+    let inode = target.strip_prefix("user:[").and_then(|rest| rest.strip_suffix(']'));
+    inode.and_then(|n| n.parse().ok()).ok_or_else(|| format!("{} names no user namespace", Quoted(target)))
+}
+
+fn maps_every_user_to_itself(uid_map: &str) -> bool {
+    uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn the_bit_of_the_effective_set() {
+        assert_eq!(parse_effective("CapPrm:\t0\nCapEff:\t000001fffeffffff\n"), Ok(true));
+        assert_eq!(parse_effective("CapEff:\t0000000000004000\n"), Ok(true));
+        assert_eq!(parse_effective("CapEff:\t000001fffeffbfff\n"), Ok(false));
+        assert!(parse_effective("CapEff:\tzz\n").is_err());
+        assert!(parse_effective("").is_err());
+    }
+
+    #[test]
+    fn the_inode_decides_and_a_partial_map_is_proof_enough() {
+        let told = |user: Option<&str>, map: Option<&str>| {
+            let process = tempfile::tempdir().unwrap();
+            std::fs::create_dir(process.path().join("ns")).unwrap();
+            if let Some(user) = user {
+                symlink(user, process.path().join("ns/user")).unwrap();
+            }
+            if let Some(map) = map {
+                std::fs::write(process.path().join("uid_map"), map).unwrap();
+            }
+            read_initial_user_namespace(process.path()).ok()
+        };
+        let (full, partial) = (Some("         0          0 4294967295\n"), Some("0 1000 1\n"));
+        assert_eq!(told(Some("user:[4026531837]"), full), Some(true));
+        assert_eq!(told(Some("user:[4026532000]"), full), Some(false));
+        assert_eq!(told(None, partial), Some(false));
+        assert_eq!(told(None, full), None);
+        assert_eq!(told(Some("user:[x]"), None), None);
+    }
+
+    #[test]
+    fn the_capability_counts_only_when_both_are_known_to_hold() {
+        let unknown = || Err(NotKnown::new(Path::new("/x"), "gone"));
+        let lifts =
+            |effective, initial_user_namespace| IpcLock { effective, initial_user_namespace }.lifts_memlock();
+        assert_eq!(lifts(Ok(true), Ok(true)), Some(true));
+        assert_eq!(lifts(Ok(true), Ok(false)), Some(false));
+        assert_eq!(lifts(Ok(false), unknown()), Some(false));
+        assert_eq!(lifts(unknown(), Ok(false)), Some(false));
+        assert_eq!(lifts(Ok(true), unknown()), None);
+        assert_eq!(lifts(unknown(), Ok(true)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..99), tail in "\\PC*") {
+            let text = String::from_utf8_lossy(&bytes);
+            let _ = (parse_effective(&text), parse_namespace(&text), maps_every_user_to_itself(&text));
+            let _ = (parse_effective(&format!("CapEff:{tail}")), parse_namespace(&format!("user:[{tail}]")));
+        }
+
+        #[test]
+        fn the_bit_is_found_in_any_set(bits in any::<u64>()) {
+            prop_assert_eq!(parse_effective(&format!("CapEff:\t{bits:016x}\n")), Ok(bits >> 14 & 1 == 1));
+        }
+    }
+}

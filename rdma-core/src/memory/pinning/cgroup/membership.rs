@@ -1,0 +1,81 @@
+//! The lines of `/proc/self/cgroup`: one cgroup a hierarchy.
+//!
+//! Owns their grammar and the choice between v1 and v2 for one controller. Where the group is mounted is left
+//! to `mount`.
+
+use super::Version;
+use crate::memory::pinning::reading::Quoted;
+
+/// The group that the process belongs to in one hierarchy. See `cgroups(7)`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Membership {
+    version: Version,
+    controllers: Vec<String>,
+    group: String,
+}
+
+pub(super) fn parse(text: &str) -> Result<Vec<Membership>, String> {
+    text.lines().map(parse_line).collect()
+}
+
+/// `HIERARCHY:CONTROLLERS:GROUP`, where a group may itself hold colons and v2 is hierarchy 0.
+fn parse_line(line: &str) -> Result<Membership, String> {
+    let malformed = || format!("{} is not HIERARCHY:CONTROLLERS:GROUP", Quoted(line));
+    let (hierarchy, rest) = line.split_once(':').ok_or_else(malformed)?;
+    let (controllers, group) = rest.split_once(':').ok_or_else(malformed)?;
+    if !group.starts_with('/') {
+        return Err(malformed());
+    }
+    Ok(Membership {
+        version: if hierarchy == "0" { Version::V2 } else { Version::V1 },
+        controllers: controllers.split(',').map(str::to_owned).collect(),
+        group: group.to_owned(),
+    })
+}
+
+/// A controller bound to a v1 hierarchy is at work there and nowhere else; all others are v2's.
+pub(super) fn find<'a>(groups: &'a [Membership], controller: &str) -> Option<(Version, &'a str)> {
+    let v1 =
+        groups.iter().find(|m| m.version == Version::V1 && m.controllers.iter().any(|c| c == controller));
+    let found = v1.or_else(|| groups.iter().find(|m| m.version == Version::V2))?;
+    Some((found.version, &found.group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_v1_controller_wins_over_the_unified_hierarchy() {
+        let groups = parse("5:rdma:/a\n4:cpu,memory:/b:c\n1:name=systemd:/s\n0::/u\n").unwrap();
+        assert_eq!(find(&groups, "rdma"), Some((Version::V1, "/a")));
+        assert_eq!(find(&groups, "memory"), Some((Version::V1, "/b:c")));
+        assert_eq!(find(&groups, "pids"), Some((Version::V2, "/u")));
+        assert_eq!(find(&parse("4:cpu:/b\n").unwrap(), "rdma"), None);
+    }
+
+    #[test]
+    fn malformed_lines_are_refused() {
+        for text in ["x", "0:", "0::", "0::relative", "0::/\n\n"] {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
+            if let Ok(groups) = parse(&String::from_utf8_lossy(&bytes)) {
+                let _ = find(&groups, "memory");
+            }
+        }
+
+        #[test]
+        fn lines_round_trip(number in 1..20_u32, group in "/[ -~]{0,30}") {
+            let text = format!("{number}:memory:{group}\n");
+            let groups = parse(&text).unwrap();
+            prop_assert_eq!(find(&groups, "memory"), Some((Version::V1, group.as_str())));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a memory cgroup allows and has used.
+//!
+//! Owns the reading of its files, under their v1 and v2 names. Which groups there are is left to the parent.
+
+use super::Version;
+use crate::memory::pinning::reading::{Limit, Reading, parse_number, read_as};
+use std::path::PathBuf;
+
+/// A v1 hierarchy has no word for "unlimited": it prints `i64::MAX`, rounded down to a page.
+const V1_UNLIMITED: u64 = i64::MAX as u64 & !0xFFFF;
+
+/// One memory cgroup that the process's memory is charged to.
+///
+/// Memory is charged when it is first touched, so pinning memory that is already resident charges nothing.
+///
+/// # References
+///
+/// `cgroups(7)`; `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst` of the kernel
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryCgroup {
+    /// The file that holds the limit, and where it can be raised.
+    pub limit_file: PathBuf,
+    /// The limit in bytes (v2 `memory.max`, v1 `memory.limit_in_bytes`).
+    pub limit: Reading<Limit>,
+    /// Bytes charged now (v2 `memory.current`, v1 `memory.usage_in_bytes`).
+    pub used_bytes: Reading<u64>,
+    /// Bytes of `used_bytes` that are file cache, which the kernel gives up before it refuses.
+    pub reclaimable_bytes: Reading<u64>,
+}
+
+pub(super) fn limit_file(version: Version) -> &'static str {
+    match version {
+        Version::V1 => "memory.limit_in_bytes",
+        Version::V2 => "memory.max",
+    }
+}
+
+impl MemoryCgroup {
+    pub(super) fn read(version: Version, directory: PathBuf) -> Self {
+        let (used, cache) = match version {
+            Version::V1 => ("memory.usage_in_bytes", ["total_active_file", "total_inactive_file"]),
+            Version::V2 => ("memory.current", ["active_file", "inactive_file"]),
+        };
+        let limit_file = directory.join(limit_file(version));
+        Self {
+            limit: read_as(&limit_file, parse_limit),
+            used_bytes: read_as(&directory.join(used), parse_number),
+            reclaimable_bytes: read_as(&directory.join("memory.stat"), |text| parse_stat(text, cache)),
+            limit_file,
+        }
+    }
+
+    /// How much of `need_bytes` this group would refuse; `None` when limit or use is not known.
+    #[must_use]
+    pub fn shortfall_bytes(&self, need_bytes: u64) -> Option<u64> {
+        let used = *self.used_bytes.as_ref().ok()?;
+        // Counting no cache when it is not known would find groups full that are not.
+        let reclaimable = *self.reclaimable_bytes.as_ref().ok()?;
+        Some(self.limit.as_ref().ok()?.shortfall(used.saturating_sub(reclaimable), need_bytes))
+    }
+}
+
+fn parse_limit(text: &str) -> Result<Limit, String> {
+    if text.trim() == "max" {
+        return Ok(Limit::Unlimited);
+    }
+    parse_number(text).map(|n| if n >= V1_UNLIMITED { Limit::Unlimited } else { Limit::AtMost(n) })
+}
+
+/// The sum of the named lines of `memory.stat`.
+fn parse_stat(text: &str, names: [&str; 2]) -> Result<u64, String> {
+    names.iter().try_fold(0_u64, |sum, name| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(sum.saturating_add(parse_number(value.ok_or_else(|| format!("no line `{name}`"))?)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    #[test]
+    fn limits_of_both_versions() {
+        assert_eq!(parse_limit("max\n"), Ok(Limit::Unlimited));
+        assert_eq!(parse_limit("9223372036854771712\n"), Ok(Limit::Unlimited));
+        assert_eq!(parse_limit("1073741824\n"), Ok(Limit::AtMost(1 << 30)));
+        assert!(parse_limit("maximum\n").is_err());
+        assert!(parse_limit("").is_err());
+    }
+
+    #[test]
+    fn names_of_stat_are_whole_words() {
+        let text = "active_file_x 1\ninactive_file 20\nactive_file 3\n";
+        assert_eq!(parse_stat(text, ["active_file", "inactive_file"]), Ok(23));
+        assert!(parse_stat("active_file 3\n", ["active_file", "inactive_file"]).is_err());
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_read_is_not_known_to_refuse_or_to_admit() {
+        let group = MemoryCgroup::read(Version::V2, Path::new("/nowhere").to_owned());
+        assert!(group.limit.is_err() && group.used_bytes.is_err() && group.reclaimable_bytes.is_err());
+        assert_eq!(group.shortfall_bytes(u64::MAX), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..99), tail in "\\PC*") {
+            let text = String::from_utf8_lossy(&bytes);
+            let _ = (parse_limit(&text), parse_stat(&text, ["active_file", "inactive_file"]));
+            let _ = parse_stat(&format!("a {tail}\nb {tail}"), ["a", "b"]);
+        }
+
+        #[test]
+        fn a_limit_is_what_was_written(bytes in 0..V1_UNLIMITED) {
+            prop_assert_eq!(parse_limit(&format!("{bytes}\n")), Ok(Limit::AtMost(bytes)));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The lines of `mountinfo` that mount a cgroup file system.
+//!
+//! Owns their grammar and the question which part of the hierarchy a mount shows. Which group is looked for
+//! is left to `membership`.
+
+use super::Version;
+use std::path::{Path, PathBuf};
+
+/// One mount of a cgroup hierarchy, or of the part of it below `root`. See `proc_pid_mountinfo(5)`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CgroupMount {
+    version: Version,
+    /// The group that is the top of this mount.
+    root: String,
+    mount_point: String,
+    /// Options of the file system; for v1 they name its controllers.
+    options: Vec<String>,
+}
+
+/// Lines that are malformed, or mount something else, show no cgroup and are passed over.
+pub(super) fn parse(text: &str) -> Vec<CgroupMount> {
+    text.lines().filter_map(parse_line).collect()
+}
+
+/// `ID PARENT MAJOR:MINOR ROOT MOUNT-POINT OPTIONS [TAGS…] - TYPE SOURCE SUPER-OPTIONS`
+fn parse_line(line: &str) -> Option<CgroupMount> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(3);
+    let (root, mount_point) = (mount.next()?, mount.next()?);
+    let mut file_system = file_system.split(' ');
+    let version = match file_system.next()? {
+        "cgroup" => Version::V1,
+        "cgroup2" => Version::V2,
+        _ => return None,
+    };
+    let options = file_system.nth(1).unwrap_or("").split(',').map(str::to_owned).collect();
+    Some(CgroupMount { version, root: unescape(root), mount_point: unescape(mount_point), options })
+}
+
+/// Undoes the kernel's escapes: a backslash and three octal digits for each blank, newline and backslash.
+fn unescape(field: &str) -> String {
+    let mut out = String::new();
+    let mut rest = field;
+    while let Some((before, escape)) = rest.split_once('\\') {
+        out.push_str(before);
+        match escape.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if byte.is_ascii() => {
+                out.push(char::from(byte));
+                rest = escape.get(3..).unwrap_or("");
+            }
+            _ => {
+                out.push('\\');
+                rest = escape;
+            }
+        }
+    }
+    out + rest
+}
+
+impl CgroupMount {
+    /// Whether this mount shows the hierarchy of `controller`.
+    pub(super) fn serves(&self, version: Version, controller: &str) -> bool {
+        self.version == version && (version == Version::V2 || self.options.iter().any(|o| o == controller))
+    }
+
+    /// The names that lead from the top of this mount down to `group`; `None` when it is not below the top.
+    pub(super) fn below<'a>(&self, group: &'a str) -> Option<Vec<&'a str>> {
+        let names = |path: &'a str| path.split('/').filter(|name| !name.is_empty());
+        let mut rest = names(group);
+        for name in self.root.split('/').filter(|name| !name.is_empty()) {
+            if rest.next() != Some(name) {
+                return None;
+            }
+        }
+        let below: Vec<_> = rest.collect();
+        // Beyond the cgroup namespace, the kernel prints `..` for names that it keeps back.
+        if below.contains(&"..") || self.root.split('/').any(|name| name == "..") {
+            None
+        } else {
+            Some(below)
+        }
+    }
+
+    /// The directory of the mount point, seen from `root`.
+    pub(super) fn directory(&self, root: &Path) -> PathBuf {
+        root.join(self.mount_point.trim_start_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn mount(version: Version, root: &str, mount_point: &str) -> CgroupMount {
+        CgroupMount {
+            version,
+            root: root.into(),
+            mount_point: mount_point.into(),
+            options: vec!["rw".into()],
+        }
+    }
+
+    #[test]
+    fn cgroup_mounts_are_found_among_others() {
+        let text = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                    30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 master:1 - cgroup2 cgroup2 rw,nsdelegate\n\
+                    31 22 0:27 /a\\040b /mnt/c\\134d rw - cgroup cgroup rw,cpu,memory\n\
+                    rubbish - cgroup2\n";
+        let mounts = parse(text);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!(
+            (mounts[0].version, mounts[0].directory(Path::new("/r"))),
+            (Version::V2, "/r/sys/fs/cgroup".into())
+        );
+        assert_eq!((mounts[1].root.as_str(), mounts[1].mount_point.as_str()), ("/a b", "/mnt/c\\d"));
+        assert!(mounts[1].serves(Version::V1, "memory") && !mounts[1].serves(Version::V1, "rdma"));
+        assert!(mounts[0].serves(Version::V2, "rdma") && !mounts[1].serves(Version::V2, "rdma"));
+    }
+
+    #[test]
+    fn a_mount_shows_what_lies_below_its_root() {
+        let all = mount(Version::V2, "/", "/sys/fs/cgroup");
+        assert_eq!(all.below("/a/b"), Some(vec!["a", "b"]));
+        assert_eq!(all.below("/"), Some(vec![]));
+        assert_eq!(all.below("/../sibling"), None);
+        let part = mount(Version::V1, "/docker/x", "/sys/fs/cgroup");
+        assert_eq!(part.below("/docker/x/y"), Some(vec!["y"]));
+        assert_eq!(part.below("/docker/xy"), None);
+        assert_eq!(part.below("/docker"), None);
+        assert_eq!(mount(Version::V2, "/..", "/sys/fs/cgroup").below("/../a"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_passed_over(
+            bytes in vec(any::<u8>(), 0..200),
+            fields in vec("\\PC{0,8}", 0..12),
+        ) {
+            let (mount, options) = (fields.join(" "), fields.join(","));
+            let bytes = String::from_utf8_lossy(&bytes);
+            let text = format!("{bytes}\n{mount} - cgroup2 {options}");
+            for mount in parse(&text) {
+                let _ = (mount.below("/a/b"), mount.directory(Path::new("/")));
+            }
+        }
+
+        #[test]
+        fn escapes_are_undone(path in "/[ -~\t\n]{0,40}") {
+            let escaped: String = path.chars().map(|c| match c {
+                ' ' | '\t' | '\n' | '\\' => format!("\\{:03o}", c as u32),
+                c => c.to_string(),
+            }).collect();
+            prop_assert_eq!(unescape(&escaped), path);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Which limit refused a registration, or would.
+//!
+//! Owns the judgement of a snapshot against an errno and a need, and the first part of its message: the
+//! limit, the need and the shortfall. How to raise the limit is `mend`'s.
+
+use super::cgroup::RdmaResource;
+use super::mend;
+use super::need::PinningNeed;
+use super::reading::{Bytes, Limit};
+use super::snapshot::{LimitBytes, PinningSnapshot, groups};
+use std::path::PathBuf;
+use std::{error, fmt, io};
+
+/// Why memory could not be pinned, or an object not be created, and what to do about it.
+///
+/// `Display` prints several lines: the limit, the need and the shortfall; whatever is in doubt; and the mend
+/// for a shell, a systemd unit and a pod spec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinningDiagnosis(Box<Inner>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Inner {
+    errno: Option<i32>,
+    cause: PinningCause,
+    need: PinningNeed,
+    device: String,
+    snapshot: PinningSnapshot,
+}
+
+/// The limit that refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PinningCause {
+    /// RLIMIT_MEMLOCK is 0, which forbids pinning altogether (EPERM).
+    MemlockZero,
+    /// RLIMIT_MEMLOCK leaves too little room (ENOMEM).
+    MemlockTooSmall {
+        /// The soft limit.
+        limit_bytes: u64,
+        /// What is pinned already; 0 when that is not known.
+        pinned_bytes: u64,
+        /// How much higher the limit had to be, in whole pages.
+        shortfall_bytes: u64,
+    },
+    /// A memory cgroup leaves too little room to bring the pages in (ENOMEM, or the out-of-memory
+    /// killer).
+    MemoryCgroup {
+        /// The file that holds the limit.
+        limit_file: PathBuf,
+        /// The limit.
+        limit_bytes: u64,
+        /// What is charged already.
+        used_bytes: u64,
+        /// The part of `used_bytes` that is file cache.
+        reclaimable_bytes: u64,
+        /// How much higher the limit had to be.
+        shortfall_bytes: u64,
+    },
+    /// The system has too little memory left (ENOMEM, or the out-of-memory killer).
+    SystemMemory {
+        /// What could still be handed out.
+        available_bytes: u64,
+        /// How much more was needed.
+        shortfall_bytes: u64,
+    },
+    /// An rdma cgroup allows no more objects on this device (EAGAIN).
+    RdmaCgroup {
+        /// The file that holds the limit (`rdma.max`).
+        limit_file: PathBuf,
+        /// What there are too many of.
+        resource: RdmaResource,
+        /// The limit.
+        max: u64,
+        /// How many are in use.
+        current: u64,
+    },
+    /// The errno is one that a limit on pinning gives, but none that could be read explains it.
+    NotExplained,
+    /// No limit on pinning gives this errno.
+    NotALimit,
+}
+
+impl PinningSnapshot {
+    /// Explains why `need` on `device` was refused with `errno`.
+    ///
+    /// Take the snapshot as soon after the failure as possible, on the thread that met it. EPERM, ENOMEM and
+    /// EAGAIN are told apart; for any other the diagnosis says that no limit on pinning is to blame.
+    #[must_use]
+    pub fn explain(&self, errno: i32, need: PinningNeed, device: &str) -> PinningDiagnosis {
+        let memlock = || self.memlock_cause(need);
+        let cause = match errno {
+            libc::EPERM => match (memlock(), &self.memlock.soft) {
+                (Some(PinningCause::MemlockZero), _) => PinningCause::MemlockZero,
+                (_, Err(_)) => PinningCause::NotExplained,
+                _ => PinningCause::NotALimit,
+            },
+            libc::ENOMEM => memlock()
+                .filter(|cause| *cause != PinningCause::MemlockZero)
+                .or_else(|| self.memory_cause(need))
+                .unwrap_or(PinningCause::NotExplained),
+            libc::EAGAIN => {
+                let resources = [RdmaResource::HcaObject, RdmaResource::HcaHandle];
+                let full = resources.into_iter().find_map(|resource| self.rdma_cause(device, resource));
+                full.unwrap_or(PinningCause::NotExplained)
+            }
+            _ => PinningCause::NotALimit,
+        };
+        self.diagnosis(Some(errno), cause, need, device)
+    }
+
+    /// Predicts whether `need` on `device`, and one verbs object for it, would be refused.
+    ///
+    /// What is not known is not held against the need. The figures move, so a refusal is worth a warning, and
+    /// `Ok` is no promise.
+    ///
+    /// # Errors
+    ///
+    /// The diagnosis of the first limit that would refuse; its message carries the mend.
+    pub fn check_before(&self, need: PinningNeed, device: &str) -> Result<(), PinningDiagnosis> {
+        let cause = self
+            .memlock_cause(need)
+            .or_else(|| self.memory_cause(need))
+            .or_else(|| self.rdma_cause(device, RdmaResource::HcaObject));
+        cause.map_or(Ok(()), |cause| Err(self.diagnosis(None, cause, need, device)))
+    }
+
+    fn diagnosis(
+        &self,
+        errno: Option<i32>,
+        cause: PinningCause,
+        need: PinningNeed,
+        device: &str,
+    ) -> PinningDiagnosis {
+        let (device, snapshot) = (device.to_owned(), self.clone());
+        PinningDiagnosis(Box::new(Inner { errno, cause, need, device, snapshot }))
+    }
+
+    /// The kernel's own test: any pinning at all, then pages pinned and new against the limit in whole pages.
+    fn memlock_cause(&self, need: PinningNeed) -> Option<PinningCause> {
+        if self.ipc_lock.lifts_memlock() == Some(true) {
+            return None;
+        }
+        let Ok(Limit::AtMost(limit_bytes)) = self.memlock.soft else { return None };
+        if limit_bytes == 0 {
+            return Some(PinningCause::MemlockZero);
+        }
+        // A count that is not known can only add to the shortfall.
+        let pinned_bytes = *self.memlock.pinned_bytes.as_ref().unwrap_or(&0);
+        let whole_pages = Limit::AtMost(limit_bytes - limit_bytes % self.page_bytes.max(1));
+        let shortfall_bytes = whole_pages.shortfall(pinned_bytes, need.pinned_bytes(self.page_bytes));
+        let cause = PinningCause::MemlockTooSmall { limit_bytes, pinned_bytes, shortfall_bytes };
+        (shortfall_bytes > 0).then_some(cause)
+    }
+
+    /// The cgroup that is shortest of memory, else the system.
+    fn memory_cause(&self, need: PinningNeed) -> Option<PinningCause> {
+        let need_bytes = need.new_bytes(self.page_bytes);
+        if need_bytes == 0 {
+            return None;
+        }
+        let full = groups(&self.memory_cgroups).iter().filter_map(|group| {
+            let shortfall_bytes = group.shortfall_bytes(need_bytes).filter(|shortfall| *shortfall > 0)?;
+            let Ok(Limit::AtMost(limit_bytes)) = group.limit else { return None };
+            Some(PinningCause::MemoryCgroup {
+                limit_file: group.limit_file.clone(),
+                limit_bytes,
+                used_bytes: *group.used_bytes.as_ref().ok()?,
+                reclaimable_bytes: *group.reclaimable_bytes.as_ref().ok()?,
+                shortfall_bytes,
+            })
+        });
+        let shortfall = |cause: &PinningCause| match cause {
+            PinningCause::MemoryCgroup { shortfall_bytes, .. } => *shortfall_bytes,
+            _ => 0,
+        };
+        full.max_by_key(shortfall).or_else(|| {
+            let available_bytes = *self.available_bytes.as_ref().ok()?;
+            let shortfall_bytes =
+                need_bytes.checked_sub(available_bytes).filter(|shortfall| *shortfall > 0)?;
+            Some(PinningCause::SystemMemory { available_bytes, shortfall_bytes })
+        })
+    }
+
+    /// The nearest group that is full: one more object has to fit into each of them.
+    fn rdma_cause(&self, device: &str, resource: RdmaResource) -> Option<PinningCause> {
+        groups(&self.rdma_cgroups).iter().find_map(|group| {
+            let (max, current) = group.usage(device, resource)?;
+            let limit_file = group.limit_file.clone();
+            (current >= max).then_some(PinningCause::RdmaCgroup { limit_file, resource, max, current })
+        })
+    }
+}
+
+impl PinningDiagnosis {
+    /// The limit that refused, or would.
+    #[must_use]
+    pub fn cause(&self) -> &PinningCause {
+        &self.0.cause
+    }
+
+    /// The errno that was explained; `None` for a prediction.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.0.errno
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn need(&self) -> PinningNeed {
+        self.0.need
+    }
+
+    /// The device it was asked of.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.0.device
+    }
+
+    /// What the judgement rests on.
+    #[must_use]
+    pub fn snapshot(&self) -> &PinningSnapshot {
+        &self.0.snapshot
+    }
+}
+
+impl error::Error for PinningDiagnosis {}
+
+impl fmt::Display for PinningDiagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_cause(f)?;
+        self.fmt_doubts(f)?;
+        mend::fmt(self, f)
+    }
+}
+
+impl PinningDiagnosis {
+    /// The limit, the need and the shortfall.
+    fn fmt_cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let page = self.0.snapshot.page_bytes;
+        let (pinned, new) = (self.0.need.pinned_bytes(page), self.0.need.new_bytes(page));
+        let (name, device) = (ErrnoName(self.0.errno), &self.0.device);
+        match &self.0.cause {
+            PinningCause::MemlockZero => {
+                write!(f, "RLIMIT_MEMLOCK is 0, so nothing may be pinned{name}: ")?;
+                writeln!(f, "all of the {} needed are too many", Bytes(pinned))
+            }
+            PinningCause::MemlockTooSmall { limit_bytes, pinned_bytes, shortfall_bytes } => {
+                write!(f, "RLIMIT_MEMLOCK is too small{name}: the limit is {}, ", Bytes(*limit_bytes))?;
+                write!(
+                    f,
+                    "{} are pinned already, {} more are needed, ",
+                    Bytes(*pinned_bytes),
+                    Bytes(pinned)
+                )?;
+                writeln!(f, "{} too many", Bytes(*shortfall_bytes))
+            }
+            PinningCause::MemoryCgroup {
+                limit_bytes,
+                used_bytes,
+                reclaimable_bytes,
+                shortfall_bytes,
+                ..
+            } => {
+                write!(f, "the memory cgroup is too small{name}: its limit is {}, ", Bytes(*limit_bytes))?;
+                write!(
+                    f,
+                    "{} are used, of which {} are file cache, ",
+                    Bytes(*used_bytes),
+                    Bytes(*reclaimable_bytes)
+                )?;
+                writeln!(f, "up to {} more are needed, {} too many", Bytes(new), Bytes(*shortfall_bytes))
+            }
+            PinningCause::SystemMemory { available_bytes, shortfall_bytes } => {
+                write!(
+                    f,
+                    "the system is short of memory{name}: {} are available, ",
+                    Bytes(*available_bytes)
+                )?;
+                writeln!(f, "up to {} are needed, {} too many", Bytes(new), Bytes(*shortfall_bytes))
+            }
+            PinningCause::RdmaCgroup { resource, max, current, .. } => {
+                write!(f, "the rdma cgroup is full{name}: the limit of {device} is {max} {resource}, ")?;
+                writeln!(
+                    f,
+                    "{current} are in use, 1 more is needed, {} too many",
+                    Limit::AtMost(*max).shortfall(*current, 1)
+                )
+            }
+            PinningCause::NotExplained => {
+                writeln!(f, "no limit that could be read explains the failure{name}")
+            }
+            PinningCause::NotALimit => writeln!(f, "the failure is not due to a limit on pinning{name}"),
+        }
+    }
+
+    /// Whatever bears on the verdict and is not known, or is easily mistaken.
+    fn fmt_doubts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let snapshot = &self.0.snapshot;
+        match &self.0.cause {
+            PinningCause::MemlockZero | PinningCause::MemlockTooSmall { .. } => {
+                writeln!(f, "  CAP_IPC_LOCK, which lifts this limit: {}", snapshot.ipc_lock)?;
+                if let Err(unknown) = &snapshot.memlock.pinned_bytes {
+                    writeln!(f, "  what is pinned already: {unknown}")?;
+                }
+                Ok(())
+            }
+            PinningCause::MemoryCgroup { limit_file, .. } | PinningCause::RdmaCgroup { limit_file, .. } => {
+                writeln!(f, "  the limit stands in {}", limit_file.display())
+            }
+            PinningCause::NotExplained => {
+                writeln!(f, "  what was looked at:")?;
+                snapshot.to_string().lines().try_for_each(|line| writeln!(f, "    {line}"))
+            }
+            PinningCause::NotALimit if self.0.errno == Some(libc::EPERM) => match snapshot.memlock.soft {
+                Ok(limit) => {
+                    writeln!(f, "  RLIMIT_MEMLOCK, which gives EPERM when it is 0, is {}", LimitBytes(limit))
+                }
+                Err(_) => Ok(()),
+            },
+            PinningCause::SystemMemory { .. } | PinningCause::NotALimit => Ok(()),
+        }
+    }
+}
+
+/// ` (NAME)`, or nothing for a prediction.
+struct ErrnoName(Option<i32>);
+
+impl fmt::Display for ErrnoName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(errno) = self.0 else { return Ok(()) };
+        let name = match errno {
+            libc::EPERM => "EPERM",
+            libc::ENOMEM => "ENOMEM",
+            libc::EAGAIN => "EAGAIN",
+            libc::EINVAL => "EINVAL",
+            libc::EFAULT => "EFAULT",
+            _ => return write!(f, " ({})", io::Error::from_raw_os_error(errno)),
+        };
+        write!(f, " ({name})")
+    }
+}

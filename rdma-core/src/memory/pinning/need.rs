@@ -1,0 +1,114 @@
+//! How much one registration is about to ask for.
+//!
+//! Owns the arithmetic in pages. What it is compared with is left to `memlock`, `cgroup` and `explain`.
+
+/// What a registration needs: pages to pin, and perhaps memory to bring in.
+///
+/// The kernel pins whole pages, so 2 bytes across a page boundary need 2 pages. It also counts each
+/// registration by itself: memory registered on four rails counts four times against RLIMIT_MEMLOCK.
+///
+/// ```
+/// use rdma_core::memory::pinning::PinningNeed;
+///
+/// let need = PinningNeed::range(0x1fff, 2);
+/// assert_eq!(need.pinned_bytes(4096), 8192);
+/// assert_eq!(need.registrations(4).pinned_bytes(4096), 4 * 8192);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PinningNeed {
+    address: u64,
+    length: u64,
+    registrations: u64,
+    resident: bool,
+}
+
+impl PinningNeed {
+    /// The need of `length` bytes that begin on a page boundary.
+    #[must_use]
+    pub fn length(length: u64) -> Self {
+        Self::range(0, length)
+    }
+
+    /// The need of `length` bytes from `address`.
+    #[must_use]
+    pub fn range(address: u64, length: u64) -> Self {
+        Self { address, length, registrations: 1, resident: false }
+    }
+
+    /// The same memory registered this many times, once a rail.
+    #[must_use]
+    pub fn registrations(self, registrations: u64) -> Self {
+        Self { registrations, ..self }
+    }
+
+    /// Every page has been touched already, so that no memory cgroup is charged anew.
+    ///
+    /// Without this the whole length counts as memory still to be brought in: right for a fresh mapping, too
+    /// strict for one in use.
+    #[must_use]
+    pub fn resident(self) -> Self {
+        Self { resident: true, ..self }
+    }
+
+    /// Bytes that count against RLIMIT_MEMLOCK, in whole pages of `page_bytes`.
+    #[must_use]
+    pub fn pinned_bytes(&self, page_bytes: u64) -> u64 {
+        self.span_bytes(page_bytes).saturating_mul(self.registrations)
+    }
+
+    /// Bytes that have still to be brought into memory, and are then charged to the memory cgroup.
+    #[must_use]
+    pub fn new_bytes(&self, page_bytes: u64) -> u64 {
+        if self.resident { 0 } else { self.span_bytes(page_bytes) }
+    }
+
+    fn span_bytes(&self, page_bytes: u64) -> u64 {
+        if self.length == 0 {
+            return 0;
+        }
+        let page = page_bytes.max(1);
+        let last = self.address.saturating_add(self.length - 1);
+        (last / page - self.address / page).saturating_add(1).saturating_mul(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn pages_are_counted_whole() {
+        let pinned = |address, length| PinningNeed::range(address, length).pinned_bytes(4096);
+        assert_eq!(pinned(0, 0), 0);
+        assert_eq!(pinned(0, 1), 4096);
+        assert_eq!(pinned(4095, 1), 4096);
+        assert_eq!(pinned(4095, 2), 8192);
+        assert_eq!(pinned(4096, 4096), 4096);
+        assert_eq!(PinningNeed::length(4097).pinned_bytes(65536), 65536);
+    }
+
+    #[test]
+    fn resident_memory_is_pinned_but_not_new() {
+        let need = PinningNeed::length(1 << 20).registrations(2);
+        assert_eq!((need.pinned_bytes(4096), need.new_bytes(4096)), (2 << 20, 1 << 20));
+        assert_eq!((need.resident().pinned_bytes(4096), need.resident().new_bytes(4096)), (2 << 20, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn no_range_overflows(address: u64, length: u64, rails: u64, page: u64) {
+            let need = PinningNeed::range(address, length).registrations(rails);
+            let _ = (need.pinned_bytes(page), need.new_bytes(page));
+        }
+
+        #[test]
+        fn pages_match_a_count(address in 0..100_000_u64, length in 1..100_000_u64, shift in 8..16_u32) {
+            let page = 1_u64 << shift;
+            let pages: BTreeSet<_> = (address..address + length).map(|a| a / page).collect();
+            let need = PinningNeed::range(address, length);
+            prop_assert_eq!(need.pinned_bytes(page), pages.len() as u64 * page);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What one reading of the environment yields: a limit, or an admission that it is not known.
+//!
+//! Owns [`Limit`], [`NotKnown`] and the bounded read of a file. Which files are read, and what their text
+//! means, is left to the neighbours.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Longest file that is read whole; a `mountinfo` of ten thousand mounts is about a quarter of it.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// A value read from the environment, or why it is not known.
+///
+/// An unreadable or malformed file is [`NotKnown`], never taken for "unlimited" or zero.
+pub type Reading<T> = Result<T, NotKnown>;
+
+/// Why a value of the environment is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not known ({}: {why})", .path.display())]
+#[non_exhaustive]
+pub struct NotKnown {
+    /// The file that should have told.
+    pub path: PathBuf,
+    /// What was wrong with it.
+    pub why: String,
+}
+
+impl NotKnown {
+    pub(super) fn new(path: &Path, why: impl fmt::Display) -> Self {
+        Self { path: path.to_owned(), why: why.to_string() }
+    }
+}
+
+/// A bound that the kernel holds, in the unit of the thing bounded (bytes, or objects).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// No more than this.
+    AtMost(u64),
+    /// No bound.
+    Unlimited,
+}
+
+impl Limit {
+    /// How much of `need` does not fit on top of `used`: 0 when all of it does.
+    #[must_use]
+    pub fn shortfall(self, used: u64, need: u64) -> u64 {
+        match self {
+            Self::AtMost(most) => used.saturating_add(need).saturating_sub(most),
+            Self::Unlimited => 0,
+        }
+    }
+}
+
+/// Prints the number alone, or `unlimited`.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(most) => write!(f, "{most}"),
+            Self::Unlimited => f.write_str("unlimited"),
+        }
+    }
+}
+
+/// Reads a file whole, or fails when it is longer than any that the kernel writes here.
+pub(super) fn read_file(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if read as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("longer than {FILE_BYTES_MAX} bytes"),
+        ));
+    }
+    // The files are text; a name in them that is not UTF-8 then simply matches nothing.
+    Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+}
+
+/// Reads a file and parses it; either failing makes the value not known.
+pub(super) fn read_as<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+    let text = read_file(path).map_err(|error| NotKnown::new(path, error))?;
+    parse(&text).map_err(|why| NotKnown::new(path, why))
+}
+
+/// Parses a decimal number that stands alone.
+pub(super) fn parse_number(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    // `u64::from_str` admits a leading plus, which the kernel never writes.
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("{} is not a number", Quoted(text)));
+    }
+    text.parse().map_err(|_| format!("{} is not a number", Quoted(text)))
+}
+
+/// Text of a file as it may appear in a message: escaped, and never a screenful.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const CHARACTERS_MAX: usize = 40;
+        let shown: String = self.0.chars().take(CHARACTERS_MAX).collect();
+        write!(f, "{shown:?}")?;
+        if shown.len() < self.0.len() { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+/// A count of bytes for a reader: exact, then in the unit a person would use.
+pub(super) struct Bytes(pub(super) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        write!(f, "{} bytes", self.0)?;
+        let Some(thousands) = (self.0.max(1).ilog2() / 10).checked_sub(1) else { return Ok(()) };
+        let Some(unit) = UNITS.get(thousands as usize) else { return Ok(()) };
+        let one = 1_u64 << (10 * (thousands + 1));
+        if self.0.is_multiple_of(one) {
+            write!(f, " ({} {unit})", self.0 / one)
+        } else {
+            write!(f, " ({:.1} {unit})", self.0 as f64 / one as f64)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bytes_are_exact_and_human() {
+        let shown = |n| Bytes(n).to_string();
+        assert_eq!(shown(0), "0 bytes");
+        assert_eq!(shown(1023), "1023 bytes");
+        assert_eq!(shown(1024), "1024 bytes (1 KiB)");
+        assert_eq!(shown(1536), "1536 bytes (1.5 KiB)");
+        assert_eq!(shown(8 << 20), "8388608 bytes (8 MiB)");
+        assert_eq!(shown(u64::MAX), "18446744073709551615 bytes (16.0 EiB)");
+    }
+
+    #[test]
+    fn a_file_that_never_ends_is_not_known() {
+        let reading = read_as(Path::new("/dev/zero"), |text| Ok(text.len()));
+        assert_eq!(reading.unwrap_err().to_string(), "not known (/dev/zero: longer than 4194304 bytes)");
+    }
+
+    #[test]
+    fn a_missing_file_says_so() {
+        let missing = read_as(Path::new("/nowhere/at/all"), parse_number).unwrap_err();
+        assert_eq!(missing.path, Path::new("/nowhere/at/all"));
+        assert!(missing.why.contains("No such file"), "{missing}");
+    }
+
+    #[test]
+    fn messages_do_not_quote_a_screenful() {
+        let long = parse_number(&"x\n".repeat(1000)).unwrap_err();
+        assert!(long.len() < 120, "{long}");
+    }
+
+    proptest! {
+        #[test]
+        fn shortfall_is_what_is_missing(most in any::<u64>(), used in any::<u64>(), need in any::<u64>()) {
+            let oracle = (u128::from(used) + u128::from(need)).min(u128::from(u64::MAX));
+            let oracle = oracle.saturating_sub(u128::from(most));
+            prop_assert_eq!(u128::from(Limit::AtMost(most).shortfall(used, need)), oracle);
+            prop_assert_eq!(Limit::Unlimited.shortfall(used, need), 0);
+        }
+
+        #[test]
+        fn numbers_round_trip_and_nothing_else_parses(number in any::<u64>(), junk in "\\PC*") {
+            prop_assert_eq!(parse_number(&format!(" {number}\n")), Ok(number));
+            let digits = !junk.trim().is_empty() && junk.trim().bytes().all(|b| b.is_ascii_digit());
+            prop_assert!(digits || parse_number(&junk).is_err());
+        }
+    }
+}
