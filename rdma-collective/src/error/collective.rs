@@ -38,6 +38,36 @@ pub enum ReduceError {
     },
 }
 
+/// Why there is no schedule for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    /// The rank is not one of the ranks, or there are none.
+    #[error("rank {rank} is not one of {ranks}; ranks count from 0")]
+    RankOutOfRange {
+        /// The rank asked for.
+        rank: u32,
+        /// How many ranks there are.
+        ranks: u32,
+    },
+    /// The count has more bytes than a buffer can.
+    #[error(transparent)]
+    Count(#[from] ReduceError),
+    /// There is no slot, or none that an element fits.
+    #[error(
+        "staging of {slots} slots of {slot_bytes} bytes cannot carry elements of {element_bytes} bytes; \
+         give it at least one slot of one element"
+    )]
+    StagingTooSmall {
+        /// Slots a link.
+        slots: u16,
+        /// Bytes a slot.
+        slot_bytes: usize,
+        /// Bytes an element.
+        element_bytes: usize,
+    },
+}
+
 /// A name that is no data type or no operation of this library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} {name:?}; use one of {known}")]

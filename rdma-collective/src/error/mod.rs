@@ -2,4 +2,4 @@
 
 mod collective;
 
-pub use collective::{ParseNameError, ReduceError};
+pub use collective::{ParseNameError, ReduceError, ScheduleError};

@@ -1,0 +1,172 @@
+//! How a buffer is cut: rounds, segments and chunks, all as equal as whole elements allow.
+//!
+//! Owns the sizes; which rank sends which chunk is the ring's.
+
+use super::Span;
+use crate::error::ScheduleError;
+
+/// The bounded memory through which a link's messages go; the same on all ranks.
+///
+/// A rank holds `slots * slot_bytes` for what each neighbour writes to it, and as much again for what it sends
+/// when the caller's buffer is not registered: with the defaults, 4 MiB for a ring, whatever the count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Staging {
+    /// Slots a link, at least 1. Half of them are kept in flight; the others absorb a late neighbour.
+    pub slots: u16,
+    /// Bytes a slot, at least one element. Larger slots cost fewer messages, smaller ones start sooner.
+    pub slot_bytes: usize,
+    /// A segment is not cut into chunks below this, since a message then costs more than it overlaps.
+    pub chunk_bytes_min: usize,
+}
+
+impl Default for Staging {
+    fn default() -> Self {
+        Self { slots: 8, slot_bytes: 256 * 1024, chunk_bytes_min: 16 * 1024 }
+    }
+}
+
+/// The cut of one buffer: rounds of `ranks` segments of `chunks` chunks each.
+///
+/// A round is small enough that what was reduced in it is still in the cache when it is sent on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunking {
+    count: usize,
+    element: usize,
+    ranks: usize,
+    rounds: usize,
+    chunks: usize,
+}
+
+/// A chunk by its place in the cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) round: usize,
+    pub(super) segment: usize,
+    pub(super) chunk: usize,
+}
+
+impl Chunking {
+    pub(super) fn new(
+        count: usize,
+        element: usize,
+        ranks: usize,
+        staging: &Staging,
+    ) -> Result<Self, ScheduleError> {
+        let slot_elements = staging.slot_bytes / element;
+        if slot_elements == 0 || staging.slots == 0 {
+            return Err(ScheduleError::StagingTooSmall {
+                slots: staging.slots,
+                slot_bytes: staging.slot_bytes,
+                element_bytes: element,
+            });
+        }
+        let segment_bytes = count.div_ceil(ranks).saturating_mul(element);
+        let worth = segment_bytes / staging.chunk_bytes_min.max(1);
+        let chunks = worth.clamp(1, usize::from(staging.slots / 2).max(1));
+        // Saturated, it is beyond any count and there is one round, as there should be.
+        let round_elements = ranks.saturating_mul(chunks).saturating_mul(slot_elements);
+        Ok(Self { count, element, ranks, rounds: count.div_ceil(round_elements), chunks })
+    }
+
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    /// The bytes of a chunk; it may be empty, and is never longer than a slot.
+    pub(super) fn span(&self, place: Place) -> Span {
+        let (round_start, round_len) = split(self.count, self.rounds, place.round);
+        let (segment_start, segment_len) = split(round_len, self.ranks, place.segment);
+        let (chunk_start, chunk_len) = split(segment_len, self.chunks, place.chunk);
+        Span {
+            offset: (round_start + segment_start + chunk_start) * self.element,
+            len: chunk_len * self.element,
+        }
+    }
+}
+
+/// Start and length of part `index` of `total` in `parts`, the first ones longer by one where it does not divide.
+fn split(total: usize, parts: usize, index: usize) -> (usize, usize) {
+    let (len, longer) = (total / parts, total % parts);
+    (index * len + index.min(longer), len + usize::from(index < longer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parts_are_adjacent_cover_everything_and_differ_by_one_at_most(total in 0_usize..5000, parts in 1_usize..99) {
+            let mut end = 0;
+            for index in 0..parts {
+                let (start, len) = split(total, parts, index);
+                prop_assert_eq!(start, end);
+                prop_assert!(len == total / parts || len == total.div_ceil(parts));
+                end += len;
+            }
+            prop_assert_eq!(end, total);
+        }
+
+        #[test]
+        fn chunks_cover_the_buffer_in_order_and_fit_a_slot(
+            count in 0_usize..20_000,
+            element in 1_usize..9,
+            ranks in 1_usize..20,
+            slots in 1_u16..12,
+            slot_bytes in 8_usize..200,
+            chunk_bytes_min in 0_usize..64,
+        ) {
+            let staging = Staging { slots, slot_bytes, chunk_bytes_min };
+            let chunking = Chunking::new(count, element, ranks, &staging).unwrap();
+            prop_assert!(chunking.chunks() <= usize::from(slots));
+            let mut end = 0;
+            for round in 0..chunking.rounds() {
+                for segment in 0..ranks {
+                    for chunk in 0..chunking.chunks() {
+                        let span = chunking.span(Place { round, segment, chunk });
+                        prop_assert_eq!(span.offset, end);
+                        prop_assert!(span.len <= slot_bytes && span.len.is_multiple_of(element));
+                        end += span.len;
+                    }
+                }
+            }
+            prop_assert_eq!(end, count * element);
+        }
+    }
+
+    #[test]
+    fn a_slot_holds_at_least_one_element_and_there_is_one_slot() {
+        for staging in [
+            Staging { slots: 0, ..Staging::default() },
+            Staging { slot_bytes: 3, ..Staging::default() },
+            Staging { slot_bytes: 0, ..Staging::default() },
+        ] {
+            let Staging { slots, slot_bytes, .. } = staging;
+            assert_eq!(
+                Chunking::new(9, 4, 2, &staging).unwrap_err(),
+                ScheduleError::StagingTooSmall { slots, slot_bytes, element_bytes: 4 }
+            );
+        }
+    }
+
+    #[test]
+    fn the_default_staging_of_a_ring_is_4_mib() {
+        let staging = Staging::default();
+        assert_eq!(2 * usize::from(staging.slots) * staging.slot_bytes, 4 << 20);
+    }
+
+    #[test]
+    fn the_largest_count_does_not_overflow() {
+        let huge = Staging { slots: u16::MAX, slot_bytes: usize::MAX, chunk_bytes_min: 0 };
+        let count = isize::MAX as usize / 4;
+        let chunking = Chunking::new(count, 4, u32::MAX as usize, &huge).unwrap();
+        assert_eq!(chunking.rounds(), 1);
+        let last = Place { round: 0, segment: u32::MAX as usize - 1, chunk: chunking.chunks() - 1 };
+        assert_eq!(chunking.span(last).range().end, count * 4);
+    }
+}

@@ -1,0 +1,15 @@
+//! Who sends what, when: schedules as pure data, made lazily and in constant memory.
+//!
+//! A schedule is a function of the operation, the count, the rank and the number of ranks; it knows no device,
+//! no clock and no address. What carries it out owns the links, the slots and the buffers, and takes one
+//! [`Step`] after the other. A rank that lies about the operation is told apart before, by the link's handshake.
+
+mod chunk;
+mod ring;
+#[cfg(test)]
+mod simulate;
+mod step;
+
+pub use chunk::Staging;
+pub use ring::{Operation, Ring};
+pub use step::{Source, Span, Step};

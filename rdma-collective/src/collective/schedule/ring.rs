@@ -1,0 +1,197 @@
+//! The ring: reduce-scatter and all-gather between neighbours, pipelined, for any count and number of ranks.
+//!
+//! Owns the order of steps; the cut into chunks is `chunk`'s.
+
+use std::iter::FusedIterator;
+
+use super::chunk::{Chunking, Place};
+use super::{Source, Span, Staging, Step};
+use crate::collective::DataType;
+use crate::error::ScheduleError;
+
+/// What is reduced, seen from one rank; all but `rank` is the same on all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operation {
+    /// This rank, below `ranks`.
+    pub rank: u32,
+    /// How many ranks take part, at least 1.
+    pub ranks: u32,
+    /// Elements of each rank's buffer; may be 0.
+    pub count: usize,
+    /// The type of the elements.
+    pub data_type: DataType,
+    /// The memory that messages go through.
+    pub staging: Staging,
+}
+
+/// The steps of one rank in a ring all-reduce, made one by one in constant memory.
+///
+/// Each rank sends `2 (n-1)/n` of the buffer to the next rank and receives as much from the one before it.
+/// The buffer is cut into rounds, a round into one segment a rank, a segment into `p` chunks. In step `s` of a
+/// round a rank sends segment `rank - s` and receives `rank - s - 1`: `n-1` steps reduce, `n-1` more spread the
+/// result. All chunks of all steps of all rounds are one sequence; chunk `i` is received and consumed just
+/// before chunk `i + p` is sent, which is the first that needs it. Empty chunks are left out on both ends.
+///
+/// No deadlock: take a rank that has sent least, `i` chunks. It waits for chunk `i - p`, which its predecessor
+/// has sent, or for the slot of message `i - slots`. Its successor consumed that before sending chunk
+/// `i - slots + p`, and gives slots back at least every `slots - p + 1` messages; so the successor has sent less
+/// than `i`, which is less than least.
+///
+/// An element is reduced in ring order starting at the rank of its segment: the result depends on count, type,
+/// ranks and staging alone, and is the same bytes on all ranks.
+///
+/// ```
+/// use rdma_collective::collective::DataType;
+/// use rdma_collective::collective::schedule::{Operation, Ring, Staging, Step};
+///
+/// let staging = Staging::default();
+/// let operation = Operation { rank: 0, ranks: 4, count: 1 << 20, data_type: DataType::F32, staging };
+/// let sent: usize = Ring::all_reduce(operation)?
+///     .filter_map(|step| if let Step::Put { span, .. } = step { Some(span.len) } else { None })
+///     .sum();
+/// assert_eq!(sent, 2 * 3 * (4 << 20) / 4);
+/// # Ok::<(), rdma_collective::error::ScheduleError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ring {
+    rank: u32,
+    ranks: u32,
+    chunking: Chunking,
+    /// Messages between two signals.
+    signal_every: u64,
+    /// The chunk to be sent next, of `chunks`; runs on by `p` to receive the last ones.
+    next: u64,
+    chunks: u64,
+    sent: u64,
+    received: u64,
+    signalled: u64,
+    /// Steps made and not yet taken.
+    ready: [Option<Step>; 4],
+}
+
+impl Ring {
+    /// The steps of `operation.rank` in an all-reduce.
+    ///
+    /// A count of 0 has no steps; a rank that is alone copies its input.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or
+    /// the staging has no slot or none that an element fits.
+    pub fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
+        let Operation { rank, ranks, count, data_type, staging } = operation;
+        if rank >= ranks {
+            return Err(ScheduleError::RankOutOfRange { rank, ranks });
+        }
+        let bytes = data_type.bytes(count)?;
+        let chunking = Chunking::new(count, data_type.size(), ranks as usize, &staging)?;
+        let steps_a_round = 2 * (u64::from(ranks) - 1);
+        let alone = (ranks == 1 && bytes > 0).then_some(Step::Copy { span: Span { offset: 0, len: bytes } });
+        Ok(Self {
+            rank,
+            ranks,
+            chunking,
+            signal_every: ((u64::from(staging.slots) - chunking.chunks() as u64) / 2).max(1),
+            next: 0,
+            chunks: chunking.rounds() as u64 * steps_a_round * chunking.chunks() as u64,
+            sent: 0,
+            received: 0,
+            signalled: 0,
+            ready: [alone, None, None, None],
+        })
+    }
+
+    /// The rank that this one sends to.
+    #[must_use]
+    pub fn next_rank(&self) -> u32 {
+        if self.rank + 1 == self.ranks { 0 } else { self.rank + 1 }
+    }
+
+    /// The rank that this one receives from.
+    #[must_use]
+    pub fn previous_rank(&self) -> u32 {
+        if self.rank == 0 { self.ranks - 1 } else { self.rank - 1 }
+    }
+
+    /// Makes the steps at one place of the sequence: consume the chunk that the next one needs, then send that.
+    fn advance(&mut self) {
+        let consumed = self.next.checked_sub(self.chunking.chunks() as u64);
+        let [wait, consume] = consumed.map_or([None; 2], |chunk| self.receive(chunk));
+        let signal = self.signal();
+        let put = if self.next < self.chunks { self.send(self.next) } else { None };
+        self.ready = [wait, consume, signal, put];
+        self.next += 1;
+    }
+
+    fn receive(&mut self, chunk: u64) -> [Option<Step>; 2] {
+        let from = self.previous_rank();
+        let (step, span) = self.place(chunk, from);
+        if span.len == 0 {
+            return [None; 2];
+        }
+        let message = self.received;
+        self.received += 1;
+        let consume = if step < self.ranks - 1 {
+            Step::ReduceFrom { from, message, span }
+        } else {
+            Step::CopyFrom { from, message, span }
+        };
+        [Some(Step::WaitCount { from, message }), Some(consume)]
+    }
+
+    fn send(&mut self, chunk: u64) -> Option<Step> {
+        let (step, span) = self.place(chunk, self.rank);
+        if span.len == 0 {
+            return None;
+        }
+        let source = if step == 0 { Source::Input } else { Source::Output };
+        let put = Step::Put { to: self.next_rank(), message: self.sent, source, span };
+        self.sent += 1;
+        Some(put)
+    }
+
+    /// Credits go back in groups, and the last ones at the end.
+    fn signal(&mut self) -> Option<Step> {
+        let due = self.received - self.signalled;
+        if due == 0 || (due < self.signal_every && self.next + 1 < self.end()) {
+            return None;
+        }
+        self.signalled = self.received;
+        Some(Step::Signal { to: self.previous_rank(), consumed: self.received })
+    }
+
+    /// The step of its round, and the bytes, of the chunk at place `index` of what `sender` sends.
+    fn place(&self, index: u64, sender: u32) -> (u32, Span) {
+        let (chunks, ranks) = (self.chunking.chunks() as u64, u64::from(self.ranks));
+        let (step_index, chunk) = (index / chunks, index % chunks);
+        let (round, step) = (step_index / (2 * (ranks - 1)), step_index % (2 * (ranks - 1)));
+        let segment = (u64::from(sender) + 2 * ranks - step) % ranks;
+        let place = Place { round: round as usize, segment: segment as usize, chunk: chunk as usize };
+        (step as u32, self.chunking.span(place))
+    }
+
+    /// One beyond the last place at which there is something to send or to consume.
+    fn end(&self) -> u64 {
+        if self.chunks == 0 { 0 } else { self.chunks + self.chunking.chunks() as u64 }
+    }
+}
+
+impl Iterator for Ring {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.iter_mut().find_map(Option::take) {
+                return Some(step);
+            }
+            if self.next == self.end() {
+                return None;
+            }
+            self.advance();
+        }
+    }
+}
+
+impl FusedIterator for Ring {}
+
+#[cfg(test)]
+mod tests;
