@@ -9,6 +9,8 @@ mod fence;
 mod poll;
 mod post;
 mod regions;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
