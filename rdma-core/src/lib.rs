@@ -14,6 +14,6 @@ mod verbs;
 
 pub use backend::soft::{SoftOptions, Wire};
 pub use backend::work::{Attached, AttachedRange, Completion, Segment, Work};
-pub use memory::{LocalBuf, Region};
+pub use memory::{LocalBuf, Memory, Region};
 pub use types::*;
 pub use verbs::*;

@@ -8,15 +8,17 @@ use crate::Access;
 use crate::error::RegisterError;
 use crate::memory::{Mapping, PdId, Registered};
 
-/// Registers all of `mapping`; on an error the mapping is unmapped.
+/// Registers all of `mapping`; on an error the mapping comes back.
 pub(crate) fn register(
     pd: &AnyPd,
     mapping: Mapping,
     access: Access,
     id: PdId,
-) -> Result<Registered, RegisterError> {
+) -> Result<Registered, (Mapping, RegisterError)> {
     // SAFETY: `Registered` owns the mapping and unmaps it only after `deregister` returned `Ok`;
-    // when `register` fails there is no registration, and the mapping is dropped here.
-    let registration = unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access) }?;
-    Ok(Registered::new(mapping, registration, access, id))
+    // when `register` fails there is no registration.
+    match unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access) } {
+        Ok(registration) => Ok(Registered::new(mapping, registration, access, id)),
+        Err(error) => Err((mapping, error)),
+    }
 }

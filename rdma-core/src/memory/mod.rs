@@ -11,11 +11,13 @@
 mod copy;
 mod local_buf;
 mod mapping;
+mod owned;
 pub mod pinning;
 mod region;
 mod registered;
 
 pub use local_buf::LocalBuf;
 pub(crate) use mapping::Mapping;
+pub use owned::Memory;
 pub use region::Region;
 pub(crate) use registered::{Keys, PdId, Registered, Registration};

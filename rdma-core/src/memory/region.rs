@@ -6,7 +6,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Registered, copy};
+use super::{Memory, Registered, copy};
 use crate::error::{CloseError, RangeError};
 use crate::{Access, LocalKey, Refused, RemoteKey, RemoteMemory};
 
@@ -93,25 +93,27 @@ impl Region {
         self.memory.keys().rkey
     }
 
-    /// Deregisters it: when this returns `Ok`, no peer's write lands in it any more.
+    /// Deregisters it and gives the memory back: when this returns `Ok`, no peer's write lands
+    /// in it any more.
     ///
     /// # Errors
     ///
     /// The region comes back when other handles to it exist (attached ones included), or with
-    /// what the kernel said; it is then still registered, and can be closed again.
-    pub fn close(self) -> Result<(), Refused<Self, CloseError>> {
-        let busy = || CloseError {
-            verb: "ibv_dereg_mr",
-            source: std::io::Error::new(
-                std::io::ErrorKind::ResourceBusy,
-                "other handles to the region are alive",
-            ),
-        };
+    /// what the kernel said; it is then still registered, and the call can be made again.
+    ///
+    /// See `ibv_dereg_mr(3)`.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn deregister(self) -> Result<Memory, Refused<Self, CloseError>> {
+        let busy =
+            std::io::Error::new(std::io::ErrorKind::ResourceBusy, "other handles to the region are alive");
         match Arc::try_unwrap(self.memory) {
-            Err(memory) => Err(Refused { object: Self { memory }, error: busy() }),
-            Ok(mut memory) => match memory.deregister() {
-                Ok(()) => Ok(()),
-                Err(error) => Err(Refused { object: Self::new(memory), error }),
+            Err(memory) => Err(Refused {
+                object: Self { memory },
+                error: CloseError { verb: "ibv_dereg_mr", source: busy },
+            }),
+            Ok(memory) => match memory.into_mapping() {
+                Ok(mapping) => Ok(Memory::from_mapping(mapping)),
+                Err((memory, error)) => Err(Refused { object: Self::new(memory), error }),
             },
         }
     }

@@ -81,6 +81,14 @@ impl Registered {
         self.pd
     }
 
+    /// Ends the registration and gives the memory back; on an error everything stays as it was.
+    pub(crate) fn into_mapping(mut self) -> Result<Mapping, (Self, CloseError)> {
+        if let Err(error) = self.deregister() {
+            return Err((self, error));
+        }
+        Ok(take_mapping(self))
+    }
+
     /// Ends the registration; the memory goes with the value afterwards.
     pub(crate) fn deregister(&mut self) -> Result<(), CloseError> {
         if let Some(registration) = &mut self.registration {
@@ -112,4 +120,13 @@ impl Drop for Registered {
 fn drop_mapping(mapping: &mut ManuallyDrop<Mapping>) {
     // SAFETY: called from `Registered::drop` alone, once, after which the field is not used again.
     unsafe { ManuallyDrop::drop(mapping) }
+}
+
+#[expect(unsafe_code, reason = "moves the mapping out of a value that will not drop it")]
+fn take_mapping(registered: Registered) -> Mapping {
+    debug_assert!(registered.registration.is_none());
+    let mut registered = ManuallyDrop::new(registered);
+    // SAFETY: `registered` is never dropped nor used again, so its mapping is taken just once;
+    // its other fields own nothing once the registration is gone.
+    unsafe { ManuallyDrop::take(&mut registered.mapping) }
 }

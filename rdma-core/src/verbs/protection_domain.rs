@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::backend::dispatch::AnyPd;
 use crate::backend::register::register;
 use crate::error::RegisterError;
-use crate::memory::{Mapping, PdId, Registered};
-use crate::{Access, LocalBuf, Region};
+use crate::memory::{PdId, Registered};
+use crate::{Access, LocalBuf, Memory, Refused, Region};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -46,7 +46,7 @@ impl ProtectionDomain {
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
     pub fn alloc_local(&self, len: usize) -> Result<LocalBuf, RegisterError> {
-        Ok(LocalBuf::new(self.register(len, Access::LOCAL_WRITE)?))
+        self.register_local(Memory::allocate(len)?).map_err(|refused| refused.error)
     }
 
     /// `len` zeroed bytes that peers may use as `access` says.
@@ -58,16 +58,44 @@ impl ProtectionDomain {
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
     pub fn alloc_region(&self, len: usize, access: Access) -> Result<Region, RegisterError> {
-        Ok(Region::new(self.register(len, access)?))
+        self.register(Memory::allocate(len)?, access).map_err(|refused| refused.error)
     }
 
-    fn register(&self, len: usize, access: Access) -> Result<Registered, RegisterError> {
+    /// Registers `memory` for this process alone.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc_local`](Self::alloc_local), with the memory.
+    ///
+    /// See `ibv_reg_mr(3)`.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register_local(&self, memory: Memory) -> Result<LocalBuf, Refused<Memory, RegisterError>> {
+        Ok(LocalBuf::new(self.register_any(memory, Access::LOCAL_WRITE)?))
+    }
+
+    /// Registers `memory` for peers, who may use it as `access` says.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc_region`](Self::alloc_region), with the memory.
+    ///
+    /// See `ibv_reg_mr(3)`.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register(&self, memory: Memory, access: Access) -> Result<Region, Refused<Memory, RegisterError>> {
         let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         if writes && !access.contains(Access::LOCAL_WRITE) {
-            return Err(RegisterError::NeedsLocalWrite);
+            return Err(Refused { object: memory, error: RegisterError::NeedsLocalWrite });
         }
-        let mapping = Mapping::allocate(len)?;
-        register(&self.inner, mapping, access, self.id)
+        Ok(Region::new(self.register_any(memory, access)?))
+    }
+
+    fn register_any(
+        &self,
+        memory: Memory,
+        access: Access,
+    ) -> Result<Registered, Refused<Memory, RegisterError>> {
+        register(&self.inner, memory.into_mapping(), access, self.id)
+            .map_err(|(mapping, error)| Refused { object: Memory::from_mapping(mapping), error })
     }
 }
 
