@@ -54,6 +54,12 @@ pub enum OpenError {
         /// Why there are none, when that is known.
         reason: Option<String>,
     },
+    /// The library is there and cannot list the devices.
+    #[error(
+        "ibv_get_device_list failed: {0}; load the kernel's ib_uverbs module, and in a container mount \
+         /sys/class/infiniband and /dev/infiniband"
+    )]
+    NotListed(#[source] io::Error),
     /// The device is there and would not open.
     #[error(
         "device {name} does not open: {source}; check that /dev/infiniband/uverbs* is in this container \

@@ -1,113 +1,44 @@
-//! Not there yet: the types have no values.
+//! The backend over libibverbs: NICs, and the kernel's soft-RoCE.
+//!
+//! One file a verb, under the verb's name. What a C call promises is written where it is called; what the layouts are
+//! is in [`sys`], what the library exports in [`symbols`].
+
+mod address;
+mod channel;
+mod context;
+mod cq;
+mod device;
+mod event;
+mod explain;
+mod gid;
+mod library;
+mod mr;
+mod pd;
+mod port;
+mod post;
+mod qp;
+mod symbols;
+mod sys;
+mod transition;
+mod worker;
 
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
-use super::interface::{self, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot};
-use crate::error::*;
-use crate::memory::Registration;
-use crate::*;
+pub(crate) use context::Context;
+pub(crate) use device::Device;
+pub(crate) use pd::ProtectionDomain;
+pub(crate) use worker::Worker;
 
-#[derive(Debug, Clone)]
-pub(crate) enum Device {}
-pub(crate) enum Context {}
-pub(crate) enum ProtectionDomain {}
-pub(crate) enum Worker {}
-
-impl interface::Context for Context {
-    type Pd = ProtectionDomain;
-    type Worker = Worker;
-    fn name(&self) -> &str {
-        match *self {}
-    }
-    fn query_device(&self) -> Result<DeviceAttributes, QueryError> {
-        match *self {}
-    }
-    fn query_port(&self, _: PortNum) -> Result<PortAttributes, QueryError> {
-        match *self {}
-    }
-    fn gid_table(&self, _: PortNum) -> Result<Vec<GidEntry>, QueryError> {
-        match *self {}
-    }
-    fn alloc_pd(self: &Arc<Self>) -> Result<Self::Pd, CreateError> {
-        match **self {}
-    }
-    fn create_worker(self: &Arc<Self>, _: &WorkerOptions) -> Result<Self::Worker, CreateError> {
-        match **self {}
-    }
-    fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
-        match *self {}
-    }
-    fn event_fd(&self) -> BorrowedFd<'_> {
-        match *self {}
+/// The result of a verb that returns 0, an errno, or (as old providers do) -1 with the errno in its place.
+fn check(returned: libc::c_int) -> io::Result<()> {
+    match returned {
+        0 => Ok(()),
+        errno if errno > 0 => Err(io::Error::from_raw_os_error(errno)),
+        _ => Err(io::Error::last_os_error()),
     }
 }
-#[allow(unsafe_code)]
-impl interface::ProtectionDomain for ProtectionDomain {
-    unsafe fn register(
-        &self,
-        _: *mut u8,
-        _: usize,
-        _: Access,
-    ) -> Result<Box<dyn Registration>, RegisterError> {
-        match *self {}
-    }
-}
-#[allow(unsafe_code)]
-impl RawWorker for Worker {
-    type Pd = ProtectionDomain;
-    fn create_qp(&mut self, _: Slot, _: &Self::Pd, _: &QueuePairOptions) -> Result<QpNum, CreateError> {
-        match *self {}
-    }
-    fn modify_to_init(&mut self, _: Slot, _: &InitOptions) -> Result<(), ConnectError> {
-        match *self {}
-    }
-    fn modify_to_rtr(&mut self, _: Slot, _: &Endpoint, _: &PathOptions) -> Result<(), ConnectError> {
-        match *self {}
-    }
-    fn modify_to_rts(&mut self, _: Slot, _: Psn, _: &RetryOptions) -> Result<(), ConnectError> {
-        match *self {}
-    }
-    fn modify_to_err(&mut self, _: Slot) -> io::Result<()> {
-        match *self {}
-    }
-    fn query_state(&self, _: Slot) -> io::Result<QpState> {
-        match *self {}
-    }
-    fn peer_access(&self, _: Slot) -> PeerAccess {
-        match *self {}
-    }
-    unsafe fn post_send(&mut self, _: Slot, _: &[RawSend]) -> Result<(), RawPostError> {
-        match *self {}
-    }
-    unsafe fn post_recv(&mut self, _: Slot, _: &[RawRecv]) -> Result<(), RawPostError> {
-        match *self {}
-    }
-    fn poll(&mut self, _: &mut [RawCompletion]) -> Result<usize, PollError> {
-        match *self {}
-    }
-    fn request_notify(&mut self) -> Result<(), PollError> {
-        match *self {}
-    }
-    fn channel_fd(&self) -> BorrowedFd<'_> {
-        match *self {}
-    }
-    fn consume_events(&mut self) -> Result<(), PollError> {
-        match *self {}
-    }
-    fn destroy_qp(&mut self, _: Slot) -> io::Result<()> {
-        match *self {}
-    }
-}
-impl Device {
-    pub(crate) fn list() -> Result<Vec<Self>, OpenError> {
-        Ok(Vec::new())
-    }
-    pub(crate) fn name(&self) -> &str {
-        match *self {}
-    }
-    pub(crate) fn open(&self) -> Result<Context, OpenError> {
-        match *self {}
-    }
+
+/// A pointer that a verb returned, or the errno where it is null.
+fn not_null<T>(returned: *mut T) -> io::Result<std::ptr::NonNull<T>> {
+    std::ptr::NonNull::new(returned).ok_or_else(io::Error::last_os_error)
 }

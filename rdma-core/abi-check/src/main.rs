@@ -1,0 +1,92 @@
+//! Holds every size, offset, type and number of rdma-core's own declarations against the C headers and against
+//! rdma-sys, and every symbol version against the installed library. Prints what was held; exits with 1 on a mismatch.
+//!
+//! ```text
+//! LIBCLANG_PATH=/usr/lib/llvm-14/lib cargo run --manifest-path rdma-core/abi-check/Cargo.toml
+//! ```
+#![allow(clippy::unnecessary_cast, clippy::eq_op, reason = "the tables are generated")]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char};
+use std::mem::offset_of;
+use std::process::ExitCode;
+
+#[path = "../../src/backend/ibverbs/sys/mod.rs"]
+#[allow(dead_code, unused_imports, clippy::all, reason = "checked where it belongs")]
+mod sys;
+
+type Row = (&'static str, i64);
+
+fn main() -> ExitCode {
+    let ours: &[Row] = include!(concat!(env!("OUT_DIR"), "/ours.rs"));
+    let rdma_sys: &[Row] = include!(concat!(env!("OUT_DIR"), "/rdma_sys.rs"));
+    let symbols: &[(&CStr, &CStr)] = include!(concat!(env!("OUT_DIR"), "/symbols.rs"));
+    let ours = ours.iter().copied().collect::<HashMap<_, _>>();
+
+    let mismatches =
+        compare("the C headers", &ours, &c_rows()) + compare("rdma-sys", &ours, rdma_sys) + look_up(symbols);
+    if mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints the rows that differ and their number.
+fn compare(other: &str, ours: &HashMap<&str, i64>, theirs: &[Row]) -> usize {
+    let mut mismatches = 0;
+    for (name, value) in theirs {
+        let our_value = ours[name];
+        // A structure that newer headers make longer is at least as long there.
+        let holds = if GROWING.contains(name) { *value >= our_value } else { *value == our_value };
+        if !holds {
+            println!("MISMATCH {name}: ours {our_value}, {other} {value}");
+            mismatches += 1;
+        }
+    }
+    println!("{} rows held against {other}, {mismatches} mismatches", theirs.len());
+    mismatches
+}
+
+const GROWING: [&str; 2] = ["sizeof ibv_port_attr", "sizeof verbs_context"];
+
+/// What the headers say, as a C compiler reads them.
+fn c_rows() -> Vec<Row> {
+    #[repr(C)]
+    struct CRow {
+        name: *const c_char,
+        value: i64,
+    }
+    unsafe extern "C" {
+        static abi_rows: [CRow; 0];
+    }
+    let mut rows = Vec::new();
+    // SAFETY: the generated table ends in a row whose name is null; names are literals.
+    let mut row = (&raw const abi_rows).cast::<CRow>();
+    unsafe {
+        while !(*row).name.is_null() {
+            rows.push((CStr::from_ptr((*row).name).to_str().unwrap(), (*row).value));
+            row = row.add(1);
+        }
+    }
+    rows
+}
+
+/// Prints the symbols that the installed library does not have under our version.
+fn look_up(symbols: &[(&CStr, &CStr)]) -> usize {
+    // SAFETY: rdma-sys links the library, so that it is open already.
+    let handle = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
+    assert!(!handle.is_null(), "libibverbs.so.1 does not open");
+    let mut missing = 0;
+    for (symbol, version) in symbols {
+        // SAFETY: an open handle and two C strings.
+        if unsafe { libc::dlvsym(handle, symbol.as_ptr(), version.as_ptr()) }.is_null() {
+            println!("MISSING {symbol:?} of {version:?}");
+            missing += 1;
+        }
+    }
+    println!("{} symbols looked up with their versions, {missing} missing", symbols.len());
+    missing
+}
+
+/// The size of what a projection points to.
+fn size_of_pointee<S, F>(project: fn(*const S) -> *const F) -> usize {
+    let _ = project;
+    size_of::<F>()
+}

@@ -1,0 +1,146 @@
+//! Completion queues: creation, polling, notification. The entries are made into completions by [`super::worker`].
+#![expect(unsafe_code, reason = "owns an object of libibverbs")]
+
+use std::ffi::c_uint;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::channel::Channel;
+use super::sys::{self, ibv_cq, ibv_wc};
+use super::{Context, check, explain, not_null};
+use crate::WorkerOptions;
+use crate::error::{CreateError, PollError};
+
+/// Events taken in one call; the rest waits for the next, as the descriptor stays readable.
+const EVENTS_MAX: u32 = 64;
+
+/// A completion queue with a channel of its own.
+///
+/// # Invariants
+///
+/// `cq` is of `channel` and is released by this value alone, in its drop. Its `cq_context` points to `overrun`, which
+/// lives at least as long as it.
+pub(super) struct CompletionQueue {
+    channel: Channel,
+    cq: NonNull<ibv_cq>,
+    /// Set when the device reports that completions were lost.
+    overrun: Arc<AtomicBool>,
+    /// Taken from the channel and not acknowledged.
+    unacknowledged: c_uint,
+}
+
+// SAFETY: libibverbs ties no object to a thread; by the invariant this value alone releases it.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    pub(super) fn new(context: &Arc<Context>, options: &WorkerOptions) -> Result<Self, CreateError> {
+        let create_cq = context.symbols.ibv_create_cq.clone()?;
+        let limit = context.limits().max_cqe();
+        let cqe = libc::c_int::try_from(options.max_cqe).ok().filter(|_| options.max_cqe <= limit);
+        let Some(cqe) = cqe else {
+            return Err(CreateError::BeyondLimit {
+                option: "max_cqe",
+                asked: options.max_cqe.into(),
+                limit: limit.into(),
+            });
+        };
+        let channel = Channel::new(context)?;
+        let overrun = Arc::new(AtomicBool::new(false));
+        let cq_context = Arc::as_ptr(&overrun).cast_mut().cast();
+        // SAFETY: the context is open, the channel is of it, and vector 0 is there on every device.
+        let cq = not_null(unsafe { create_cq(context.as_ptr(), cqe, cq_context, channel.as_ptr(), 0) });
+        let cq =
+            cq.map_err(|source| explain::creation(context, "ibv_create_cq", "completion queues", source))?;
+        // INVARIANT: created just now, with a pointer to the flag, which this value and then its drop keep.
+        Ok(Self { channel, cq, overrun, unacknowledged: 0 })
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        self.channel.context()
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_cq {
+        self.cq.as_ptr()
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.fd()
+    }
+
+    /// Takes completions and tells how many.
+    pub(super) fn poll(&mut self, out: &mut [ibv_wc]) -> Result<usize, PollError> {
+        // SAFETY: the queue is alive.
+        let polled = unsafe { sys::ibv_poll_cq(self.as_ptr(), out) };
+        let overrun = self.overrun.load(Ordering::Relaxed);
+        match usize::try_from(polled) {
+            Ok(0) if overrun => Err(PollError::Overrun),
+            Ok(polled) => Ok(polled.min(out.len())),
+            Err(_) if overrun => Err(PollError::Overrun),
+            // Providers return -1 without an errno, -2 for a queue that they cannot read, or an errno.
+            Err(_) => Err(refused(
+                "ibv_poll_cq",
+                io::Error::from_raw_os_error(match -polled {
+                    1 | 2 => libc::EIO,
+                    errno => errno,
+                }),
+            )),
+        }
+    }
+
+    /// Makes the next completion raise an event.
+    pub(super) fn request_notify(&mut self) -> Result<(), PollError> {
+        // SAFETY: the queue is alive.
+        check(unsafe { sys::ibv_req_notify_cq(self.as_ptr(), false) })
+            .map_err(|source| refused("ibv_req_notify_cq", source))
+    }
+
+    /// Takes and acknowledges the events raised so far.
+    pub(super) fn consume_events(&mut self) -> Result<(), PollError> {
+        let mut taken = Ok(true);
+        for _ in 0..EVENTS_MAX {
+            taken = self.channel.take_event();
+            match taken {
+                Ok(true) => self.unacknowledged += 1,
+                Ok(false) | Err(_) => break,
+            }
+        }
+        self.acknowledge(); // also after an error: what is taken must be acknowledged
+        taken.map(drop).map_err(|source| refused("ibv_get_cq_event", source))
+    }
+
+    fn acknowledge(&mut self) {
+        if let (1.., Ok(ack_cq_events)) = (self.unacknowledged, &self.context().symbols.ibv_ack_cq_events) {
+            // SAFETY: the queue is alive, and that many of its events were taken and not acknowledged.
+            unsafe { ack_cq_events(self.as_ptr(), self.unacknowledged) };
+            self.unacknowledged = 0;
+        }
+    }
+
+    fn destroy(&mut self) -> io::Result<()> {
+        let destroy_cq = self.context().symbols.ibv_destroy_cq.clone().map_err(io::Error::other)?;
+        self.acknowledge(); // else the library waits for it
+        // SAFETY: by the invariant alive, and called from drop alone.
+        check(unsafe { destroy_cq(self.as_ptr()) })
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        if self.context().is_forked() {
+            return;
+        }
+        if let Err(error) = self.destroy() {
+            tracing::warn!(%error, device = self.context().label(), "ibv_destroy_cq failed; the queue is leaked");
+            // The flag must outlive the queue; the channel's own drop will find it busy and leak too.
+            std::mem::forget(Arc::clone(&self.overrun));
+            std::mem::forget(Arc::clone(self.context()));
+        }
+    }
+}
+
+fn refused(verb: &'static str, source: io::Error) -> PollError {
+    PollError::Refused { verb, source }
+}

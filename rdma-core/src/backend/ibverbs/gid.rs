@@ -1,0 +1,162 @@
+//! A port's GID table: identifiers, their types, and the network interfaces behind them.
+#![expect(unsafe_code, reason = "calls libibverbs and libc")]
+
+use std::ffi::CString;
+use std::io;
+use std::net::Ipv6Addr;
+use std::path::Path;
+
+use super::sys::{self, ibv_gid_entry};
+use super::{Context, port};
+use crate::error::QueryError;
+use crate::{Gid, GidEntry, GidType, LinkLayer, PortNum};
+
+/// The filled entries of the port's table, by index.
+///
+/// Asks the library, and reads sysfs where the library is too old or fails: its own fallback on kernels before 5.10
+/// fails as a whole when one entry's interface is in another network namespace.
+pub(super) fn table(context: &Context, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
+    let attributes = port::query_port(context, port)?;
+    let sysfs = context.sysfs().join(format!("ports/{port}"));
+    match query_gid_table(context) {
+        Ok(all) => Ok(all
+            .iter()
+            .filter(|raw| raw.port_num == u32::from(port.0))
+            .map(|raw| {
+                let netdev = netdev(&sysfs, raw.gid_index, raw.ndev_ifindex);
+                GidEntry::new(raw.gid_index, Gid(raw.gid.raw), GidType(raw.gid_type), netdev)
+            })
+            .collect()),
+        Err(error) => {
+            tracing::debug!(%error, device = %sysfs.display(), "no GID table from the library, reading sysfs");
+            Ok(read_sysfs(&sysfs, attributes.gid_table_len, attributes.link_layer))
+        }
+    }
+}
+
+/// The filled entries of all ports.
+fn query_gid_table(context: &Context) -> Result<Vec<ibv_gid_entry>, QueryError> {
+    let query = context.symbols._ibv_query_gid_table.clone()?;
+    let mut len = 0;
+    for port in 1..=context.limits().ports() {
+        len += port::query_port(context, PortNum(port))?.gid_table_len as usize;
+    }
+    let mut entries = vec![ibv_gid_entry::zeroed(); len];
+    // SAFETY: the context is open; the array has as many entries as is said, of the size that is said.
+    let filled = unsafe { query(context.as_ptr(), entries.as_mut_ptr(), len, 0, size_of::<ibv_gid_entry>()) };
+    match usize::try_from(filled) {
+        Ok(filled) => entries.truncate(filled),
+        Err(_) => {
+            let errno = i32::try_from(-filled).unwrap_or(libc::EINVAL);
+            return Err(context.refused("ibv_query_gid_table", io::Error::from_raw_os_error(errno)));
+        }
+    }
+    Ok(entries)
+}
+
+/// The table as the port's folder in sysfs shows it.
+fn read_sysfs(port: &Path, len: u32, link_layer: LinkLayer) -> Vec<GidEntry> {
+    let entry = |index| {
+        let gid = std::fs::read_to_string(port.join(format!("gids/{index}"))).ok()?;
+        // Eight groups of four digits: the long form of an IPv6 address.
+        let gid = Gid::from(gid.trim().parse::<Ipv6Addr>().ok()?);
+        if gid.is_zero() {
+            return None;
+        }
+        // An empty entry's type does not read; on InfiniBand no entry's does.
+        let kind = std::fs::read_to_string(port.join(format!("gid_attrs/types/{index}"))).ok();
+        let kind = match kind.as_deref().map(str::trim) {
+            Some("RoCE v2") => GidType::ROCE_V2,
+            _ if link_layer == LinkLayer::ETHERNET => GidType::ROCE_V1,
+            _ => GidType::INFINIBAND,
+        };
+        Some(GidEntry::new(index, gid, kind, netdev(port, index, 0)))
+    };
+    (0..len).filter_map(entry).collect()
+}
+
+/// The interface behind an entry, if it is in this network namespace.
+///
+/// The kernel gives name and index as they are in the interface's own namespace, whoever asks; an interface that is
+/// elsewhere would have to share both with one that is here to be taken for it. `ifindex` is 0 when it is not known.
+fn netdev(port: &Path, index: u32, ifindex: u32) -> Option<String> {
+    let name = std::fs::read_to_string(port.join(format!("gid_attrs/ndevs/{index}"))).ok()?;
+    let name = name.trim();
+    let here = index_of_netdev(name)?;
+    (ifindex == 0 || ifindex == here).then(|| name.to_owned())
+}
+
+/// The index of an interface of this network namespace.
+fn index_of_netdev(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a string that ends in a zero byte.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => None,
+        index => Some(index),
+    }
+}
+
+// What the public type calls these numbers is what the headers call them.
+const _: () = {
+    assert!(GidType::INFINIBAND.0 == sys::IBV_GID_TYPE_IB);
+    assert!(GidType::ROCE_V1.0 == sys::IBV_GID_TYPE_ROCE_V1);
+    assert!(GidType::ROCE_V2.0 == sys::IBV_GID_TYPE_ROCE_V2);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A port's folder with the entries given as (index, gid, type, netdev).
+    fn port_folder(entries: &[(u32, &str, Option<&str>, Option<&str>)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: String, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, format!("{text}\n")).unwrap();
+        };
+        for (index, gid, kind, netdev) in entries {
+            write(format!("gids/{index}"), gid);
+            kind.iter().for_each(|kind| write(format!("gid_attrs/types/{index}"), kind));
+            netdev.iter().for_each(|netdev| write(format!("gid_attrs/ndevs/{index}"), netdev));
+        }
+        folder
+    }
+
+    const EMPTY: &str = "0000:0000:0000:0000:0000:0000:0000:0000";
+    const LINK_LOCAL: &str = "fe80:0000:0000:0000:0000:00ff:fe00:0001";
+    const MAPPED: &str = "0000:0000:0000:0000:0000:ffff:0a09:0001";
+
+    #[test]
+    fn sysfs_gives_filled_entries_with_types_and_interfaces_of_this_namespace() {
+        let folder = port_folder(&[
+            (0, LINK_LOCAL, Some("IB/RoCE v1"), Some("lo")),
+            (1, MAPPED, Some("RoCE v2"), Some("elsewhere0")),
+            (2, EMPTY, None, None),
+            (3, "not a gid", Some("RoCE v2"), Some("lo")),
+        ]);
+        let table = read_sysfs(folder.path(), 5, LinkLayer::ETHERNET);
+        assert_eq!(table.len(), 2, "{table:?}");
+        assert_eq!((table[0].index, table[0].kind), (0, GidType::ROCE_V1));
+        assert_eq!(table[0].netdev.as_deref(), Some("lo"));
+        assert!(table[0].gid.is_link_local());
+        assert_eq!((table[1].index, table[1].kind), (1, GidType::ROCE_V2));
+        assert_eq!(table[1].netdev, None, "an interface that is not in this namespace");
+        assert_eq!(table[1].gid.ipv4_mapped(), Some([10, 9, 0, 1].into()));
+    }
+
+    #[test]
+    fn sysfs_of_infiniband_has_no_types() {
+        let folder = port_folder(&[(0, LINK_LOCAL, None, None)]);
+        let table = read_sysfs(folder.path(), 1, LinkLayer::INFINIBAND);
+        assert_eq!((table[0].kind, &table[0].netdev), (GidType::INFINIBAND, &None));
+    }
+
+    #[test]
+    fn an_interface_of_the_same_name_but_another_index_is_in_another_namespace() {
+        let folder = port_folder(&[(0, MAPPED, Some("RoCE v2"), Some("lo"))]);
+        let here = index_of_netdev("lo").unwrap();
+        assert_eq!(netdev(folder.path(), 0, here).as_deref(), Some("lo"));
+        assert_eq!(netdev(folder.path(), 0, here + 1), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! Opens libibverbs at run time, once for the process and for ever. Which functions it exports is
+//! [`super::symbols`]'s; what is done with them belongs to the files named after the verbs.
+#![expect(unsafe_code, reason = "loads a shared library")]
+
+use std::error::Error as _;
+use std::ffi::{CString, c_void};
+use std::sync::OnceLock;
+
+use libloading::os::unix as dl;
+
+use super::symbols::Symbols;
+use crate::error::LibraryUnavailable;
+
+/// The name that every distribution installs; `libibverbs.so` comes only with the development files.
+const LIBRARY: &str = "libibverbs.so.1";
+
+/// The library of this process: opened by the first caller, never closed.
+///
+/// Providers start threads and register handlers for fork and exit, so unloading the library would leave calls into
+/// unmapped code. `ibv_fork_init` is not called: it makes every registration slower, and kernels since 5.12 copy
+/// pinned pages at fork instead.
+///
+/// # Errors
+/// [`LibraryUnavailable`], the same at every call: a library installed later is found by a new process.
+pub(crate) fn library() -> Result<&'static Symbols, &'static LibraryUnavailable> {
+    static SYMBOLS: OnceLock<Result<Symbols, LibraryUnavailable>> = OnceLock::new();
+    SYMBOLS.get_or_init(|| open(LIBRARY)).as_ref()
+}
+
+/// Opens the library of that name and resolves its symbols.
+fn open(name: &'static str) -> Result<Symbols, LibraryUnavailable> {
+    if cfg!(all(target_env = "musl", target_feature = "crt-static")) {
+        return Err(LibraryUnavailable::StaticBuild);
+    }
+    // SAFETY: libibverbs and what it needs run no constructor that a Rust program could upset; a library of another
+    // kind under this name would be the administrator's own doing.
+    let opened = unsafe { dl::Library::open(Some(name), dl::RTLD_NOW | dl::RTLD_LOCAL) };
+    let handle = match opened {
+        Ok(library) => library.into_raw(), // and so never closed
+        Err(error) => {
+            // The loader's words, which name the file that is missing, are the source.
+            let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+            return Err(LibraryUnavailable::NotFound { tried: vec![name], reason });
+        }
+    };
+    // SAFETY: the handle is open and is never closed, so that what it finds stays loaded.
+    Ok(unsafe { Symbols::resolve(|symbol, version| find(handle, symbol, version)) })
+}
+
+/// The address of a symbol, or null.
+#[cfg(target_env = "gnu")]
+fn find(handle: *mut c_void, symbol: &str, version: &str) -> *mut c_void {
+    let (Ok(symbol), Ok(version)) = (CString::new(symbol), CString::new(version)) else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: the handle is open and both strings end in a zero byte.
+    unsafe { libc::dlvsym(handle, symbol.as_ptr(), version.as_ptr()) }
+}
+
+/// The address of a symbol, or null: musl's loader knows no versions, and finds the default one.
+#[cfg(not(target_env = "gnu"))]
+fn find(handle: *mut c_void, symbol: &str, _version: &str) -> *mut c_void {
+    let Ok(symbol) = CString::new(symbol) else { return std::ptr::null_mut() };
+    // SAFETY: the handle is open and the string ends in a zero byte.
+    unsafe { libc::dlsym(handle, symbol.as_ptr()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_installed_is_named_with_what_to_install() {
+        let Err(error) = open("libibverbs-of-no-distribution.so.9") else { panic!("opened") };
+        let LibraryUnavailable::NotFound { tried, reason } = &error else { panic!("{error:?}") };
+        assert_eq!(tried, &["libibverbs-of-no-distribution.so.9"]);
+        assert!(reason.contains("libibverbs-of-no-distribution.so.9"), "{reason}");
+        assert!(error.to_string().contains("install it"), "{error}");
+    }
+
+    /// Every machine has libc under this name, and it exports none of our symbols.
+    #[cfg(target_env = "gnu")]
+    #[test]
+    fn a_library_without_the_symbols_opens_and_each_missing_one_names_itself() {
+        let symbols = open("libc.so.6").unwrap();
+        let Err(error) = symbols.ibv_reg_mr_iova2 else { panic!("libc exports ibv_reg_mr_iova2") };
+        assert_eq!(error, LibraryUnavailable::TooOld { symbol: "ibv_reg_mr_iova2", version: "IBVERBS_1.8" });
+        assert!(error.to_string().contains("ibv_reg_mr_iova2 of version IBVERBS_1.8"), "{error}");
+        assert!(symbols.ibv_open_device.is_err());
+    }
+
+    #[test]
+    fn the_library_is_opened_once() {
+        match (library(), library()) {
+            (Ok(first), Ok(second)) => assert!(std::ptr::eq(first, second)),
+            (Err(first), Err(second)) => assert!(std::ptr::eq(first, second)),
+            _ => panic!("two answers"),
+        }
+    }
+}

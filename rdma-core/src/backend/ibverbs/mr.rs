@@ -1,0 +1,96 @@
+//! Memory registration, and why it was refused.
+#![expect(unsafe_code, reason = "calls libibverbs")]
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::pd::Pd;
+use super::sys::{self, ibv_mr};
+use super::{check, explain, not_null};
+use crate::error::{CloseError, RegisterError};
+use crate::memory::pinning::PinningNeed;
+use crate::memory::{Keys, Registration};
+use crate::{Access, LocalKey, RemoteKey};
+
+/// A registration of libibverbs.
+///
+/// # Invariants
+///
+/// `mr` is of `pd`, and alive until `deregister` returned `Ok`.
+pub(super) struct MemoryRegion {
+    pd: Arc<Pd>,
+    mr: NonNull<ibv_mr>,
+    keys: Keys,
+}
+
+// SAFETY: libibverbs locks what it shares between threads, and `deregister` takes `&mut self`.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above; `keys` is a plain value.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// # Safety
+    ///
+    /// The range is mapped, readable and writable, until `deregister` of the result returned `Ok`.
+    pub(super) unsafe fn register(
+        pd: &Arc<Pd>,
+        addr: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<Self, RegisterError> {
+        let symbols = pd.context().symbols;
+        let (required, optional) = split(access);
+        let mr = match (optional, &symbols.ibv_reg_mr_iova2) {
+            // `ibv_reg_mr` of libraries before optional bits would pass them on, and the kernel refuse.
+            (1.., Ok(reg_mr_iova2)) => {
+                // SAFETY: the domain is alive, and the range is as the caller promised.
+                unsafe { reg_mr_iova2(pd.as_ptr(), addr.cast(), len, addr as u64, required | optional) }
+            }
+            _ => {
+                let reg_mr = symbols.ibv_reg_mr.clone()?;
+                // SAFETY: as above. No required bit reaches the sign.
+                unsafe { reg_mr(pd.as_ptr(), addr.cast(), len, required.cast_signed()) }
+            }
+        };
+        let mr = not_null(mr).map_err(|source| {
+            let (len, need) = (len as u64, PinningNeed::range(addr as u64, len as u64));
+            RegisterError::Refused { len, explanation: explain::pinning(pd.context(), &source, need), source }
+        })?;
+        // SAFETY: returned just now.
+        let raw = unsafe { mr.as_ref() };
+        let keys = Keys { lkey: LocalKey(raw.lkey), rkey: RemoteKey(raw.rkey) };
+        // INVARIANT: registered just now.
+        Ok(Self { pd: Arc::clone(pd), mr, keys })
+    }
+}
+
+impl Registration for MemoryRegion {
+    fn keys(&self) -> Keys {
+        self.keys
+    }
+
+    fn deregister(&mut self) -> Result<(), CloseError> {
+        let verb = "ibv_dereg_mr";
+        let dereg_mr = self.pd.context().symbols.ibv_dereg_mr.clone();
+        let dereg_mr = dereg_mr.map_err(|error| CloseError { verb, source: io::Error::other(error) })?;
+        // SAFETY: by the invariant alive; after `Ok` this is not called again.
+        check(unsafe { dereg_mr(self.mr.as_ptr()) }).map_err(|source| CloseError { verb, source })
+    }
+}
+
+/// The C bits of `access`: those that must be granted, and those that a kernel may leave out.
+fn split(access: Access) -> (sys::ibv_access_flags, sys::ibv_access_flags) {
+    let bits = access.bits();
+    (bits & !sys::IBV_ACCESS_OPTIONAL_RANGE, bits & sys::IBV_ACCESS_OPTIONAL_RANGE)
+}
+
+// What the public type calls these bits is what the headers call them.
+const _: () = {
+    assert!(Access::LOCAL_WRITE.bits() == sys::IBV_ACCESS_LOCAL_WRITE);
+    assert!(Access::REMOTE_WRITE.bits() == sys::IBV_ACCESS_REMOTE_WRITE);
+    assert!(Access::REMOTE_READ.bits() == sys::IBV_ACCESS_REMOTE_READ);
+    assert!(Access::REMOTE_ATOMIC.bits() == sys::IBV_ACCESS_REMOTE_ATOMIC);
+    assert!(Access::MW_BIND.bits() == sys::IBV_ACCESS_MW_BIND);
+    assert!(Access::RELAXED_ORDERING.bits() == sys::IBV_ACCESS_RELAXED_ORDERING);
+};

@@ -1,0 +1,138 @@
+//! Queue pairs: creation, state, destruction. Which attributes a step sets is [`super::transition`]'s; posting is
+//! [`super::post`]'s.
+#![expect(unsafe_code, reason = "owns an object of libibverbs")]
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::cq::CompletionQueue;
+use super::pd::Pd;
+use super::sys::{self, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr};
+use super::{Context, check, explain, not_null};
+use crate::error::CreateError;
+use crate::{PortNum, QpNum, QpState, QueuePairOptions};
+
+/// A reliable-connection queue pair.
+///
+/// # Invariants
+///
+/// `qp` is of `pd` and alive unless `destroyed`.
+pub(super) struct QueuePair {
+    pd: Arc<Pd>,
+    qp: NonNull<ibv_qp>,
+    destroyed: bool,
+    /// As RESET to INIT set it.
+    pub(super) port: PortNum,
+}
+
+// SAFETY: libibverbs ties no object to a thread, and whoever posts holds `&mut`.
+unsafe impl Send for QueuePair {}
+
+impl QueuePair {
+    /// A queue pair in RESET, whose completions go to `cq`. The caller keeps `cq` alive longer.
+    pub(super) fn new(
+        cq: &CompletionQueue,
+        pd: &Arc<Pd>,
+        options: &QueuePairOptions,
+    ) -> Result<Self, CreateError> {
+        let context = pd.context();
+        if !Arc::ptr_eq(context, cq.context()) {
+            return Err(CreateError::ForeignProtectionDomain);
+        }
+        check_limits(context, options)?;
+        let create_qp = context.symbols.ibv_create_qp.clone()?;
+        let mut attributes = ibv_qp_init_attr {
+            send_cq: cq.as_ptr(),
+            recv_cq: cq.as_ptr(),
+            cap: ibv_qp_cap {
+                max_send_wr: options.max_send_wr,
+                max_recv_wr: options.max_recv_wr,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: options.max_inline_data,
+            },
+            qp_type: sys::IBV_QPT_RC,
+            sq_sig_all: 0,
+            ..ibv_qp_init_attr::zeroed()
+        };
+        // SAFETY: the domain and the completion queue are alive and of one context.
+        let qp = not_null(unsafe { create_qp(pd.as_ptr(), &mut attributes) });
+        let qp = qp.map_err(|source| explain::creation(context, "ibv_create_qp", "queue pairs", source))?;
+        // INVARIANT: created just now.
+        Ok(Self { pd: Arc::clone(pd), qp, destroyed: false, port: PortNum::default() })
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        self.pd.context()
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_qp {
+        self.qp.as_ptr()
+    }
+
+    pub(super) fn qp_num(&self) -> QpNum {
+        // SAFETY: alive by the invariant; the number does not change.
+        QpNum(unsafe { (*self.as_ptr()).qp_num })
+    }
+
+    /// Sets the attributes that `mask` names.
+    pub(super) fn modify(
+        &mut self,
+        attributes: &mut ibv_qp_attr,
+        mask: sys::ibv_qp_attr_mask,
+    ) -> io::Result<()> {
+        let modify_qp = self.context().symbols.ibv_modify_qp.clone().map_err(io::Error::other)?;
+        // SAFETY: the queue pair is alive. The mask's bits are below the sign.
+        check(unsafe { modify_qp(self.as_ptr(), attributes, mask.cast_signed()) })
+    }
+
+    pub(super) fn state(&self) -> io::Result<QpState> {
+        let query_qp = self.context().symbols.ibv_query_qp.clone().map_err(io::Error::other)?;
+        let (mut attributes, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
+        let mask = sys::IBV_QP_STATE.cast_signed();
+        // SAFETY: the queue pair is alive, and both structures are ours.
+        check(unsafe { query_qp(self.as_ptr(), &mut attributes, mask, &mut init) })?;
+        Ok(QpState(attributes.qp_state))
+    }
+
+    /// Ends it: after `Ok` the device touches no memory of its requests any more. May be called again after an error.
+    pub(super) fn destroy(&mut self) -> io::Result<()> {
+        if self.destroyed || self.context().is_forked() {
+            return Ok(());
+        }
+        let destroy_qp = self.context().symbols.ibv_destroy_qp.clone().map_err(io::Error::other)?;
+        // SAFETY: alive by the invariant. Its asynchronous events are acknowledged as they are taken.
+        check(unsafe { destroy_qp(self.as_ptr()) })?;
+        self.destroyed = true;
+        Ok(())
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        if let Err(error) = self.destroy() {
+            tracing::error!(%error, qp_num = %self.qp_num(), "ibv_destroy_qp failed; the queue pair is leaked");
+            std::mem::forget(Arc::clone(&self.pd));
+        }
+    }
+}
+
+/// Refuses what the device would, by name.
+fn check_limits(context: &Context, options: &QueuePairOptions) -> Result<(), CreateError> {
+    let limit = context.limits().max_qp_wr();
+    for (option, asked) in [("max_send_wr", options.max_send_wr), ("max_recv_wr", options.max_recv_wr)] {
+        if asked > limit {
+            return Err(CreateError::BeyondLimit { option, asked: asked.into(), limit: limit.into() });
+        }
+    }
+    Ok(())
+}
+
+// What the public type calls these numbers is what the headers call them.
+const _: () = {
+    assert!(QpState::RESET.0 == sys::IBV_QPS_RESET && QpState::INIT.0 == sys::IBV_QPS_INIT);
+    assert!(QpState::RTR.0 == sys::IBV_QPS_RTR && QpState::RTS.0 == sys::IBV_QPS_RTS);
+    assert!(QpState::SQD.0 == sys::IBV_QPS_SQD && QpState::SQE.0 == sys::IBV_QPS_SQE);
+    assert!(QpState::ERR.0 == sys::IBV_QPS_ERR);
+};

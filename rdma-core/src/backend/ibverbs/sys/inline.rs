@@ -1,0 +1,122 @@
+//! What `infiniband/verbs.h` defines as inline functions, and therefore no library exports: they go through the
+//! context's function tables.
+//!
+//! # Safety
+//! Each takes pointers that libibverbs returned and that were not released since; each keeps to what its C original
+//! asks for, and that is what its `# Safety` repeats.
+#![expect(
+    unsafe_code,
+    reason = "function tables and the structure around a context are read through raw pointers"
+)]
+
+use std::mem::offset_of;
+
+use libc::{c_int, c_void};
+
+use super::{ibv_context, ibv_cq, ibv_port_attr, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc, verbs_context};
+
+/// The value of `abi_compat` in a context that lies inside a [`verbs_context`].
+pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
+
+/// The exported `ibv_query_port`: it fills a structure that ends before `port_cap_flags2`.
+pub type CompatQueryPort = unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
+
+/// The pointer to a field of the [`verbs_context`] around `context`, or `None` where the library is too old for it.
+macro_rules! extended_field {
+    ($context:expr, $field:ident) => {{
+        let context: *mut ibv_context = $context;
+        let back = |offset| offset_of!(verbs_context, context) - offset;
+        if (*context).abi_compat != VERBS_ABI_IS_EXTENDED as *mut c_void {
+            None
+        } else {
+            let size = context.byte_sub(back(offset_of!(verbs_context, sz))).cast::<usize>().read();
+            let needed = size_of::<verbs_context>() - offset_of!(verbs_context, $field);
+            let field = back(offset_of!(verbs_context, $field));
+            if size < needed { None } else { *context.byte_sub(field).cast() }
+        }
+    }};
+}
+
+/// `int ibv_query_port(context, port_num, port_attr)`: prefers the extended table, which fills all of the structure.
+/// Returns 0 or an errno.
+///
+/// # Safety
+/// `context` is open, and `compat` is the library's `ibv_query_port`.
+pub unsafe fn query_port(
+    context: *mut ibv_context,
+    port_num: u8,
+    attributes: &mut ibv_port_attr,
+    compat: CompatQueryPort,
+) -> c_int {
+    type QueryPort = unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int;
+    *attributes = ibv_port_attr::zeroed();
+    // SAFETY: the context is open, so its `abi_compat` is set; when it says "extended" the context is the last field
+    // of a `verbs_context` whose `sz` lies directly before it, and a field is read only when `sz` covers it.
+    let extended: Option<QueryPort> = unsafe { extended_field!(context, query_port) };
+    match extended {
+        // SAFETY: the table's function is called with its own context and the true length of the structure.
+        Some(query) => unsafe { query(context, port_num, attributes, size_of::<ibv_port_attr>()) },
+        // SAFETY: ours is longer than what the exported function fills, and was zeroed.
+        None => unsafe { compat(context, port_num, attributes) },
+    }
+}
+
+/// `int ibv_post_send(qp, wr, bad_wr)`. Returns 0 or an errno.
+///
+/// # Safety
+/// `qp` is alive and no other thread posts to it; `wr` heads a chain ended by a null `next` whose `sg_list`s hold
+/// `num_sge` entries; the memory that they name stays registered and in place until the completion.
+pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: &mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: a queue pair that is alive points to its open context.
+    match unsafe { (*(*qp).context).ops.post_send } {
+        // SAFETY: as the caller promised.
+        Some(post_send) => unsafe { post_send(qp, wr, bad_wr) },
+        None => {
+            *bad_wr = wr;
+            libc::EOPNOTSUPP
+        }
+    }
+}
+
+/// `int ibv_post_recv(qp, wr, bad_wr)`. Returns 0 or an errno.
+///
+/// # Safety
+/// As of [`ibv_post_send`].
+pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: &mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: a queue pair that is alive points to its open context.
+    match unsafe { (*(*qp).context).ops.post_recv } {
+        // SAFETY: as the caller promised.
+        Some(post_recv) => unsafe { post_recv(qp, wr, bad_wr) },
+        None => {
+            *bad_wr = wr;
+            libc::EOPNOTSUPP
+        }
+    }
+}
+
+/// `int ibv_poll_cq(cq, num_entries, wc)`. Returns the number of entries written, or a negative number.
+///
+/// # Safety
+/// `cq` is alive.
+pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, completions: &mut [ibv_wc]) -> c_int {
+    let entries = c_int::try_from(completions.len()).unwrap_or(c_int::MAX);
+    // SAFETY: a completion queue that is alive points to its open context.
+    match unsafe { (*(*cq).context).ops.poll_cq } {
+        // SAFETY: at most as many entries are written as the slice has.
+        Some(poll_cq) => unsafe { poll_cq(cq, entries, completions.as_mut_ptr()) },
+        None => -libc::EOPNOTSUPP,
+    }
+}
+
+/// `int ibv_req_notify_cq(cq, solicited_only)`. Returns 0 or an errno.
+///
+/// # Safety
+/// `cq` is alive.
+pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
+    // SAFETY: a completion queue that is alive points to its open context.
+    match unsafe { (*(*cq).context).ops.req_notify_cq } {
+        // SAFETY: as the caller promised.
+        Some(req_notify_cq) => unsafe { req_notify_cq(cq, c_int::from(solicited_only)) },
+        None => libc::EOPNOTSUPP,
+    }
+}
