@@ -1,0 +1,134 @@
+//! How messages reach the peer's queue pair: by a copy inside this process, or over TCP.
+//!
+//! The engine asks for effects; a wire carries them out. What both agree on is here: what a
+//! wire may do to the state ([`Sink`]), and what the state may ask of sockets ([`Sockets`]).
+//! Everything here happens under the fabric's one lock.
+//!
+//! # Memory
+//!
+//! Every address that crosses this boundary comes with a [`Token`]. A wire may read or write
+//! behind an address only while it holds the lock, and only after [`Sink::still_valid`] said so
+//! of its token since the lock was last taken; it gives the lock back after at most
+//! [`HOLD_BYTES_MAX`] bytes. That is what makes deregistration and destruction exact: they take
+//! the same lock, and no token of theirs is valid afterwards.
+
+use std::time::Instant;
+
+use super::engine::message::{Reply, Request};
+use crate::{Gid, QpNum};
+
+slotmap::new_key_type! {
+    /// Names a queue pair of this process; never that of a destroyed one's successor.
+    pub(crate) struct QpRef;
+    /// Names an open software device of this process.
+    pub(crate) struct DeviceRef;
+}
+
+/// Bytes that a wire moves at most before it lets others have the lock.
+pub(crate) const HOLD_BYTES_MAX: usize = 256 << 10;
+
+/// The right to use one range of memory, until it is revoked; see the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) qp: QpRef,
+    pub(crate) right: Right,
+}
+
+/// What a [`Token`] stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Right {
+    /// A send-queue request that has not completed: its payload, or where a read lands.
+    Requested { serial: u64 },
+    /// The placement that a responder has under way, into a registration or a receive.
+    Placing { serial: u64 },
+    /// A registration that a read answers from.
+    Answering { key: u32, serial: u64 },
+}
+
+/// Bytes to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Payload {
+    pub(crate) token: Token,
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+}
+
+/// What to do with the payload that follows a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// None follows (or none is wanted, and the length is 0).
+    Nothing,
+    /// Put it there, then say [`Sink::placed`].
+    At { token: Token, addr: u64, len: u32 },
+    /// Take `len` bytes off the wire and forget them.
+    Discard { len: u32 },
+}
+
+/// Who a connection is from and to; the first thing said on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) source_gid: Gid,
+    pub(crate) source_qp: QpNum,
+    pub(crate) destination_gid: Gid,
+    pub(crate) destination_qp: QpNum,
+}
+
+/// The state of all queue pairs, as a wire sees it.
+///
+/// None of these calls reaches back into the wire: what they make it send is handed to
+/// [`Sockets`] right after the call that delivered the bytes has returned.
+pub(crate) trait Sink {
+    /// A connection from a peer's requester. `None` unless the destination is in RTR or RTS
+    /// and connected to exactly that source.
+    fn accept(&mut self, hello: &Hello) -> Option<QpRef>;
+
+    /// A request arrived for the responder of `qp`.
+    fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Placement;
+
+    /// A reply arrived for the requester of `qp`.
+    fn reply(&mut self, now: Instant, qp: QpRef, reply: &Reply) -> Placement;
+
+    /// The payload of the last message is complete. To be said also when the token turned
+    /// invalid on the way and the rest was discarded: the refusal is decided here.
+    fn placed(&mut self, now: Instant, token: Token);
+
+    /// Whether the memory behind `token` may still be used, in this hold of the lock.
+    fn still_valid(&self, token: Token) -> bool;
+
+    /// Bytes of `qp`'s requests are moving: its acknowledgement timer starts again.
+    fn moving(&mut self, now: Instant, qp: QpRef);
+}
+
+/// The sockets of all devices of the process; kept beside the state, under the same lock.
+///
+/// A requester has one connection of its own to the peer device's listener: its requests go
+/// one way, the replies come back on it. A payload whose token turned invalid before its first
+/// byte was sent is dropped with its message; one that turned invalid later ends the connection.
+pub(crate) trait Sockets: Send {
+    /// Listens for peers of `device` at the address and port of its GID (port 0: a free one),
+    /// and tells the port.
+    fn listen(&mut self, device: DeviceRef, address: std::net::SocketAddrV4) -> std::io::Result<u16>;
+    /// Closes that listener and the connections it accepted.
+    fn unlisten(&mut self, device: DeviceRef);
+
+    /// The requester of `qp` will send to the peer; errors show as silence.
+    fn connect(&mut self, now: Instant, qp: QpRef, hello: &Hello);
+    /// Sends a request and its payload, in order.
+    fn enqueue_request(&mut self, now: Instant, qp: QpRef, request: &Request, payload: Option<Payload>);
+    /// Sends a reply on the connection that `qp`'s responder was last asked on.
+    fn enqueue_reply(&mut self, now: Instant, qp: QpRef, reply: &Reply, payload: Option<Payload>);
+    /// Sends what was enqueued since the last call, as far as the sockets take it at once.
+    fn flush(&mut self, now: Instant, sink: &mut dyn Sink);
+    /// Drops the requests of `qp` that are queued and not partly sent: they will be sent again.
+    fn reset(&mut self, qp: QpRef);
+    /// Closes both connections of `qp`: it is in ERR or gone. Replies already queued (such as
+    /// the refusal that moved it to ERR) are still sent, if they have no payload.
+    fn close(&mut self, qp: QpRef);
+
+    /// The descriptor that `key` was registered with in the driver's epoll is ready.
+    fn ready(&mut self, now: Instant, key: u64, sink: &mut dyn Sink);
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    fn poll_timeout(&self) -> Option<Instant>;
+    /// Reconnects, gives up, and the like.
+    fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink);
+}
