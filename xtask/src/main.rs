@@ -3,6 +3,7 @@
 
 mod process;
 mod soft_roce;
+mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
@@ -20,6 +21,8 @@ struct Cli {
 enum Command {
     /// Runs a command where there is a soft-RoCE device: on this host, or in a virtual machine.
     SoftRoce(soft_roce::Args),
+    /// Checks the measurable part of the house style.
+    Tidy,
 }
 
 fn main() -> ExitCode {
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
     process::watch_signals();
     let result = match cli.command {
         Command::SoftRoce(args) => soft_roce::main(&args),
+        Command::Tidy => tidy::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -1,0 +1,156 @@
+//! Rules for Rust source: sizes, the header, where `unsafe` may stand, and macros that stand for unfinished work.
+//! The file is parsed, so that a comment or a string never counts as code.
+
+use proc_macro2::{Spacing, TokenStream, TokenTree};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+use super::Finding;
+
+/// The most lines of a file, comments and tests included.
+const FILE_LINES_MAX: usize = 400;
+/// The most lines of a function, from its signature to its closing brace.
+const FUNCTION_LINES_MAX: usize = 70;
+/// Where `unsafe` may stand: folders and files, each with the reason it is there.
+const UNSAFE_HOMES: [&str; 2] = [
+    "rdma-core/src/backend/", // talks to the C library and to shared mappings
+    "rdma-core/src/memory/",  // owns the memory that devices write
+];
+/// Macros that must not reach the main branch.
+const UNFINISHED: [&str; 3] = ["todo", "dbg", "unimplemented"];
+
+/// All rules for one file.
+pub fn check(path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Findings { path, list: Vec::new() };
+    let lines = text.lines().count();
+    if lines > FILE_LINES_MAX {
+        findings.add(0, format!("{lines} lines, {FILE_LINES_MAX} at most: split it by what its parts own"));
+    }
+    if !text.starts_with("//!") {
+        findings.add(
+            1,
+            "no `//!` header: say what the file owns, and what it leaves to its neighbour".to_owned(),
+        );
+    }
+    match syn::parse_file(text) {
+        Ok(file) => {
+            let mut functions = Functions { findings: &mut findings };
+            functions.visit_file(&file);
+            check_unsafe(&file, text, &mut findings);
+        }
+        Err(error) => findings.add(error.span().start().line, format!("does not parse: {error}")),
+    }
+    findings.list
+}
+
+struct Findings<'a> {
+    path: &'a str,
+    list: Vec<Finding>,
+}
+
+impl Findings<'_> {
+    fn add(&mut self, line: usize, message: String) {
+        self.list.push(Finding { path: self.path.to_owned(), line, message });
+    }
+}
+
+/// Measures every function.
+struct Functions<'a, 'b> {
+    findings: &'a mut Findings<'b>,
+}
+
+impl Functions<'_, '_> {
+    fn measure(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        let first = signature.span().start().line;
+        let lines = block.span().end().line - first + 1;
+        if lines > FUNCTION_LINES_MAX {
+            let name = &signature.ident;
+            self.findings.add(first, format!("`{name}` has {lines} lines, {FUNCTION_LINES_MAX} at most"));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Functions<'_, '_> {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.measure(&item.sig, &item.block);
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.measure(&item.sig, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(block) = &item.default {
+            self.measure(&item.sig, block);
+        }
+        visit::visit_trait_item_fn(self, item);
+    }
+}
+
+/// `unsafe` only in its homes, and there under an attribute that says why.
+fn check_unsafe(file: &syn::File, text: &str, findings: &mut Findings<'_>) {
+    // Tokens rather than syntax: what a macro is given counts as well.
+    let Ok(tokens) = text.parse::<TokenStream>() else { return };
+    let mut found = Tokens::default();
+    found.collect(tokens);
+    for (line, name) in found.unfinished {
+        findings.add(line, format!("`{name}!` stands for unfinished work"));
+    }
+    let Some(first) = found.unsafe_lines.first().copied() else { return };
+    let at_home = UNSAFE_HOMES.iter().any(|home| findings.path.starts_with(home));
+    if !at_home {
+        findings.add(first, format!("`unsafe` may stand only in {}", UNSAFE_HOMES.join(", ")));
+    } else if !file.attrs.iter().any(expects_unsafe) && !findings.path.ends_with("tests.rs") {
+        findings
+            .add(first, "`unsafe` without `#![expect(unsafe_code, reason = \"…\")]` at the top".to_owned());
+    }
+}
+
+/// `#![expect(unsafe_code, reason = "…")]`.
+fn expects_unsafe(attribute: &syn::Attribute) -> bool {
+    let syn::Meta::List(list) = &attribute.meta else { return false };
+    let words: Vec<String> = list.tokens.clone().into_iter().map(|token| token.to_string()).collect();
+    list.path.is_ident("expect")
+        && words.iter().any(|w| w == "unsafe_code")
+        && words.iter().any(|w| w == "reason")
+}
+
+#[derive(Default)]
+struct Tokens {
+    unsafe_lines: Vec<usize>,
+    unfinished: Vec<(usize, String)>,
+}
+
+impl Tokens {
+    fn collect(&mut self, tokens: TokenStream) {
+        let mut previous: Option<proc_macro2::Ident> = None;
+        for token in tokens {
+            let mut word = None;
+            match token {
+                TokenTree::Group(group) => self.collect(group.stream()),
+                TokenTree::Ident(ident) if ident == "unsafe" => {
+                    self.unsafe_lines.push(ident.span().start().line)
+                }
+                TokenTree::Ident(ident) => word = Some(ident),
+                // `todo!`, and not `todo != x`.
+                TokenTree::Punct(punct) if punct.as_char() == '!' && punct.spacing() == Spacing::Alone => {
+                    self.note_macro(previous.as_ref());
+                }
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+            previous = word;
+        }
+    }
+
+    fn note_macro(&mut self, name: Option<&proc_macro2::Ident>) {
+        let Some(name) = name else { return };
+        if UNFINISHED.iter().any(|unfinished| name == unfinished) {
+            self.unfinished.push((name.span().start().line, name.to_string()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
