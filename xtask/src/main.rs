@@ -1,8 +1,14 @@
 //! `cargo xtask`: the project's own checks. Each subcommand is a module; what they share (bounded child
 //! processes, where the workspace is) is in [`process`] and [`workspace`].
 
+mod cargo;
+mod ci;
+mod packages;
 mod process;
+mod programs;
 mod soft_roce;
+mod tally;
+mod test;
 mod tidy;
 mod workspace;
 
@@ -21,6 +27,15 @@ struct Cli {
 enum Command {
     /// Runs a command where there is a soft-RoCE device: on this host, or in a virtual machine.
     SoftRoce(soft_roce::Args),
+    /// Runs on a host of `cargo xtask soft-roce`, with the suite's plan.
+    #[command(hide = true)]
+    SoftRoceInside(soft_roce::InsideArgs),
+    /// Runs every test there is, on soft-RoCE too, and says how many ran where.
+    Test,
+    /// Runs the checks of CI, all of them or those named.
+    Ci(ci::Args),
+    /// Compares the public API with what is checked in.
+    PublicApi(ci::PublicApiArgs),
     /// Checks the measurable part of the house style.
     Tidy,
 }
@@ -30,6 +45,10 @@ fn main() -> ExitCode {
     process::watch_signals();
     let result = match cli.command {
         Command::SoftRoce(args) => soft_roce::main(&args),
+        Command::SoftRoceInside(args) => soft_roce::inside(&args).map(|()| ExitCode::SUCCESS),
+        Command::Test => test::main().map(|()| ExitCode::SUCCESS),
+        Command::Ci(args) => ci::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::PublicApi(args) => ci::public_api(&args).map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

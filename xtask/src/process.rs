@@ -1,8 +1,8 @@
 //! Child processes with a bound on their life. Each child leads a process group of its own, so that ending
 //! it ends what it started and nothing else. What the children do is the caller's matter.
 
-use std::fs::File;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -128,4 +128,36 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<ExitStatus> {
 pub fn answer(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The last lines of a log, for a message.
+pub fn last_lines(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n    ")
+}
+
+/// Runs `command` within `limit`; what it prints to its standard output is shown and returned.
+pub fn run_shown(command: &mut Command, limit: Duration) -> Result<(ExitStatus, String)> {
+    let mut group = Group::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let stdout = group.child.stdout.take().context("no pipe from the child")?;
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        for line in BufReader::new(stdout).split(b'\n').map_while(io::Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    });
+    let status = group.wait_until(Instant::now() + limit)?;
+    group.end();
+    let text = reader.join().unwrap_or_default();
+    match status {
+        Some(status) => Ok((status, text)),
+        None => {
+            bail!("`{}` ran for more than {} s", command.get_program().to_string_lossy(), limit.as_secs())
+        }
+    }
 }

@@ -1,9 +1,17 @@
 //! Where the workspace, its build output and the cache that outlives both are.
 
-use std::env;
+use std::fs::{self, File};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use std::{env, mem};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::process;
+
+const LOCK_LIMIT: Duration = Duration::from_secs(900);
 
 /// The folder of the workspace's `Cargo.toml`.
 pub fn root() -> Result<PathBuf> {
@@ -29,6 +37,28 @@ pub fn cache() -> Result<PathBuf> {
         }
     };
     Ok(base.join("rdma-xtask"))
+}
+
+/// Waits for this process's turn at what `name` stands for; dropping the file ends the turn.
+pub fn lock(name: &str) -> Result<File> {
+    let folder = cache()?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let path = folder.join(name).with_extension("lock");
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    let deadline = Instant::now() + LOCK_LIMIT;
+    let mut told = false;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {}
+            Err(Errno::WOULDBLOCK) => bail!("another run held {} all the time", path.display()),
+            Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+        if !mem::replace(&mut told, true) {
+            println!("waiting for another run ({name})");
+        }
+        process::pause()?;
+    }
 }
 
 /// True in CI, where a suite that could not run is a failure.

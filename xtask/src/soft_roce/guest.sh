@@ -75,5 +75,5 @@ if grep -q -E 'BUG:|Oops|general protection|refcount_t:|WARNING: CPU' "$folder/d
     verdict "failed kernel (see dmesg; the command ended with $code)"
 fi
 [ "$code" -eq 0 ] && verdict ok
-[ "$code" -eq 124 ] && verdict "failed 124 (ran for more than $GUEST_TIMEOUT s)"
+[ "$code" -eq 124 ] && verdict "failed the command ran for more than $GUEST_TIMEOUT s"
 verdict "failed $code"

@@ -7,6 +7,7 @@ mod kvm;
 mod native;
 mod prepare;
 mod session;
+mod suite;
 mod tail;
 mod verdict;
 mod vm;
@@ -19,6 +20,8 @@ use anyhow::Result;
 use clap::Parser;
 
 use crate::workspace;
+
+pub use suite::{InsideArgs, inside, run as suite};
 
 /// The exit status of a run that did not take place, as automake's test harness has it.
 const EXIT_SKIPPED: u8 = 77;
@@ -59,9 +62,23 @@ pub enum Outcome {
     Skipped(String),
 }
 
+/// A run, and what its hosts left.
+pub struct Run {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// For each host, the files that were asked for; an absent file is empty.
+    pub files: Vec<Vec<String>>,
+}
+
+impl From<Outcome> for Run {
+    fn from(outcome: Outcome) -> Run {
+        Run { outcome, files: Vec::new() }
+    }
+}
+
 /// The subcommand: runs, and turns the outcome into an exit status.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    Ok(match run(args)? {
+    Ok(match run(args, &[])?.outcome {
         Outcome::Passed => {
             println!("soft-roce: passed");
             ExitCode::SUCCESS
@@ -82,8 +99,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Runs the command on this host's own device, else in one or two virtual machines.
-pub fn run(args: &Args) -> Result<Outcome> {
+/// Runs the command on this host's own device, else in one or two virtual machines; then reads the files named
+/// `wanted` that each host left in its `$ROCE_OUT`.
+pub fn run(args: &Args, wanted: &[&str]) -> Result<Run> {
     let command = guest::Command {
         argv: if args.command.is_empty() { default_command() } else { args.command.clone() },
         timeout: Duration::from_secs(args.timeout),
@@ -92,15 +110,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
         && !args.vm
         && let Some(device) = native::find()?
     {
-        return native::run(&device, &command);
+        return native::run(&device, &command, wanted);
     }
     let tools = match prepare::prepare()? {
         prepare::Ready::Yes(tools) => tools,
-        prepare::Ready::No(reason) => return Ok(Outcome::Skipped(reason)),
+        prepare::Ready::No(reason) => return Ok(Outcome::Skipped(reason).into()),
     };
     let accelerated = kvm::answers(&tools)?;
     println!("soft-roce: {}", kvm::describe(accelerated));
-    session::run(&tools, accelerated, args, &command)
+    session::run(&tools, accelerated, args, &command, wanted)
 }
 
 /// With no command: show the device, and pass one message through it.

@@ -1,14 +1,14 @@
 //! This host's own device: a network card or a soft-RoCE device that is there, or one made for the run where
 //! the kernel has `rdma_rxe` and this is root.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::Outcome;
 use super::guest::{self, Command, Place};
+use super::{Outcome, Run};
 use crate::{process, workspace};
 
 const SETUP_LIMIT: Duration = Duration::from_secs(30);
@@ -19,24 +19,28 @@ const INTERFACE: &str = "softroce0";
 pub struct Device {
     name: String,
     made: bool,
+    /// Two runs take turns: the one that made the device takes it away, and timings would mix.
+    _turn: File,
 }
 
 /// A device that is there, or one that could be made.
 pub fn find() -> Result<Option<Device>> {
-    if let Some(name) = active_device() {
-        return Ok(Some(Device { name, made: false }));
-    }
-    let could = rustix::process::geteuid().is_root()
+    let could_make = rustix::process::geteuid().is_root()
         && process::answer("modprobe", &["--dry-run", "rdma_rxe"]).is_some()
         && process::answer("rdma", &["link", "show"]).is_some();
-    if !could {
+    if active_device().is_none() && !could_make {
         return Ok(None);
     }
-    Ok(make()?.then(|| Device { name: guest::DEVICE.to_owned(), made: true }))
+    let turn = workspace::lock("native")?;
+    if let Some(name) = active_device() {
+        return Ok(Some(Device { name, made: false, _turn: turn }));
+    }
+    let made = could_make && make()?;
+    Ok(made.then(|| Device { name: guest::DEVICE.to_owned(), made, _turn: turn }))
 }
 
 /// Runs the command here, on `device`.
-pub fn run(device: &Device, command: &Command) -> Result<Outcome> {
+pub fn run(device: &Device, command: &Command, wanted: &[&str]) -> Result<Run> {
     println!("soft-roce: using this host's own device {}", device.name);
     let place = Place { host: 0, hosts: 1 };
     let out = workspace::target()?.join("soft-roce").join(format!("native-{}", std::process::id()));
@@ -53,12 +57,13 @@ pub fn run(device: &Device, command: &Command) -> Result<Outcome> {
         shell.env("ROCE_SELF", &address).env("ROCE_PEER", &address);
     }
     let status = process::run(&mut shell, command.timeout)?;
+    let files = wanted.iter().map(|name| fs::read_to_string(out.join(name)).unwrap_or_default()).collect();
     fs::remove_dir_all(&out)?;
-    Ok(if status.success() {
-        Outcome::Passed
-    } else {
-        Outcome::Failed(format!("the command ended with {status}"))
-    })
+    let outcome = match status.code() {
+        Some(0) => Outcome::Passed,
+        _ => Outcome::Failed(format!("the command ended with {status}")),
+    };
+    Ok(Run { outcome, files: vec![files] })
 }
 
 impl Drop for Device {

@@ -13,7 +13,7 @@ use super::prepare::Tools;
 use super::tail::Tail;
 use super::verdict::Verdict;
 use super::vm::{Progress, Shape, Vm};
-use super::{Args, Outcome};
+use super::{Args, Outcome, Run};
 use crate::{process, workspace};
 
 /// From power on to a ready device: 20 s under emulation on an idle machine, many times that on a busy one.
@@ -33,7 +33,7 @@ struct Host {
 }
 
 /// Runs the command on every host, and says how that ended.
-pub fn run(tools: &Tools, accelerated: bool, args: &Args, command: &Command) -> Result<Outcome> {
+pub fn run(tools: &Tools, accelerated: bool, args: &Args, command: &Command, wanted: &[&str]) -> Result<Run> {
     let folder = run_folder()?;
     let mut hosts = boot_all(tools, accelerated, args, command, &folder)?;
     let failure = watch(&mut hosts, BOOT_LIMIT + command.timeout);
@@ -48,6 +48,7 @@ pub fn run(tools: &Tools, accelerated: bool, args: &Args, command: &Command) -> 
         }
     }
     let failure = failure?;
+    let files = hosts.iter().map(|host| wanted.iter().map(|name| host.vm.read(name)).collect()).collect();
     match &failure {
         Some(_) => hosts.iter().for_each(explain),
         None if args.keep => {}
@@ -56,7 +57,7 @@ pub fn run(tools: &Tools, accelerated: bool, args: &Args, command: &Command) -> 
     if failure.is_some() || args.keep {
         println!("soft-roce: logs are in {}", folder.display());
     }
-    Ok(failure.map_or(Outcome::Passed, Outcome::Failed))
+    Ok(Run { outcome: failure.map_or(Outcome::Passed, Outcome::Failed), files })
 }
 
 /// A folder that no other run has, now or later.

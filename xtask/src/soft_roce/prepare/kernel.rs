@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Step, last_lines, packages};
-use crate::process;
+use super::Step;
+use crate::{packages, process};
 
 const LIMIT: Duration = Duration::from_secs(600);
 /// Debian's name for its current kernel, then Ubuntu's.
@@ -35,7 +35,7 @@ pub fn ensure(cache: &Path) -> Step<PathBuf> {
         packages::update(&cache.join("apt.log"))?;
         if !download(&fresh, &log)? {
             let names = META_PACKAGES.join(" or ");
-            let said = last_lines(&log);
+            let said = process::last_lines(&log);
             return Ok(Err(format!(
                 "could not download {names}; run `apt-get update`; it said:\n    {said}"
             )));

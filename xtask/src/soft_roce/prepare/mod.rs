@@ -1,23 +1,36 @@
-//! What a virtual machine needs on this host, found in the cache or installed: [`packages`] from the
+//! What a virtual machine needs on this host, found in the cache or installed: packages from the
 //! distribution, [`kernel`] with `rdma_rxe` as a module, [`virtme`] to boot it.
 
 mod kernel;
-mod packages;
 mod virtme;
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use anyhow::{Context, Result};
 
-use crate::{process, workspace};
+use crate::{packages, workspace};
 
-const LOCK_LIMIT: Duration = Duration::from_secs(900);
+/// What boots the machine, and what people run inside it.
+const PACKAGES: [&str; 11] = [
+    "qemu-system-x86",
+    "busybox-static",
+    "kmod",
+    "udev",
+    "iproute2",
+    "zstd",
+    "python3-venv",
+    "rdma-core",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "perftest",
+];
+
+const NOT_DEBIAN: &str = "no rdma_rxe here, and only Debian and Ubuntu have the packages to boot a machine with it; \
+    load it on this host: `modprobe rdma_rxe` (Fedora and its kin: kernel-modules-extra, iproute, libibverbs)";
 
 /// What [`prepare`] found.
 pub enum Ready {
@@ -57,8 +70,11 @@ pub fn prepare() -> Result<Ready> {
     let cache = workspace::cache()?.join("soft-roce");
     fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
     let started = Instant::now();
-    let _lock = lock(&cache.join("lock"))?;
-    if let Err(reason) = packages::ensure(&cache)? {
+    let _turn = workspace::lock("soft-roce")?;
+    if !packages::is_debian_like() {
+        return Ok(Ready::No(NOT_DEBIAN.to_owned()));
+    }
+    if let Err(reason) = packages::ensure(&PACKAGES, &cache.join("apt.log"))? {
         return Ok(Ready::No(reason));
     }
     let vmlinuz = match kernel::ensure(&cache)? {
@@ -80,31 +96,6 @@ pub fn prepare() -> Result<Ready> {
 /// A step that may find that the host lacks something: the reason then says what, for people.
 type Step<T> = Result<std::result::Result<T, String>>;
 
-fn lock(path: &Path) -> Result<File> {
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-    let deadline = Instant::now() + LOCK_LIMIT;
-    let mut told = false;
-    loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {}
-            Err(Errno::WOULDBLOCK) => bail!("{} was held by another run all the time", path.display()),
-            Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
-        }
-        if !std::mem::replace(&mut told, true) {
-            println!("soft-roce: waiting for another run to finish preparing");
-        }
-        process::pause()?;
-    }
-}
-
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// The last lines of a log, for a message.
-fn last_lines(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(5)..].join("\n    ")
 }

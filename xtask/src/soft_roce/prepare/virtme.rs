@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Step, last_lines};
+use super::Step;
 use crate::process;
 
 const REQUIREMENT: &str = "virtme-ng==1.42";
@@ -28,7 +28,7 @@ pub fn ensure(cache: &Path) -> Step<PathBuf> {
     if !process::run_logged(&mut venv, LIMIT, &log)?.success()
         || !process::run_logged(&mut pip, LIMIT, &log)?.success()
     {
-        let said = last_lines(&log);
+        let said = process::last_lines(&log);
         return Ok(Err(format!("could not install {REQUIREMENT} with pip; it said:\n    {said}")));
     }
     fs::write(stamp, REQUIREMENT)?;

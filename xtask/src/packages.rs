@@ -8,36 +8,19 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Step, last_lines};
 use crate::process;
-
-/// What boots the machine, and what people run inside it.
-const PACKAGES: [&str; 11] = [
-    "qemu-system-x86",
-    "busybox-static",
-    "kmod",
-    "udev",
-    "iproute2",
-    "zstd",
-    "python3-venv",
-    "rdma-core",
-    "ibverbs-providers",
-    "ibverbs-utils",
-    "perftest",
-];
 
 const APT_LIMIT: Duration = Duration::from_secs(900);
 
-/// Installs whatever is missing, as root or by sudo.
-pub fn ensure(cache: &Path) -> Step<()> {
+/// Installs whatever of `names` is missing, as root or by sudo. The inner error is for people: what to install.
+pub fn ensure(names: &[&str], log: &Path) -> Result<std::result::Result<(), String>> {
     if !is_debian_like() {
-        return Ok(Err(
-            "no rdma_rxe here, and only Debian and Ubuntu have the packages to boot a machine with it; \
-             load it on this host: `modprobe rdma_rxe` (Fedora and its kin: kernel-modules-extra, iproute, libibverbs)"
-                .to_owned(),
-        ));
+        let names = names.join(" ");
+        return Ok(Err(format!(
+            "this is neither Debian nor Ubuntu; install what there are the packages {names}"
+        )));
     }
-    let missing = missing();
+    let missing = missing(names);
     if missing.is_empty() {
         return Ok(Ok(()));
     }
@@ -47,17 +30,16 @@ pub fn ensure(cache: &Path) -> Step<()> {
             "packages are missing and this is neither root nor sudo; run `sudo {by_hand}`"
         )));
     };
-    println!("soft-roce: installing {}", missing.join(" "));
-    let log = cache.join("apt.log");
-    let install =
-        ["install", "--yes", "--no-install-recommends"].iter().copied().chain(missing.iter().copied());
-    let install: Vec<&str> = install.collect();
+    println!("installing {}", missing.join(" "));
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(&missing);
     // Stale lists name packages that the mirror no longer has.
-    let done = apt_get(privilege, &["update"], &log)? && apt_get(privilege, &install, &log)?;
-    if done && self::missing().is_empty() {
+    let done = apt_get(privilege, &["update"], log)? && apt_get(privilege, &install, log)?;
+    if done && self::missing(names).is_empty() {
         return Ok(Ok(()));
     }
-    Ok(Err(format!("could not install packages; run `{by_hand}`; apt-get said:\n    {}", last_lines(&log))))
+    let said = process::last_lines(log);
+    Ok(Err(format!("could not install packages; run `{by_hand}`; apt-get said:\n    {said}")))
 }
 
 /// Refreshes the lists of packages, where that is allowed.
@@ -86,18 +68,19 @@ fn privilege() -> Option<&'static [&'static str]> {
     process::answer("sudo", &["-n", "true"]).map(|_| ["sudo", "-n"].as_slice())
 }
 
-fn missing() -> Vec<&'static str> {
+fn missing<'a>(names: &[&'a str]) -> Vec<&'a str> {
     let mut query = vec!["-W", "-f", "${Package} ${db:Status-Status}\\n"];
-    query.extend(PACKAGES);
+    query.extend(names);
     // dpkg-query fails when any package is unknown, and still answers for the others.
     let known =
         Command::new("dpkg-query").args(query).output().map(|output| output.stdout).unwrap_or_default();
     let known = String::from_utf8_lossy(&known).into_owned();
-    let installed = |package: &str| known.lines().any(|line| line == format!("{package} installed"));
-    PACKAGES.into_iter().filter(|package| !installed(package)).collect()
+    let installed = |name: &str| known.lines().any(|line| line == format!("{name} installed"));
+    names.iter().copied().filter(|name| !installed(name)).collect()
 }
 
-fn is_debian_like() -> bool {
+/// Whether the distribution has apt and Debian's names for packages.
+pub fn is_debian_like() -> bool {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let families =
         release.lines().filter_map(|line| line.strip_prefix("ID=").or(line.strip_prefix("ID_LIKE=")));

@@ -1,0 +1,77 @@
+//! Each fuzz target for some seconds, from its checked-in inputs: enough to show that it builds, starts and does
+//! not fail at once. Longer runs are for a person with `cargo fuzz`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cargo::{self, Executable};
+use crate::{process, workspace};
+
+const MANIFEST: &str = "fuzz/Cargo.toml";
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+const SECONDS: u64 = 10;
+const GRACE: Duration = Duration::from_secs(60);
+/// What cargo-fuzz passes to rustc: coverage for libFuzzer, and AddressSanitizer.
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Zsanitizer=address";
+
+/// Builds all targets, and runs one after the other.
+pub fn run() -> Result<()> {
+    let root = workspace::root()?;
+    if !root.join(MANIFEST).exists() {
+        bail!("{MANIFEST} is not there");
+    }
+    let target = workspace::target()?.join("fuzz");
+    let mut command =
+        cargo::nightly(&["build", "--release", "--bins", "--target", TRIPLE, "--manifest-path", MANIFEST])?;
+    command.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", &target).env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+    let targets = cargo::build(&mut command)?;
+    if targets.is_empty() {
+        bail!("{MANIFEST} has no target");
+    }
+    let failed: Vec<&str> = targets
+        .iter()
+        .filter_map(|fuzz| match run_target(fuzz, &root, &target) {
+            Ok(()) => None,
+            Err(error) => {
+                println!("error: {error:#}");
+                Some(fuzz.name.as_str())
+            }
+        })
+        .collect();
+    if !failed.is_empty() {
+        bail!("fuzz targets that failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn run_target(fuzz: &Executable, root: &Path, target: &Path) -> Result<()> {
+    // New inputs go to the first folder, under `target`; the checked-in ones are only read.
+    let fresh = target.join("corpus").join(&fuzz.name);
+    fs::create_dir_all(&fresh)?;
+    let artifacts = target.join("artifacts").join(&fuzz.name);
+    fs::create_dir_all(&artifacts)?;
+    let log = target.join(format!("{}.log", fuzz.name));
+    let mut command = Command::new(&fuzz.path);
+    command.arg(format!("-max_total_time={SECONDS}")).arg("-timeout=5").arg("-rss_limit_mb=1024");
+    command.arg(format!("-artifact_prefix={}/", artifacts.display())).arg(&fresh);
+    let seeds = root.join("fuzz/corpus").join(&fuzz.name);
+    if seeds.is_dir() {
+        command.arg(seeds);
+    }
+    let status = process::run_logged(&mut command, Duration::from_secs(SECONDS) + GRACE, &log)?;
+    let text = fs::read_to_string(&log).context("no log of the fuzz target")?;
+    if !status.success() {
+        let lines: Vec<&str> = text.lines().collect();
+        println!("{}", lines[lines.len().saturating_sub(60)..].join("\n"));
+        bail!("{} ended with {status}, its input is under {}", fuzz.name, artifacts.display());
+    }
+    let summary = text.lines().rev().find(|line| line.contains("Done ")).unwrap_or("ended without a summary");
+    println!("{}: {summary}", fuzz.name);
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! `cargo xtask ci`: the project's checks, by name. A step is what CI runs and what a person runs at home.
+
+mod abi_check;
+mod asan;
+mod bare;
+mod deny;
+mod fuzz;
+mod msrv;
+mod needed;
+mod public_api;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::{Parser, ValueEnum};
+
+use crate::cargo::{cargo, check};
+use crate::{soft_roce, tidy, workspace};
+
+pub use public_api::Args as PublicApiArgs;
+pub use public_api::main as public_api;
+
+/// Options of `cargo xtask ci`.
+#[derive(Parser)]
+pub struct Args {
+    /// Which steps [default: all, and `deny` only where cargo-deny is installed].
+    steps: Vec<Step>,
+}
+
+/// A check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// The sources are formatted.
+    Fmt,
+    /// The measurable part of the house style.
+    Tidy,
+    /// No warning from clippy, tests and benches included.
+    Clippy,
+    /// `cargo test --workspace`.
+    Test,
+    /// The documentation builds without a warning.
+    Doc,
+    /// The public API is the one that is checked in.
+    PublicApi,
+    /// The libraries build with the oldest toolchain that is promised.
+    Msrv,
+    /// The README's programs build and run with nothing but cargo and a linker.
+    Bare,
+    /// No program needs the RDMA libraries to start.
+    Needed,
+    /// The tests and programs under AddressSanitizer.
+    Asan,
+    /// Every fuzz target for some seconds.
+    Fuzz,
+    /// Our declarations agree with the C headers.
+    AbiCheck,
+    /// Licences, sources and advisories of the dependencies.
+    Deny,
+    /// The suite on soft-RoCE, on one host and on two.
+    SoftRoce,
+}
+
+/// How a step that did not fail ended.
+pub enum Done {
+    /// All of it was checked.
+    Whole,
+    /// Something could not be checked; what, and what would change that.
+    Partly(String),
+}
+
+/// Runs the steps one after the other, all of them even when one fails, and prints how they went.
+pub fn main(args: &Args) -> Result<()> {
+    let steps = if args.steps.is_empty() { default_steps() } else { args.steps.clone() };
+    let mut report: Vec<(Step, Duration, Result<Done>)> = Vec::new();
+    for step in steps {
+        println!("==> {}", name(step));
+        let started = Instant::now();
+        let result = run(step);
+        if let Err(error) = &result {
+            println!("error: {error:#}");
+        }
+        report.push((step, started.elapsed(), result));
+    }
+    println!("\n{:<11} {:>7}  result", "step", "time");
+    for (step, time, result) in &report {
+        let result = match result {
+            Ok(Done::Whole) => "passed".to_owned(),
+            Ok(Done::Partly(what)) => format!("passed in part: {what}"),
+            Err(error) => format!("failed: {error}"),
+        };
+        println!("{:<11} {:>5.0} s  {result}", name(*step), time.as_secs_f64());
+    }
+    match report.iter().filter(|(_, _, result)| result.is_err()).count() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} steps failed", report.len()),
+    }
+}
+
+fn default_steps() -> Vec<Step> {
+    let all = Step::value_variants().iter().copied();
+    all.filter(|step| *step != Step::Deny || deny::is_installed()).collect()
+}
+
+fn name(step: Step) -> String {
+    step.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn run(step: Step) -> Result<Done> {
+    match step {
+        Step::Fmt => whole(check(&mut cargo(&["fmt", "--all", "--check"])?)),
+        Step::Tidy => whole(tidy::main()),
+        Step::Clippy => {
+            whole(check(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?))
+        }
+        Step::Test => whole(check(&mut cargo(&["test", "--workspace"])?)),
+        Step::Doc => {
+            whole(check(cargo(&["doc", "--workspace", "--no-deps"])?.env("RUSTDOCFLAGS", "-D warnings")))
+        }
+        Step::PublicApi => whole(public_api::check()),
+        Step::Msrv => msrv::run(),
+        Step::Bare => whole(bare::run()),
+        Step::Needed => whole(needed::run()),
+        Step::Asan => whole(asan::run()),
+        Step::Fuzz => whole(fuzz::run()),
+        Step::AbiCheck => whole(abi_check::run()),
+        Step::Deny => deny::run(),
+        Step::SoftRoce => soft_roce(),
+    }
+}
+
+fn whole(result: Result<()>) -> Result<Done> {
+    result.map(|()| Done::Whole)
+}
+
+fn soft_roce() -> Result<Done> {
+    let mut skipped = Vec::new();
+    for hosts in [1, 2] {
+        match soft_roce::suite(hosts)?.outcome {
+            soft_roce::Outcome::Passed => {}
+            soft_roce::Outcome::Failed(reason) => bail!("on {hosts} host(s): {reason}"),
+            soft_roce::Outcome::Skipped(reason) if workspace::in_ci() => {
+                bail!("did not take place: {reason}")
+            }
+            soft_roce::Outcome::Skipped(reason) => skipped.push(format!("{hosts} host(s) skipped: {reason}")),
+        }
+    }
+    Ok(if skipped.is_empty() { Done::Whole } else { Done::Partly(skipped.join("; ")) })
+}

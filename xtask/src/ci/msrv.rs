@@ -1,0 +1,31 @@
+//! The oldest toolchain that the manifest promises.
+
+use anyhow::{Context, Result};
+
+use super::Done;
+use crate::cargo::{self, cargo, check};
+use crate::workspace;
+
+/// Builds the libraries with that toolchain where rustup has it.
+pub fn run() -> Result<Done> {
+    let metadata = cargo::metadata("rdma-core/Cargo.toml")?;
+    let packages = metadata["packages"].as_array().context("no packages in cargo's metadata")?;
+    let version = packages.iter().find(|package| package["name"] == "rdma-core");
+    let version =
+        version.and_then(|package| package["rust_version"].as_str()).context("no rust-version is stated")?;
+    let named = |toolchain: &String| {
+        let rest = toolchain.strip_prefix(version);
+        rest.is_some_and(|rest| rest.starts_with(['.', '-']))
+    };
+    let Some(toolchain) = cargo::toolchains().into_iter().find(named) else {
+        return Ok(Done::Partly(format!(
+            "no toolchain {version} here, so only clippy's `incompatible_msrv` held it; \
+             run `rustup toolchain install {version}`"
+        )));
+    };
+    let plus = format!("+{toolchain}");
+    let target = workspace::target()?.join("msrv");
+    let args = [plus.as_str(), "check", "--lib", "-p", "rdma-core", "-p", "rdma-collective"];
+    check(cargo(&args)?.env("CARGO_TARGET_DIR", target))?;
+    Ok(Done::Whole)
+}

@@ -1,0 +1,58 @@
+//! No program may need the RDMA libraries to start: they are opened at run time, where they are there.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cargo::{build, cargo};
+use crate::process;
+
+/// What a program must not be linked with.
+const FORBIDDEN: [&str; 2] = ["libibverbs", "librdmacm"];
+
+/// Builds every program, and reads its dynamic section.
+pub fn run() -> Result<()> {
+    let programs =
+        build(&mut cargo(&["build", "--release", "--workspace", "--bins", "--exclude", "xtask"])?)?;
+    if programs.is_empty() {
+        bail!("the workspace has no program to look at");
+    }
+    for program in &programs {
+        let libraries = needed(&program.path)?;
+        println!("{}: {}", program.name, libraries.join(" "));
+        if let Some(found) =
+            libraries.iter().find(|library| FORBIDDEN.iter().any(|name| library.starts_with(name)))
+        {
+            bail!("{} cannot start without {found}: open it at run time instead", program.name);
+        }
+    }
+    Ok(())
+}
+
+fn needed(path: &Path) -> Result<Vec<String>> {
+    let path = path.to_string_lossy();
+    let headers = process::answer("objdump", &["-p", &path]).with_context(|| {
+        format!("objdump cannot read {path}: it is part of the package binutils, as the linker is")
+    })?;
+    Ok(parse(&headers))
+}
+
+fn parse(headers: &str) -> Vec<String> {
+    headers
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("NEEDED"))
+        .map(|name| name.trim().to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_needed_libraries_are_read_from_objdump() {
+        let headers =
+            "\nDynamic Section:\n  NEEDED               libibverbs.so.1\n  NEEDED  libc.so.6\n  INIT 0x1\n";
+        assert_eq!(parse(headers), ["libibverbs.so.1", "libc.so.6"]);
+    }
+}

@@ -1,0 +1,121 @@
+//! What the suite runs, as data. A case names its programs; `{device}`, `{self}` and `{peer}` stand for what the
+//! host knows, `{bin:NAME}` for a release program of ours and `{test:NAME}` for a test executable.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::cargo::Executable;
+
+/// The whole suite on one host.
+pub const LIMIT: Duration = Duration::from_secs(900);
+/// One case.
+const CASE_SECONDS: u64 = 240;
+
+/// What is built before the machines boot: they cannot build.
+pub const BUILDS: &[&[&str]] = &[&["build", "--release", "-p", "examples", "-p", "conformance", "--bins"]];
+
+/// A case as it is written down.
+struct Case {
+    name: &'static str,
+    /// On how many hosts it runs.
+    hosts: &'static [u8],
+    /// Runs first, on host 0; for a case without a client, the whole of it.
+    server: &'static str,
+    /// Starts once the server listens: on host 0 of one, or on host 1 of two.
+    client: Option<&'static str>,
+    /// Whether both must have printed the device that they used.
+    names_device: bool,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "ib_write_bw",
+        hosts: &[1, 2],
+        server: "ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F",
+        client: Some("ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
+        names_device: true,
+    },
+    Case {
+        name: "ib_write_lat",
+        hosts: &[1],
+        server: "ib_write_lat -d {device} -x 1 -n 200 -F",
+        client: Some("ib_write_lat -d {device} -x 1 -n 200 -F {peer}"),
+        names_device: true,
+    },
+];
+
+/// A case with its programs found, as a host reads it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Planned {
+    /// What the report calls it.
+    pub name: String,
+    /// See [`Case::server`].
+    pub server: Vec<String>,
+    /// See [`Case::client`].
+    pub client: Option<Vec<String>>,
+    /// See [`Case::names_device`].
+    pub names_device: bool,
+    /// How long it may take.
+    pub seconds: u64,
+}
+
+/// The cases for `hosts` hosts, with what cargo built put in for its names.
+pub fn plan(hosts: u8, built: &[Executable]) -> Result<Vec<Planned>> {
+    let cases = CASES.iter().filter(|case| case.hosts.contains(&hosts));
+    let plan = cases.map(|case| {
+        Ok(Planned {
+            name: case.name.to_owned(),
+            server: words(case.server, built)?,
+            client: case.client.map(|client| words(client, built)).transpose()?,
+            names_device: case.names_device,
+            seconds: CASE_SECONDS,
+        })
+    });
+    plan.collect()
+}
+
+fn words(line: &str, built: &[Executable]) -> Result<Vec<String>> {
+    line.split(' ').map(|word| program(word, built)).collect()
+}
+
+fn program(word: &str, built: &[Executable]) -> Result<String> {
+    let (is_test, name) =
+        match word.strip_suffix('}').map(|word| (word.strip_prefix("{bin:"), word.strip_prefix("{test:"))) {
+            Some((Some(name), _)) => (false, name),
+            Some((None, Some(name))) => (true, name),
+            _ => return Ok(word.to_owned()),
+        };
+    let found = built.iter().find(|built| built.name == name && built.is_test == is_test);
+    let path = &found.with_context(|| format!("cargo built no `{name}`: see BUILDS"))?.path;
+    path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_replaced_by_what_cargo_built() {
+        let built = |name: &str, is_test| Executable {
+            name: name.to_owned(),
+            path: format!("out/{name}-{is_test}").into(),
+            is_test,
+        };
+        let built = [built("kv", true), built("kv", false)];
+        assert_eq!(
+            words("{bin:kv} -d {device}", &built).ok(),
+            Some(vec!["out/kv-false".into(), "-d".into(), "{device}".into()])
+        );
+        assert_eq!(words("{test:kv}", &built).ok(), Some(vec!["out/kv-true".into()]));
+        assert!(words("{bin:other}", &built).is_err());
+    }
+
+    #[test]
+    fn every_number_of_hosts_has_cases() {
+        for hosts in [1, 2] {
+            assert!(CASES.iter().any(|case| case.hosts.contains(&hosts)), "none for {hosts}");
+        }
+    }
+}

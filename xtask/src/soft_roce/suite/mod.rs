@@ -1,0 +1,137 @@
+//! The suite that runs where a soft-RoCE device is: [`cases`] says what, this file builds it and reads the
+//! reports, [`inside`] runs it on each host.
+
+mod cases;
+mod inside;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use super::{Args, Outcome, Run};
+use crate::cargo::{self, Executable};
+use crate::tally::{Counts, Row};
+use crate::workspace;
+
+pub use inside::Args as InsideArgs;
+pub use inside::main as inside;
+
+/// The file that each host leaves in its folder: a line for each case.
+const REPORT: &str = "report";
+
+/// What a run of the suite gives.
+pub struct SuiteRun {
+    /// How the hosts ended.
+    pub outcome: Outcome,
+    /// How many tests ran, for each case.
+    pub rows: Vec<Row>,
+}
+
+/// Builds what the hosts need, and runs the suite on one host or two.
+pub fn run(hosts: u8) -> Result<SuiteRun> {
+    let plan = write_plan(hosts)?;
+    let xtask = std::env::current_exe().context("cannot find this program")?;
+    let command = [xtask.into_os_string(), OsString::from("soft-roce-inside"), plan.into_os_string()];
+    let options =
+        ["soft-roce", "--hosts", &hosts.to_string(), "--timeout", &cases::LIMIT.as_secs().to_string(), "--"]
+            .map(OsString::from);
+    let args = Args::try_parse_from(options.into_iter().chain(command))?;
+    let run = super::run(&args, &[REPORT])?;
+    let rows = rows(hosts, &run);
+    Ok(SuiteRun { outcome: run.outcome, rows })
+}
+
+/// The cases for `hosts` hosts with their programs found, in a file that the guests can read.
+fn write_plan(hosts: u8) -> Result<PathBuf> {
+    let mut built: Vec<Executable> = Vec::new();
+    for args in cases::BUILDS {
+        built.extend(cargo::build(&mut cargo::cargo(args)?)?);
+    }
+    let plan = cases::plan(hosts, &built)?;
+    let folder = workspace::target()?.join("soft-roce");
+    fs::create_dir_all(&folder)?;
+    let path = folder.join(format!("plan-{hosts}.json"));
+    fs::write(&path, serde_json::to_vec_pretty(&plan)?)?;
+    Ok(path)
+}
+
+/// One row a case: what host 0 counted, and the failures of every host.
+fn rows(hosts: u8, run: &Run) -> Vec<Row> {
+    let place = format!("soft-RoCE, {hosts} host{}", if hosts == 1 { "" } else { "s" });
+    let reports: Vec<Vec<(String, Counts)>> = run.files.iter().map(|files| parse(&files[0])).collect();
+    let mut rows: Vec<Row> = Vec::new();
+    for (name, counts) in reports.first().into_iter().flatten() {
+        let elsewhere = reports[1..].iter().flatten().filter(|(other, _)| other == name);
+        let failed = elsewhere.map(|(_, counts)| counts.failed).sum();
+        let counts = counts.plus(Counts { failed, ..Counts::default() });
+        rows.push(Row { suite: format!("{place}: {name}"), counts, note: String::new() });
+    }
+    let told = rows.iter().any(|row| row.counts.failed > 0);
+    match &run.outcome {
+        Outcome::Skipped(reason) => {
+            rows.push(Row { suite: place, counts: Counts::ONE_SKIPPED, note: reason.clone() });
+        }
+        Outcome::Failed(reason) if !told => {
+            rows.push(Row { suite: place, counts: Counts::ONE_FAILED, note: reason.clone() });
+        }
+        Outcome::Passed if rows.is_empty() => {
+            let note = "the hosts passed, and reported no case".to_owned();
+            rows.push(Row { suite: place, counts: Counts::ONE_FAILED, note });
+        }
+        Outcome::Failed(_) | Outcome::Passed => {}
+    }
+    rows
+}
+
+fn line(name: &str, counts: Counts) -> String {
+    let Counts { passed, failed, skipped } = counts;
+    format!("{name}\t{passed}\t{failed}\t{skipped}\n")
+}
+
+fn parse(report: &str) -> Vec<(String, Counts)> {
+    let parse_line = |line: &str| {
+        let mut parts = line.split('\t');
+        let name = parts.next()?.to_owned();
+        let mut number = || parts.next()?.parse().ok();
+        Some((name, Counts { passed: number()?, failed: number()?, skipped: number()? }))
+    };
+    report.lines().filter_map(parse_line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(outcome: Outcome, reports: &[&str]) -> Run {
+        Run { outcome, files: reports.iter().map(|report| vec![(*report).to_owned()]).collect() }
+    }
+
+    const PASSED: Counts = Counts { passed: 60, failed: 0, skipped: 1 };
+
+    #[test]
+    fn a_report_line_is_read_as_it_was_written() {
+        assert_eq!(parse(&line("conformance", PASSED)), [("conformance".to_owned(), PASSED)]);
+        assert_eq!(parse("half a li"), []);
+    }
+
+    #[test]
+    fn a_failure_of_the_second_host_counts() {
+        let (passed, failed) = (line("kv", PASSED), line("kv", Counts::ONE_FAILED));
+        let rows = rows(2, &run(Outcome::Failed("host 1".to_owned()), &[&passed, &failed]));
+        assert_eq!(rows.iter().map(|row| row.counts).collect::<Vec<_>>(), [Counts { failed: 1, ..PASSED }]);
+    }
+
+    #[test]
+    fn a_pass_without_a_report_is_a_failure() {
+        assert_eq!(rows(1, &run(Outcome::Passed, &[""]))[0].counts, Counts::ONE_FAILED);
+    }
+
+    #[test]
+    fn a_host_that_died_half_way_is_a_failure() {
+        let rows = rows(1, &run(Outcome::Failed("no verdict".to_owned()), &[&line("kv", PASSED)]));
+        assert_eq!(rows.iter().map(|row| row.counts.failed).sum::<u32>(), 1);
+    }
+}
