@@ -45,10 +45,19 @@ fn unsafe_stays_in_its_homes() {
     let expected = "//! H.\n#![expect(unsafe_code, reason = \"maps memory\")]\nfn f() { unsafe { g() } }\n";
     assert_eq!(lines("rdma-core/src/memory/region.rs", expected), [0usize; 0]);
     assert_eq!(lines("rdma-core/src/verbs/region.rs", expected), [3]);
-    let silent = "//! H.\nunsafe impl Send for A {}\n";
-    assert_eq!(lines("rdma-core/src/memory/region.rs", silent), [2]);
-    let allowed = "//! H.\n#![expect(unsafe_code)]\nunsafe impl Send for A {}\n";
-    assert_eq!(lines("rdma-core/src/memory/region.rs", allowed), [3]);
+}
+
+#[test]
+fn the_lint_is_lifted_by_an_expectation_with_a_reason_alone() {
+    let path = "rdma-core/src/memory/region.rs";
+    let item = "//! H.\n#[expect(unsafe_code, reason = \"maps memory\")]\nfn f() { unsafe { g() } }\n";
+    assert_eq!(lines(path, item), [0usize; 0]);
+    for attribute in
+        ["#![allow(unsafe_code)]", "#![expect(unsafe_code)]", "#![cfg_attr(a, allow(unsafe_code))]"]
+    {
+        assert_eq!(lines(path, &format!("//! H.\n{attribute}\nfn f() {{}}\n")), [2], "{attribute}");
+    }
+    assert_eq!(lines("rdma-core/src/lib.rs", "//! H.\n#![deny(unsafe_code)]\n"), [0usize; 0]);
 }
 
 #[test]
