@@ -1,5 +1,7 @@
 //! What can go wrong, one small enum per area; each message ends with the mend.
 
 mod collective;
+mod kv;
 
 pub use collective::{ParseNameError, ReduceError, ScheduleError};
+pub use kv::{LayoutError, PlanError, Side};

@@ -1,0 +1,15 @@
+//! Where each block of each layer lies in a pool, and whether two pools agree on it.
+//!
+//! Owns offsets; the memory itself, its registration and its leases are the pool's.
+
+mod hash;
+mod model;
+pub(in crate::kv) mod order;
+mod shape;
+mod tensor_parallel;
+
+pub use hash::LayoutHash;
+pub use model::Model;
+pub use order::{Extent, Layout, Order};
+pub use shape::{Attention, CacheType, Shape};
+pub use tensor_parallel::TensorParallel;

@@ -1,0 +1,115 @@
+//! Models whose cache sizes are known, for programs and tests.
+
+use std::str::FromStr;
+
+use super::{Attention, CacheType, Order, Shape};
+use crate::error::ParseNameError;
+
+/// What a model keeps of a token, from the configuration that is published with its weights.
+///
+/// ```
+/// use rdma_collective::kv::layout::Model;
+///
+/// let model: Model = "llama-3.1-8b".parse()?;
+/// assert_eq!(model.token_bytes(), 131072);
+/// # Ok::<(), rdma_collective::error::ParseNameError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// The name under which it is published.
+    pub name: &'static str,
+    /// `num_hidden_layers`.
+    pub layers: u32,
+    /// `num_key_value_heads` and `head_dim`, or `kv_lora_rank + qk_rope_head_dim`.
+    pub attention: Attention,
+    /// `torch_dtype`.
+    pub cache_type: CacheType,
+}
+
+impl Model {
+    /// Llama 3.1 with 8 billion parameters.
+    pub const LLAMA_3_1_8B: Self = Self::grouped("Llama-3.1-8B", 32);
+    /// Llama 3.1 with 70 billion parameters.
+    pub const LLAMA_3_1_70B: Self = Self::grouped("Llama-3.1-70B", 80);
+    /// DeepSeek R1 distilled into Qwen 2.5 with 32 billion parameters.
+    pub const DEEPSEEK_R1_DISTILL_QWEN_32B: Self = Self::grouped("DeepSeek-R1-Distill-Qwen-32B", 64);
+    /// DeepSeek V3, with a latent of 512 elements and a rotary key of 64.
+    pub const DEEPSEEK_V3: Self = Self {
+        name: "DeepSeek-V3",
+        layers: 61,
+        attention: Attention::Latent { dim: 512 + 64 },
+        cache_type: CacheType::Bf16,
+    };
+
+    /// Every model, in the order in which help texts list them.
+    pub const ALL: &[Self] =
+        &[Self::LLAMA_3_1_8B, Self::LLAMA_3_1_70B, Self::DEEPSEEK_R1_DISTILL_QWEN_32B, Self::DEEPSEEK_V3];
+
+    /// All three have 8 key-value heads of 128 elements.
+    const fn grouped(name: &'static str, layers: u32) -> Self {
+        let attention = Attention::Grouped { kv_heads: 8, head_dim: 128 };
+        Self { name, layers, attention, cache_type: CacheType::Bf16 }
+    }
+
+    /// The shape of a pool of `blocks` blocks of `block_tokens` tokens of the whole model.
+    #[must_use]
+    pub const fn shape(&self, block_tokens: u32, blocks: u32, order: Order) -> Shape {
+        let Self { layers, attention, cache_type, .. } = *self;
+        Shape { layers, blocks, block_tokens, attention, cache_type, order }
+    }
+
+    /// Bytes of one token over all layers.
+    #[must_use]
+    pub const fn token_bytes(&self) -> u64 {
+        let parts = self.attention.parts() as u64;
+        self.layers as u64 * parts * self.attention.part_elements() * self.cache_type.size() as u64
+    }
+}
+
+impl FromStr for Model {
+    type Err = ParseNameError;
+
+    /// Case does not matter.
+    fn from_str(name: &str) -> Result<Self, ParseNameError> {
+        Self::ALL.iter().copied().find(|model| model.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+            ParseNameError {
+                what: "model",
+                name: name.to_owned(),
+                known: Self::ALL.iter().map(|model| model.name).collect::<Vec<_>>().join(", "),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::layout::Layout;
+
+    #[test]
+    fn tokens_have_the_bytes_that_servers_report() {
+        let expected = [
+            (Model::LLAMA_3_1_8B, 131_072),
+            (Model::LLAMA_3_1_70B, 327_680),
+            (Model::DEEPSEEK_R1_DISTILL_QWEN_32B, 262_144),
+            (Model::DEEPSEEK_V3, 70_272),
+        ];
+        assert_eq!(expected.map(|(model, _)| model).as_slice(), Model::ALL);
+        for (model, bytes) in expected {
+            assert_eq!(model.token_bytes(), bytes, "{}", model.name);
+            let layout = Layout::new(model.shape(16, 10, Order::BlockLayerPart)).unwrap();
+            assert_eq!((layout.token_bytes(), layout.bytes()), (bytes, bytes * 160), "{}", model.name);
+        }
+    }
+
+    #[test]
+    fn names_parse_in_any_case() {
+        for model in Model::ALL {
+            assert_eq!(model.name.to_lowercase().parse(), Ok(*model));
+        }
+        insta::assert_snapshot!(
+            "gpt-5".parse::<Model>().unwrap_err(),
+            @r#"unknown model "gpt-5"; use one of Llama-3.1-8B, Llama-3.1-70B, DeepSeek-R1-Distill-Qwen-32B, DeepSeek-V3"#
+        );
+    }
+}
