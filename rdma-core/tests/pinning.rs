@@ -102,6 +102,14 @@ fn enomem_from_memlock_in_a_user_namespace_says_why_the_capability_does_not_coun
 }
 
 #[test]
+fn rings_are_an_estimate_and_an_object_without_any_is_not_refused_by_memlock() {
+    let rings = read("v1").explain(libc::ENOMEM, PinningNeed::about(MIB), "mlx5_0");
+    assert!(rings.to_string().contains("about 1048576 bytes (1 MiB) more are needed"), "{rings}");
+    let none = read("v2").explain(libc::EPERM, PinningNeed::length(0), "rxe0");
+    assert_eq!(none.cause(), &PinningCause::NotALimit);
+}
+
+#[test]
 fn enomem_from_a_memory_cgroup_of_either_version() {
     let diagnosis = read("v1-container").explain(libc::ENOMEM, PinningNeed::length(5 * MIB), "mlx5_0");
     assert_eq!(short_of(&diagnosis), ("memory cgroup", MIB));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::sys::ibv_comp_channel;
 use super::{Context, check, event, explain, not_null};
 use crate::error::{CreateError, LibraryUnavailable};
+use crate::memory::pinning::PinningNeed;
 
 /// A completion channel for one completion queue; reading from it does not wait.
 ///
@@ -26,7 +27,9 @@ unsafe impl Send for Channel {}
 impl Channel {
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, CreateError> {
         let create_comp_channel = context.symbols.ibv_create_comp_channel.clone()?;
-        let refused = |source| explain::creation(context, "ibv_create_comp_channel", "channels", source);
+        let refused = |source| {
+            explain::creation(context, "ibv_create_comp_channel", "channels", PinningNeed::length(0), source)
+        };
         // SAFETY: the context is open.
         let channel = not_null(unsafe { create_comp_channel(context.as_ptr()) }).map_err(refused)?;
         // INVARIANT: created just now.

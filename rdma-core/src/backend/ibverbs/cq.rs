@@ -13,6 +13,7 @@ use super::sys::{self, ibv_cq, ibv_wc};
 use super::{Context, check, explain, not_null};
 use crate::WorkerOptions;
 use crate::error::{CreateError, PollError};
+use crate::memory::pinning::PinningNeed;
 
 /// Events taken in one call; the rest waits for the next, as the descriptor stays readable.
 const EVENTS_MAX: u32 = 64;
@@ -52,8 +53,10 @@ impl CompletionQueue {
         let cq_context = Arc::as_ptr(&overrun).cast_mut().cast();
         // SAFETY: the context is open, the channel is of it, and vector 0 is there on every device.
         let cq = not_null(unsafe { create_cq(context.as_ptr(), cqe, cq_context, channel.as_ptr(), 0) });
-        let cq =
-            cq.map_err(|source| explain::creation(context, "ibv_create_cq", "completion queues", source))?;
+        let cq = cq.map_err(|source| {
+            let rings = PinningNeed::about(explain::ring(options.max_cqe, 64));
+            explain::creation(context, "ibv_create_cq", "completion queues", rings, source)
+        })?;
         // INVARIANT: created just now, with a pointer to the flag, which this value and then its drop keep.
         Ok(Self { channel, cq, overrun, unacknowledged: 0 })
     }

@@ -10,6 +10,7 @@ use crate::Access;
 use crate::backend::interface;
 use crate::error::{CreateError, RegisterError};
 use crate::memory::Registration;
+use crate::memory::pinning::PinningNeed;
 
 /// A protection domain; regions and queue pairs share it.
 pub(crate) struct ProtectionDomain(Arc<Pd>);
@@ -32,8 +33,9 @@ impl ProtectionDomain {
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, CreateError> {
         let alloc_pd = context.symbols.ibv_alloc_pd.clone()?;
         // SAFETY: the context is open.
-        let pd = not_null(unsafe { alloc_pd(context.as_ptr()) })
-            .map_err(|source| explain::creation(context, "ibv_alloc_pd", "protection domains", source))?;
+        let pd = not_null(unsafe { alloc_pd(context.as_ptr()) }).map_err(|source| {
+            explain::creation(context, "ibv_alloc_pd", "protection domains", PinningNeed::length(0), source)
+        })?;
         // INVARIANT: allocated just now.
         Ok(Self(Arc::new(Pd { context: Arc::clone(context), pd })))
     }

@@ -11,6 +11,7 @@ use super::pd::Pd;
 use super::sys::{self, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr};
 use super::{Context, check, explain, not_null};
 use crate::error::CreateError;
+use crate::memory::pinning::PinningNeed;
 use crate::{PortNum, QpNum, QpState, QueuePairOptions};
 
 /// A reliable-connection queue pair.
@@ -58,7 +59,12 @@ impl QueuePair {
         };
         // SAFETY: the domain and the completion queue are alive and of one context.
         let qp = not_null(unsafe { create_qp(pd.as_ptr(), &mut attributes) });
-        let qp = qp.map_err(|source| explain::creation(context, "ibv_create_qp", "queue pairs", source))?;
+        let qp = qp.map_err(|source| {
+            // A send entry holds the request's header, the remote range, and a local range or inline data.
+            let send = explain::ring(options.max_send_wr, options.max_inline_data.saturating_add(48));
+            let rings = PinningNeed::about(send.saturating_add(explain::ring(options.max_recv_wr, 16)));
+            explain::creation(context, "ibv_create_qp", "queue pairs", rings, source)
+        })?;
         // INVARIANT: created just now.
         Ok(Self { pd: Arc::clone(pd), qp, destroyed: false, port: PortNum::default() })
     }

@@ -141,13 +141,17 @@ impl PinningSnapshot {
             return None;
         }
         let Ok(Limit::AtMost(limit_bytes)) = self.memlock.soft else { return None };
+        let need_bytes = need.pinned_bytes(self.page_bytes);
+        if need_bytes == 0 {
+            return None;
+        }
         if limit_bytes == 0 {
             return Some(PinningCause::MemlockZero);
         }
         // A count that is not known can only add to the shortfall.
         let pinned_bytes = *self.memlock.pinned_bytes.as_ref().unwrap_or(&0);
         let whole_pages = Limit::AtMost(limit_bytes - limit_bytes % self.page_bytes.max(1));
-        let shortfall_bytes = whole_pages.shortfall(pinned_bytes, need.pinned_bytes(self.page_bytes));
+        let shortfall_bytes = whole_pages.shortfall(pinned_bytes, need_bytes);
         let cause = PinningCause::MemlockTooSmall { limit_bytes, pinned_bytes, shortfall_bytes };
         (shortfall_bytes > 0).then_some(cause)
     }
@@ -237,21 +241,17 @@ impl PinningDiagnosis {
     /// The limit, the need and the shortfall.
     fn fmt_cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let page = self.0.snapshot.page_bytes;
-        let (pinned, new) = (self.0.need.pinned_bytes(page), self.0.need.new_bytes(page));
+        let (pinned, new) = (Bytes(self.0.need.pinned_bytes(page)), Bytes(self.0.need.new_bytes(page)));
         let (name, device) = (ErrnoName(self.0.errno), &self.0.device);
+        let about = if self.0.need.is_estimate() { "about " } else { "" };
         match &self.0.cause {
             PinningCause::MemlockZero => {
                 write!(f, "RLIMIT_MEMLOCK is 0, so nothing may be pinned{name}: ")?;
-                writeln!(f, "all of the {} needed are too many", Bytes(pinned))
+                writeln!(f, "all of the {about}{pinned} needed are too many")
             }
             PinningCause::MemlockTooSmall { limit_bytes, pinned_bytes, shortfall_bytes } => {
                 write!(f, "RLIMIT_MEMLOCK is too small{name}: the limit is {}, ", Bytes(*limit_bytes))?;
-                write!(
-                    f,
-                    "{} are pinned already, {} more are needed, ",
-                    Bytes(*pinned_bytes),
-                    Bytes(pinned)
-                )?;
+                write!(f, "{} are pinned already, {about}{pinned} more are needed, ", Bytes(*pinned_bytes))?;
                 writeln!(f, "{} too many", Bytes(*shortfall_bytes))
             }
             PinningCause::MemoryCgroup {
@@ -268,7 +268,7 @@ impl PinningDiagnosis {
                     Bytes(*used_bytes),
                     Bytes(*reclaimable_bytes)
                 )?;
-                writeln!(f, "up to {} more are needed, {} too many", Bytes(new), Bytes(*shortfall_bytes))
+                writeln!(f, "up to {new} more are needed, {} too many", Bytes(*shortfall_bytes))
             }
             PinningCause::SystemMemory { available_bytes, shortfall_bytes } => {
                 write!(
@@ -276,7 +276,7 @@ impl PinningDiagnosis {
                     "the system is short of memory{name}: {} are available, ",
                     Bytes(*available_bytes)
                 )?;
-                writeln!(f, "up to {} are needed, {} too many", Bytes(new), Bytes(*shortfall_bytes))
+                writeln!(f, "up to {new} are needed, {} too many", Bytes(*shortfall_bytes))
             }
             PinningCause::RdmaCgroup { resource, max, current, .. } => {
                 write!(f, "the rdma cgroup is full{name}: the limit of {device} is {max} {resource}, ")?;
@@ -312,10 +312,10 @@ impl PinningDiagnosis {
                 snapshot.to_string().lines().try_for_each(|line| writeln!(f, "    {line}"))
             }
             PinningCause::NotALimit if self.0.errno == Some(libc::EPERM) => match snapshot.memlock.soft {
+                Ok(Limit::AtMost(0)) | Err(_) => Ok(()),
                 Ok(limit) => {
                     writeln!(f, "  RLIMIT_MEMLOCK, which gives EPERM when it is 0, is {}", LimitBytes(limit))
                 }
-                Err(_) => Ok(()),
             },
             PinningCause::SystemMemory { .. } | PinningCause::NotALimit => Ok(()),
         }

@@ -20,6 +20,7 @@ pub struct PinningNeed {
     length: u64,
     registrations: u64,
     resident: bool,
+    estimated: bool,
 }
 
 impl PinningNeed {
@@ -32,7 +33,15 @@ impl PinningNeed {
     /// The need of `length` bytes from `address`.
     #[must_use]
     pub fn range(address: u64, length: u64) -> Self {
-        Self { address, length, registrations: 1, resident: false }
+        Self { address, length, registrations: 1, resident: false, estimated: false }
+    }
+
+    /// The need of an object whose rings the driver sizes, such as a completion queue: roughly `length` bytes.
+    ///
+    /// Messages then say "about". On a device that pins no rings, such as soft-RoCE, give a length of 0.
+    #[must_use]
+    pub fn about(length: u64) -> Self {
+        Self { estimated: true, ..Self::length(length) }
     }
 
     /// The same memory registered this many times, once a rail.
@@ -60,6 +69,12 @@ impl PinningNeed {
     #[must_use]
     pub fn new_bytes(&self, page_bytes: u64) -> u64 {
         if self.resident { 0 } else { self.span_bytes(page_bytes) }
+    }
+
+    /// Whether the length is an estimate.
+    #[must_use]
+    pub fn is_estimate(&self) -> bool {
+        self.estimated
     }
 
     fn span_bytes(&self, page_bytes: u64) -> u64 {
