@@ -14,7 +14,10 @@ pub const LIMIT: Duration = Duration::from_secs(900);
 const CASE_SECONDS: u64 = 240;
 
 /// What is built before the machines boot: they cannot build.
-pub const BUILDS: &[&[&str]] = &[&["build", "--release", "-p", "examples", "-p", "conformance", "--bins"]];
+pub const BUILDS: &[&[&str]] = &[
+    &["build", "--release", "-p", "examples", "-p", "conformance", "--bins"],
+    &["test", "--no-run", "-p", "rdma-core", "--test", "memlock"],
+];
 
 /// A case as it is written down.
 struct Case {
@@ -42,6 +45,13 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "ib_write_lat -d {device} -x 1 -n 200 -F",
         client: Some("ib_write_lat -d {device} -x 1 -n 200 -F {peer}"),
+        names_device: true,
+    },
+    Case {
+        name: "limits on pinning",
+        hosts: &[1],
+        server: "{test:memlock} --ignored --nocapture --test-threads=1",
+        client: None,
         names_device: true,
     },
 ];

@@ -1,0 +1,199 @@
+//! Limits on pinning against a real kernel and device: each refusal gives its own message, and later work
+//! succeeds.
+//!
+//! Needs an RDMA device (soft-RoCE will do) and root, so every test is ignored by default and run by
+//! `cargo xtask soft-roce`. Limits are of a process: each test runs again in a child of its own, which gives
+//! up CAP_IPC_LOCK and sets the limit. How messages come about without a device is in `pinning.rs`.
+
+use rdma_core::error::RegisterError;
+use rdma_core::{Access, Context, DeviceList, LocalBuf, ProtectionDomain, Region, WorkerOptions};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// Set in a child, to the directory of the cgroup that it is to join if there is one.
+const CHILD: &str = "MEMLOCK_TEST_CHILD";
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn a_memlock_limit_of_zero() {
+    let Some(_) = in_child("a_memlock_limit_of_zero", None) else { return };
+    let (context, pd) = open();
+    limit_memlock(0, None);
+    insta::assert_snapshot!(refusal(&context, &register(&pd, MIB)), @r#"
+    ibv_reg_mr of 1048576 bytes failed: Operation not permitted (os error 1); RLIMIT_MEMLOCK is 0, so nothing may be pinned (EPERM): all of the 1048576 bytes (1 MiB) needed are too many
+      CAP_IPC_LOCK, which lifts this limit: not held
+    mend: lift the limit, or raise it to 1048576 bytes (1 MiB) at least:
+      shell:         ulimit -l unlimited
+                     for good: `* - memlock unlimited` in /etc/security/limits.d/rdma.conf, and log in anew
+      systemd unit:  [Service] LimitMEMLOCK=infinity
+      pod spec:      securityContext.capabilities.add: ["IPC_LOCK"] on the container
+                     for a user other than root: LimitMEMLOCK=infinity in the unit of the container runtime
+    "#);
+
+    limit_memlock(MIB, None);
+    register(&pd, MIB).expect("the limit is lifted");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn a_memlock_limit_that_is_too_small() {
+    let Some(_) = in_child("a_memlock_limit_that_is_too_small", None) else { return };
+    let (context, pd) = open();
+    limit_memlock(64 * KIB, Some(64 * KIB));
+    let held = register(&pd, 16 * KIB).expect("it fits");
+    insta::assert_snapshot!(refusal(&context, &register(&pd, MIB)), @r#"
+    ibv_reg_mr of 1048576 bytes failed: Cannot allocate memory (os error 12); RLIMIT_MEMLOCK is too small (ENOMEM): the limit is 65536 bytes (64 KiB), 16384 bytes (16 KiB) are pinned already, 1048576 bytes (1 MiB) more are needed, 999424 bytes (976 KiB) too many
+      CAP_IPC_LOCK, which lifts this limit: not held
+    mend: lift the limit, or raise it to 1064960 bytes (1.0 MiB) at least:
+      shell:         as root, ulimit -l unlimited; others may not pass the hard limit of 65536 bytes (64 KiB)
+                     for good: `* - memlock unlimited` in /etc/security/limits.d/rdma.conf, and log in anew
+      systemd unit:  [Service] LimitMEMLOCK=infinity
+      pod spec:      securityContext.capabilities.add: ["IPC_LOCK"] on the container
+                     for a user other than root: LimitMEMLOCK=infinity in the unit of the container runtime
+    "#);
+
+    let more = register(&pd, 48 * KIB).expect("it fits to the last page");
+    register(&pd, 1).expect_err("not one page more");
+    drop((held, more));
+    register(&pd, 64 * KIB).expect("what was given back can be used again");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn an_rdma_cgroup_that_is_full() {
+    let group = if env::var_os(CHILD).is_none() { Some(RdmaGroup::create()) } else { None };
+    let directory = group.as_ref().map(|group| group.directory.as_path());
+    let Some(directory) = in_child("an_rdma_cgroup_that_is_full", directory) else { return };
+    // Two objects: the protection domain and one memory region.
+    let limit = format!("{} hca_object=2", device_name());
+    fs::write(directory.join("rdma.max"), limit).expect("rdma.max can be written");
+    fs::write(directory.join("cgroup.procs"), "0").expect("the group can be joined");
+
+    let (context, pd) = open();
+    let held = pd.alloc_region(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE).expect("the second object");
+    let refused: Result<Region, _> = pd.alloc_region(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+    let text = refusal(&context, &refused).replace(&directory.display().to_string(), "CGROUP");
+    insta::assert_snapshot!(text, @r#"
+    ibv_reg_mr of 4096 bytes failed: Resource temporarily unavailable (os error 11); the rdma cgroup is full (EAGAIN): the limit of DEVICE is 2 hca_object, 2 are in use, 1 more is needed, 1 too many
+      the limit stands in CGROUP/rdma.max
+    mend: close what is no longer used, or raise the limit:
+      shell:         as root, echo "DEVICE hca_object=max" > CGROUP/rdma.max
+      systemd unit:  no setting of its own; [Service] ExecStartPre=+/bin/sh -c 'echo "DEVICE hca_object=max" > CGROUP/rdma.max'
+      pod spec:      no field of its own: the container runtime sets it (OCI linux.resources.rdma:
+                     hcaHandles, hcaObjects), or the plugin that serves the pod's `rdma/...` resource
+    "#);
+
+    let worker = context.worker(WorkerOptions::default()).expect_err("a completion queue is an object too");
+    assert!(worker.to_string().contains("the rdma cgroup is full (EAGAIN)"), "{worker}");
+
+    drop(held);
+    register(&pd, 4096).expect("an object was given back");
+}
+
+/// In the parent, runs the test again in a child, and gives `None`; in the child, gives the cgroup.
+fn in_child(test: &str, group: Option<&Path>) -> Option<PathBuf> {
+    if let Some(group) = env::var_os(CHILD) {
+        drop_ipc_lock();
+        return Some(group.into());
+    }
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([test, "--exact", "--ignored", "--nocapture"]);
+    let group = group.unwrap_or(Path::new("none"));
+    // The child compares snapshots; the sources that it would update may not be writable where it runs.
+    command
+        .env(CHILD, group)
+        .env("INSTA_UPDATE", "no")
+        .env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"));
+    let output = command.output().expect("the child starts");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "the child failed ({})\n{stdout}\n{stderr}", output.status);
+    assert!(stdout.contains("1 passed"), "the child ran no test\n{stdout}");
+    println!(
+        "{}",
+        stdout.lines().find(|line| line.starts_with("device ")).expect("the child names the device")
+    );
+    None
+}
+
+fn device_name() -> String {
+    let list = DeviceList::probe();
+    let Some(device) = list.devices().first() else {
+        panic!("this test needs an RDMA device, and there is none: {}", list.unavailable().unwrap_or("?"));
+    };
+    device.name().to_owned()
+}
+
+fn open() -> (Context, ProtectionDomain) {
+    let list = DeviceList::probe();
+    let context = list.find(&device_name()).unwrap().open().expect("the device opens");
+    println!("\ndevice {}", context.name());
+    let pd = context.alloc_pd().expect("a protection domain");
+    (context, pd)
+}
+
+fn register(pd: &ProtectionDomain, bytes: u64) -> Result<LocalBuf, RegisterError> {
+    pd.alloc_local(usize::try_from(bytes).unwrap())
+}
+
+/// The message of a refusal, without the name that the device happens to have.
+fn refusal<T>(context: &Context, result: &Result<T, RegisterError>) -> String {
+    match result {
+        Ok(_) => panic!("{} was not refused", context.name()),
+        Err(error) => error.to_string().replace(context.name(), "DEVICE"),
+    }
+}
+
+/// Gives up CAP_IPC_LOCK for this thread, the one that registers.
+fn drop_ipc_lock() {
+    let mut sets = capabilities(None).unwrap();
+    sets.effective.remove(CapabilitySet::IPC_LOCK);
+    set_capabilities(None, sets).unwrap();
+}
+
+fn limit_memlock(soft: u64, hard: Option<u64>) {
+    setrlimit(Resource::Memlock, Rlimit { current: Some(soft), maximum: hard })
+        .expect("the limit can be set");
+}
+
+/// A cgroup of the rdma controller, made for one test; it goes once the child has ended.
+struct RdmaGroup {
+    directory: PathBuf,
+}
+
+impl RdmaGroup {
+    fn create() -> Self {
+        let top = Path::new("/sys/fs/cgroup");
+        let v1 = top.join("rdma");
+        let parent = if v1.join("cgroup.procs").exists() {
+            v1
+        } else {
+            let unified =
+                [top.to_owned(), top.join("unified")].into_iter().find(|directory| has_rdma(directory));
+            let unified = unified.expect("this test needs the rdma controller of cgroup v1 or v2");
+            fs::write(unified.join("cgroup.subtree_control"), "+rdma")
+                .expect("the controller can be handed down");
+            unified
+        };
+        let directory = parent.join(format!("memlock-test-{}", std::process::id()));
+        fs::create_dir(&directory).expect("this test needs root, to create a cgroup");
+        Self { directory }
+    }
+}
+
+impl Drop for RdmaGroup {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir(&self.directory) {
+            eprintln!("{} is left behind: {error}", self.directory.display());
+        }
+    }
+}
+
+fn has_rdma(directory: &Path) -> bool {
+    let controllers: io::Result<String> = fs::read_to_string(directory.join("cgroup.controllers"));
+    controllers.is_ok_and(|controllers| controllers.split_whitespace().any(|name| name == "rdma"))
+}
