@@ -55,7 +55,7 @@ fn query_gid_table(context: &Context) -> Result<Vec<ibv_gid_entry>, QueryError> 
 }
 
 /// The table as the port's folder in sysfs shows it.
-fn read_sysfs(port: &Path, len: u32, link_layer: LinkLayer) -> Vec<GidEntry> {
+pub(super) fn read_sysfs(port: &Path, len: u32, link_layer: LinkLayer) -> Vec<GidEntry> {
     let entry = |index| {
         let gid = std::fs::read_to_string(port.join(format!("gids/{index}"))).ok()?;
         // Eight groups of four digits: the long form of an IPv6 address.

@@ -19,6 +19,8 @@ mod post;
 mod qp;
 mod symbols;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod transition;
 mod worker;
 
