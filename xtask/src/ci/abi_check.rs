@@ -6,7 +6,9 @@ use crate::cargo::{cargo, check};
 use crate::{packages, workspace};
 
 const MANIFEST: &str = "rdma-core/abi-check/Cargo.toml";
-const PACKAGES: [&str; 4] = ["libibverbs-dev", "librdmacm-dev", "libclang-dev", "pkg-config"];
+/// rdma-sys' bindgen panics with a libclang newer than 14.
+const PACKAGES: [&str; 4] = ["libibverbs-dev", "librdmacm-dev", "libclang-14-dev", "pkg-config"];
+const LIBCLANG: &str = "/usr/lib/llvm-14/lib";
 
 /// Installs the headers where that is allowed, and runs the crate.
 pub fn run() -> Result<()> {
@@ -15,5 +17,5 @@ pub fn run() -> Result<()> {
     }
     let log = workspace::target()?.join("apt.log");
     packages::ensure(&PACKAGES, &log)?.map_err(|reason| anyhow!(reason))?;
-    check(&mut cargo(&["run", "--quiet", "--manifest-path", MANIFEST])?)
+    check(cargo(&["run", "--quiet", "--manifest-path", MANIFEST])?.env("LIBCLANG_PATH", LIBCLANG))
 }
