@@ -12,6 +12,9 @@
 //! [`HOLD_BYTES_MAX`] bytes. That is what makes deregistration and destruction exact: they take
 //! the same lock, and no token of theirs is valid afterwards.
 
+mod deliver;
+mod local;
+
 use std::time::Instant;
 
 use super::engine::message::{Reply, Request};
@@ -115,7 +118,8 @@ pub(crate) trait Sockets: Send {
     fn connect(&mut self, now: Instant, qp: QpRef, hello: &Hello);
     /// Sends a request and its payload, in order.
     fn enqueue_request(&mut self, now: Instant, qp: QpRef, request: &Request, payload: Option<Payload>);
-    /// Sends a reply on the connection that `qp`'s responder was last asked on.
+    /// Sends a reply on the connection that `qp`'s responder was last asked on. How many may
+    /// be queued is bounded by taking no further request off a connection that does not drain.
     fn enqueue_reply(&mut self, now: Instant, qp: QpRef, reply: &Reply, payload: Option<Payload>);
     /// Sends what was enqueued since the last call, as far as the sockets take it at once.
     fn flush(&mut self, now: Instant, sink: &mut dyn Sink);
@@ -125,6 +129,8 @@ pub(crate) trait Sockets: Send {
     /// the refusal that moved it to ERR) are still sent, if they have no payload.
     fn close(&mut self, qp: QpRef);
 
+    /// Whether there is any connection, so that it pays to look for input.
+    fn is_connected(&self) -> bool;
     /// The descriptor that `key` was registered with in the driver's epoll is ready.
     fn ready(&mut self, now: Instant, key: u64, sink: &mut dyn Sink);
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.

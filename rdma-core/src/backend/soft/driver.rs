@@ -1,0 +1,161 @@
+//! The thread that serves timers and sockets, and the only reader of the clock.
+//!
+//! It starts with the first open device and ends after the last. It sleeps until the next
+//! timer or socket. Threads that poll an empty completion queue serve the sockets themselves;
+//! while some do, the driver only naps, so as not to compete with them for cores.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+
+use super::channel::Channel;
+use super::fabric::{Fabric, Guarded, Hold};
+
+/// How long the driver leaves the sockets to threads that poll.
+const NAP: Duration = Duration::from_millis(1);
+/// Descriptors served in one go.
+const READY_MAX: usize = 32;
+
+/// The present.
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+/// What the thread and those who wake it share.
+pub(super) struct Driver {
+    /// Sockets are registered in it, with keys of the sockets' own choice.
+    pub(super) epoll: Arc<OwnedFd>,
+    wake: Channel,
+    /// Counts looks at the sockets by polling threads.
+    polls: AtomicU64,
+    /// Whether there is any connection to be served.
+    connected: AtomicBool,
+}
+
+impl Driver {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+            wake: Channel::new()?,
+            polls: AtomicU64::new(0),
+            connected: AtomicBool::new(false),
+        })
+    }
+
+    /// A thread polls: whether there are sockets for it to serve.
+    pub(super) fn begin_poll(&self) -> bool {
+        let connected = self.connected.load(Ordering::Relaxed);
+        if connected {
+            self.polls.fetch_add(1, Ordering::Relaxed);
+        }
+        connected
+    }
+
+    /// The holder of the lock is about to let go of it.
+    pub(super) fn note(&self, guarded: &mut Guarded) {
+        let connected = guarded.sockets.as_ref().is_some_and(|sockets| sockets.is_connected());
+        if connected != self.connected.load(Ordering::Relaxed) {
+            self.connected.store(connected, Ordering::Relaxed);
+        }
+        if let (Some(until), Some(next)) = (guarded.asleep, next_timeout(guarded))
+            && until.is_none_or(|until| next < until)
+        {
+            guarded.asleep = Some(Some(next));
+            self.wake.raise();
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        self.wake.raise();
+    }
+
+    /// Sleeps until `until`, until woken, or until a socket is ready.
+    fn sleep(&self, until: Option<Instant>, sockets: bool) {
+        let timeout = until.map(|until| {
+            let left = until.saturating_duration_since(now());
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        let mut fds = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
+        let count = if sockets { 2 } else { 1 };
+        // An interruption, like any other reason, ends in another look.
+        let _ = poll(&mut fds[..count], timeout.as_ref());
+        let _ = self.wake.consume();
+    }
+}
+
+/// Starts the thread unless it runs.
+pub(super) fn start(hold: &mut Hold<'_>, fabric: &'static Fabric) -> io::Result<()> {
+    if !hold.guarded().running {
+        std::thread::Builder::new().name("rdma-soft".to_owned()).spawn(move || run(fabric))?;
+        hold.guarded().running = true;
+    }
+    Ok(())
+}
+
+fn run(fabric: &'static Fabric) {
+    let mut polls = 0;
+    loop {
+        let until = {
+            let mut hold = fabric.lock();
+            if hold.devices.is_empty() {
+                hold.guarded().running = false;
+                return;
+            }
+            serve_sockets(&mut hold);
+            serve_timers(&mut hold);
+            let until = next_timeout(hold.guarded());
+            hold.guarded().asleep = Some(until);
+            until
+        };
+        let seen = fabric.driver.polls.load(Ordering::Relaxed);
+        let napping = seen != polls;
+        polls = seen;
+        if napping {
+            let nap = now() + NAP;
+            fabric.driver.sleep(Some(until.map_or(nap, |until| until.min(nap))), false);
+        } else {
+            fabric.driver.sleep(until, true);
+        }
+        fabric.lock().guarded().asleep = None;
+    }
+}
+
+fn next_timeout(guarded: &Guarded) -> Option<Instant> {
+    let sockets = guarded.sockets.as_ref().and_then(|sockets| sockets.poll_timeout());
+    [sockets, guarded.state.earliest].into_iter().flatten().min()
+}
+
+fn serve_timers(hold: &mut Hold<'_>) {
+    let now = now();
+    if hold.earliest.is_some_and(|earliest| now >= earliest) {
+        hold.handle_timeouts(now);
+    }
+    let Guarded { state, sockets, .. } = hold.guarded();
+    if let Some(sockets) = sockets
+        && sockets.poll_timeout().is_some_and(|at| now >= at)
+    {
+        sockets.handle_timeout(now, state);
+    }
+    hold.settle();
+}
+
+/// Serves the sockets that are ready, without waiting.
+pub(super) fn serve_sockets(hold: &mut Hold<'_>) {
+    if hold.guarded().sockets.is_none() {
+        return;
+    }
+    let mut buffer = [std::mem::MaybeUninit::<epoll::Event>::uninit(); READY_MAX];
+    let instantly = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let Ok((ready, _)) = epoll::wait(&hold.driver.epoll, &mut buffer, Some(&instantly)) else { return };
+    for event in ready {
+        let Guarded { state, sockets, .. } = hold.guarded();
+        if let Some(sockets) = sockets {
+            sockets.ready(now(), event.data.u64(), state);
+        }
+        hold.settle();
+    }
+}

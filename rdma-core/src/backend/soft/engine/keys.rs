@@ -1,0 +1,175 @@
+//! Which key names which memory, with which rights.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::Access;
+
+/// A protection domain, unique on its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Domain(pub(crate) u32);
+
+/// One registration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Registered {
+    pub(crate) domain: Domain,
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+    pub(crate) access: Access,
+    /// Never used twice, unlike the key: tells a registration from a later one of the same key.
+    pub(crate) serial: u64,
+}
+
+/// Why a key does not give what was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyRefusal {
+    Unknown,
+    ForeignDomain,
+    OutOfRange,
+    AccessDenied,
+}
+
+/// The registrations of a device. Keys are drawn from the system's random source, so they are
+/// their own hash.
+#[derive(Debug, Default)]
+pub(crate) struct KeyTable {
+    by_key: HashMap<u32, Registered, BuildHasherDefault<Identity>>,
+    serials: u64,
+}
+
+impl KeyTable {
+    /// Enters a registration under a key that `draw` gives.
+    pub(crate) fn insert<E>(
+        &mut self,
+        domain: Domain,
+        addr: u64,
+        len: u64,
+        access: Access,
+        mut draw: impl FnMut() -> Result<u32, E>,
+    ) -> Result<u32, E> {
+        let key = loop {
+            let key = draw()?;
+            // 0 is what a request without memory carries.
+            if key != 0 && !self.by_key.contains_key(&key) {
+                break key;
+            }
+        };
+        self.serials += 1;
+        self.by_key.insert(key, Registered { domain, addr, len, access, serial: self.serials });
+        Ok(key)
+    }
+
+    pub(crate) fn remove(&mut self, key: u32) -> Option<Registered> {
+        self.by_key.remove(&key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// The registration of `key`, if `domain` may use `len` bytes at `addr` of it as `needs` says.
+    pub(crate) fn check(
+        &self,
+        key: u32,
+        domain: Domain,
+        addr: u64,
+        len: u32,
+        needs: Access,
+    ) -> Result<&Registered, KeyRefusal> {
+        let found = self.by_key.get(&key).ok_or(KeyRefusal::Unknown)?;
+        if found.domain != domain {
+            return Err(KeyRefusal::ForeignDomain);
+        }
+        let offset = addr.checked_sub(found.addr).ok_or(KeyRefusal::OutOfRange)?;
+        let end = offset.checked_add(u64::from(len)).ok_or(KeyRefusal::OutOfRange)?;
+        if end > found.len {
+            return Err(KeyRefusal::OutOfRange);
+        }
+        if !found.access.contains(needs) {
+            return Err(KeyRefusal::AccessDenied);
+        }
+        Ok(found)
+    }
+
+    /// Whether `key` still names the registration `serial`.
+    pub(crate) fn is_current(&self, key: u32, serial: u64) -> bool {
+        self.by_key.get(&key).is_some_and(|found| found.serial == serial)
+    }
+}
+
+/// Hashes a random key to itself.
+#[derive(Debug, Default)]
+pub(crate) struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0 << 8 | u64::from(*byte);
+        }
+    }
+
+    fn write_u32(&mut self, key: u32) {
+        // The table looks at the highest bits first, and at the lowest.
+        self.0 = u64::from(key) << 32 | u64::from(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    fn table() -> (KeyTable, u32) {
+        let mut keys = KeyTable::default();
+        let mut drawn = [0, 77].into_iter();
+        let key = keys
+            .insert(Domain(1), 0x1000, 0x100, Access::LOCAL_WRITE | Access::REMOTE_WRITE, || {
+                Ok::<_, Infallible>(drawn.next().unwrap())
+            })
+            .unwrap();
+        (keys, key)
+    }
+
+    #[test]
+    fn a_key_of_zero_and_a_taken_one_are_drawn_again() {
+        let (mut keys, key) = table();
+        assert_eq!(key, 77);
+        let mut drawn = [77, 0, 78].into_iter();
+        let second =
+            keys.insert(Domain(1), 0, 1, Access::empty(), || Ok::<_, Infallible>(drawn.next().unwrap()));
+        assert_eq!(second, Ok(78));
+    }
+
+    #[test]
+    fn ranges_are_checked_to_the_byte_and_do_not_wrap() {
+        let (keys, key) = table();
+        let check = |addr, len| keys.check(key, Domain(1), addr, len, Access::REMOTE_WRITE).map(|_| ());
+        assert_eq!(check(0x1000, 0x100), Ok(()));
+        assert_eq!(check(0x10ff, 1), Ok(()));
+        assert_eq!(check(0x1100, 0), Ok(()));
+        for (addr, len) in
+            [(0x1000, 0x101), (0x1100, 1), (0xfff, 1), (0xfff, 2), (u64::MAX, 2), (u64::MAX, u32::MAX)]
+        {
+            assert_eq!(check(addr, len), Err(KeyRefusal::OutOfRange), "{addr:#x} {len:#x}");
+        }
+    }
+
+    #[test]
+    fn rights_domains_and_removed_keys_are_told_apart() {
+        let (mut keys, key) = table();
+        let check = |keys: &KeyTable, key, domain, needs| {
+            keys.check(key, Domain(domain), 0x1000, 1, needs).map(|_| ())
+        };
+        assert_eq!(check(&keys, key, 2, Access::REMOTE_WRITE), Err(KeyRefusal::ForeignDomain));
+        assert_eq!(check(&keys, key, 1, Access::REMOTE_READ), Err(KeyRefusal::AccessDenied));
+        assert_eq!(check(&keys, key + 1, 1, Access::REMOTE_WRITE), Err(KeyRefusal::Unknown));
+        let serial = keys.remove(key).unwrap().serial;
+        assert_eq!(check(&keys, key, 1, Access::REMOTE_WRITE), Err(KeyRefusal::Unknown));
+        keys.insert(Domain(1), 0x1000, 0x100, Access::empty(), || Ok::<_, Infallible>(key)).unwrap();
+        assert!(!keys.is_current(key, serial));
+    }
+}

@@ -1,0 +1,208 @@
+//! Every software device of the process, behind one lock.
+//!
+//! Keys are looked up and bytes are placed under it: once `deregister` or `destroy_qp` has had
+//! the lock, nothing lands any more. Posting takes it once a batch, polling only when there is
+//! something to take.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Instant;
+
+use slotmap::SlotMap;
+
+use super::cq::CompletionQueue;
+use super::driver::{self, Driver};
+use super::engine::keys::KeyTable;
+use super::engine::message::{Reply, Request};
+use super::event::Events;
+use super::options::Wire;
+use super::qp::QueuePair;
+use super::wire::{DeviceRef, Hello, Payload, QpRef, Sockets};
+use crate::{Gid, GidEntry, PortState};
+
+slotmap::new_key_type! {
+    /// Names an open context.
+    pub(super) struct ContextRef;
+    /// Names a completion queue.
+    pub(super) struct CqRef;
+}
+
+/// What the fabric keeps of an open device.
+#[derive(Debug)]
+pub(super) struct DeviceState {
+    pub(super) wire: Wire,
+    pub(super) gids: Vec<GidEntry>,
+    pub(super) port: PortState,
+    pub(super) keys: KeyTable,
+    pub(super) qp_nums: HashMap<u32, QpRef>,
+    pub(super) domains: u32,
+}
+
+/// What the state asks of the sockets.
+#[allow(dead_code, reason = "the TCP wire, which makes all of them, lands next")]
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Command {
+    Connect { qp: QpRef, hello: Hello },
+    Request { qp: QpRef, request: Request, payload: Option<Payload> },
+    Reply { qp: QpRef, reply: Reply, payload: Option<Payload> },
+    Reset { qp: QpRef },
+    Close { qp: QpRef },
+}
+
+/// All that the lock guards, but for the sockets.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) devices: SlotMap<DeviceRef, DeviceState>,
+    pub(super) by_gid: HashMap<Gid, DeviceRef>,
+    pub(super) contexts: SlotMap<ContextRef, Events>,
+    pub(super) cqs: SlotMap<CqRef, CompletionQueue>,
+    pub(super) qps: SlotMap<QpRef, QueuePair>,
+    pub(super) commands: VecDeque<Command>,
+    /// Completion queues that overran, whose queue pairs are still to be told.
+    pub(super) overrun: Vec<CqRef>,
+    /// No timer of a queue pair is due before this.
+    pub(super) earliest: Option<Instant>,
+    /// Kept for its capacity.
+    pub(super) due: Vec<QpRef>,
+}
+
+/// What the lock guards.
+pub(super) struct Guarded {
+    pub(super) state: State,
+    pub(super) sockets: Option<Box<dyn Sockets>>,
+    /// Whether the driver's thread runs.
+    pub(super) running: bool,
+    /// Until when the driver sleeps, if it does.
+    pub(super) asleep: Option<Option<Instant>>,
+}
+
+/// See the module.
+pub(super) struct Fabric {
+    guarded: Mutex<Guarded>,
+    pub(super) driver: Driver,
+    pid: u32,
+}
+
+static FABRIC: OnceLock<Fabric> = OnceLock::new();
+
+impl Fabric {
+    /// The process's fabric.
+    pub(super) fn get() -> io::Result<&'static Self> {
+        if let Some(fabric) = FABRIC.get() {
+            return Ok(fabric);
+        }
+        let fabric = Self {
+            guarded: Mutex::new(Guarded {
+                state: State::default(),
+                sockets: None,
+                running: false,
+                asleep: None,
+            }),
+            driver: Driver::new()?,
+            pid: std::process::id(),
+        };
+        // Another thread may have been first; then this one is dropped unused.
+        Ok(FABRIC.get_or_init(|| fabric))
+    }
+
+    /// Whether this process was forked from the one whose fabric this is: it must then keep
+    /// its hands off, since the lock may be held by a thread that is not here.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.pid != std::process::id()
+    }
+
+    pub(super) fn lock(&self) -> Hold<'_> {
+        Hold { guarded: self.guarded.lock().unwrap_or_else(PoisonError::into_inner), driver: &self.driver }
+    }
+
+    /// The lock if nobody has it; who has it makes progress.
+    pub(super) fn try_lock(&self) -> Option<Hold<'_>> {
+        match self.guarded.try_lock() {
+            Ok(guarded) => Some(Hold { guarded, driver: &self.driver }),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                Some(Hold { guarded: poisoned.into_inner(), driver: &self.driver })
+            }
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Serves the sockets, for a thread that has nothing else to do.
+    pub(super) fn progress(&self) {
+        if self.driver.begin_poll()
+            && let Some(mut hold) = self.try_lock()
+        {
+            driver::serve_sockets(&mut hold);
+        }
+    }
+}
+
+impl std::fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fabric").finish_non_exhaustive()
+    }
+}
+
+/// The lock, held. Letting go of it settles what the holder began: commands reach the sockets,
+/// and the driver is woken when it would sleep too long.
+pub(super) struct Hold<'a> {
+    guarded: MutexGuard<'a, Guarded>,
+    pub(super) driver: &'a Driver,
+}
+
+impl Hold<'_> {
+    pub(super) fn guarded(&mut self) -> &mut Guarded {
+        &mut self.guarded
+    }
+
+    /// Hands the commands to the sockets.
+    pub(super) fn settle(&mut self) {
+        self.guarded.state.fail_overrun();
+        if self.guarded.state.commands.is_empty() {
+            return;
+        }
+        let now = driver::now();
+        let Guarded { state, sockets: Some(sockets), .. } = &mut *self.guarded else {
+            self.guarded.state.commands.clear();
+            return;
+        };
+        while !state.commands.is_empty() {
+            while let Some(command) = state.commands.pop_front() {
+                match command {
+                    Command::Connect { qp, hello } => sockets.connect(now, qp, &hello),
+                    Command::Request { qp, request, payload } => {
+                        sockets.enqueue_request(now, qp, &request, payload)
+                    }
+                    Command::Reply { qp, reply, payload } => sockets.enqueue_reply(now, qp, &reply, payload),
+                    Command::Reset { qp } => sockets.reset(qp),
+                    Command::Close { qp } => sockets.close(qp),
+                }
+            }
+            sockets.flush(now, state);
+            state.fail_overrun();
+        }
+    }
+}
+
+impl Deref for Hold<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.guarded.state
+    }
+}
+
+impl DerefMut for Hold<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.guarded.state
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.settle();
+        let driver = self.driver;
+        driver.note(&mut self.guarded);
+    }
+}

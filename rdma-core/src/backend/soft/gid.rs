@@ -1,0 +1,109 @@
+//! The GIDs of a software device: all that a peer needs to reach it.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0 to 5 | `fd 73 6f 66 74 00`: a unique local address, `soft` |
+//! | 6, 7 | the TCP port it listens on, big endian; 0 when it does not |
+//! | 8 to 11 | a random number, another one each time a device is opened |
+//! | 12 to 15 | the IPv4 address |
+
+#![expect(unsafe_code, reason = "asks the C library for the interface that has an address")]
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use crate::{Gid, GidEntry, GidType};
+
+const PREFIX: [u8; 6] = *b"\xfdsoft\0";
+
+/// The GID of the device that listens at `address` and drew `nonce`.
+pub(super) fn routable(address: SocketAddrV4, nonce: u32) -> Gid {
+    let mut bytes = [0; 16];
+    bytes[..6].copy_from_slice(&PREFIX);
+    bytes[6..8].copy_from_slice(&address.port().to_be_bytes());
+    bytes[8..12].copy_from_slice(&nonce.to_be_bytes());
+    bytes[12..].copy_from_slice(&address.ip().octets());
+    Gid(bytes)
+}
+
+/// Its link-local one, which means something inside this process alone.
+pub(super) fn link_local(nonce: u32) -> Gid {
+    let mut bytes = [0; 16];
+    (bytes[0], bytes[1]) = (0xfe, 0x80);
+    bytes[12..].copy_from_slice(&nonce.to_be_bytes());
+    Gid(bytes)
+}
+
+/// Where the device behind `gid` listens; `None` when `gid` is not a software device's, or
+/// one that does not listen.
+pub(super) fn listens_at(gid: Gid) -> Option<SocketAddrV4> {
+    let [prefix @ .., p0, p1, _, _, _, _, a, b, c, d] = gid.0;
+    let port = u16::from_be_bytes([p0, p1]);
+    (prefix == PREFIX && port != 0).then(|| SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), port))
+}
+
+/// The table of port 1.
+pub(super) fn table(address: SocketAddrV4, nonce: u32, netdev: &str) -> Vec<GidEntry> {
+    let entry = |index, gid| GidEntry::new(index, gid, GidType::ROCE_V2, Some(netdev.to_owned()));
+    vec![entry(0, link_local(nonce)), entry(1, routable(address, nonce))]
+}
+
+/// The network interface that has `address`.
+pub(super) fn netdev_of(address: Ipv4Addr) -> io::Result<String> {
+    if address.is_loopback() {
+        // All of 127.0.0.0/8 is there, listed or not.
+        return Ok("lo".to_owned());
+    }
+    let mut head = std::ptr::null_mut();
+    // SAFETY: `head` is a valid place for the list's head.
+    if unsafe { libc::getifaddrs(&mut head) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = None;
+    let mut next = head;
+    while !next.is_null() && found.is_none() {
+        // SAFETY: `next` is a node of the list, which is freed below.
+        let node = unsafe { &*next };
+        next = node.ifa_next;
+        // SAFETY: the address is null or a valid one of the family it names.
+        let is_v4 =
+            !node.ifa_addr.is_null() && i32::from(unsafe { (*node.ifa_addr).sa_family }) == libc::AF_INET;
+        if is_v4 {
+            // SAFETY: an address of family AF_INET is a `sockaddr_in`; it may be unaligned for it.
+            let addr = unsafe { node.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+            if u32::from_be(addr.sin_addr.s_addr) == u32::from(address) {
+                // SAFETY: the name is a C string of the node.
+                found = Some(unsafe { CStr::from_ptr(node.ifa_name) }.to_string_lossy().into_owned());
+            }
+        }
+    }
+    // SAFETY: `head` came from `getifaddrs`, and nothing of the list is used any more.
+    unsafe { libc::freeifaddrs(head) };
+    found.ok_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_says_where_its_device_listens() {
+        let address = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 18515);
+        let gid = routable(address, 0x0102_0304);
+        assert_eq!(gid.to_string(), "fd73:6f66:7400:4853:102:304:a09:1");
+        assert_eq!(listens_at(gid), Some(address));
+        assert_eq!(listens_at(link_local(7)), None);
+        assert_eq!(listens_at(routable(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), 7)), None);
+        assert_eq!(listens_at(Gid::from(Ipv4Addr::LOCALHOST)), None);
+        assert!(link_local(7).is_link_local() && !gid.is_link_local());
+    }
+
+    #[test]
+    fn an_address_of_no_interface_is_refused() {
+        assert_eq!(netdev_of(Ipv4Addr::new(127, 1, 2, 3)).unwrap(), "lo");
+        // TEST-NET-1 is nobody's.
+        let error = netdev_of(Ipv4Addr::new(192, 0, 2, 1)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL));
+    }
+}

@@ -1,0 +1,192 @@
+//! Posting, and everything that follows from it under the same hold of the lock.
+
+#![expect(unsafe_code, reason = "reads inline data where the poster says it is")]
+
+use std::io;
+use std::time::Instant;
+
+use super::engine::effect::Effect;
+use super::engine::message::Request;
+use super::engine::responder::Verdict;
+use super::fabric::{Command, CqRef, State};
+use super::qp::Carrier;
+use super::wire::{Payload, QpRef, Right, Token};
+use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend};
+use crate::{AsyncEvent, EventKind, PortState, QpNum};
+
+impl State {
+    /// Posts a chain of sends, writes and reads.
+    ///
+    /// # Safety
+    ///
+    /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
+    pub(super) unsafe fn post_send(
+        &mut self,
+        now: Instant,
+        id: QpRef,
+        chain: &[RawSend],
+    ) -> Result<(), RawPostError> {
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.takes_sends()) else {
+            return Err(refusal(0, libc::EINVAL));
+        };
+        let mut outcome = Ok(());
+        for (posted, send) in chain.iter().enumerate() {
+            // SAFETY: the caller's promise covers each range of the chain.
+            if let Err(errno) = unsafe { qp.post_send(send) } {
+                outcome = Err(refusal(posted, errno));
+                break;
+            }
+        }
+        self.pump(now, id);
+        outcome
+    }
+
+    /// Posts a chain of receives.
+    pub(super) fn post_recv(&mut self, id: QpRef, chain: &[RawRecv]) -> Result<(), RawPostError> {
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.takes_receives()) else {
+            return Err(refusal(0, libc::EINVAL));
+        };
+        let mut outcome = Ok(());
+        for (posted, recv) in chain.iter().enumerate() {
+            if qp.responder.post(*recv).is_err() {
+                outcome = Err(refusal(posted, libc::ENOMEM));
+                break;
+            }
+        }
+        self.flush_receives(id);
+        outcome
+    }
+
+    /// Carries out what the requester of `id` wants, until it wants nothing.
+    pub(super) fn pump(&mut self, now: Instant, id: QpRef) {
+        while let Some(qp) = self.qps.get_mut(id) {
+            let Some(device) = self.devices.get(qp.device) else { return };
+            let effect = qp.requester.poll_effect(now, &device.keys, qp.domain);
+            let (carrier, cq, qp_num) = (qp.carrier, qp.cq, qp.num);
+            match effect {
+                None => break,
+                Some(Effect::Complete(done)) => self.complete(cq, qp_num, done),
+                Some(Effect::Rewind) if carrier == Carrier::Tcp => {
+                    self.commands.push_back(Command::Reset { qp: id })
+                }
+                Some(Effect::Rewind) => {}
+                Some(Effect::Transmit { request, payload }) if carrier == Carrier::Tcp => {
+                    let payload = payload.map(|source| Payload {
+                        token: Token { qp: id, right: Right::Requested { serial: source.serial } },
+                        addr: source.addr,
+                        len: source.len,
+                    });
+                    self.commands.push_back(Command::Request { qp: id, request, payload });
+                }
+                Some(Effect::Transmit { request, payload }) => self.carry(now, id, &request, payload),
+            }
+        }
+        let Some(qp) = self.qps.get(id) else { return };
+        if let Some(next) = qp.requester.poll_timeout() {
+            self.earliest = Some(self.earliest.map_or(next, |earliest| earliest.min(next)));
+        }
+        if qp.requester.is_error() {
+            self.enter_error(now, id);
+        }
+    }
+
+    /// Asks the responder of `to` about a request.
+    pub(super) fn ask(&mut self, to: QpRef, request: &Request) -> Option<Verdict> {
+        let qp = self.qps.get_mut(to)?;
+        let device = self.devices.get(qp.device)?;
+        Some(qp.responder.handle_request(request, &device.keys, qp.domain))
+    }
+
+    /// Tells the responder of `to` that a payload is in place.
+    pub(super) fn ask_placed(&mut self, to: QpRef, serial: u64) -> Option<Verdict> {
+        let qp = self.qps.get_mut(to)?;
+        let device = self.devices.get(qp.device)?;
+        Some(qp.responder.placed(serial, &device.keys))
+    }
+
+    /// A receive of `id` is over.
+    pub(super) fn receive(&mut self, id: QpRef, done: Option<RawCompletion>) {
+        if let (Some(qp), Some(done)) = (self.qps.get(id), done) {
+            self.complete(qp.cq, qp.num, done);
+        }
+    }
+
+    /// Adds a completion to a queue, which may overrun.
+    pub(super) fn complete(&mut self, cq: CqRef, qp_num: QpNum, done: RawCompletion) {
+        if let Some(queue) = self.cqs.get_mut(cq)
+            && !queue.push(RawCompletion { qp_num: qp_num.0, ..done })
+        {
+            self.overrun.push(cq);
+        }
+    }
+
+    /// The queue pairs of completion queues that overran move to ERR.
+    pub(super) fn fail_overrun(&mut self) {
+        while let Some(cq) = self.overrun.pop() {
+            if let Some(context) = self.cqs.get(cq).map(|queue| queue.context)
+                && let Some(events) = self.contexts.get_mut(context)
+            {
+                events.raise(AsyncEvent::new(EventKind::CQ_ERR, None, None));
+            }
+            let of_it: Vec<_> = self.qps.iter().filter(|(_, qp)| qp.cq == cq).map(|(id, _)| id).collect();
+            for id in of_it {
+                self.enter_error(super::driver::now(), id);
+            }
+        }
+    }
+
+    /// The timers that are due.
+    pub(super) fn handle_timeouts(&mut self, now: Instant) {
+        let mut due = std::mem::take(&mut self.due);
+        due.extend(
+            self.qps.iter().filter(|(_, qp)| is_due(qp.requester.poll_timeout(), now)).map(|(id, _)| id),
+        );
+        for id in due.drain(..) {
+            if let Some(qp) = self.qps.get_mut(id) {
+                qp.requester.handle_timeout(now);
+            }
+            self.pump(now, id);
+        }
+        self.due = due;
+        self.earliest = self.qps.values().filter_map(|qp| qp.requester.poll_timeout()).min();
+    }
+
+    /// Tells the context of `id` what happened to its queue pair.
+    pub(super) fn raise(&mut self, id: QpRef, kind: Option<EventKind>) {
+        if let (Some(kind), Some(qp)) = (kind, self.qps.get(id))
+            && let Some(events) = self.contexts.get_mut(qp.context)
+        {
+            events.raise(AsyncEvent::new(kind, None, Some(qp.num)));
+        }
+    }
+
+    /// The queue pair that `from` is connected to inside this process, if it answers.
+    pub(super) fn peer_of(&mut self, from: QpRef) -> Option<QpRef> {
+        let qp = self.qps.get(from)?;
+        let peer = qp.peer?;
+        let (gid, num) = (qp.gid, qp.num);
+        let to = match peer.found.filter(|found| self.qps.contains_key(*found)) {
+            Some(found) => found,
+            None => {
+                let device = self.devices.get(*self.by_gid.get(&peer.gid)?)?;
+                let found = *device.qp_nums.get(&peer.qp_num.0)?;
+                let qp = self.qps.get_mut(from)?;
+                qp.peer = Some(super::qp::Peer { found: Some(found), ..peer });
+                found
+            }
+        };
+        let target = self.qps.get(to)?;
+        let connected = target.peer.is_some_and(|back| back.gid == gid && back.qp_num == num);
+        let up = |device| self.devices.get(device).is_some_and(|device| device.port == PortState::ACTIVE);
+        let from_device = self.qps.get(from)?.device;
+        (target.state.responds() && connected && up(target.device) && up(from_device)).then_some(to)
+    }
+}
+
+fn is_due(timeout: Option<Instant>, now: Instant) -> bool {
+    timeout.is_some_and(|at| now >= at)
+}
+
+fn refusal(posted: usize, errno: i32) -> RawPostError {
+    RawPostError { posted, source: io::Error::from_raw_os_error(errno) }
+}

@@ -1,0 +1,193 @@
+//! Queue pairs: the two machines of the engine, and the steps from RESET to RTS and ERR.
+
+#![expect(unsafe_code, reason = "copies inline data from where the poster says it is")]
+
+use std::time::Instant;
+
+use super::engine::keys::Domain;
+use super::engine::requester::{Limits, Requester};
+use super::engine::responder::{Responder, Rules};
+use super::engine::state::{State as QpStep, Step};
+use super::fabric::{Command, ContextRef, CqRef, State};
+use super::wire::{DeviceRef, Hello, QpRef};
+use crate::backend::interface::{RawOpcode, RawSend};
+use crate::{Access, Gid, QpNum, QueuePairOptions};
+
+/// Which wire carries a queue pair's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carrier {
+    Local,
+    Tcp,
+}
+
+/// Whom a queue pair is connected to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer {
+    pub(super) gid: Gid,
+    pub(super) qp_num: QpNum,
+    /// Where it was found in this process the last time.
+    pub(super) found: Option<QpRef>,
+}
+
+/// Whose a new queue pair is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    pub(super) device: DeviceRef,
+    pub(super) context: ContextRef,
+    pub(super) cq: CqRef,
+    pub(super) domain: Domain,
+}
+
+/// A reliable-connection queue pair.
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    pub(super) num: QpNum,
+    pub(super) device: DeviceRef,
+    pub(super) context: ContextRef,
+    pub(super) cq: CqRef,
+    pub(super) domain: Domain,
+    pub(super) state: QpStep,
+    pub(super) access: Access,
+    /// That it sends from.
+    pub(super) gid: Gid,
+    pub(super) peer: Option<Peer>,
+    pub(super) carrier: Carrier,
+    pub(super) requester: Requester,
+    pub(super) responder: Responder,
+    /// One place a request of the send queue.
+    inline: Box<[u8]>,
+    max_inline_data: u32,
+    max_send_wr: u32,
+}
+
+impl QueuePair {
+    pub(super) fn new(num: QpNum, owner: Owner, options: &QueuePairOptions) -> Self {
+        let inline = options.max_inline_data as usize * options.max_send_wr as usize;
+        Self {
+            num,
+            device: owner.device,
+            context: owner.context,
+            cq: owner.cq,
+            domain: owner.domain,
+            state: QpStep::Reset,
+            access: Access::empty(),
+            gid: Gid::default(),
+            peer: None,
+            carrier: Carrier::Local,
+            requester: Requester::new(options.max_send_wr as usize),
+            responder: Responder::new(options.max_recv_wr as usize),
+            inline: vec![0; inline].into(),
+            max_inline_data: options.max_inline_data,
+            max_send_wr: options.max_send_wr,
+        }
+    }
+
+    /// Takes a request into the send queue; an errno when it does not.
+    ///
+    /// # Safety
+    ///
+    /// The local range of an inline request is readable.
+    pub(super) unsafe fn post_send(&mut self, send: &RawSend) -> Result<(), i32> {
+        let mut send = *send;
+        send.inline &= send.opcode != RawOpcode::Read;
+        if self.requester.len() >= self.max_send_wr as usize {
+            return Err(libc::ENOMEM);
+        }
+        if send.inline {
+            if send.len > self.max_inline_data {
+                return Err(libc::EINVAL);
+            }
+            let place = (self.requester.next_serial() % u64::from(self.max_send_wr)) as usize;
+            let begin = place * self.max_inline_data as usize;
+            let place = self.inline.get_mut(begin..begin + send.len as usize).ok_or(libc::EINVAL)?;
+            if !place.is_empty() {
+                // SAFETY: the source is readable by the caller's promise, the place is ours
+                // alone: the request that had it before has left the queue.
+                unsafe {
+                    let from = send.addr as usize as *const u8;
+                    std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len());
+                }
+            }
+            send.addr = place.as_ptr() as u64;
+        }
+        self.requester.post(send).map_err(|_| libc::ENOMEM)
+    }
+
+    /// Takes `step`, if it is allowed.
+    pub(super) fn step(&mut self, step: Step) -> Result<(), i32> {
+        self.state = self.state.after(step).ok_or(libc::EINVAL)?;
+        Ok(())
+    }
+
+    /// INIT to RTR.
+    pub(super) fn receive_from(
+        &mut self,
+        gid: Gid,
+        peer: Peer,
+        psn: u32,
+        carrier: Carrier,
+        rnr_timer: u8,
+    ) -> Result<(), i32> {
+        self.step(Step::ToReadyToReceive)?;
+        (self.gid, self.peer, self.carrier) = (gid, Some(peer), carrier);
+        self.responder.start(psn, Rules { access: self.access, rnr_timer });
+        Ok(())
+    }
+
+    /// RTR to RTS.
+    pub(super) fn send_from(&mut self, psn: u32, limits: Limits) -> Result<(), i32> {
+        self.step(Step::ToReadyToSend)?;
+        self.requester.start(psn, limits);
+        Ok(())
+    }
+
+    /// What its requester says on a connection to the peer.
+    pub(super) fn hello(&self) -> Option<Hello> {
+        self.peer.map(|peer| Hello {
+            source_gid: self.gid,
+            source_qp: self.num,
+            destination_gid: peer.gid,
+            destination_qp: peer.qp_num,
+        })
+    }
+}
+
+impl State {
+    /// Moves a queue pair to ERR, from any state: everything is flushed.
+    pub(super) fn enter_error(&mut self, now: Instant, id: QpRef) {
+        let Some(qp) = self.qps.get_mut(id) else { return };
+        if qp.state == QpStep::Error || qp.step(Step::ToError).is_err() {
+            return;
+        }
+        qp.requester.fail(None);
+        qp.responder.fail();
+        if qp.carrier == Carrier::Tcp {
+            self.commands.push_back(Command::Close { qp: id });
+        }
+        self.pump(now, id);
+        self.flush_receives(id);
+    }
+
+    /// Completes the receives of a queue pair in ERR.
+    pub(super) fn flush_receives(&mut self, id: QpRef) {
+        while let Some(qp) = self.qps.get_mut(id) {
+            let Some(done) = qp.responder.next_flushed() else { return };
+            let (cq, num) = (qp.cq, qp.num);
+            self.complete(cq, num, done);
+        }
+    }
+
+    /// Ends a queue pair: nothing of it is touched any more once the lock is let go.
+    pub(super) fn destroy(&mut self, id: QpRef) {
+        let Some(qp) = self.qps.remove(id) else { return };
+        if let Some(device) = self.devices.get_mut(qp.device) {
+            device.qp_nums.remove(&qp.num.0);
+        }
+        if let Some(cq) = self.cqs.get_mut(qp.cq) {
+            cq.forget(qp.num.0);
+        }
+        if qp.carrier == Carrier::Tcp {
+            self.commands.push_back(Command::Close { qp: id });
+        }
+    }
+}
