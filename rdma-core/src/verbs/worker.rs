@@ -42,7 +42,7 @@ use crate::{
 /// let mut landed = [0; 8];
 /// target.copy_out(0, &mut landed)?;
 /// assert_eq!(&landed, b"8 bytes.");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[doc(alias = "ibv_cq")]
 pub struct Worker {

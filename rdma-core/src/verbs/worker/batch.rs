@@ -28,7 +28,7 @@ use crate::{Work, WorkId};
 ///     batch.push(if i < 3 { work.unsignalled() } else { work })?;
 /// }
 /// batch.submit()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[must_use = "a batch posts nothing until it is submitted"]
 pub struct Batch<'w> {
