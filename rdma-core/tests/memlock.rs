@@ -11,6 +11,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::{env, fs, io};
 
 const KIB: u64 = 1 << 10;
@@ -56,6 +57,9 @@ fn a_memlock_limit_that_is_too_small() {
       pod spec:      securityContext.capabilities.add: ["IPC_LOCK"] on the container
                      for a user other than root: LimitMEMLOCK=infinity in the unit of the container runtime
     "#);
+
+    let warning = warnings(|| register(&pd, 64 * MIB).map(drop).unwrap_err());
+    assert!(warning.contains("this registration may fail: RLIMIT_MEMLOCK is too small"), "{warning:?}");
 
     let more = register(&pd, 48 * KIB).expect("it fits to the last page");
     register(&pd, 1).expect_err("not one page more");
@@ -146,6 +150,14 @@ fn refusal<T>(context: &Context, result: &Result<T, RegisterError>) -> String {
         Ok(_) => panic!("{} was not refused", context.name()),
         Err(error) => error.to_string().replace(context.name(), "DEVICE"),
     }
+}
+
+/// What `work` logs.
+fn warnings<T>(work: impl FnOnce() -> T) -> String {
+    let (reader, writer) = io::pipe().unwrap();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(writer)).finish();
+    tracing::subscriber::with_default(subscriber, work);
+    io::read_to_string(reader).unwrap()
 }
 
 /// Gives up CAP_IPC_LOCK for this thread, the one that registers.

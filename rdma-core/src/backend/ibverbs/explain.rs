@@ -1,5 +1,7 @@
 //! Why the device refused to create an object or to register memory, in words that end with the mend.
 
+#![expect(unsafe_code, reason = "asks the kernel which pages are resident")]
+
 use std::io;
 
 use super::Context;
@@ -32,8 +34,77 @@ pub(super) fn ring(entries: u32, entry_bytes: u32) -> u64 {
     u64::from(entries).next_power_of_two().saturating_mul(u64::from(entry_bytes).next_multiple_of(64))
 }
 
+/// What registering a range needs; the range is mapped.
+pub(super) fn registration(addr: *mut u8, len: usize) -> PinningNeed {
+    let need = PinningNeed::range(addr as u64, len as u64);
+    if is_resident(addr as usize, len) { need.resident() } else { need }
+}
+
+/// Warns when a large registration will probably be refused: pinning it may take seconds, and want of memory
+/// ends in a killed process that explains nothing. Looking costs about as much as pinning a few MiB.
+pub(super) fn warn_before(context: &Context, need: PinningNeed, len: usize) {
+    const LEN_MIN: usize = 64 << 20;
+    if len < LEN_MIN || !tracing::enabled!(tracing::Level::WARN) {
+        return;
+    }
+    if let Err(diagnosis) = PinningProbe::new().read().check_before(need, context.label()) {
+        tracing::warn!(device = context.label(), bytes = len, "this registration may fail: {diagnosis}");
+    }
+}
+
+/// Whether a range has been touched, judged by pages spread evenly over it.
+fn is_resident(addr: usize, len: usize) -> bool {
+    const SAMPLES: usize = 64;
+    let page = rustix::param::page_size();
+    let pages = len.div_ceil(page);
+    let step = pages.div_ceil(SAMPLES).max(1);
+    (0..pages).step_by(step).all(|at| {
+        let mut resident = 0;
+        let start = (addr & !(page - 1)) + at * page;
+        // SAFETY: mincore only reports on the one page, and writes the one byte that it reports in.
+        let answered = unsafe { libc::mincore(start as *mut libc::c_void, page, &mut resident) } == 0;
+        answered && resident & 1 == 1
+    })
+}
+
 /// Which limit on pinned memory refused. Reads them: to be called at once after the failure, on its thread.
 pub(super) fn pinning(context: &Context, source: &io::Error, need: PinningNeed) -> String {
     let errno = source.raw_os_error().unwrap_or(0);
     PinningProbe::new().read().explain(errno, need, context.label()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Mapping;
+
+    #[test]
+    fn memory_is_resident_once_all_of_it_is_touched() {
+        let len = 300 * rustix::param::page_size();
+        let mapping = Mapping::allocate(len).unwrap();
+        let start = mapping.as_ptr().as_ptr();
+        let touch = |range: std::ops::Range<usize>| {
+            for at in range.step_by(1024) {
+                // SAFETY: within the mapping, which nothing else uses.
+                unsafe { start.add(at).write_volatile(1) };
+            }
+        };
+        assert!(!is_resident(start as usize, len));
+        touch(0..len / 2);
+        assert!(!is_resident(start as usize, len));
+        touch(len / 2..len);
+        assert!(is_resident(start as usize, len));
+        let fresh = Mapping::allocate(len).unwrap();
+        let page = rustix::param::page_size() as u64;
+        assert_eq!(registration(start, len).new_bytes(page), 0);
+        assert_eq!(registration(fresh.as_ptr().as_ptr(), len).new_bytes(page), len as u64);
+    }
+
+    #[test]
+    fn rings_are_sized_in_powers_of_two_and_cache_lines() {
+        assert_eq!(ring(100, 48), 128 * 64);
+        assert_eq!(ring(128, 65), 128 * 128);
+        assert_eq!(ring(0, 16), 64);
+        assert!(ring(u32::MAX, u32::MAX) > 0);
+    }
 }

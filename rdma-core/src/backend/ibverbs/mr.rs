@@ -9,7 +9,6 @@ use super::pd::Pd;
 use super::sys::{self, ibv_mr};
 use super::{check, explain, not_null};
 use crate::error::{CloseError, RegisterError};
-use crate::memory::pinning::PinningNeed;
 use crate::memory::{Keys, Registration};
 use crate::{Access, LocalKey, RemoteKey};
 
@@ -40,6 +39,8 @@ impl MemoryRegion {
         access: Access,
     ) -> Result<Self, RegisterError> {
         let symbols = pd.context().symbols;
+        let need = explain::registration(addr, len);
+        explain::warn_before(pd.context(), need, len);
         let (required, optional) = split(access);
         let mr = match (optional, &symbols.ibv_reg_mr_iova2) {
             // `ibv_reg_mr` of libraries before optional bits would pass them on, and the kernel refuse.
@@ -54,8 +55,8 @@ impl MemoryRegion {
             }
         };
         let mr = not_null(mr).map_err(|source| {
-            let (len, need) = (len as u64, PinningNeed::range(addr as u64, len as u64));
-            RegisterError::Refused { len, explanation: explain::pinning(pd.context(), &source, need), source }
+            let explanation = explain::pinning(pd.context(), &source, need);
+            RegisterError::Refused { len: len as u64, explanation, source }
         })?;
         // SAFETY: returned just now.
         let raw = unsafe { mr.as_ref() };
