@@ -9,8 +9,9 @@ use rdma_core::error::RegisterError;
 use rdma_core::{Access, Context, DeviceList, LocalBuf, ProtectionDomain, Region, WorkerOptions};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::{env, fs, io};
 
@@ -22,7 +23,9 @@ const CHILD: &str = "MEMLOCK_TEST_CHILD";
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask soft-roce"]
 fn a_memlock_limit_of_zero() {
-    let Some(_) = in_child("a_memlock_limit_of_zero", None) else { return };
+    if let Role::Parent(child) = start("a_memlock_limit_of_zero", None) {
+        return assert_passed(&child);
+    }
     let (context, pd) = open();
     limit_memlock(0, None);
     insta::assert_snapshot!(refusal(&context, &register(&pd, MIB)), @r#"
@@ -43,7 +46,9 @@ fn a_memlock_limit_of_zero() {
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask soft-roce"]
 fn a_memlock_limit_that_is_too_small() {
-    let Some(_) = in_child("a_memlock_limit_that_is_too_small", None) else { return };
+    if let Role::Parent(child) = start("a_memlock_limit_that_is_too_small", None) {
+        return assert_passed(&child);
+    }
     let (context, pd) = open();
     limit_memlock(64 * KIB, Some(64 * KIB));
     let held = register(&pd, 16 * KIB).expect("it fits");
@@ -70,9 +75,10 @@ fn a_memlock_limit_that_is_too_small() {
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask soft-roce"]
 fn an_rdma_cgroup_that_is_full() {
-    let group = if env::var_os(CHILD).is_none() { Some(RdmaGroup::create()) } else { None };
-    let directory = group.as_ref().map(|group| group.directory.as_path());
-    let Some(directory) = in_child("an_rdma_cgroup_that_is_full", directory) else { return };
+    let directory = match start("an_rdma_cgroup_that_is_full", Some("rdma")) {
+        Role::Parent(child) => return assert_passed(&child),
+        Role::Child(directory) => directory,
+    };
     // Two objects: the protection domain and one memory region.
     let limit = format!("{} hca_object=2", device_name());
     fs::write(directory.join("rdma.max"), limit).expect("rdma.max can be written");
@@ -99,29 +105,66 @@ fn an_rdma_cgroup_that_is_full() {
     register(&pd, 4096).expect("an object was given back");
 }
 
-/// In the parent, runs the test again in a child, and gives `None`; in the child, gives the cgroup.
-fn in_child(test: &str, group: Option<&Path>) -> Option<PathBuf> {
+/// Want of memory ends in a killed process on most kernels: the warning has to come before.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn a_memory_cgroup_that_is_too_small() {
+    let directory = match start("a_memory_cgroup_that_is_too_small", Some("memory")) {
+        Role::Parent(child) => {
+            let stderr = String::from_utf8_lossy(&child.stderr);
+            assert!(
+                stderr.contains("this registration may fail: the memory cgroup is too small"),
+                "{stderr}"
+            );
+            let refused = stderr.contains("refused: ibv_reg_mr of 134217728 bytes failed");
+            let killed = child.status.signal() == Some(libc::SIGKILL);
+            assert!(refused || killed, "neither refused nor killed ({})\n{stderr}", child.status);
+            return;
+        }
+        Role::Child(directory) => directory,
+    };
+    let limit_files = ["memory.max", "memory.limit_in_bytes"].map(|name| directory.join(name));
+    let limit_file = limit_files.into_iter().find(|file| file.exists()).expect("one of both versions");
+    fs::write(limit_file, (64 * MIB).to_string()).expect("the limit can be set");
+    fs::write(directory.join("cgroup.procs"), "0").expect("the group can be joined");
+
+    tracing_subscriber::fmt().with_ansi(false).with_writer(io::stderr).init();
+    let (_, pd) = open();
+    let refused = register(&pd, 128 * MIB).map(drop).unwrap_err();
+    eprintln!("refused: {refused}");
+}
+
+/// Which of both processes of a test this is.
+enum Role {
+    /// The one that the harness started; the child has ended.
+    Parent(Output),
+    /// The one that gives up CAP_IPC_LOCK, with the directory of its cgroup when it asked for one.
+    Child(PathBuf),
+}
+
+/// In the parent, runs the test again in a child of its own, which may join a cgroup of `controller`.
+fn start(test: &str, controller: Option<&str>) -> Role {
     if let Some(group) = env::var_os(CHILD) {
         drop_ipc_lock();
-        return Some(group.into());
+        return Role::Child(group.into());
     }
+    let group = controller.map(Group::create);
+    let directory = group.as_ref().map_or(Path::new("none"), |group| &group.directory);
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args([test, "--exact", "--ignored", "--nocapture"]);
-    let group = group.unwrap_or(Path::new("none"));
+    command.args([test, "--exact", "--ignored", "--nocapture"]).env(CHILD, directory);
     // The child compares snapshots; the sources that it would update may not be writable where it runs.
-    command
-        .env(CHILD, group)
-        .env("INSTA_UPDATE", "no")
-        .env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"));
+    command.env("INSTA_UPDATE", "no").env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"));
     let output = command.output().expect("the child starts");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "the child failed ({})\n{stdout}\n{stderr}", output.status);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let device = stdout.lines().find(|line| line.starts_with("device "));
+    println!("{}", device.unwrap_or("the child opened no device"));
+    Role::Parent(output)
+}
+
+fn assert_passed(child: &Output) {
+    let (stdout, stderr) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+    assert!(child.status.success(), "the child failed ({})\n{stdout}\n{stderr}", child.status);
     assert!(stdout.contains("1 passed"), "the child ran no test\n{stdout}");
-    println!(
-        "{}",
-        stdout.lines().find(|line| line.starts_with("device ")).expect("the child names the device")
-    );
-    None
 }
 
 fn device_name() -> String {
@@ -172,32 +215,31 @@ fn limit_memlock(soft: u64, hard: Option<u64>) {
         .expect("the limit can be set");
 }
 
-/// A cgroup of the rdma controller, made for one test; it goes once the child has ended.
-struct RdmaGroup {
+/// A cgroup made for one test; it goes once the child has ended.
+struct Group {
     directory: PathBuf,
 }
 
-impl RdmaGroup {
-    fn create() -> Self {
+impl Group {
+    fn create(controller: &str) -> Self {
         let top = Path::new("/sys/fs/cgroup");
-        let v1 = top.join("rdma");
+        let v1 = top.join(controller);
         let parent = if v1.join("cgroup.procs").exists() {
             v1
         } else {
-            let unified =
-                [top.to_owned(), top.join("unified")].into_iter().find(|directory| has_rdma(directory));
-            let unified = unified.expect("this test needs the rdma controller of cgroup v1 or v2");
-            fs::write(unified.join("cgroup.subtree_control"), "+rdma")
-                .expect("the controller can be handed down");
-            unified
+            let v2 = [top.to_owned(), top.join("unified")].into_iter().find(|at| has(at, controller));
+            let v2 = v2.unwrap_or_else(|| panic!("this test needs the {controller} controller of cgroups"));
+            let hand_down = fs::write(v2.join("cgroup.subtree_control"), format!("+{controller}"));
+            hand_down.expect("the controller can be handed down");
+            v2
         };
-        let directory = parent.join(format!("memlock-test-{}", std::process::id()));
+        let directory = parent.join(format!("memlock-test-{}-{controller}", std::process::id()));
         fs::create_dir(&directory).expect("this test needs root, to create a cgroup");
         Self { directory }
     }
 }
 
-impl Drop for RdmaGroup {
+impl Drop for Group {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir(&self.directory) {
             eprintln!("{} is left behind: {error}", self.directory.display());
@@ -205,7 +247,7 @@ impl Drop for RdmaGroup {
     }
 }
 
-fn has_rdma(directory: &Path) -> bool {
+fn has(directory: &Path, controller: &str) -> bool {
     let controllers: io::Result<String> = fs::read_to_string(directory.join("cgroup.controllers"));
-    controllers.is_ok_and(|controllers| controllers.split_whitespace().any(|name| name == "rdma"))
+    controllers.is_ok_and(|controllers| controllers.split_whitespace().any(|name| name == controller))
 }
