@@ -16,7 +16,7 @@ const CASE_SECONDS: u64 = 240;
 /// What is built before the machines boot: they cannot build.
 pub const BUILDS: &[&[&str]] = &[
     &["build", "--release", "-p", "examples", "-p", "conformance", "--bins"],
-    &["test", "--no-run", "-p", "rdma-core", "--test", "memlock"],
+    &["test", "--no-run", "-p", "rdma-core", "--lib", "--test", "memlock", "--test", "allocations"],
 ];
 
 /// A case as it is written down.
@@ -45,6 +45,20 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "ib_write_lat -d {device} -x 1 -n 200 -F",
         client: Some("ib_write_lat -d {device} -x 1 -n 200 -F {peer}"),
+        names_device: true,
+    },
+    Case {
+        name: "backend over libibverbs",
+        hosts: &[1],
+        server: "{test:rdma_core} ibverbs::tests --ignored --nocapture --test-threads=1",
+        client: None,
+        names_device: true,
+    },
+    Case {
+        name: "no allocation a post",
+        hosts: &[1],
+        server: "{test:allocations} --ignored --nocapture --test-threads=1",
+        client: None,
         names_device: true,
     },
     Case {

@@ -1,0 +1,75 @@
+//! Posting and completing allocate nothing: counted over the whole process, so over every thread of the library.
+//!
+//! One test a device, alone in its process: what another test allocated would be counted as well.
+
+use std::alloc::System;
+use std::time::Duration;
+
+use rdma_core::{
+    Access, Attached, Context, Deadline, DeviceList, QueuePair, ReadyToSend, Region, Segment, Work, Worker,
+    WorkerOptions, loopback,
+};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const POSTS: usize = 10_000;
+const CHAIN: usize = 16;
+const BYTES: usize = 64;
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn nothing_is_allocated_on_an_rdma_device() {
+    let name = std::env::var("ROCE_DEVICE").expect("ROCE_DEVICE names the device to test");
+    let context = DeviceList::probe().find(&name).unwrap().open().unwrap();
+    println!("device: {}", context.name());
+    nothing_is_allocated(&context);
+}
+
+/// Chains of writes with an immediate, whose receives are posted again as they complete.
+fn nothing_is_allocated(context: &Context) {
+    let pd = context.alloc_pd().unwrap();
+    let mut worker = context.worker(WorkerOptions::default()).unwrap();
+    let (left, right) = loopback(&mut worker, &pd).unwrap();
+    let target = pd.alloc_region(BYTES, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let source = pd.alloc_region(BYTES, Access::LOCAL_WRITE).unwrap();
+    let source = worker.attach(&source);
+    let mut round = || one_chain(&mut worker, &left, &right, source, &target);
+    for _ in 0..8 {
+        round(); // whatever is allocated once is allocated now
+    }
+    let before = ALLOCATOR.stats();
+    drop(std::hint::black_box(Box::new(0_u64)));
+    assert_eq!((ALLOCATOR.stats() - before).allocations, 1, "the counter counts");
+    let before = ALLOCATOR.stats();
+    for _ in 0..POSTS.div_ceil(CHAIN) {
+        round();
+    }
+    let change = ALLOCATOR.stats() - before;
+    assert_eq!((change.allocations, change.reallocations, change.deallocations), (0, 0, 0), "{change:?}");
+}
+
+fn one_chain(
+    worker: &mut Worker,
+    left: &QueuePair<ReadyToSend>,
+    right: &QueuePair<ReadyToSend>,
+    source: Attached,
+    target: &Region,
+) {
+    let mut batch = worker.batch(right);
+    for _ in 0..CHAIN {
+        batch.push(Work::recv(Segment::Empty)).unwrap();
+    }
+    batch.submit().unwrap();
+    let mut batch = worker.batch(left);
+    for index in 0..CHAIN {
+        let work = Work::write(source.range(0, BYTES), target.remote()).with_imm(index as u32);
+        batch.push(if index + 1 == CHAIN { work } else { work.unsignalled() }).unwrap();
+    }
+    batch.submit().unwrap();
+    let deadline = Deadline::after(Duration::from_secs(60));
+    for _ in 0..2 * CHAIN {
+        worker.wait(deadline).unwrap().result.unwrap();
+    }
+}
