@@ -6,15 +6,16 @@ use std::alloc::System;
 use std::time::Duration;
 
 use rdma_core::{
-    Access, Attached, Context, Deadline, DeviceList, QueuePair, ReadyToSend, Region, Segment, Work, Worker,
-    WorkerOptions, loopback,
+    Access, Attached, Context, Deadline, Device, DeviceList, QueuePair, ReadyToSend, Region, Segment,
+    SoftOptions, Work, Worker, WorkerOptions, loopback,
 };
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Stats, StatsAlloc};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const POSTS: usize = 10_000;
+const WINDOWS_MAX: usize = 5;
 const CHAIN: usize = 16;
 const BYTES: usize = 64;
 
@@ -27,6 +28,11 @@ fn nothing_is_allocated_on_an_rdma_device() {
     nothing_is_allocated(&context);
 }
 
+#[test]
+fn nothing_is_allocated_on_the_software_device() {
+    nothing_is_allocated(&Device::soft(SoftOptions::default()).open().unwrap());
+}
+
 /// Chains of writes with an immediate, whose receives are posted again as they complete.
 fn nothing_is_allocated(context: &Context) {
     let pd = context.alloc_pd().unwrap();
@@ -36,18 +42,22 @@ fn nothing_is_allocated(context: &Context) {
     let source = pd.alloc_region(BYTES, Access::LOCAL_WRITE).unwrap();
     let source = worker.attach(&source);
     let mut round = || one_chain(&mut worker, &left, &right, source, &target);
-    for _ in 0..8 {
-        round(); // whatever is allocated once is allocated now
-    }
     let before = ALLOCATOR.stats();
     drop(std::hint::black_box(Box::new(0_u64)));
-    assert_eq!((ALLOCATOR.stats() - before).allocations, 1, "the counter counts");
-    let before = ALLOCATOR.stats();
-    for _ in 0..POSTS.div_ceil(CHAIN) {
-        round();
-    }
-    let change = ALLOCATOR.stats() - before;
-    assert_eq!((change.allocations, change.reallocations, change.deallocations), (0, 0, 0), "{change:?}");
+    assert!((ALLOCATOR.stats() - before).allocations > 0, "the counter counts");
+    // Threads that start, of the device or of the test harness, allocate once: they spoil a window, not all of them.
+    let windows: Vec<_> = (0..WINDOWS_MAX)
+        .map(|_| {
+            let before = ALLOCATOR.stats();
+            (0..POSTS.div_ceil(CHAIN)).for_each(|_| round());
+            ALLOCATOR.stats() - before
+        })
+        .collect();
+    let quiet = |stats: &Stats| stats.allocations + stats.reallocations + stats.deallocations == 0;
+    assert!(
+        windows.iter().any(quiet),
+        "each of {WINDOWS_MAX} windows of {POSTS} posts allocated: {windows:?}"
+    );
 }
 
 fn one_chain(
