@@ -1,0 +1,209 @@
+//! What a case works with: an open device, and connected pairs of queue pairs on it.
+
+use std::time::Duration;
+
+use rdma_core::{
+    Access, AckTimeout, Completion, CompletionStatus, Context, Deadline, Device, Endpoint, GidEntry, Init,
+    InitOptions, PathOptions, PortNum, ProtectionDomain, QueuePair, QueuePairOptions, ReadyToSend,
+    RetryOptions, Success, Worker, WorkerOptions, gid,
+};
+
+use crate::CaseResult;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The device under test.
+pub struct Lab {
+    /// The device, to open it again.
+    pub device: Device,
+    /// It, open.
+    pub context: Context,
+    /// The port to use.
+    pub port: PortNum,
+    /// The GID to send from.
+    pub gid: GidEntry,
+    /// How long anything may take before the case fails.
+    pub patience: Duration,
+    /// The ack timeout of connections: long enough for an emulated machine.
+    pub ack_timeout: AckTimeout,
+    /// `HOST:PORT` of a peer process, for the cases across two processes.
+    pub peer: Option<String>,
+}
+
+/// One side of a pair: a worker with a queue pair of its own.
+pub struct End {
+    /// Serves the queue pair.
+    pub worker: Worker,
+    /// Where its memory is registered.
+    pub pd: ProtectionDomain,
+    /// Connected to the other end.
+    pub qp: QueuePair<ReadyToSend>,
+}
+
+/// How a pair is made.
+#[derive(Clone)]
+pub struct PairOptions {
+    /// What each queue pair lets its peer do.
+    pub access: Access,
+    /// Depths and inline data.
+    pub queues: QueuePairOptions,
+    /// Retries and timers.
+    pub retry: RetryOptions,
+    /// The completion queues.
+    pub worker: WorkerOptions,
+}
+
+/// Both ends of a connection.
+pub type Both = (End, End);
+
+impl Lab {
+    /// Opens `device` and chooses a GID of port 1, or the one at `gid_index`.
+    ///
+    /// # Errors
+    ///
+    /// What opening, querying and choosing run into.
+    pub fn open(device: &Device, gid_index: Option<u32>) -> Result<Self> {
+        let context = device.open()?;
+        let port = context.port(PortNum(1))?;
+        let table = context.gids(port.port)?;
+        let gid = match gid_index {
+            None => gid::choose(port.port, &table, &gid::Preference::new(port.link_layer))?.entry,
+            Some(index) => match table.iter().find(|entry| entry.index == index) {
+                Some(entry) => entry.clone(),
+                None => return Err(format!("no GID at index {index}").into()),
+            },
+        };
+        Ok(Self {
+            device: device.clone(),
+            context,
+            port: port.port,
+            gid,
+            patience: Duration::from_secs(60),
+            ack_timeout: AckTimeout::new(18),
+            peer: None,
+        })
+    }
+
+    /// The deadline of one step.
+    #[must_use]
+    pub fn soon(&self) -> Deadline {
+        Deadline::after(self.patience)
+    }
+
+    /// Options with all remote rights and this lab's timers.
+    #[must_use]
+    pub fn options(&self) -> PairOptions {
+        PairOptions {
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+            queues: QueuePairOptions { max_inline_data: 64, ..QueuePairOptions::default() },
+            retry: RetryOptions { ack_timeout: self.ack_timeout, ..RetryOptions::default() },
+            worker: WorkerOptions::default(),
+        }
+    }
+
+    /// Two connected ends in one protection domain.
+    ///
+    /// # Errors
+    ///
+    /// What creating and connecting run into.
+    pub fn pair(&self) -> Result<Both> {
+        self.pair_with(&self.options())
+    }
+
+    /// Two connected ends in one protection domain, made as `options` say.
+    ///
+    /// # Errors
+    ///
+    /// What creating and connecting run into.
+    pub fn pair_with(&self, options: &PairOptions) -> Result<Both> {
+        let pd = self.context.alloc_pd()?;
+        let (mut left, left_qp) = self.half(&pd, options)?;
+        let (mut right, right_qp) = self.half(&pd, options)?;
+        let (to_left, to_right) = (self.endpoint(&left, &left_qp)?, self.endpoint(&right, &right_qp)?);
+        let right_qp = self.connect(&mut right, right_qp, &to_left, options)?;
+        let left_qp = self.connect(&mut left, left_qp, &to_right, options)?;
+        Ok((End { worker: left, pd: pd.clone(), qp: left_qp }, End { worker: right, pd, qp: right_qp }))
+    }
+
+    /// A worker with a queue pair in INIT.
+    ///
+    /// # Errors
+    ///
+    /// What creating them runs into.
+    pub fn half(&self, pd: &ProtectionDomain, options: &PairOptions) -> Result<(Worker, QueuePair<Init>)> {
+        let mut worker = self.context.worker(options.worker.clone())?;
+        let qp = worker.create_queue_pair(pd, &options.queues)?;
+        let init = InitOptions { port: self.port, access: options.access, ..InitOptions::default() };
+        let qp = qp.init(&mut worker, &init)?;
+        Ok((worker, qp))
+    }
+
+    /// What a peer needs to reach `qp`.
+    ///
+    /// # Errors
+    ///
+    /// What asking the port runs into.
+    pub fn endpoint(&self, worker: &Worker, qp: &QueuePair<Init>) -> Result<Endpoint> {
+        Ok(qp.endpoint(worker, self.gid.index)?)
+    }
+
+    /// INIT to RTS, towards `peer`.
+    ///
+    /// # Errors
+    ///
+    /// What the device says.
+    pub fn connect(
+        &self,
+        worker: &mut Worker,
+        qp: QueuePair<Init>,
+        peer: &Endpoint,
+        options: &PairOptions,
+    ) -> Result<QueuePair<ReadyToSend>> {
+        let path = PathOptions { gid_index: self.gid.index, ..PathOptions::default() };
+        Ok(qp.connect(worker, peer, &path, &options.retry)?)
+    }
+}
+
+impl End {
+    /// The next completion.
+    ///
+    /// # Errors
+    ///
+    /// None came in time.
+    pub fn wait(&mut self, lab: &Lab) -> Result<Completion> {
+        Ok(self.worker.wait(lab.soon())?)
+    }
+
+    /// The next completion, which must be a success.
+    ///
+    /// # Errors
+    ///
+    /// It is a failure, or none came in time.
+    pub fn done(&mut self, lab: &Lab) -> Result<Success> {
+        Ok(self.wait(lab)?.result?)
+    }
+
+    /// The next completion must have failed with `status`.
+    ///
+    /// # Errors
+    ///
+    /// It did not, or none came in time.
+    pub fn fails_with(&mut self, lab: &Lab, status: CompletionStatus) -> CaseResult {
+        match self.wait(lab)?.result {
+            Err(failure) if failure.status == status => Ok(()),
+            other => Err(format!("expected {status}, got {other:?}").into()),
+        }
+    }
+
+    /// No completion may come for a short while.
+    ///
+    /// # Errors
+    ///
+    /// One came.
+    pub fn stays_silent(&mut self) -> CaseResult {
+        match self.worker.wait(Deadline::after(Duration::from_millis(50))) {
+            Err(rdma_core::error::PollError::DeadlineExceeded { .. }) => Ok(()),
+            other => Err(format!("expected no completion, got {other:?}").into()),
+        }
+    }
+}
