@@ -101,6 +101,6 @@ fn gid_index_that_does_not_exist(lab: &Lab) -> CaseResult {
         other => return Err(format!("expected NoSuchGid, got {other:?}").into()),
     }
     // The queue pair came back and connects with the right index.
-    lab.connect(&mut worker, refused.object, &peer, &options)?;
+    lab.connect(&mut worker, refused.object, &peer, &options).map(drop)?;
     Ok(())
 }

@@ -42,7 +42,7 @@ fn a_port_that_does_not_exist_is_refused(lab: &Lab) -> CaseResult {
     };
     let no_such_port = matches!(refused.error, ConnectError::Query(QueryError::NoSuchPort { port: 200, .. }));
     check!(no_such_port, "{}", refused.error);
-    refused.object.init(&mut worker, &InitOptions { port: lab.port, ..InitOptions::default() })?;
+    refused.object.init(&mut worker, &InitOptions { port: lab.port, ..InitOptions::default() }).map(drop)?;
     Ok(())
 }
 
