@@ -105,13 +105,14 @@ fn executable(message: &Value) -> Option<Executable> {
     })
 }
 
-fn install_toolchain(name: &str) -> Result<()> {
+/// Installs a toolchain by rustup; the error says how to do it by hand.
+pub fn install_toolchain(name: &str) -> Result<()> {
     println!("installing the toolchain {name}");
     let mut rustup = Command::new("rustup");
     rustup.args(["toolchain", "install", "--profile", "minimal", name]);
     match process::run(&mut rustup, LIMIT) {
         Ok(status) if status.success() => Ok(()),
-        _ => bail!("this needs a nightly: run `rustup toolchain install {name}`"),
+        _ => bail!("this needs another toolchain: run `rustup toolchain install {name}`"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The README's promise that its programs need cargo and a C linker alone, kept in a mount namespace from which
 //! the RDMA libraries and headers, clang, cmake and pkg-config are gone.
 
+use std::fs;
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -11,8 +12,10 @@ use crate::{process, programs, workspace};
 /// Builds and runs each program there, into a build folder of its own so that nothing was built before.
 pub fn run() -> Result<()> {
     let target = workspace::target()?.join("bare");
-    let script = workspace::target()?.join("bare.sh");
-    std::fs::write(&script, include_str!("bare.sh"))?;
+    let room = target.join("room");
+    fs::create_dir_all(&room)?;
+    let script = target.join("bare.sh");
+    fs::write(&script, include_str!("bare.sh"))?;
     for program in programs::README {
         println!("bare: cargo run --release --bin {program}");
         let mut command = namespace();

@@ -1,10 +1,9 @@
 # Runs a command where only a linker is left of what builds and runs C: in a mount namespace of its own.
 set -eu
 
-room=$(mktemp -d)
+room=$1 # an empty folder; what is mounted on it goes with the namespace
+shift
 mount -t tmpfs none "$room"
-# Gone with the namespace, but the folder under it is not.
-trap 'umount --lazy "$room"; rmdir "$room"' EXIT
 touch "$room/nothing"
 mkdir "$room/empty"
 chmod 000 "$room/nothing"
@@ -12,7 +11,7 @@ count=0
 
 libraries=(-name 'libibverbs*' -o -name 'librdmacm*' -o -name 'libclang*' -o -name 'libmlx[45]*')
 library_folders() {
-    find /lib /lib64 /usr/lib /usr/lib64 /usr/local/lib \( "${libraries[@]}" \) -printf '%h\n' 2>/dev/null | sort -u
+    find /lib /lib64 /usr/lib /usr/lib64 /usr/local/lib \( "${libraries[@]}" \) -prune -printf '%h\n' 2>/dev/null | sort -u
 }
 
 # A folder of links to all that it held but the libraries: a file that only could not be read would fail otherwise.

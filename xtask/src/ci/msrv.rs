@@ -6,7 +6,7 @@ use super::Done;
 use crate::cargo::{self, cargo, check};
 use crate::workspace;
 
-/// Builds the libraries with that toolchain where rustup has it.
+/// Builds the libraries with that toolchain where rustup has it; CI installs it.
 pub fn run() -> Result<Done> {
     let metadata = cargo::metadata("rdma-core/Cargo.toml")?;
     let packages = metadata["packages"].as_array().context("no packages in cargo's metadata")?;
@@ -17,7 +17,11 @@ pub fn run() -> Result<Done> {
         let rest = toolchain.strip_prefix(version);
         rest.is_some_and(|rest| rest.starts_with(['.', '-']))
     };
-    let Some(toolchain) = cargo::toolchains().into_iter().find(named) else {
+    let mut found = cargo::toolchains().into_iter().find(named);
+    if found.is_none() && workspace::in_ci() && cargo::install_toolchain(version).is_ok() {
+        found = cargo::toolchains().into_iter().find(named);
+    }
+    let Some(toolchain) = found else {
         return Ok(Done::Partly(format!(
             "no toolchain {version} here, so only clippy's `incompatible_msrv` held it; \
              run `rustup toolchain install {version}`"
