@@ -193,7 +193,7 @@ impl interface::Context for Context {
     }
 
     fn alloc_pd(self: &Arc<Self>) -> Result<ProtectionDomain, CreateError> {
-        Ok(ProtectionDomain::new(Arc::clone(&self.opened)))
+        Ok(ProtectionDomain::new(Arc::clone(self)))
     }
 
     fn create_worker(self: &Arc<Self>, options: &WorkerOptions) -> Result<Worker, CreateError> {

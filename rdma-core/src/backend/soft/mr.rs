@@ -29,8 +29,8 @@ impl MemoryRegion {
             explanation: explanation.to_owned(),
         };
         let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-        let mut hold = pd.opened.lock();
-        let device = hold.devices.get_mut(pd.opened.device);
+        let mut hold = pd.context.opened.lock();
+        let device = hold.devices.get_mut(pd.context.opened.device);
         let keys = &mut device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?.keys;
         if keys.len() >= port::MAX_MR as usize {
             let full = io::Error::from_raw_os_error(libc::ENOMEM);
@@ -44,7 +44,7 @@ impl MemoryRegion {
             refused(error.into(), "the system gives no random numbers for a key: let it use getrandom(2)")
         })?;
         drop(hold);
-        Ok(Self { opened: Arc::clone(&pd.opened), key })
+        Ok(Self { opened: Arc::clone(&pd.context.opened), key })
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::device::Opened;
+use super::device::Context;
 use super::engine::keys::Domain;
 use super::mr::MemoryRegion;
 use crate::Access;
@@ -15,19 +15,20 @@ use crate::memory::Registration;
 /// A protection domain of a software device.
 #[derive(Debug)]
 pub(crate) struct ProtectionDomain {
-    pub(super) opened: Arc<Opened>,
+    /// Of which handle of the device it is; memory and queue pairs of another are foreign to it.
+    pub(super) context: Arc<Context>,
     pub(super) domain: Domain,
 }
 
 impl ProtectionDomain {
-    pub(super) fn new(opened: Arc<Opened>) -> Self {
-        let mut hold = opened.lock();
-        let domain = hold.devices.get_mut(opened.device).map_or(0, |device| {
+    pub(super) fn new(context: Arc<Context>) -> Self {
+        let mut hold = context.opened.lock();
+        let domain = hold.devices.get_mut(context.opened.device).map_or(0, |device| {
             device.domains = device.domains.wrapping_add(1);
             device.domains
         });
         drop(hold);
-        Self { opened, domain: Domain(domain) }
+        Self { context, domain: Domain(domain) }
     }
 }
 

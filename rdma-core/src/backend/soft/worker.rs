@@ -130,7 +130,7 @@ impl RawWorker for Worker {
         options: &QueuePairOptions,
     ) -> Result<QpNum, CreateError> {
         let opened = &self.context.opened;
-        if pd.opened.device != opened.device {
+        if !Arc::ptr_eq(&pd.context, &self.context) {
             return Err(CreateError::ForeignProtectionDomain);
         }
         limit("max_send_wr", options.max_send_wr, port::MAX_QP_WR)?;
