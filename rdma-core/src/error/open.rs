@@ -8,7 +8,7 @@ use std::io;
 pub enum LibraryUnavailable {
     /// No library of the name could be loaded.
     #[error(
-        "libibverbs is not there (tried {}): {reason}; install it (Debian, Ubuntu: libibverbs1 ibverbs-providers; \
+        "libibverbs does not load (tried {}): {reason}; install it (Debian, Ubuntu: libibverbs1 ibverbs-providers; \
          Fedora, RHEL: libibverbs) or use the software device",
         tried.join(", ")
     )]

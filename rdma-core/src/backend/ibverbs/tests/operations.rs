@@ -155,3 +155,26 @@ fn receives_posted_before_err_are_flushed_and_destroyed_queue_pairs_are_gone() {
     assert_eq!(pair.recv(RIGHT, &[memory.receive(3, 64)]).unwrap_err().posted, 0);
     assert_eq!(pair.worker.query_state(LEFT).unwrap(), QpState::RTS);
 }
+
+#[test]
+#[ignore = "needs a device"]
+fn a_forked_child_that_drops_everything_takes_nothing_from_its_parent() {
+    let mut pair = Pair::new();
+    let (here, there) = (pair.memory(64, Access::LOCAL_WRITE), pair.memory(64, REMOTE));
+    // SAFETY: the child calls nothing but drops and `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", std::io::Error::last_os_error());
+    if child == 0 {
+        drop((pair, here, there));
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this process, and a status of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child did not end as it should");
+    here.fill(b"still registered and connected");
+    pair.send(LEFT, &[here.request(1, RawOpcode::Write, 30, Some(&there))]).unwrap();
+    assert_eq!(pair.completion_of(1, 1).status, 0);
+    assert_eq!(there.bytes(30), b"still registered and connected");
+}
