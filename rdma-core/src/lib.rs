@@ -12,7 +12,7 @@ pub mod memory;
 mod types;
 mod verbs;
 
-pub use backend::soft::{SoftOptions, Wire};
+pub use backend::soft::{SoftOptions, Wire, fault};
 pub use backend::work::{Attached, AttachedRange, Completion, Segment, Work};
 pub use memory::{LocalBuf, Memory, Region};
 pub use types::*;

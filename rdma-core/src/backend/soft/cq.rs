@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::channel::Channel;
 use super::fabric::ContextRef;
+use super::fault::Planted;
 use crate::backend::interface::RawCompletion;
 
 /// Set in the hint once completions were lost.
@@ -32,12 +33,21 @@ pub(super) struct CompletionQueue {
     armed: bool,
     channel: Channel,
     hint: Arc<Hint>,
+    planted: Option<Planted>,
+    /// Completions ever added; counted for planted faults alone.
+    pushed: u64,
 }
 
 impl CompletionQueue {
-    pub(super) fn new(context: ContextRef, depth: usize, channel: Channel, hint: Arc<Hint>) -> Self {
+    pub(super) fn new(
+        context: ContextRef,
+        depth: usize,
+        channel: Channel,
+        hint: Arc<Hint>,
+        planted: Option<Planted>,
+    ) -> Self {
         let entries = VecDeque::with_capacity(depth);
-        Self { context, entries, depth, overrun: false, armed: false, channel, hint }
+        Self { context, entries, depth, overrun: false, armed: false, channel, hint, planted, pushed: 0 }
     }
 
     /// Adds a completion. `false` when this is the first that does not fit.
@@ -48,12 +58,34 @@ impl CompletionQueue {
         self.overrun = self.entries.len() >= self.depth;
         if !self.overrun {
             self.entries.push_back(completion);
+            if self.planted.is_some() {
+                self.spoil(completion);
+            }
         }
         self.tell();
         if std::mem::take(&mut self.armed) {
             self.channel.raise();
         }
         !self.overrun
+    }
+
+    /// Carries out a planted fault.
+    #[cold]
+    fn spoil(&mut self, completion: RawCompletion) {
+        self.pushed += 1;
+        let newest = self.entries.len() - 1;
+        match self.planted {
+            Some(Planted::DoubleCompletion) if self.pushed == 3 && self.entries.len() < self.depth => {
+                self.entries.push_back(completion);
+            }
+            Some(Planted::OutOfOrder)
+                if self.pushed >= 3 && newest > 0 && self.entries[newest - 1].qp_num == completion.qp_num =>
+            {
+                self.entries.swap(newest - 1, newest);
+                self.planted = None;
+            }
+            _ => {}
+        }
     }
 
     /// Takes the oldest; `None` when there is none and some were lost.
@@ -97,7 +129,11 @@ mod tests {
 
     fn queue(depth: usize) -> (CompletionQueue, Arc<Hint>, Channel) {
         let (hint, channel) = (Arc::new(Hint::default()), Channel::new().unwrap());
-        (CompletionQueue::new(ContextRef::default(), depth, channel.clone(), hint.clone()), hint, channel)
+        (
+            CompletionQueue::new(ContextRef::default(), depth, channel.clone(), hint.clone(), None),
+            hint,
+            channel,
+        )
     }
 
     #[test]

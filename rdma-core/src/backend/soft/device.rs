@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::channel::Channel;
 use super::engine::keys::KeyTable;
+use super::engine::timer::Timer;
 use super::event::Events;
-use super::fabric::{ContextRef, DeviceState, Fabric, Hold};
+use super::fabric::{ContextRef, DeviceState, Fabric, Hold, Silence};
 use super::options::{SoftOptions, Wire};
 use super::wire::DeviceRef;
 use super::{ProtectionDomain, Worker, driver, gid, port};
@@ -74,7 +75,7 @@ impl Device {
 
     /// Enters the device into the fabric.
     fn start(&self, fabric: &'static Fabric) -> Result<Opened, OpenError> {
-        let SoftOptions { name, wire, address, tcp_port, .. } = &*self.options;
+        let SoftOptions { name, wire, address, tcp_port, faults, planted } = &*self.options;
         let refused = |what| move |source| OpenError::Soft { name: name.clone(), what, source };
         let IpAddr::V4(ip) = *address else {
             let source = io::Error::new(
@@ -91,10 +92,17 @@ impl Device {
             wire: *wire,
             gids: Vec::new(),
             port: PortState::ACTIVE,
+            port_returns: Timer::Off,
+            silence: Silence::No,
+            faults: faults.clone(),
+            planted: *planted,
             keys: KeyTable::default(),
             qp_nums: Default::default(),
             domains: 0,
         });
+        if let Some(faults) = faults {
+            faults.attach(device);
+        }
         let opened = Opened { name: name.clone(), device, fabric };
         let listening = listen(&mut hold, device, *wire, SocketAddrV4::new(ip, *tcp_port));
         match listening {
@@ -148,6 +156,9 @@ impl Drop for Opened {
         let Some(state) = hold.devices.remove(self.device) else { return };
         for entry in &state.gids {
             hold.by_gid.remove(&entry.gid);
+        }
+        if let Some(faults) = &state.faults {
+            faults.detach(self.device);
         }
         let guarded = hold.guarded();
         if let Some(sockets) = &mut guarded.sockets {

@@ -16,10 +16,12 @@ use super::cq::CompletionQueue;
 use super::driver::{self, Driver};
 use super::engine::keys::KeyTable;
 use super::engine::message::{Reply, Request};
+use super::engine::timer::Timer;
 use super::event::Events;
+use super::fault::{FaultPlan, Held, Planted};
 use super::options::Wire;
 use super::qp::QueuePair;
-use super::wire::{DeviceRef, Hello, Payload, QpRef, Sockets};
+use super::wire::{DeviceRef, Hello, Payload, QpRef, Sockets, Token};
 use crate::{Gid, GidEntry, PortState};
 
 slotmap::new_key_type! {
@@ -35,9 +37,25 @@ pub(super) struct DeviceState {
     pub(super) wire: Wire,
     pub(super) gids: Vec<GidEntry>,
     pub(super) port: PortState,
+    /// When a port that is down comes back.
+    pub(super) port_returns: Timer,
+    pub(super) silence: Silence,
+    pub(super) faults: Option<FaultPlan>,
+    pub(super) planted: Option<Planted>,
     pub(super) keys: KeyTable,
     pub(super) qp_nums: HashMap<u32, QpRef>,
     pub(super) domains: u32,
+}
+
+/// Whether a device hears and answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// It does.
+    No,
+    /// Not until it is told to go on.
+    Stopped,
+    /// Never again.
+    Killed,
 }
 
 /// What the state asks of the sockets.
@@ -64,6 +82,11 @@ pub(super) struct State {
     pub(super) overrun: Vec<CqRef>,
     /// No timer of a queue pair is due before this.
     pub(super) earliest: Option<Instant>,
+    /// Messages that faults hold back, oldest first.
+    pub(super) held: Vec<Held>,
+    pub(super) held_serials: u64,
+    /// Payloads under way of which faults flip a byte, by its address.
+    pub(super) corrupting: Vec<(Token, u64)>,
     /// Kept for its capacity.
     pub(super) due: Vec<QpRef>,
 }

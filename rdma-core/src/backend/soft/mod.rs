@@ -10,9 +10,9 @@ mod device;
 mod driver;
 #[allow(dead_code, reason = "the TCP wire that uses the rest lands next")]
 mod engine;
-#[allow(dead_code, reason = "port events, which ask for the device, land next")]
 mod event;
 mod fabric;
+pub mod fault;
 mod gid;
 mod mr;
 mod options;

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::device::Opened;
+use super::fault::FaultPlan;
 use super::{ProtectionDomain, port};
 use crate::error::{CloseError, RegisterError};
 use crate::memory::{Keys, Registration};
@@ -55,9 +56,13 @@ impl Registration for MemoryRegion {
 
     /// Exact: every byte is placed under the lock that this takes.
     fn deregister(&mut self) -> Result<(), CloseError> {
-        if let Some(device) = self.opened.lock().devices.get_mut(self.opened.device) {
-            device.keys.remove(self.key);
+        let mut hold = self.opened.lock();
+        let Some(device) = hold.devices.get_mut(self.opened.device) else { return Ok(()) };
+        if device.faults.as_ref().is_some_and(FaultPlan::refuses_deregistration) {
+            let source = io::Error::from_raw_os_error(libc::EBUSY);
+            return Err(CloseError { verb: "ibv_dereg_mr", source });
         }
+        device.keys.remove(self.key);
         Ok(())
     }
 }

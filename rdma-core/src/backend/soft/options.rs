@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::fault::{FaultPlan, Planted};
+
 /// Which way the software device reaches a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -26,6 +28,11 @@ pub struct SoftOptions {
     pub address: IpAddr,
     /// The TCP port it listens on; 0 (the default) takes a free one. It is part of the GID.
     pub tcp_port: u16,
+    /// What shall go wrong (nothing).
+    pub faults: Option<FaultPlan>,
+    /// For tests of tests.
+    #[doc(hidden)]
+    pub planted: Option<Planted>,
 }
 
 impl Default for SoftOptions {
@@ -35,6 +42,8 @@ impl Default for SoftOptions {
             wire: Wire::Auto,
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             tcp_port: 0,
+            faults: None,
+            planted: None,
         }
     }
 }

@@ -1,7 +1,14 @@
 //! What a software device reports of itself and of its port.
 
+use std::time::{Duration, Instant};
+
+use super::engine::timer::Timer;
+use super::fabric::{Silence, State};
+use super::wire::{DeviceRef, QpRef};
 use crate::error::QueryError;
-use crate::{DeviceAttributes, Lid, LinkLayer, Mtu, PortAttributes, PortNum, PortState};
+use crate::{
+    AsyncEvent, DeviceAttributes, EventKind, Lid, LinkLayer, Mtu, PortAttributes, PortNum, PortState,
+};
 
 /// Queue pairs of one device.
 pub(super) const MAX_QP: u32 = 4096;
@@ -50,5 +57,49 @@ pub(super) fn check(device: &str, port: PortNum) -> Result<(), QueryError> {
         Ok(())
     } else {
         Err(QueryError::NoSuchPort { device: device.to_owned(), port: port.0, ports: 1 })
+    }
+}
+
+impl State {
+    /// Whether anything is carried from and to the queue pair.
+    pub(super) fn is_up(&self, qp: QpRef) -> bool {
+        let device = self.qps.get(qp).and_then(|qp| self.devices.get(qp.device));
+        device.is_some_and(|device| device.port == PortState::ACTIVE && device.silence == Silence::No)
+    }
+
+    /// Silences a device, or lets one that was stopped go on.
+    pub(super) fn silence(&mut self, device: DeviceRef, silence: Silence) {
+        if let Some(device) = self.devices.get_mut(device)
+            && device.silence != Silence::Killed
+        {
+            device.silence = silence;
+        }
+    }
+
+    /// Takes the port of a device down for `time`.
+    pub(super) fn flap(&mut self, now: Instant, device: DeviceRef, time: Duration) {
+        let Some(state) = self.devices.get_mut(device) else { return };
+        state.port_returns = Timer::after(now, time);
+        let next = state.port_returns.deadline();
+        if std::mem::replace(&mut state.port, PortState::DOWN) == PortState::ACTIVE {
+            self.tell_port(device, EventKind::PORT_ERR);
+        }
+        if let Some(next) = next {
+            self.note_due(next);
+        }
+    }
+
+    /// Brings back the ports whose time has come.
+    pub(super) fn return_ports(&mut self, now: Instant) {
+        while let Some((device, state)) = self.devices.iter_mut().find(|(_, it)| it.port_returns.due(now)) {
+            (state.port, state.port_returns) = (PortState::ACTIVE, Timer::Off);
+            self.tell_port(device, EventKind::PORT_ACTIVE);
+        }
+    }
+
+    fn tell_port(&mut self, device: DeviceRef, kind: EventKind) {
+        for events in self.contexts.values_mut().filter(|events| events.device == device) {
+            events.raise(AsyncEvent::new(kind, Some(PortNum(1)), None));
+        }
     }
 }

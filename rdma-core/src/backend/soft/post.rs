@@ -9,10 +9,11 @@ use super::engine::effect::Effect;
 use super::engine::message::Request;
 use super::engine::responder::Verdict;
 use super::fabric::{Command, CqRef, State};
+use super::fault::Planted;
 use super::qp::Carrier;
 use super::wire::{Payload, QpRef, Right, Token};
 use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend};
-use crate::{AsyncEvent, EventKind, PortState, QpNum};
+use crate::{AsyncEvent, EventKind, QpNum};
 
 impl State {
     /// Posts a chain of sends, writes and reads.
@@ -82,12 +83,18 @@ impl State {
             }
         }
         let Some(qp) = self.qps.get(id) else { return };
-        if let Some(next) = qp.requester.poll_timeout() {
-            self.earliest = Some(self.earliest.map_or(next, |earliest| earliest.min(next)));
+        let (next, failed) = (qp.requester.poll_timeout(), qp.requester.is_error());
+        if let Some(next) = next {
+            self.note_due(next);
         }
-        if qp.requester.is_error() {
+        if failed {
             self.enter_error(now, id);
         }
+    }
+
+    /// Something is due then.
+    pub(super) fn note_due(&mut self, next: Instant) {
+        self.earliest = Some(self.earliest.map_or(next, |earliest| earliest.min(next)));
     }
 
     /// Asks the responder of `to` about a request.
@@ -95,6 +102,23 @@ impl State {
         let qp = self.qps.get_mut(to)?;
         let device = self.devices.get(qp.device)?;
         Some(qp.responder.handle_request(request, &device.keys, qp.domain))
+    }
+
+    /// The same, as if it had no receive.
+    pub(super) fn ask_not_ready(&mut self, to: QpRef, request: &Request) -> Option<Verdict> {
+        let qp = self.qps.get_mut(to)?;
+        let device = self.devices.get(qp.device)?;
+        Some(qp.responder.handle_not_ready(request, &device.keys, qp.domain))
+    }
+
+    /// The responder of `id` refused a request.
+    pub(super) fn refuse(&mut self, now: Instant, id: QpRef, event: Option<EventKind>) {
+        self.raise(id, event);
+        let device = self.qps.get(id).and_then(|qp| self.devices.get(qp.device));
+        let stays = device.is_some_and(|device| device.planted == Some(Planted::NoError));
+        if !(stays && event == Some(EventKind::QP_ACCESS_ERR)) {
+            self.enter_error(now, id);
+        }
     }
 
     /// Tells the responder of `to` that a payload is in place.
@@ -148,7 +172,11 @@ impl State {
             self.pump(now, id);
         }
         self.due = due;
-        self.earliest = self.qps.values().filter_map(|qp| qp.requester.poll_timeout()).min();
+        self.return_ports(now);
+        self.deliver_due(now);
+        let requesters = self.qps.values().filter_map(|qp| qp.requester.poll_timeout()).min();
+        let ports = self.devices.values().filter_map(|device| device.port_returns.deadline()).min();
+        self.earliest = [requesters, ports, self.held_until()].into_iter().flatten().min();
     }
 
     /// Tells the context of `id` what happened to its queue pair.
@@ -177,9 +205,7 @@ impl State {
         };
         let target = self.qps.get(to)?;
         let connected = target.peer.is_some_and(|back| back.gid == gid && back.qp_num == num);
-        let up = |device| self.devices.get(device).is_some_and(|device| device.port == PortState::ACTIVE);
-        let from_device = self.qps.get(from)?.device;
-        (target.state.responds() && connected && up(target.device) && up(from_device)).then_some(to)
+        (target.state.responds() && connected && self.is_up(to) && self.is_up(from)).then_some(to)
     }
 }
 

@@ -9,6 +9,7 @@ use super::engine::requester::{Limits, Requester};
 use super::engine::responder::{Responder, Rules};
 use super::engine::state::{State as QpStep, Step};
 use super::fabric::{Command, ContextRef, CqRef, State};
+use super::fault::Planted;
 use super::wire::{DeviceRef, Hello, QpRef};
 use crate::backend::interface::{RawOpcode, RawSend};
 use crate::{Access, Gid, QpNum, QueuePairOptions};
@@ -61,7 +62,12 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    pub(super) fn new(num: QpNum, owner: Owner, options: &QueuePairOptions) -> Self {
+    pub(super) fn new(
+        num: QpNum,
+        owner: Owner,
+        options: &QueuePairOptions,
+        planted: Option<Planted>,
+    ) -> Self {
         let inline = options.max_inline_data as usize * options.max_send_wr as usize;
         Self {
             num,
@@ -75,7 +81,7 @@ impl QueuePair {
             peer: None,
             carrier: Carrier::Local,
             requester: Requester::new(options.max_send_wr as usize),
-            responder: Responder::new(options.max_recv_wr as usize),
+            responder: Responder::new(options.max_recv_wr as usize, planted),
             inline: vec![0; inline].into(),
             max_inline_data: options.max_inline_data,
             max_send_wr: options.max_send_wr,
@@ -172,8 +178,11 @@ impl State {
     pub(super) fn flush_receives(&mut self, id: QpRef) {
         while let Some(qp) = self.qps.get_mut(id) {
             let Some(done) = qp.responder.next_flushed() else { return };
-            let (cq, num) = (qp.cq, qp.num);
-            self.complete(cq, num, done);
+            let (cq, num, device) = (qp.cq, qp.num, qp.device);
+            let planted = self.devices.get(device).and_then(|device| device.planted);
+            if planted != Some(Planted::MissingFlush) {
+                self.complete(cq, num, done);
+            }
         }
     }
 

@@ -56,8 +56,11 @@ impl Worker {
             Channel::new().map_err(|source| refused(source, "raise the limit on open files (ulimit -n)"))?;
         let hint = Arc::new(Hint::default());
         let depth = options.max_cqe as usize;
-        let queue = CompletionQueue::new(context.context, depth, channel.clone(), Arc::clone(&hint));
-        let cq = context.opened.lock().cqs.insert(queue);
+        let mut hold = context.opened.lock();
+        let planted = hold.devices.get(context.opened.device).and_then(|device| device.planted);
+        let queue = CompletionQueue::new(context.context, depth, channel.clone(), Arc::clone(&hint), planted);
+        let cq = hold.cqs.insert(queue);
+        drop(hold);
         Ok(Self { context: Arc::clone(context), cq, hint, channel, slots: Vec::new() })
     }
 
@@ -140,13 +143,14 @@ impl RawWorker for Worker {
         let owner =
             Owner { device: opened.device, context: self.context.context, cq: self.cq, domain: pd.domain };
         let mut hold = self.fabric().lock();
-        let num = {
+        let (num, planted) = {
             let device = hold.devices.get(opened.device);
             let taken = device.map_or(0, |device| device.qp_nums.len());
             limit("queue pairs of the device", taken as u32 + 1, port::MAX_QP)?;
-            draw_number(|num| device.is_some_and(|device| device.qp_nums.contains_key(&num)))?
+            let num = draw_number(|num| device.is_some_and(|device| device.qp_nums.contains_key(&num)))?;
+            (num, device.and_then(|device| device.planted))
         };
-        let id = hold.qps.insert(QueuePair::new(num, owner, options));
+        let id = hold.qps.insert(QueuePair::new(num, owner, options, planted));
         if let Some(device) = hold.devices.get_mut(opened.device) {
             device.qp_nums.insert(num.0, id);
         }

@@ -91,6 +91,11 @@ impl KeyTable {
         Ok(found)
     }
 
+    /// The protection domain of `key`.
+    pub(crate) fn domain_of(&self, key: u32) -> Option<Domain> {
+        self.by_key.get(&key).map(|found| found.domain)
+    }
+
     /// Whether `key` still names the registration `serial`.
     pub(crate) fn is_current(&self, key: u32, serial: u64) -> bool {
         self.by_key.get(&key).is_some_and(|found| found.serial == serial)

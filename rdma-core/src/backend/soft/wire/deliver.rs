@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use super::super::engine::message::{Reply, Request, RequestOp};
+use super::super::engine::message::{Reply, Request};
 use super::super::engine::requester::Landing;
 use super::super::engine::responder::{Outcome, Verdict};
 use super::super::fabric::{Command, State};
+use super::super::fault::{Injected, Message};
 use super::{Hello, Payload, Placement, QpRef, Right, Sink, Token};
-use crate::PortState;
 
 impl Sink for State {
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
@@ -18,41 +18,51 @@ impl Sink for State {
     }
 
     fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Placement {
-        let payload_len = if request.op == RequestOp::Read { 0 } else { request.len };
-        let discard =
-            if payload_len > 0 { Placement::Discard { len: payload_len } } else { Placement::Nothing };
-        if !self.is_up(qp) {
-            return discard;
-        }
-        match self.ask(qp, request) {
+        let message = Message::Request(*request);
+        let injected = if self.is_up(qp) { self.inject(now, qp, &message) } else { Injected::Lose };
+        let asked = match injected {
+            Injected::Lose => None,
+            Injected::Hold { due, until_next } => return self.hold((due, until_next), None, qp, message),
+            Injected::NotReady => self.ask_not_ready(qp, request),
+            Injected::Deliver | Injected::Corrupt(_) => self.ask(qp, request),
+        };
+        match asked {
             Some(Verdict::Place { addr, len, serial }) => {
-                Placement::At { token: Token { qp, right: Right::Placing { serial } }, addr, len }
+                self.place(injected, Token { qp, right: Right::Placing { serial } }, addr, len)
             }
             Some(verdict) => {
                 self.conclude(now, qp, verdict);
-                discard
+                self.overtaken(now, qp, &message);
+                unwanted(&message)
             }
-            None => discard,
+            None => unwanted(&message),
         }
     }
 
     fn reply(&mut self, now: Instant, qp: QpRef, reply: &Reply) -> Placement {
-        let discard = if reply.len > 0 { Placement::Discard { len: reply.len } } else { Placement::Nothing };
-        if !self.is_up(qp) {
-            return discard;
+        let message = Message::Reply(*reply);
+        let injected = if self.is_up(qp) { self.inject(now, qp, &message) } else { Injected::Lose };
+        match injected {
+            Injected::Lose => return unwanted(&message),
+            Injected::Hold { due, until_next } => return self.hold((due, until_next), None, qp, message),
+            Injected::Deliver | Injected::Corrupt(_) | Injected::NotReady => {}
         }
-        let Some(found) = self.qps.get_mut(qp) else { return discard };
+        let Some(found) = self.qps.get_mut(qp) else { return unwanted(&message) };
         let landing = found.requester.handle_reply(now, reply);
         self.pump(now, qp);
         match landing {
             Landing::At { addr, len, serial } => {
-                Placement::At { token: Token { qp, right: Right::Requested { serial } }, addr, len }
+                self.place(injected, Token { qp, right: Right::Requested { serial } }, addr, len)
             }
-            Landing::Nothing | Landing::Discard => discard,
+            Landing::Nothing | Landing::Discard => {
+                self.overtaken(now, qp, &message);
+                unwanted(&message)
+            }
         }
     }
 
     fn placed(&mut self, now: Instant, token: Token) {
+        self.corrupt_now(token);
         match token.right {
             Right::Placing { serial } => {
                 if let Some(verdict) = self.ask_placed(token.qp, serial) {
@@ -65,6 +75,7 @@ impl Sink for State {
                     self.pump(now, token.qp);
                 }
             }
+            Right::Held { serial } => self.held_whole(serial),
             Right::Answering { .. } => {}
         }
     }
@@ -75,6 +86,7 @@ impl Sink for State {
         match token.right {
             Right::Requested { serial } => qp.requester.holds(serial),
             Right::Placing { serial } => qp.responder.holds(serial, &device.keys),
+            Right::Held { serial } => self.holds_back(serial),
             Right::Answering { key, serial } => qp.state.responds() && device.keys.is_current(key, serial),
         }
     }
@@ -86,9 +98,24 @@ impl Sink for State {
     }
 }
 
+/// What becomes of a payload that nobody wants.
+fn unwanted(message: &Message) -> Placement {
+    match message.payload_len() {
+        0 => Placement::Nothing,
+        len => Placement::Discard { len },
+    }
+}
+
 impl State {
+    fn place(&mut self, injected: Injected, token: Token, addr: u64, len: u32) -> Placement {
+        if let Injected::Corrupt(chance) = injected {
+            self.corrupt_later(token, addr, len, chance);
+        }
+        Placement::At { token, addr, len }
+    }
+
     /// Carries out what a responder decided.
-    fn conclude(&mut self, now: Instant, qp: QpRef, verdict: Verdict) {
+    pub(in super::super) fn conclude(&mut self, now: Instant, qp: QpRef, verdict: Verdict) {
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}
             Verdict::Answer(reply) => self.commands.push_back(Command::Reply { qp, reply, payload: None }),
@@ -104,14 +131,8 @@ impl State {
             Verdict::Refuse { outcome: Outcome { reply, receive }, event } => {
                 self.receive(qp, receive);
                 self.commands.push_back(Command::Reply { qp, reply, payload: None });
-                self.raise(qp, event);
-                self.enter_error(now, qp);
+                self.refuse(now, qp, event);
             }
         }
-    }
-
-    fn is_up(&self, qp: QpRef) -> bool {
-        let device = self.qps.get(qp).and_then(|qp| self.devices.get(qp.device));
-        device.is_some_and(|device| device.port == PortState::ACTIVE)
     }
 }

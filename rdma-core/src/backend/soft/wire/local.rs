@@ -9,7 +9,8 @@ use super::super::engine::message::{Reply, Request};
 use super::super::engine::requester::Landing;
 use super::super::engine::responder::Verdict;
 use super::super::fabric::State;
-use super::QpRef;
+use super::super::fault::{Injected, Message, byte_of, flip};
+use super::{Placement, QpRef};
 
 impl State {
     /// Carries a request of `from` to its peer, and the reply back. A peer that is not there
@@ -22,7 +23,34 @@ impl State {
         payload: Option<Source>,
     ) {
         let Some(to) = self.peer_of(from) else { return };
-        let Some(mut verdict) = self.ask(to, request) else { return };
+        let message = Message::Request(*request);
+        match self.inject(now, to, &message) {
+            Injected::Lose => {}
+            Injected::Hold { due, until_next } => {
+                let place = self.hold((due, until_next), Some(from), to, message);
+                self.fill(place, payload.map(|source| source.addr));
+            }
+            injected => {
+                self.hand_over(now, (from, to), request, payload, injected);
+                self.overtaken(now, to, &message);
+            }
+        }
+    }
+
+    /// Hands a request to its responder.
+    pub(in super::super) fn hand_over(
+        &mut self,
+        now: Instant,
+        (from, to): (QpRef, QpRef),
+        request: &Request,
+        payload: Option<Source>,
+        injected: Injected,
+    ) {
+        let asked = match injected {
+            Injected::NotReady => self.ask_not_ready(to, request),
+            _ => self.ask(to, request),
+        };
+        let Some(mut verdict) = asked else { return };
         if let Verdict::Place { addr, len, serial } = verdict {
             let Some(source) = payload.filter(|source| source.len == len) else { return };
             // SAFETY: the poster of the request keeps its memory until the completion, which
@@ -30,6 +58,7 @@ impl State {
             // same hold of the lock, and stays until a deregistration, a completion or a
             // destruction, all of which need the lock.
             unsafe { copy(source.addr, addr, len) };
+            corrupt(injected, addr, len);
             match self.ask_placed(to, serial) {
                 Some(next) => verdict = next,
                 None => return,
@@ -46,22 +75,65 @@ impl State {
             Verdict::Refuse { outcome, event } => {
                 self.receive(to, outcome.receive);
                 self.carry_back(now, from, &outcome.reply, None);
-                self.raise(to, event);
-                self.enter_error(now, to);
+                self.refuse(now, to, event);
             }
         }
     }
 
-    /// Hands a reply, whose data is at `data`, to the requester of `to`.
+    /// Carries a reply, whose data is at `data`, to the requester of `to`.
     fn carry_back(&mut self, now: Instant, to: QpRef, reply: &Reply, data: Option<u64>) {
+        let message = Message::Reply(*reply);
+        match self.inject(now, to, &message) {
+            Injected::Lose => {}
+            Injected::Hold { due, until_next } => {
+                let place = self.hold((due, until_next), None, to, message);
+                self.fill(place, data);
+            }
+            injected => {
+                self.hand_back(now, to, reply, data, injected);
+                self.overtaken(now, to, &message);
+            }
+        }
+    }
+
+    /// Hands a reply to its requester.
+    pub(in super::super) fn hand_back(
+        &mut self,
+        now: Instant,
+        to: QpRef,
+        reply: &Reply,
+        data: Option<u64>,
+        injected: Injected,
+    ) {
         let Some(qp) = self.qps.get_mut(to) else { return };
         let landing = qp.requester.handle_reply(now, reply);
         if let (Landing::At { addr, len, serial }, Some(data)) = (landing, data) {
             // SAFETY: the data was checked against a registration in this same hold of the
-            // lock, and the target is that of a read that has not completed.
+            // lock, or is a copy of the state's own; the target is that of a read that has not
+            // completed.
             unsafe { copy(data, addr, len) };
+            corrupt(injected, addr, len);
             qp.requester.landed(now, serial);
         }
+    }
+
+    /// Copies the payload of a message that is held back.
+    fn fill(&mut self, place: Placement, from: Option<u64>) {
+        if let (Placement::At { token, addr, len }, Some(from)) = (place, from) {
+            // SAFETY: the source is valid as in `hand_over` or `hand_back`, the target is the
+            // copy just made for it.
+            unsafe { copy(from, addr, len) };
+            if let super::Right::Held { serial } = token.right {
+                self.held_whole(serial);
+            }
+        }
+    }
+}
+
+fn corrupt(injected: Injected, addr: u64, len: u32) {
+    if let Injected::Corrupt(chance) = injected {
+        // SAFETY: inside the range that was just written, in the same hold of the lock.
+        unsafe { flip(byte_of(addr, len, chance)) };
     }
 }
 
@@ -70,8 +142,9 @@ impl State {
 /// # Safety
 ///
 /// Both ranges are mapped, the target writable; no reference to either exists.
-unsafe fn copy(from: u64, to: u64, len: u32) {
-    let (from, to) = (from as usize as *const u8, to as usize as *mut u8);
+pub(in super::super) unsafe fn copy(from: u64, to: u64, len: u32) {
+    let from = std::ptr::with_exposed_provenance::<u8>(from as usize);
+    let to = std::ptr::with_exposed_provenance_mut::<u8>(to as usize);
     // SAFETY: the ranges are valid by the caller's promise. Threads and peers may use shared
     // memory at the same time, as with a device: bytes are torn then, and nothing is assumed of them.
     unsafe { std::ptr::copy(from, to, len as usize) };

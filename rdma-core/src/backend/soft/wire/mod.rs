@@ -17,6 +17,8 @@ mod local;
 
 use std::time::Instant;
 
+pub(super) use local::copy;
+
 use super::engine::message::{Reply, Request};
 use crate::{Gid, QpNum};
 
@@ -44,6 +46,8 @@ pub(crate) enum Right {
     Requested { serial: u64 },
     /// The placement that a responder has under way, into a registration or a receive.
     Placing { serial: u64 },
+    /// The copy of a message that a fault holds back.
+    Held { serial: u64 },
     /// A registration that a read answers from.
     Answering { key: u32, serial: u64 },
 }

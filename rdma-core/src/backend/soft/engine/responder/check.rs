@@ -1,10 +1,11 @@
 //! Deciding what becomes of a request: its order, the receive it takes, its length, its rights.
 
-use super::super::keys::{Domain, KeyTable};
+use super::super::keys::{Domain, KeyRefusal, KeyTable};
 use super::super::message::{Nak, Reply, ReplyKind, Request, RequestOp};
 use super::super::sequence;
 use super::{Outcome, Placing, Responder, State, Verdict};
 use crate::backend::interface::RawCompletion;
+use crate::backend::soft::fault::Planted;
 use crate::{Access, CompletionStatus, EventKind};
 
 impl Responder {
@@ -27,6 +28,15 @@ impl Responder {
             _ if request.op == RequestOp::Read => self.read(request, keys, domain),
             _ => Verdict::Answer(ack(sequence::before(self.expected))),
         }
+    }
+
+    /// A request, as if no receive were posted.
+    pub(crate) fn handle_not_ready(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
+        let answers = matches!(self.state, State::Expecting | State::Awaiting);
+        if answers && request.psn == self.expected {
+            return self.not_ready(request);
+        }
+        self.handle_request(request, keys, domain)
     }
 
     /// A request before this one is missing; asks for it, once.
@@ -63,8 +73,9 @@ impl Responder {
         if request.len == 0 {
             return Verdict::Done(self.carried_out(request));
         }
-        match keys.check(request.rkey, domain, request.remote_addr, request.len, Access::REMOTE_WRITE) {
-            Ok(found) => self.place(request, request.remote_addr, Some((request.rkey, found.serial))),
+        match self.check_remote(request, keys, domain, Access::REMOTE_WRITE) {
+            Ok(serial) => self.place(request, request.remote_addr, Some((request.rkey, serial))),
+            Err(refusal) if self.forgives(request, refusal) => Verdict::Done(self.carried_out(request)),
             Err(_) => refuse(request, Nak::RemoteAccess, EventKind::QP_ACCESS_ERR),
         }
     }
@@ -76,8 +87,8 @@ impl Responder {
         }
         let mut serial = 0;
         if request.len > 0 {
-            match keys.check(request.rkey, domain, request.remote_addr, request.len, Access::REMOTE_READ) {
-                Ok(found) => serial = found.serial,
+            match self.check_remote(request, keys, domain, Access::REMOTE_READ) {
+                Ok(found) => serial = found,
                 Err(_) => return refuse(request, Nak::RemoteAccess, EventKind::QP_ACCESS_ERR),
             }
         }
@@ -88,6 +99,37 @@ impl Responder {
         Verdict::Serve { reply, addr: request.remote_addr, key: request.rkey, serial }
     }
 
+    /// The serial of the registration that the request may use.
+    fn check_remote(
+        &self,
+        request: &Request,
+        keys: &KeyTable,
+        domain: Domain,
+        needs: Access,
+    ) -> Result<u64, KeyRefusal> {
+        let check = |domain| {
+            keys.check(request.rkey, domain, request.remote_addr, request.len, needs).map(|it| it.serial)
+        };
+        match check(domain) {
+            Err(KeyRefusal::ForeignDomain) if self.planted == Some(Planted::ForeignKey) => {
+                keys.domain_of(request.rkey).map_or(Err(KeyRefusal::Unknown), check)
+            }
+            checked => checked,
+        }
+    }
+
+    /// Whether a planted fault takes a request that was refused for done. It touches no memory.
+    fn forgives(&self, request: &Request, refusal: KeyRefusal) -> bool {
+        match self.planted {
+            Some(Planted::RangeWrap) => {
+                refusal == KeyRefusal::OutOfRange
+                    && request.remote_addr.checked_add(u64::from(request.len)).is_none()
+            }
+            Some(Planted::WriteAfterDeregistration) => refusal == KeyRefusal::Unknown,
+            _ => false,
+        }
+    }
+
     fn place(&mut self, request: &Request, addr: u64, registration: Option<(u32, u64)>) -> Verdict {
         self.serials += 1;
         self.placing = Some(Placing { serial: self.serials, request: *request, registration });
@@ -95,6 +137,9 @@ impl Responder {
     }
 
     fn not_ready(&mut self, request: &Request) -> Verdict {
+        if self.planted == Some(Planted::MissingRnr) {
+            return Verdict::Done(self.carried_out(request));
+        }
         self.state = State::Awaiting;
         let kind = ReplyKind::Rnr { timer: self.rules.rnr_timer };
         Verdict::Answer(Reply { psn: request.psn, kind, len: 0 })

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::message::{Reply, Request};
 use crate::backend::interface::{RawCompletion, RawRecv};
+use crate::backend::soft::fault::Planted;
 use crate::{Access, CompletionStatus, EventKind};
 
 /// Where a responder stands.
@@ -76,10 +77,13 @@ pub(crate) struct Responder {
     placing: Option<Placing>,
     serials: u64,
     rules: Rules,
+    /// Receives ever posted; counted for the planted fault alone.
+    posted: u64,
+    planted: Option<Planted>,
 }
 
 impl Responder {
-    pub(crate) fn new(depth: usize) -> Self {
+    pub(crate) fn new(depth: usize, planted: Option<Planted>) -> Self {
         Self {
             state: State::Unready,
             receives: VecDeque::with_capacity(depth),
@@ -88,6 +92,8 @@ impl Responder {
             placing: None,
             serials: 0,
             rules: Rules { access: Access::empty(), rnr_timer: 0 },
+            posted: 0,
+            planted,
         }
     }
 
@@ -104,6 +110,12 @@ impl Responder {
     pub(crate) fn post(&mut self, recv: RawRecv) -> Result<(), RawRecv> {
         if self.receives.len() >= self.depth {
             return Err(recv);
+        }
+        if self.planted == Some(Planted::LostCredit) {
+            self.posted += 1;
+            if self.posted == 2 {
+                return Ok(());
+            }
         }
         self.receives.push_back(recv);
         Ok(())

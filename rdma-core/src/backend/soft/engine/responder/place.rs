@@ -7,6 +7,7 @@ use super::check::{ack, refuse};
 use super::{Outcome, Responder, Verdict};
 use crate::EventKind;
 use crate::backend::interface::RawCompletion;
+use crate::backend::soft::fault::Planted;
 
 impl Responder {
     /// Whether the placement `serial` is still under way, into memory that is still there.
@@ -40,7 +41,7 @@ impl Responder {
             wr_id: recv.wr_id,
             byte_len: request.len,
             write_imm: request.op == RequestOp::Write,
-            imm: request.imm,
+            imm: request.imm.map(|imm| imm ^ u32::from(self.planted == Some(Planted::WrongImmediate))),
             ..RawCompletion::default()
         });
         Outcome { reply: ack(request.psn), receive }

@@ -1,0 +1,172 @@
+//! The rules of a device, and the orders it takes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::super::fabric::{Fabric, Silence};
+use super::super::wire::DeviceRef;
+use super::super::{driver, fabric};
+use super::counts::FaultCounts;
+use super::rule::{Event, Fault, Rule};
+use super::seed::Seed;
+
+/// What shall go wrong at a software device; clones are the same plan.
+///
+/// See the [module](self) for how it is used. Of several rules that strike at one message, the
+/// first decides.
+#[derive(Debug, Clone)]
+pub struct FaultPlan {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    seed: Seed,
+    rules: Vec<Rule>,
+    counts: FaultCounts,
+    devices: Vec<DeviceRef>,
+}
+
+impl FaultPlan {
+    /// A plan without rules, whose chance `seed` decides.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        let inner = Inner {
+            seed: Seed::new(seed),
+            rules: Vec::new(),
+            counts: FaultCounts::default(),
+            devices: Vec::new(),
+        };
+        Self { inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// The same plan with one rule more.
+    #[must_use]
+    pub fn with(self, rule: Rule) -> Self {
+        self.add(rule);
+        self
+    }
+
+    /// Adds a rule; it acts from now on.
+    pub fn add(&self, rule: Rule) {
+        self.lock().rules.push(rule);
+    }
+
+    /// Removes all rules. What is delayed already still comes.
+    pub fn clear(&self) {
+        self.lock().rules.clear();
+    }
+
+    /// What the plan did so far.
+    #[must_use]
+    pub fn counts(&self) -> FaultCounts {
+        self.lock().counts
+    }
+
+    /// Kills the device: from now on it neither answers nor hears, for ever. Its peers see
+    /// `RETRY_EXC_ERR` once their retries are used up.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::fault::FaultPlan;
+    /// use rdma_core::{Deadline, Device, SoftOptions, Work, Segment, WorkerOptions, loopback};
+    /// let faults = FaultPlan::seeded(1);
+    /// let device = Device::soft(SoftOptions { faults: Some(faults.clone()), ..SoftOptions::default() });
+    /// let context = device.open()?;
+    /// let pd = context.alloc_pd()?;
+    /// let mut worker = context.worker(WorkerOptions::default())?;
+    /// let (left, right) = loopback(&mut worker, &pd)?;
+    /// faults.kill();
+    /// worker.post_recv(&right, Segment::Empty)?;
+    /// worker.post(&left, Work::send(Segment::Empty))?;
+    /// let early = worker.wait(Deadline::after(Duration::from_millis(20)));
+    /// assert!(early.is_err(), "nobody answers");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn kill(&self) {
+        self.lock().counts.killed += 1;
+        self.order(|state, device| state.silence(device, Silence::Killed));
+    }
+
+    /// Stops the device until [`resume`](Self::resume): what arrives meanwhile is lost.
+    pub fn stop(&self) {
+        self.lock().counts.stopped += 1;
+        self.order(|state, device| state.silence(device, Silence::Stopped));
+    }
+
+    /// Lets a stopped device go on; a killed one stays dead.
+    pub fn resume(&self) {
+        self.order(|state, device| state.silence(device, Silence::No));
+    }
+
+    /// Takes the port down for `time`: `PORT_ERR` now and `PORT_ACTIVE` then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::fault::FaultPlan;
+    /// use rdma_core::{Device, EventKind, PortNum, PortState, SoftOptions};
+    /// let faults = FaultPlan::seeded(1);
+    /// let device = Device::soft(SoftOptions { faults: Some(faults.clone()), ..SoftOptions::default() });
+    /// let context = device.open()?;
+    /// faults.flap_port(Duration::from_millis(50));
+    /// assert_eq!(context.port(PortNum(1))?.state, PortState::DOWN);
+    /// assert_eq!(context.next_event()?.map(|event| event.kind), Some(EventKind::PORT_ERR));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn flap_port(&self, time: Duration) {
+        self.lock().counts.flapped += 1;
+        self.order(|state, device| state.flap(driver::now(), device, time));
+    }
+
+    pub(in super::super) fn attach(&self, device: DeviceRef) {
+        self.lock().devices.push(device);
+    }
+
+    pub(in super::super) fn detach(&self, device: DeviceRef) {
+        self.lock().devices.retain(|it| *it != device);
+    }
+
+    /// Whether a deregistration is to fail.
+    pub(in super::super) fn refuses_deregistration(&self) -> bool {
+        self.ask(Event::Deregistration).is_some()
+    }
+
+    /// What strikes at `event`, and a number for whatever chance it needs.
+    pub(super) fn ask(&self, event: Event) -> Option<(Fault, u64)> {
+        let mut inner = self.lock();
+        let Inner { seed, rules, counts, .. } = &mut *inner;
+        counts.messages += u64::from(event != Event::Deregistration);
+        let fault = rules.iter_mut().find_map(|rule| rule.strikes(&event, seed))?;
+        match fault {
+            Fault::Drop => counts.dropped += 1,
+            Fault::Delay(_) => counts.delayed += 1,
+            Fault::Reorder => counts.reordered += 1,
+            Fault::Corrupt => counts.corrupted += 1,
+            Fault::Rnr => counts.rnr += 1,
+            Fault::Kill => counts.killed += 1,
+            Fault::Stop => counts.stopped += 1,
+            Fault::FlapPort(_) => counts.flapped += 1,
+            Fault::RefuseDeregistration => counts.deregistrations_refused += 1,
+        }
+        Some((fault, seed.next()))
+    }
+
+    /// Carries out an order at every device that has the plan.
+    fn order(&self, order: impl Fn(&mut fabric::State, DeviceRef)) {
+        let devices = self.lock().devices.clone();
+        // Without a fabric there is no device either.
+        let Ok(fabric) = Fabric::get() else { return };
+        if devices.is_empty() || fabric.is_foreign() {
+            return;
+        }
+        let mut hold = fabric.lock();
+        for device in devices {
+            order(&mut hold, device);
+        }
+    }
+
+    /// Taken under the fabric's lock or without it, never the other way round.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
