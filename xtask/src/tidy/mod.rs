@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the part of the house style that can be measured. [`rust`] looks at the syntax of
 //! `.rs` files, [`text`] at the lines of every file; this file finds the files and reports.
 
+mod layers;
 mod rust;
 mod text;
 
@@ -49,6 +50,7 @@ pub fn main() -> Result<()> {
         findings.extend(text::check(path, &text));
         if path.ends_with(".rs") {
             findings.extend(rust::check(path, &text));
+            findings.extend(layers::check(path, &text));
         }
     }
     for finding in &findings {

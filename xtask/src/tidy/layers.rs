@@ -1,0 +1,130 @@
+//! The rule of the layers: what each folder may not name. See the table in ARCHITECTURE.
+
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+use super::Finding;
+
+/// What verbs makes of the crate root's names, for the layers below that see the root.
+const OF_VERBS: [&str; 9] = [
+    "crate::verbs",
+    "crate::Context",
+    "crate::Device",
+    "crate::DeviceList",
+    "crate::ProtectionDomain",
+    "crate::Worker",
+    "crate::Batch",
+    "crate::QueuePair",
+    "crate::gid",
+];
+
+/// A folder, what its files may not name, and the rule.
+const RULES: [(&str, &[&str], &str); 10] = [
+    ("rdma-core/src/types/", &["crate::backend", "crate::memory"], "`types` are plain values"),
+    ("rdma-core/src/types/", &OF_VERBS, "`types` are plain values"),
+    ("rdma-core/src/error/", &OF_VERBS, "`error` knows values alone"),
+    ("rdma-core/src/memory/", &["crate::backend"], "`memory` knows no backend"),
+    ("rdma-core/src/memory/", &OF_VERBS, "`memory` stands below `verbs`"),
+    ("rdma-core/src/backend/", &OF_VERBS, "`backend` stands below `verbs`"),
+    (
+        "rdma-core/src/verbs/",
+        &["crate::backend::ibverbs", "crate::backend::soft"],
+        "`verbs` knows no backend by name",
+    ),
+    ("rdma-collective/src/kv/", &["crate::collective"], "`kv` and `collective` are siblings over `comm`"),
+    ("rdma-collective/src/collective/", &["crate::kv"], "`kv` and `collective` are siblings over `comm`"),
+    (
+        "rdma-collective/src/comm/",
+        &["crate::kv", "crate::collective"],
+        "`comm` stands below `kv` and `collective`",
+    ),
+];
+/// Schedules see neither devices nor links.
+const PURE: (&str, &[&str], &str) =
+    ("rdma-collective/src/collective/schedule/", &["crate::comm", "rdma_core"], "a schedule is pure data");
+
+/// The findings of one file. Tests may use what stands above them.
+pub fn check(path: &str, text: &str) -> Vec<Finding> {
+    if path.contains("/tests/") || path.ends_with("/tests.rs") {
+        return Vec::new();
+    }
+    let Ok(file) = syn::parse_file(text) else { return Vec::new() };
+    let mut names = Names::default();
+    names.visit_file(&file);
+    let mut findings = Vec::new();
+    for (folder, forbidden, rule) in
+        RULES.iter().chain([&PURE]).filter(|(folder, ..)| path.starts_with(folder))
+    {
+        for (line, name) in &names.found {
+            let breaks =
+                forbidden.iter().any(|prefix| name == prefix || name.starts_with(&format!("{prefix}::")));
+            if breaks {
+                let message = format!("names `{name}`, but {rule} ({folder})");
+                findings.push(Finding { path: path.to_owned(), line: *line, message });
+            }
+        }
+    }
+    findings
+}
+
+/// Every path that a file names in full, with its line.
+#[derive(Default)]
+struct Names {
+    found: Vec<(usize, String)>,
+}
+
+impl Names {
+    fn flatten(&mut self, prefix: &str, tree: &syn::UseTree) {
+        let join = |name: &syn::Ident| {
+            if prefix.is_empty() { name.to_string() } else { format!("{prefix}::{name}") }
+        };
+        match tree {
+            syn::UseTree::Path(path) => self.flatten(&join(&path.ident), &path.tree),
+            syn::UseTree::Name(name) => self.found.push((name.span().start().line, join(&name.ident))),
+            syn::UseTree::Rename(rename) => {
+                self.found.push((rename.span().start().line, join(&rename.ident)))
+            }
+            syn::UseTree::Glob(glob) => self.found.push((glob.span().start().line, prefix.to_owned())),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.flatten(prefix, item)),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Names {
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.flatten("", &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Vec<_> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.found.push((path.span().start().line, segments.join("::")));
+        visit::visit_path(self, path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_that_names_one_above_it_is_found_however_it_does() {
+        let above = [
+            "use crate::verbs::Worker;",
+            "use crate::{Access, gid::choose};",
+            "fn f(_: crate::QueuePair<()>) {}",
+        ];
+        for text in above {
+            assert_eq!(check("rdma-core/src/memory/region.rs", text).len(), 1, "{text}");
+            assert!(check("rdma-core/src/verbs/worker.rs", text).is_empty(), "{text}");
+        }
+        assert_eq!(check("rdma-core/src/verbs/x.rs", "use crate::backend::{dispatch, soft::*};").len(), 1);
+        assert_eq!(check("rdma-collective/src/kv/push.rs", "use crate::collective;").len(), 1);
+        assert_eq!(
+            check("rdma-collective/src/collective/schedule/ring.rs", "use rdma_core::Deadline;").len(),
+            1
+        );
+        assert!(
+            check("rdma-core/src/memory/region.rs", "use crate::{Access, error::RangeError};").is_empty()
+        );
+    }
+}
