@@ -2,5 +2,10 @@
 #![deny(unsafe_code)]
 
 pub mod collective;
+pub mod comm;
 pub mod error;
 pub mod kv;
+
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;

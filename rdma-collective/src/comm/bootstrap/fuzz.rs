@@ -1,0 +1,220 @@
+//! Frames and the store driven by arbitrary bytes; the store is held against a model that is told the rules
+//! and none of the code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use super::JobToken;
+use super::frame::{Frame, FrameReader, HEADER_BYTES};
+use super::message::{Hello, REPLY_BYTES_MAX, Refusal, Reply, Request};
+use super::store::{Effect, Store};
+
+/// Reads `data` as frames in pieces whose sizes it also chooses; what decodes must encode to the same bytes.
+pub(crate) fn frame(data: &[u8]) {
+    let Some((&step, mut data)) = data.split_first() else { return };
+    let mut reader = FrameReader::new(REPLY_BYTES_MAX);
+    while !data.is_empty() {
+        let len = (usize::from(step) + 1).min(reader.wanted()).min(data.len());
+        let (piece, rest) = data.split_at(len);
+        data = rest;
+        match reader.push(piece) {
+            Ok(Some(frame)) => message(&frame),
+            Ok(None) => {}
+            Err(_) => break,
+        }
+    }
+    // Few inputs have a header: the bytes as payloads of every kind.
+    for kind in (0..6).chain(128..136) {
+        message(&Frame { kind, id: 1, payload: data.into() });
+    }
+}
+
+fn message(frame: &Frame) {
+    assert_eq!(frame.encode().len(), HEADER_BYTES + frame.payload.len());
+    if let Ok(request) = Request::decode(frame) {
+        assert_eq!(request.encode(frame.id), *frame);
+    }
+    if let Ok(reply) = Reply::decode(frame) {
+        assert_eq!(reply.encode(frame.id), *frame);
+    }
+}
+
+const WORLD: u32 = 3;
+const TOKEN: JobToken = JobToken::from_bytes([9; 16]);
+
+/// The identifier of a request, the request, and when its wait ends.
+type UnderWay = (u32, Request, Instant);
+
+/// What the store should know, as its documentation says.
+struct Model {
+    store: Store,
+    now: Instant,
+    next: u64,
+    /// Open connections that joined: rank, and the request under way with the end of its wait.
+    open: BTreeMap<u64, (u32, Option<UnderWay>)>,
+    /// By rank: attempt, and whether it asked for anything.
+    joined: BTreeMap<u32, (u64, bool)>,
+    values: BTreeMap<String, Vec<u8>>,
+}
+
+/// Takes `data` as joins, requests, departures and passing time.
+pub(crate) fn store(data: &[u8]) {
+    let mut model = Model {
+        store: Store::new(TOKEN, WORLD),
+        now: Instant::now(),
+        next: 0,
+        open: BTreeMap::new(),
+        joined: BTreeMap::new(),
+        values: BTreeMap::new(),
+    };
+    for &[event, first, second] in data.as_chunks().0 {
+        match event % 8 {
+            0 | 1 => model.join(u32::from(first) % (WORLD + 1), u64::from(second) % 3),
+            2..=5 => model.request(event, first, second),
+            6 => model.pass(Duration::from_millis(u64::from(first))),
+            _ => model.leave(usize::from(first)),
+        }
+        model.check();
+    }
+    while !model.open.is_empty() {
+        model.leave(0);
+        model.check();
+    }
+    assert_eq!(model.store.poll_timeout(), None);
+    assert_eq!(model.store.present().count, 0);
+}
+
+impl Model {
+    fn join(&mut self, rank: u32, attempt: u64) {
+        let from = SocketAddr::from((Ipv4Addr::LOCALHOST, attempt as u16));
+        let connection = self.next;
+        self.next += 1;
+        let hello = Hello { token: TOKEN, rank, world: WORLD, attempt };
+        let outcome = self.store.join(connection, from, &hello);
+        if rank >= WORLD {
+            assert_eq!(outcome, Err(Refusal::NoSuchRank { rank, world: WORLD }));
+            return;
+        }
+        let before = self.joined.get(&rank).copied();
+        if before.is_none_or(|before| before == (attempt, false)) {
+            assert_eq!(outcome, Ok(()));
+            let old = self.open.iter().find(|(_, (other, _))| *other == rank).map(|(id, _)| *id);
+            if let Some(connection) = old {
+                self.open.remove(&connection);
+                assert_eq!(self.store.poll_effect(), Some(Effect::Close { connection }));
+            }
+            self.joined.insert(rank, (attempt, false));
+            self.open.insert(connection, (rank, None));
+        } else {
+            assert!(matches!(outcome, Err(Refusal::JoinedTwice { rank: refused, .. }) if refused == rank));
+        }
+        assert_eq!(self.store.poll_effect(), None);
+    }
+
+    fn request(&mut self, event: u8, first: u8, second: u8) {
+        let idle = self.open.iter().filter(|(_, (_, request))| request.is_none()).map(|(id, _)| *id);
+        let idle: Vec<u64> = idle.collect();
+        let Some(&connection) = idle.get(usize::from(first) % idle.len().max(1)) else { return };
+        let (key, value) = (format!("k{}", second % 2), vec![first; usize::from(second % 5)]);
+        let wait_ms = u32::from(second);
+        let request = match event % 8 {
+            2 => Request::Set { key, value },
+            3 => Request::Get { wait_ms, key },
+            _ => Request::Gather { wait_ms, name: key, value },
+        };
+        let id = u32::from(first) << 8 | u32::from(second);
+        let until = self.now + Duration::from_millis(wait_ms.into());
+        if let Some((rank, under_way)) = self.open.get_mut(&connection) {
+            *under_way = Some((id, request.clone(), until));
+            self.joined.entry(*rank).and_modify(|joined| joined.1 = true);
+        }
+        if let Request::Set { key, value } = &request {
+            self.values.insert(key.clone(), value.clone());
+        }
+        self.store.handle_request(self.now, connection, id, request);
+        self.take_effects();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.store.handle_timeout(self.now);
+        self.take_effects();
+        for (_, request) in self.open.values() {
+            assert!(request.as_ref().is_none_or(|(_, _, until)| *until > self.now), "a wait has no end");
+        }
+    }
+
+    fn leave(&mut self, index: usize) {
+        let Some(&connection) = self.open.keys().nth(index % self.open.len().max(1)) else { return };
+        let Some((rank, _)) = self.open.remove(&connection) else { return };
+        if self.joined.get(&rank).is_some_and(|(_, confirmed)| !confirmed) {
+            self.joined.remove(&rank);
+        }
+        self.store.handle_disconnect(connection);
+        self.take_effects();
+    }
+
+    /// Every answer must be to a request under way, and one that the rules allow.
+    fn take_effects(&mut self) {
+        let before: Vec<(u32, Request)> = self
+            .open
+            .values()
+            .filter_map(|(rank, request)| request.as_ref().map(|(_, request, _)| (*rank, request.clone())))
+            .collect();
+        while let Some(effect) = self.store.poll_effect() {
+            let Effect::Send { connection, frame } = effect else { panic!("closed for no reason") };
+            let (_, under_way) = self.open.get_mut(&connection).expect("an answer to nobody");
+            let (id, request, until) = under_way.take().expect("an answer to nothing");
+            assert_eq!(frame.id, id);
+            let late = until <= self.now;
+            match (request, Reply::decode(&frame).expect("a message")) {
+                (Request::Set { .. }, Reply::Done) => {}
+                (Request::Get { key, .. }, Reply::Value(value)) => {
+                    assert_eq!(Some(&value), self.values.get(&key))
+                }
+                (Request::Get { key, .. }, Reply::TimedOut(_)) => {
+                    assert!(late && !self.values.contains_key(&key));
+                }
+                (Request::Gather { name, .. }, Reply::Gathered(values)) => {
+                    let mut expected: Vec<_> = before
+                        .iter()
+                        .filter_map(|(rank, request)| match request {
+                            Request::Gather { name: other, value, .. } if *other == name => {
+                                Some((*rank, value.clone()))
+                            }
+                            _ => None,
+                        })
+                        .collect();
+                    expected.sort();
+                    assert_eq!(expected.len(), WORLD as usize);
+                    assert!(values.iter().eq(expected.iter().map(|(_, value)| value)));
+                }
+                (Request::Gather { .. }, Reply::TimedOut(missing)) => assert!(late && missing.count > 0),
+                (Request::Gather { .. }, Reply::Refused(Refusal::Left { rank })) => {
+                    assert!(self.joined.contains_key(&rank) && !self.is_open(rank));
+                }
+                (request, reply) => panic!("{reply:?} to {request:?}"),
+            }
+        }
+    }
+
+    fn is_open(&self, rank: u32) -> bool {
+        self.open.values().any(|(other, _)| *other == rank)
+    }
+
+    fn check(&self) {
+        let ends = self.open.values().filter_map(|(_, request)| request.as_ref().map(|(_, _, until)| *until));
+        assert_eq!(self.store.poll_timeout(), ends.min());
+        assert_eq!(self.store.present().count as usize, self.open.len());
+        let names = self.open.values().filter_map(|(_, request)| match request {
+            Some((_, Request::Gather { name, .. }, _)) => Some(name),
+            _ => None,
+        });
+        let names: BTreeSet<&String> = names.collect();
+        assert_eq!(self.store.gatherings.keys().collect::<BTreeSet<_>>(), names, "gatherings without a rank");
+        for (connection, (_, request)) in &self.open {
+            assert_eq!(self.store.is_waiting(*connection), request.is_some());
+        }
+    }
+}

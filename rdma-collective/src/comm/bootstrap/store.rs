@@ -1,0 +1,311 @@
+//! What the store knows and decides, without I/O and without a clock of its own.
+//!
+//! Events come in by `handle_*` and `join`, together with the time; afterwards effects are taken by
+//! [`Store::poll_effect`] until there are none, and [`Store::poll_timeout`] says when to call again at the
+//! latest. A connection has at most one request under way: [`Store::is_waiting`] says when not to read on.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::JobToken;
+use super::frame::Frame;
+use super::message::{GATHERED_BYTES_MAX, Hello, Ranks, Refusal, Reply, Request};
+
+/// Bytes of all keys and values together.
+const STORE_BYTES_MAX: usize = 64 << 20;
+
+/// A connection, as whoever does the I/O calls it.
+pub(super) type ConnectionId = u64;
+
+/// What is to be done outside.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Send {
+        connection: ConnectionId,
+        frame: Frame,
+    },
+    /// The connection was replaced by another attempt of the same process.
+    Close {
+        connection: ConnectionId,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    token: JobToken,
+    world: u32,
+    /// Who joined, once and for all, by rank.
+    joined: BTreeMap<u32, Joined>,
+    /// The rank of each open connection that joined.
+    connections: HashMap<ConnectionId, u32>,
+    values: HashMap<String, Vec<u8>>,
+    value_bytes: usize,
+    /// What ranks came with, by the name of the gathering; all of them are waiting.
+    pub(super) gatherings: HashMap<String, BTreeMap<u32, Vec<u8>>>,
+    waits: BTreeMap<ConnectionId, Wait>,
+    effects: VecDeque<Effect>,
+}
+
+#[derive(Debug)]
+struct Joined {
+    attempt: u64,
+    from: SocketAddr,
+    /// `None` once it has left.
+    connection: Option<ConnectionId>,
+    /// Whether it has asked for anything, and so knows that it has joined.
+    confirmed: bool,
+}
+
+#[derive(Debug)]
+struct Wait {
+    id: u32,
+    until: Instant,
+    what: Awaited,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Awaited {
+    Key(String),
+    Gathering(String),
+}
+
+impl Store {
+    pub(super) fn new(token: JobToken, world: u32) -> Self {
+        Self {
+            token,
+            world,
+            joined: BTreeMap::new(),
+            connections: HashMap::new(),
+            values: HashMap::new(),
+            value_bytes: 0,
+            gatherings: HashMap::new(),
+            waits: BTreeMap::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Lets a connection in, or says why not.
+    ///
+    /// A rank joins once. Only a process whose connection was lost before it knew may try again; the new attempt
+    /// takes the place of the old one.
+    pub(super) fn join(
+        &mut self,
+        connection: ConnectionId,
+        from: SocketAddr,
+        hello: &Hello,
+    ) -> Result<(), Refusal> {
+        let Hello { token, rank, world, attempt } = *hello;
+        if token != self.token {
+            return Err(Refusal::OtherToken { store: self.token.fingerprint(), client: token.fingerprint() });
+        }
+        if world != self.world {
+            return Err(Refusal::OtherWorld { store: self.world, client: world });
+        }
+        if rank >= world {
+            return Err(Refusal::NoSuchRank { rank, world });
+        }
+        if let Some(first) = self.joined.get(&rank) {
+            if first.attempt != attempt || first.confirmed {
+                return Err(Refusal::JoinedTwice { rank, first: first.from.to_string() });
+            }
+            if let Some(connection) = first.connection {
+                self.connections.remove(&connection);
+                self.effects.push_back(Effect::Close { connection });
+            }
+        }
+        self.joined.insert(rank, Joined { attempt, from, connection: Some(connection), confirmed: false });
+        self.connections.insert(connection, rank);
+        Ok(())
+    }
+
+    /// Takes a request of a connection that has joined and is not waiting.
+    pub(super) fn handle_request(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        id: u32,
+        request: Request,
+    ) {
+        let Some(&rank) = self.connections.get(&connection) else { return };
+        debug_assert!(!self.is_waiting(connection));
+        if let Some(joined) = self.joined.get_mut(&rank) {
+            joined.confirmed = true;
+        }
+        match request {
+            // Joined already: saying so again changes nothing.
+            Request::Hello(_) => self.reply(connection, id, Reply::Welcome),
+            Request::Set { key, value } => self.set(connection, id, key, value),
+            Request::Get { wait_ms, key } => match self.values.get(&key) {
+                Some(value) => self.reply(connection, id, Reply::Value(value.clone())),
+                None => self.wait(now, connection, id, wait_ms, Awaited::Key(key)),
+            },
+            Request::Gather { wait_ms, name, value } => {
+                if let Err(refusal) = self.may_gather(value.len()) {
+                    return self.reply(connection, id, Reply::Refused(refusal));
+                }
+                self.gatherings.entry(name.clone()).or_default().insert(rank, value);
+                self.wait(now, connection, id, wait_ms, Awaited::Gathering(name.clone()));
+                self.complete(&name);
+            }
+        }
+    }
+
+    /// Ends the waits that are over at `now`.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        let over: Vec<ConnectionId> = self
+            .waits
+            .iter()
+            .filter(|(_, wait)| wait.until <= now)
+            .map(|(connection, _)| *connection)
+            .collect();
+        // What is missing is told before anyone is taken out: ranks that give up together came all the same.
+        for connection in &over {
+            let Some(Wait { id, what, .. }) = self.waits.get(connection) else { continue };
+            let missing = match what {
+                Awaited::Key(_) => self.missing(|rank| self.joined.contains_key(&rank)),
+                Awaited::Gathering(name) => {
+                    let here = self.gatherings.get(name);
+                    self.missing(|rank| here.is_some_and(|here| here.contains_key(&rank)))
+                }
+            };
+            let frame = Reply::TimedOut(missing).encode(*id);
+            self.effects.push_back(Effect::Send { connection: *connection, frame });
+        }
+        for connection in over {
+            self.stop_waiting(connection);
+        }
+    }
+
+    /// Forgets a connection. Gatherings cannot be complete without its rank, and end now.
+    pub(super) fn handle_disconnect(&mut self, connection: ConnectionId) {
+        self.stop_waiting(connection);
+        let Some(rank) = self.connections.remove(&connection) else { return };
+        match self.joined.get_mut(&rank) {
+            Some(joined) if joined.confirmed => joined.connection = None,
+            // It may not know that it had joined, and nobody has seen it.
+            _ => {
+                self.joined.remove(&rank);
+                return;
+            }
+        }
+        self.gatherings.clear();
+        let (gathering, others) = std::mem::take(&mut self.waits)
+            .into_iter()
+            .partition(|(_, wait)| matches!(wait.what, Awaited::Gathering(_)));
+        self.waits = others;
+        let gathering: BTreeMap<ConnectionId, Wait> = gathering;
+        for (connection, wait) in gathering {
+            self.reply(connection, wait.id, Reply::Refused(Refusal::Left { rank }));
+        }
+    }
+
+    /// What is to be done outside, one at a time, in order.
+    pub(super) fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When the next wait is over.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.waits.values().map(|wait| wait.until).min()
+    }
+
+    /// Whether a request of the connection is still to be answered.
+    pub(super) fn is_waiting(&self, connection: ConnectionId) -> bool {
+        self.waits.contains_key(&connection)
+    }
+
+    /// The ranks that have joined and not left.
+    pub(super) fn present(&self) -> Ranks {
+        Ranks::collect(
+            self.joined.iter().filter(|(_, joined)| joined.connection.is_some()).map(|(rank, _)| *rank),
+        )
+    }
+
+    fn set(&mut self, connection: ConnectionId, id: u32, key: String, value: Vec<u8>) {
+        // What a map needs for an entry, roughly, so that empty values are not free.
+        const ENTRY_BYTES: usize = 64;
+        let old = self.values.get(&key).map_or(0, |old| ENTRY_BYTES + key.len() + old.len());
+        let bytes = self.value_bytes - old + ENTRY_BYTES + key.len() + value.len();
+        if bytes > STORE_BYTES_MAX {
+            let full = Refusal::Full { bytes_max: STORE_BYTES_MAX as u64 };
+            return self.reply(connection, id, Reply::Refused(full));
+        }
+        self.value_bytes = bytes;
+        self.reply(connection, id, Reply::Done);
+        let awaited = Awaited::Key(key.clone());
+        let woken: Vec<ConnectionId> = self
+            .waits
+            .iter()
+            .filter(|(_, wait)| wait.what == awaited)
+            .map(|(connection, _)| *connection)
+            .collect();
+        for connection in woken {
+            if let Some(wait) = self.waits.remove(&connection) {
+                self.reply(connection, wait.id, Reply::Value(value.clone()));
+            }
+        }
+        self.values.insert(key, value);
+    }
+
+    fn may_gather(&self, value_bytes: usize) -> Result<(), Refusal> {
+        if let Some((&rank, _)) = self.joined.iter().find(|(_, joined)| joined.connection.is_none()) {
+            return Err(Refusal::Left { rank });
+        }
+        let (bytes, bytes_max) =
+            ((value_bytes + 4) as u64 * u64::from(self.world), GATHERED_BYTES_MAX as u64);
+        if bytes > bytes_max {
+            return Err(Refusal::TooLarge { bytes, bytes_max });
+        }
+        Ok(())
+    }
+
+    /// Answers all who wait for a gathering when its last rank has come.
+    fn complete(&mut self, name: &str) {
+        if self.gatherings.get(name).is_none_or(|values| values.len() < self.world as usize) {
+            return;
+        }
+        let values: Vec<Vec<u8>> =
+            self.gatherings.remove(name).into_iter().flat_map(BTreeMap::into_values).collect();
+        let here = |wait: &Wait| matches!(&wait.what, Awaited::Gathering(awaited) if awaited == name);
+        let complete: Vec<ConnectionId> =
+            self.waits.iter().filter(|(_, wait)| here(wait)).map(|(connection, _)| *connection).collect();
+        let frame = Reply::Gathered(values).encode(0);
+        for connection in complete {
+            if let Some(Wait { id, .. }) = self.waits.remove(&connection) {
+                self.effects.push_back(Effect::Send { connection, frame: Frame { id, ..frame.clone() } });
+            }
+        }
+    }
+
+    fn wait(&mut self, now: Instant, connection: ConnectionId, id: u32, wait_ms: u32, what: Awaited) {
+        let until = now + Duration::from_millis(wait_ms.into());
+        self.waits.insert(connection, Wait { id, until, what });
+    }
+
+    /// Takes back what the connection waits with: who has given up does not make others' gathering complete.
+    fn stop_waiting(&mut self, connection: ConnectionId) {
+        let Some(Wait { what: Awaited::Gathering(name), .. }) = self.waits.remove(&connection) else {
+            return;
+        };
+        let (Some(rank), Some(values)) = (self.connections.get(&connection), self.gatherings.get_mut(&name))
+        else {
+            return;
+        };
+        values.remove(rank);
+        if values.is_empty() {
+            self.gatherings.remove(&name);
+        }
+    }
+
+    fn missing(&self, here: impl Fn(u32) -> bool) -> Ranks {
+        Ranks::collect((0..self.world).filter(|rank| !here(*rank)))
+    }
+
+    fn reply(&mut self, connection: ConnectionId, id: u32, reply: Reply) {
+        self.effects.push_back(Effect::Send { connection, frame: reply.encode(id) });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,3 @@
+//! What collectives and KV transfer stand on: how processes find each other.
+
+pub mod bootstrap;

@@ -1,0 +1,80 @@
+//! What the fuzz targets call: each takes any bytes and panics when something does not hold.
+//!
+//! Outside of fuzzing the same functions run under property tests, so that they do not rot.
+
+use crate::comm::bootstrap::fuzz;
+use crate::kv::layout::{Layout, Shape};
+use crate::kv::plan::{BlockPair, BlockPlan, Limits, WriteDescriptor, coalesce};
+
+/// The store's frames and messages, in pieces.
+pub fn frame(data: &[u8]) {
+    fuzz::frame(data);
+}
+
+/// The store's decisions, held against a model.
+pub fn store(data: &[u8]) {
+    fuzz::store(data);
+}
+
+/// A pool shape from a peer, and a plan for blocks that a peer names.
+pub fn kv_plan(data: &[u8]) {
+    let Some((encoded, rest)) = data.split_first_chunk() else { return };
+    let Ok(shape) = Shape::decode(encoded) else { return };
+    assert_eq!(shape.encode(), *encoded);
+    let words: Vec<u64> = rest.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let Ok(layout) = Layout::new(shape) else { return };
+    let pairs: Vec<BlockPair> = words
+        .iter()
+        .map(|word| BlockPair { source: *word as u32, destination: (*word >> 32) as u32 })
+        .collect();
+    if let Ok(plan) = BlockPlan::new(layout, layout, &pairs, 1 << 20) {
+        for write in plan.descriptors().take(1000) {
+            assert!((1..=1 << 20).contains(&write.len));
+            assert!(write.offset_local + write.len <= layout.bytes());
+            assert!(write.offset_remote + write.len <= layout.bytes());
+        }
+    }
+    let writes: Vec<WriteDescriptor> = words
+        .as_chunks()
+        .0
+        .iter()
+        .map(|&[offset_local, offset_remote, len]| WriteDescriptor { offset_local, offset_remote, len })
+        .collect();
+    let limits = Limits { local_len: layout.bytes(), remote_len: layout.bytes(), write_bytes_max: u32::MAX };
+    let total = writes.iter().fold(0_u128, |total, write| total + u128::from(write.len));
+    if total < 1 << 40
+        && let Ok(merged) = coalesce(&writes, limits)
+    {
+        assert_eq!(merged.iter().map(|write| u128::from(write.len)).sum::<u128>(), total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::layout::{Model, Order};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_the_frames(data in prop::collection::vec(any::<u8>(), 0..300)) {
+            frame(&data);
+        }
+
+        #[test]
+        fn no_sequence_of_events_breaks_the_store(data in prop::collection::vec(any::<u8>(), 0..600)) {
+            store(&data);
+        }
+
+        #[test]
+        fn no_bytes_break_a_plan(
+            data in prop::collection::vec(any::<u8>(), 0..100),
+            ids in prop::collection::vec(0_u64..20, 0..60),
+        ) {
+            kv_plan(&data);
+            let shape = Model::DEEPSEEK_V3.shape(16, 16, Order::BlockLayerPart).encode();
+            let words = ids.iter().flat_map(|id| (id << 32 | (id * 7 % 19)).to_le_bytes());
+            kv_plan(&shape.into_iter().chain(words).collect::<Vec<u8>>());
+        }
+    }
+}
