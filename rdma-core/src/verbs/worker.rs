@@ -44,6 +44,11 @@ use crate::{
 /// assert_eq!(&landed, b"8 bytes.");
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
+///
+/// ```compile_fail
+/// fn shared<T: Sync>() {}
+/// shared::<rdma_core::Worker>();
+/// ```
 #[doc(alias = "ibv_cq")]
 pub struct Worker {
     core: Core<AnyWorker>,
