@@ -22,7 +22,11 @@ pub(super) fn creation(
             format!("the device may have no {what} left; {}", pinning(context, &source, rings))
         }
         Some(libc::EMFILE | libc::ENFILE) => "raise the limit on open files (`ulimit -n`)".to_owned(),
-        Some(libc::EINVAL) => "ask for less: the limits are what query_device reports".to_owned(),
+        Some(libc::EINVAL) => {
+            "ask for less: the limits are what query_device reports, and that of max_inline_data is \
+                               the driver's own, often a few hundred bytes"
+                .to_owned()
+        }
         Some(libc::EIO | libc::ENODEV) => "the device was removed or reset: open it again".to_owned(),
         _ => "see the kernel's log".to_owned(),
     };
