@@ -1,0 +1,217 @@
+//! Bad input gets a clear error, and nothing is lost: each test asserts the error, and that later work succeeds.
+
+use std::time::Duration;
+
+use rdma_core::error::{ConnectError, OpenError, PostError, RegisterError};
+use rdma_core::fault::{Fault, FaultPlan, Rule};
+use rdma_core::*;
+
+const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
+
+struct Rig {
+    context: Context,
+    pd: ProtectionDomain,
+    worker: Worker,
+    left: QueuePair<ReadyToSend>,
+    _right: QueuePair<ReadyToSend>,
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+fn rig(faults: Option<FaultPlan>) -> Rig {
+    let context = Device::soft(SoftOptions { faults, ..SoftOptions::default() }).open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let mut worker = context.worker(WorkerOptions::default()).unwrap();
+    let (left, right) = loopback(&mut worker, &pd).unwrap();
+    Rig { context, pd, worker, left, _right: right }
+}
+
+impl Rig {
+    fn write(&mut self, bytes: &[u8], to: RemoteMemory) -> Result<Success, Failure> {
+        let mut buffer = self.pd.alloc_local(bytes.len()).unwrap();
+        buffer.copy_from_slice(bytes);
+        self.worker.post(&self.left, Work::write(buffer, to)).unwrap();
+        loop {
+            let completion = self.worker.wait(soon()).unwrap();
+            if completion.qp_num == self.left.num() {
+                return completion.result;
+            }
+        }
+    }
+
+    /// A new connection takes the place of one that a refusal ended, and works.
+    fn works_again(&mut self) {
+        (self.left, self._right) = loopback(&mut self.worker, &self.pd).unwrap();
+        self.works();
+    }
+
+    fn works(&mut self) {
+        let target = self.pd.alloc_region(100, OPEN).unwrap();
+        self.write(&[7; 100], target.remote()).unwrap();
+        let mut bytes = [0; 100];
+        target.copy_out(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 100]);
+    }
+
+    fn refused(&mut self, to: RemoteMemory) {
+        let failure = self.write(&vec![1; to.len as usize], to).unwrap_err();
+        assert_eq!(failure.status, CompletionStatus::REM_ACCESS_ERR, "{failure}");
+        assert!(failure.to_string().contains("the peer refused key, range or right"), "{failure}");
+        self.works_again();
+    }
+}
+
+#[test]
+fn unknown_device() {
+    let error = DeviceList::probe().find("mlx5_77").unwrap_err();
+    assert!(matches!(&error, OpenError::UnknownDevice { name, .. } if name == "mlx5_77"));
+    assert!(error.to_string().starts_with("no RDMA device is named mlx5_77; there "), "{error}");
+    rig(None).works();
+}
+
+#[test]
+fn port_down() {
+    let faults = FaultPlan::seeded(1);
+    let mut rig = rig(Some(faults.clone()));
+    faults.flap_port(Duration::from_millis(300));
+    let qp = rig.worker.create_queue_pair(&rig.pd, &QueuePairOptions::default()).unwrap();
+    let refused = qp.init(&mut rig.worker, &InitOptions::default()).unwrap_err();
+    assert!(matches!(refused.error, ConnectError::PortDown { state: PortState::DOWN, .. }), "{refused}");
+    assert!(refused.to_string().contains("ip link set NETDEV up"), "{refused}");
+    let deadline = soon();
+    let mut qp = refused.object;
+    loop {
+        match qp.init(&mut rig.worker, &InitOptions::default()) {
+            Ok(_) => break,
+            Err(refused) if !deadline.expired() => qp = refused.object,
+            Err(refused) => panic!("{refused}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    rig.works();
+}
+
+#[test]
+fn gid_index_that_does_not_exist() {
+    let mut rig = rig(None);
+    let qp = rig.worker.create_queue_pair(&rig.pd, &QueuePairOptions::default()).unwrap();
+    let qp = qp.init(&mut rig.worker, &InitOptions::default()).unwrap();
+    let error = qp.endpoint(&rig.worker, 77).unwrap_err();
+    assert!(matches!(&error, ConnectError::NoSuchGid { index: 77, .. }), "{error}");
+    assert!(error.to_string().contains("its table has 0 (fe80::"), "{error}");
+    qp.endpoint(&rig.worker, 1).unwrap();
+    rig.works();
+}
+
+#[test]
+fn zero_ranges() {
+    let mut rig = rig(None);
+    let error = rig.pd.alloc_local(0).unwrap_err();
+    assert!(matches!(error, RegisterError::ZeroLength), "{error}");
+    let target = rig.pd.alloc_region(64, OPEN).unwrap();
+    // A message of nothing is valid, wherever it points.
+    rig.worker.post(&rig.left, Work::write(Segment::Empty, target.remote().slice(64..64).unwrap())).unwrap();
+    rig.worker.wait(soon()).unwrap().result.unwrap();
+    rig.works();
+}
+
+#[test]
+fn unaligned_ranges() {
+    let mut rig = rig(None);
+    let target = rig.pd.alloc_region(4099, OPEN).unwrap();
+    rig.write(&[9; 4091], target.remote().slice(7..4098).unwrap()).unwrap();
+    let mut bytes = vec![0; 4099];
+    target.copy_out(0, &mut bytes).unwrap();
+    assert!(bytes[..7].iter().chain(&bytes[4098..]).all(|byte| *byte == 0));
+    assert!(bytes[7..4098].iter().all(|byte| *byte == 9));
+}
+
+/// Overlapping targets of one connection are valid: the later write wins, byte for byte.
+#[test]
+fn overlapping_ranges() {
+    let mut rig = rig(None);
+    let target = rig.pd.alloc_region(30, OPEN).unwrap();
+    rig.write(&[1; 20], target.remote().slice(0..20).unwrap()).unwrap();
+    rig.write(&[2; 20], target.remote().slice(10..30).unwrap()).unwrap();
+    let mut bytes = [0; 30];
+    target.copy_out(0, &mut bytes).unwrap();
+    assert_eq!((&bytes[..10], &bytes[10..]), (&[1; 10][..], &[2; 20][..]));
+}
+
+#[test]
+fn a_range_whose_end_wraps() {
+    let mut rig = rig(None);
+    let target = rig.pd.alloc_region(64, OPEN).unwrap().remote();
+    rig.refused(RemoteMemory { addr: u64::MAX - 10, ..target });
+    let wrapping = RemoteMemory { addr: u64::MAX - 10, ..target };
+    assert!(wrapping.slice(20..40).unwrap_err().to_string().contains("does not fit"));
+    let region = rig.pd.alloc_region(64, OPEN).unwrap();
+    let attached = rig.worker.attach(&region);
+    let refused = rig.worker.post(&rig.left, Work::send(attached.range(usize::MAX - 1, 4))).unwrap_err();
+    assert!(matches!(refused.error, PostError::Range(_)), "{refused}");
+    rig.works();
+}
+
+#[test]
+fn a_key_out_of_bounds() {
+    let mut rig = rig(None);
+    let region = rig.pd.alloc_region(64, OPEN).unwrap();
+    rig.refused(RemoteMemory { len: 65, ..region.remote() });
+    rig.refused(RemoteMemory { addr: region.remote().addr - 1, ..region.remote() });
+}
+
+#[test]
+fn a_key_that_was_deregistered() {
+    let mut rig = rig(None);
+    let region = rig.pd.alloc_region(64, OPEN).unwrap();
+    let remote = region.remote();
+    let memory = region.deregister().unwrap();
+    rig.refused(remote);
+    assert!(memory.iter().all(|byte| *byte == 0), "a write landed");
+}
+
+#[test]
+fn a_key_of_another_protection_domain() {
+    let mut rig = rig(None);
+    let other = rig.context.alloc_pd().unwrap();
+    let region = other.alloc_region(64, OPEN).unwrap();
+    rig.refused(region.remote());
+    let foreign = other.alloc_local(8).unwrap();
+    let refused = rig.worker.post(&rig.left, Work::send(foreign)).unwrap_err();
+    assert!(matches!(refused.error, PostError::ForeignProtectionDomain), "{refused}");
+    assert!(matches!(refused.work.into_segment(), Segment::Owned(_)), "the buffer is lost");
+    rig.works();
+}
+
+#[test]
+fn a_full_queue() {
+    let mut rig = rig(None);
+    let mut posted = 0;
+    let refused = loop {
+        let buffer = rig.pd.alloc_local(8).unwrap();
+        match rig.worker.post(&rig.left, Work::recv(buffer)) {
+            Ok(_) => posted += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(posted, QueuePairOptions::default().max_recv_wr);
+    assert!(matches!(refused.error, PostError::QueueFull { capacity: 128 }), "{refused}");
+    assert!(matches!(refused.work.into_segment(), Segment::Owned(_)), "the buffer is lost");
+    rig.works();
+}
+
+#[test]
+fn a_deregistration_that_fails() {
+    let faults = FaultPlan::seeded(1).with(Rule::new(Fault::RefuseDeregistration).times(1));
+    let mut rig = rig(Some(faults));
+    let region = rig.pd.alloc_region(64, OPEN).unwrap();
+    region.copy_in(0, &[5; 64]).unwrap();
+    let refused = region.deregister().unwrap_err();
+    assert!(refused.to_string().contains("ibv_dereg_mr failed"), "{refused}");
+    // It is still registered, and can be closed again.
+    rig.write(&[6; 64], refused.object.remote()).unwrap();
+    assert_eq!(refused.object.deregister().unwrap()[..], [6; 64]);
+    rig.works();
+}
