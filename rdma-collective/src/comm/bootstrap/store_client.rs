@@ -19,6 +19,9 @@ const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
 /// The longest pause between two attempts.
 const CONNECT_PAUSE_MAX: Duration = Duration::from_millis(200);
 
+/// Reads after the deadline: header and payload of the answer, and of one that was given up before.
+const LATE_READS_MAX: u32 = 4;
+
 /// Which store to join, and as whom.
 #[derive(Clone, Debug)]
 pub struct Join {
@@ -242,12 +245,20 @@ impl StoreClient {
     /// The answer to request `id`; those to requests that were given up are passed over.
     fn receive(&mut self, id: u32, deadline: Deadline) -> Result<Reply, Failed> {
         let mut buffer = [0; 8192];
+        let mut late_reads = 0;
         loop {
-            self.stream.set_read_timeout(Some(remaining(deadline)?)).map_err(Failed::Io)?;
+            // What has arrived by the deadline is taken, even when this process was not looking.
+            late_reads += u32::from(deadline.expired());
+            if late_reads > LATE_READS_MAX {
+                return Err(Failed::Deadline);
+            }
+            let wait = deadline.remaining().max(Duration::from_millis(1));
+            self.stream.set_read_timeout(Some(wait)).map_err(Failed::Io)?;
             let len = self.reader.wanted().min(buffer.len());
             let read = match self.stream.read(&mut buffer[..len]) {
                 Ok(0) => return Err(Failed::Io(ErrorKind::UnexpectedEof.into())),
                 Ok(read) => read,
+                Err(error) if is_pause(&error) && deadline.expired() => return Err(Failed::Deadline),
                 Err(error) if is_pause(&error) => continue,
                 Err(error) => return Err(Failed::Io(error)),
             };

@@ -18,6 +18,8 @@ use crate::error::{BootstrapError, FrameError};
 /// Long enough for any machine; no test waits for it to end.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);
+/// For waits that the store ends an eighth before: a busy machine may be late by that.
+const SECOND: Duration = Duration::from_secs(1);
 const TOKEN: JobToken = JobToken::from_bytes([3; 16]);
 
 fn long() -> Deadline {
