@@ -14,6 +14,7 @@
 
 mod deliver;
 mod local;
+mod tcp;
 
 use std::time::Instant;
 
@@ -21,6 +22,8 @@ pub(super) use local::copy;
 
 use super::engine::message::{Reply, Request};
 use crate::{Gid, QpNum};
+
+pub(crate) use tcp::{Tcp, peer_address};
 
 slotmap::new_key_type! {
     /// Names a queue pair of this process; never that of a destroyed one's successor.

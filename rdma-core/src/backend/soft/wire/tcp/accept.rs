@@ -1,0 +1,144 @@
+//! Accepting connections, finding out whose they are, and parting from them.
+
+use super::*;
+
+/// Connections accepted in one hold of the lock.
+const ACCEPTS: usize = 16;
+
+impl Tcp {
+    /// Accepts what waits at a listener. Each stranger is heard when it has something to say,
+    /// so that a slow one delays no other.
+    pub(super) fn accept(&mut self, now: Instant, listener: SocketKey) {
+        for _ in 0..ACCEPTS {
+            let Some(Socket { fd, device, .. }) = self.sockets.get(listener) else { return };
+            let device = *device;
+            let fd = match socket::accept(fd.as_fd()) {
+                Ok(Some(fd)) => fd,
+                Ok(None) => return,
+                Err(why) => {
+                    tracing::warn!(%why, "accepting failed; trying again in {ACCEPT_PAUSE:?}");
+                    return self.pause_accepting(now);
+                }
+            };
+            let kind = Kind::Stranger(Stranger::new(now + HELLO_WAIT));
+            match self.insert(Socket { fd, device, kind }, EventFlags::IN) {
+                Ok(key) => {
+                    self.make_room(self.strangers.len(), self.strangers.front().copied());
+                    self.strangers.push_back(key);
+                }
+                Err(why) => tracing::warn!(%why, "a connection cannot be watched"),
+            }
+        }
+    }
+
+    /// Closes the oldest of a queue that is full.
+    fn make_room(&mut self, waiting: usize, oldest: Option<SocketKey>) {
+        if let Some(oldest) = oldest.filter(|_| waiting >= WAITING_MAX) {
+            self.lose(oldest, &LinkError::Crowded);
+        }
+    }
+
+    /// Out of descriptors or memory, most likely: a listener that stays ready would keep the driver busy.
+    pub(super) fn pause_accepting(&mut self, now: Instant) {
+        self.accept_paused = Some(now + ACCEPT_PAUSE);
+        self.watch_listeners(EventFlags::empty());
+    }
+
+    pub(super) fn resume_accepting(&mut self, now: Instant) {
+        if self.accept_paused.is_some_and(|until| until <= now) {
+            self.accept_paused = None;
+            self.watch_listeners(EventFlags::IN);
+        }
+    }
+
+    fn watch_listeners(&self, events: EventFlags) {
+        for (key, socket) in &self.sockets {
+            if matches!(socket.kind, Kind::Listener)
+                && let Err(error) = epoll::modify(&self.epoll, &socket.fd, data(key), events)
+            {
+                tracing::error!(%error, "a listener cannot be watched any more");
+            }
+        }
+    }
+
+    /// Hears a stranger out, and gives its connection to the queue pair that it names.
+    pub(super) fn hear(&mut self, key: SocketKey, sink: &mut dyn Sink) -> Result<(), LinkError> {
+        let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get_mut(key) else {
+            return Ok(());
+        };
+        if stranger.waits() {
+            // Watched for nothing but its end.
+            return Err(LinkError::Closed);
+        }
+        let Some(hello) = stranger.read(fd.as_fd())? else { return Ok(()) };
+        if !self.introduce(key, &hello, sink) {
+            // Not there, or not ready: asked for again when a queue pair becomes ready. What
+            // follows the hello waits in the socket.
+            self.watch(key, EventFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// Asks again for the strangers that wait, when a queue pair has become ready.
+    pub(super) fn ask_again(&mut self, sink: &mut dyn Sink) {
+        if !std::mem::take(&mut self.ask_again) {
+            return;
+        }
+        for at in (0..self.strangers.len()).rev() {
+            let key = self.strangers[at];
+            let Some(Kind::Stranger(stranger)) = self.sockets.get(key).map(|it| &it.kind) else { continue };
+            if let Ok(Some(hello)) = stranger.hello()
+                && self.introduce(key, &hello, sink)
+                && let Err(why) = self.watch(key, EventFlags::IN)
+            {
+                self.lose(key, &why);
+            }
+        }
+    }
+
+    /// Whether a queue pair takes the connection; it then replaces the one it had.
+    fn introduce(&mut self, key: SocketKey, hello: &Hello, sink: &mut dyn Sink) -> bool {
+        let Some(qp) = sink.accept(hello) else { return false };
+        if let Some(old) = self.responders.insert(qp, key) {
+            self.remove(old);
+        }
+        self.strangers.retain(|it| *it != key);
+        if let Some(socket) = self.sockets.get_mut(key) {
+            socket.kind = Kind::Link(Link::new(Role::Responder, qp));
+        }
+        true
+    }
+
+    pub(super) fn watch(&self, key: SocketKey, events: EventFlags) -> Result<(), LinkError> {
+        if let Some(socket) = self.sockets.get(key) {
+            epoll::modify(&self.epoll, &socket.fd, data(key), events).map_err(io::Error::from)?;
+        }
+        Ok(())
+    }
+
+    /// Parts from the connection of a responder that is gone: with the next flush its last
+    /// replies are sent.
+    pub(super) fn leave(&mut self, key: SocketKey) {
+        let Some(Socket { kind, .. }) = self.sockets.get_mut(key) else { return };
+        let Kind::Link(link) = kind else { return };
+        let mut outflow = std::mem::take(&mut link.outflow);
+        if !outflow.keep_bare() {
+            return self.remove(key);
+        }
+        *kind = Kind::Leaving(Leaving { deadline: None, outflow });
+        self.make_room(self.leaving.len(), self.leaving.front().copied());
+        self.leaving.push_back(key);
+        self.dirty.push(key);
+    }
+
+    /// Who waits longest, of strangers and of those leaving.
+    pub(super) fn oldest_waiting(&self) -> Option<(SocketKey, Instant)> {
+        let deadline = |key: &SocketKey| match &self.sockets.get(*key)?.kind {
+            Kind::Stranger(stranger) => Some((*key, stranger.deadline)),
+            Kind::Leaving(leaving) => Some((*key, leaving.deadline?)),
+            Kind::Listener | Kind::Link(_) => None,
+        };
+        let oldest = [&self.strangers, &self.leaving].map(|queue| queue.front().and_then(deadline));
+        oldest.into_iter().flatten().min_by_key(|(_, deadline)| *deadline)
+    }
+}

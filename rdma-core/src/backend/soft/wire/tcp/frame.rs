@@ -1,0 +1,241 @@
+//! The frames of the TCP wire: what is said in which bytes. No socket, no state.
+//!
+//! Every frame has a fixed size, big-endian numbers, and one encoding: a field that does not
+//! apply is 0, and anything else is refused. `docs/wire.md` has the same as tables.
+
+use super::super::Hello;
+use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
+use crate::{Gid, QpNum};
+
+pub(super) const HELLO_BYTES: usize = 56;
+pub(super) const REQUEST_BYTES: usize = 32;
+pub(super) const REPLY_BYTES: usize = 16;
+
+/// The longest message of a reliable connection, by the InfiniBand specification.
+pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
+
+const MAGIC: [u8; 8] = *b"rdmasoft";
+const VERSION: u16 = 1;
+/// Sequence numbers and queue pair numbers have 24 bits.
+const MASK_24: u32 = 0x00ff_ffff;
+
+/// Bytes that are no frame; the connection that said them is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error("the first bytes are not those of this protocol")]
+    Magic,
+    #[error("version {0} of the protocol, this side speaks {VERSION}")]
+    Version(u16),
+    #[error("unknown kind {0}")]
+    Kind(u8),
+    #[error("a field that does not apply is not 0, or a number has more than 24 bits")]
+    Field,
+    #[error("{0} bytes of payload, more than {MESSAGE_BYTES_MAX}")]
+    TooLong(u32),
+    #[error("the state placed another number of bytes than follow")]
+    Placement,
+}
+
+/// Takes fields off the front of a frame.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    /// The next `N` bytes; zeros beyond the end, which the fixed sizes rule out.
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        match self.0.split_first_chunk() {
+            Some((head, rest)) => {
+                self.0 = rest;
+                *head
+            }
+            None => [0; N],
+        }
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_be_bytes(self.take())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_be_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_be_bytes(self.take())
+    }
+
+    fn zero(&mut self, value: u32) -> Result<(), FrameError> {
+        if value == 0 { Ok(()) } else { Err(FrameError::Field) }
+    }
+
+    fn u24(&mut self) -> Result<u32, FrameError> {
+        let value = self.u32();
+        if value > MASK_24 { Err(FrameError::Field) } else { Ok(value) }
+    }
+
+    fn len(&mut self) -> Result<u32, FrameError> {
+        let len = self.u32();
+        if len > MESSAGE_BYTES_MAX { Err(FrameError::TooLong(len)) } else { Ok(len) }
+    }
+}
+
+/// Puts fields one after the other.
+struct Frame<const N: usize> {
+    bytes: [u8; N],
+    at: usize,
+}
+
+impl<const N: usize> Frame<N> {
+    fn new() -> Self {
+        Self { bytes: [0; N], at: 0 }
+    }
+
+    fn put(mut self, field: &[u8]) -> Self {
+        debug_assert!(self.at + field.len() <= N);
+        self.bytes[self.at..][..field.len()].copy_from_slice(field);
+        self.at += field.len();
+        self
+    }
+
+    fn done(self) -> [u8; N] {
+        debug_assert_eq!(self.at, N);
+        self.bytes
+    }
+}
+
+pub(super) fn encode_hello(hello: &Hello) -> [u8; HELLO_BYTES] {
+    Frame::new()
+        .put(&MAGIC)
+        .put(&VERSION.to_be_bytes())
+        .put(&[0; 6])
+        .put(&hello.source_qp.0.to_be_bytes())
+        .put(&hello.destination_qp.0.to_be_bytes())
+        .put(&hello.source_gid.0)
+        .put(&hello.destination_gid.0)
+        .done()
+}
+
+/// Refuses the first bytes of what can be no hello.
+pub(super) fn check_hello_begin(bytes: &[u8]) -> Result<(), FrameError> {
+    let n = bytes.len().min(MAGIC.len());
+    if bytes[..n] == MAGIC[..n] { Ok(()) } else { Err(FrameError::Magic) }
+}
+
+pub(super) fn decode_hello(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, FrameError> {
+    let mut fields = Fields(bytes);
+    if fields.take() != MAGIC {
+        return Err(FrameError::Magic);
+    }
+    let version = fields.u16();
+    if version != VERSION {
+        return Err(FrameError::Version(version));
+    }
+    let reserved = [u32::from(fields.u16()), fields.u32()];
+    fields.zero(reserved[0] | reserved[1])?;
+    let (source_qp, destination_qp) = (QpNum(fields.u24()?), QpNum(fields.u24()?));
+    let (source_gid, destination_gid) = (Gid(fields.take()), Gid(fields.take()));
+    Ok(Hello { source_gid, source_qp, destination_gid, destination_qp })
+}
+
+const SEND: u8 = 1;
+const WRITE: u8 = 2;
+const READ: u8 = 3;
+
+pub(super) fn encode_request(request: &Request) -> [u8; REQUEST_BYTES] {
+    let op = match request.op {
+        RequestOp::Send => SEND,
+        RequestOp::Write => WRITE,
+        RequestOp::Read => READ,
+    };
+    let (remote_addr, rkey) = match request.op {
+        RequestOp::Send => (0, 0),
+        RequestOp::Write | RequestOp::Read => (request.remote_addr, request.rkey),
+    };
+    let imm = if request.op == RequestOp::Read { None } else { request.imm };
+    Frame::new()
+        .put(&[op, imm.is_some().into(), 0, 0])
+        .put(&(request.psn & MASK_24).to_be_bytes())
+        .put(&request.len.to_be_bytes())
+        .put(&imm.unwrap_or(0).to_be_bytes())
+        .put(&rkey.to_be_bytes())
+        .put(&[0; 4])
+        .put(&remote_addr.to_be_bytes())
+        .done()
+}
+
+pub(super) fn decode_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, FrameError> {
+    let mut fields = Fields(bytes);
+    let [op, has_imm, zero_0, zero_1] = fields.take();
+    let op = match op {
+        SEND => RequestOp::Send,
+        WRITE => RequestOp::Write,
+        READ => RequestOp::Read,
+        other => return Err(FrameError::Kind(other)),
+    };
+    fields.zero(u32::from(zero_0 | zero_1))?;
+    let (psn, len) = (fields.u24()?, fields.len()?);
+    let imm = match (has_imm, fields.u32()) {
+        (0, 0) => None,
+        (1, imm) if op != RequestOp::Read => Some(imm),
+        _ => return Err(FrameError::Field),
+    };
+    let (rkey, zero, remote_addr) = (fields.u32(), fields.u32(), fields.u64());
+    fields.zero(zero)?;
+    if op == RequestOp::Send && (rkey != 0 || remote_addr != 0) {
+        return Err(FrameError::Field);
+    }
+    Ok(Request { psn, op, imm, remote_addr, rkey, len })
+}
+
+const ACK: u8 = 1;
+const READ_DATA: u8 = 2;
+const NAK: u8 = 3;
+const RNR: u8 = 4;
+
+const NAK_SEQUENCE: u8 = 1;
+const NAK_INVALID_REQUEST: u8 = 2;
+const NAK_REMOTE_ACCESS: u8 = 3;
+const NAK_REMOTE_OPERATIONAL: u8 = 4;
+
+pub(super) fn encode_reply(reply: &Reply) -> [u8; REPLY_BYTES] {
+    let (kind, detail) = match reply.kind {
+        ReplyKind::Ack => (ACK, 0),
+        ReplyKind::ReadData => (READ_DATA, 0),
+        ReplyKind::Nak(Nak::Sequence) => (NAK, NAK_SEQUENCE),
+        ReplyKind::Nak(Nak::InvalidRequest) => (NAK, NAK_INVALID_REQUEST),
+        ReplyKind::Nak(Nak::RemoteAccess) => (NAK, NAK_REMOTE_ACCESS),
+        ReplyKind::Nak(Nak::RemoteOperational) => (NAK, NAK_REMOTE_OPERATIONAL),
+        ReplyKind::Rnr { timer } => (RNR, timer),
+    };
+    let len = if reply.kind == ReplyKind::ReadData { reply.len } else { 0 };
+    Frame::new()
+        .put(&[kind, detail, 0, 0])
+        .put(&(reply.psn & MASK_24).to_be_bytes())
+        .put(&len.to_be_bytes())
+        .put(&[0; 4])
+        .done()
+}
+
+pub(super) fn decode_reply(bytes: &[u8; REPLY_BYTES]) -> Result<Reply, FrameError> {
+    let mut fields = Fields(bytes);
+    let [kind, detail, zero_0, zero_1] = fields.take();
+    let kind = match (kind, detail) {
+        (ACK, 0) => ReplyKind::Ack,
+        (READ_DATA, 0) => ReplyKind::ReadData,
+        (NAK, NAK_SEQUENCE) => ReplyKind::Nak(Nak::Sequence),
+        (NAK, NAK_INVALID_REQUEST) => ReplyKind::Nak(Nak::InvalidRequest),
+        (NAK, NAK_REMOTE_ACCESS) => ReplyKind::Nak(Nak::RemoteAccess),
+        (NAK, NAK_REMOTE_OPERATIONAL) => ReplyKind::Nak(Nak::RemoteOperational),
+        (RNR, timer @ 0..=31) => ReplyKind::Rnr { timer },
+        (ACK | READ_DATA | NAK | RNR, _) => return Err(FrameError::Field),
+        (other, _) => return Err(FrameError::Kind(other)),
+    };
+    let (psn, len, zero) = (fields.u24()?, fields.len()?, fields.u32());
+    fields.zero(u32::from(zero_0 | zero_1) | zero)?;
+    if len != 0 && kind != ReplyKind::ReadData {
+        return Err(FrameError::Field);
+    }
+    Ok(Reply { psn, kind, len })
+}
+
+#[cfg(test)]
+mod tests;

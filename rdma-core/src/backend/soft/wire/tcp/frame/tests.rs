@@ -1,0 +1,140 @@
+//! Round trips, any bytes, and each refusal.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn hello() -> impl Strategy<Value = Hello> {
+    (any::<[u8; 16]>(), any::<[u8; 16]>(), 0..=MASK_24, 0..=MASK_24).prop_map(|(from, to, a, b)| Hello {
+        source_gid: Gid(from),
+        source_qp: QpNum(a),
+        destination_gid: Gid(to),
+        destination_qp: QpNum(b),
+    })
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let op = prop_oneof![Just(RequestOp::Send), Just(RequestOp::Write), Just(RequestOp::Read)];
+    (op, 0..=MASK_24, any::<Option<u32>>(), any::<u64>(), any::<u32>(), 0..=MESSAGE_BYTES_MAX).prop_map(
+        |(op, psn, imm, remote_addr, rkey, len)| {
+            let imm = imm.filter(|_| op != RequestOp::Read);
+            let (remote_addr, rkey) = if op == RequestOp::Send { (0, 0) } else { (remote_addr, rkey) };
+            Request { psn, op, imm, remote_addr, rkey, len }
+        },
+    )
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    let nak = prop_oneof![
+        Just(Nak::Sequence),
+        Just(Nak::InvalidRequest),
+        Just(Nak::RemoteAccess),
+        Just(Nak::RemoteOperational)
+    ];
+    let kind = prop_oneof![
+        Just(ReplyKind::Ack),
+        Just(ReplyKind::ReadData),
+        nak.prop_map(ReplyKind::Nak),
+        (0..32u8).prop_map(|timer| ReplyKind::Rnr { timer })
+    ];
+    (kind, 0..=MASK_24, 0..=MESSAGE_BYTES_MAX).prop_map(|(kind, psn, len)| {
+        let len = if kind == ReplyKind::ReadData { len } else { 0 };
+        Reply { psn, kind, len }
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_hello_comes_back(it in hello()) {
+        prop_assert_eq!(decode_hello(&encode_hello(&it)), Ok(it));
+    }
+
+    #[test]
+    fn a_request_comes_back(it in request()) {
+        prop_assert_eq!(decode_request(&encode_request(&it)), Ok(it));
+    }
+
+    #[test]
+    fn a_reply_comes_back(it in reply()) {
+        prop_assert_eq!(decode_reply(&encode_reply(&it)), Ok(it));
+    }
+
+    /// Any bytes are refused, or are the one encoding of what they decode to.
+    #[test]
+    fn any_bytes_are_refused_or_canonical(
+        mut bytes in any::<[u8; HELLO_BYTES]>(), kind in 0..6u8, detail in 0..6u8, sparse in any::<bool>(),
+    ) {
+        (bytes[0], bytes[1]) = (kind, detail);
+        if sparse {
+            // Random bytes seldom have zeros where they must be.
+            bytes[2..5].fill(0);
+            bytes[20..24].fill(0);
+            bytes[8] &= 0x7f;
+        }
+        let head = bytes.first_chunk().unwrap();
+        if let Ok(it) = decode_request(head) {
+            prop_assert_eq!(&encode_request(&it), head);
+        }
+        bytes[12..16].fill(0);
+        let head = bytes.first_chunk().unwrap();
+        if let Ok(it) = decode_reply(head) {
+            prop_assert_eq!(&encode_reply(&it), head);
+        }
+        prop_assert!(decode_hello(&bytes).is_err());
+        bytes[..10].copy_from_slice(&[&MAGIC[..], &VERSION.to_be_bytes()].concat());
+        if let Ok(it) = decode_hello(&bytes) {
+            prop_assert_eq!(encode_hello(&it), bytes);
+        }
+    }
+}
+
+#[test]
+fn lengths_beyond_the_longest_message_are_refused() {
+    let longest =
+        Request { psn: 1, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 0, len: MESSAGE_BYTES_MAX };
+    assert!(decode_request(&encode_request(&longest)).is_ok());
+    let mut bytes = encode_request(&longest);
+    bytes[11] = 1;
+    assert_eq!(decode_request(&bytes), Err(FrameError::TooLong(MESSAGE_BYTES_MAX + 1)));
+    let mut bytes = encode_reply(&Reply { psn: 1, kind: ReplyKind::ReadData, len: 0 });
+    bytes[8..12].fill(0xff);
+    assert_eq!(decode_reply(&bytes), Err(FrameError::TooLong(u32::MAX)));
+}
+
+#[test]
+fn another_version_and_another_protocol_are_told_apart() {
+    let hello = Hello {
+        source_gid: Gid([1; 16]),
+        source_qp: QpNum(1),
+        destination_gid: Gid([2; 16]),
+        destination_qp: QpNum(2),
+    };
+    let mut bytes = encode_hello(&hello);
+    bytes[9] = 2;
+    assert_eq!(decode_hello(&bytes), Err(FrameError::Version(2)));
+    bytes[0] = b'G';
+    assert_eq!(decode_hello(&bytes), Err(FrameError::Magic));
+    assert_eq!(FrameError::Version(2).to_string(), "version 2 of the protocol, this side speaks 1");
+}
+
+#[test]
+fn what_does_not_apply_must_be_zero() {
+    let send = Request { psn: 0, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len: 0 };
+    for (at, value) in [(1, 2), (2, 1), (3, 1), (4, 1), (12, 1), (16, 1), (20, 1), (24, 1)] {
+        let mut bytes = encode_request(&send);
+        bytes[at] = value;
+        assert_eq!(decode_request(&bytes), Err(FrameError::Field), "byte {at}");
+    }
+    let ack = Reply { psn: 0, kind: ReplyKind::Ack, len: 0 };
+    for at in [1, 2, 3, 4, 11, 12] {
+        let mut bytes = encode_reply(&ack);
+        bytes[at] = 1;
+        assert_eq!(decode_reply(&bytes), Err(FrameError::Field), "byte {at}");
+    }
+    let mut bytes = encode_reply(&ack);
+    bytes[0] = 9;
+    assert_eq!(decode_reply(&bytes), Err(FrameError::Kind(9)));
+    let mut bytes = encode_request(&send);
+    bytes[0] = 0;
+    assert_eq!(decode_request(&bytes), Err(FrameError::Kind(0)));
+}

@@ -1,0 +1,175 @@
+//! The receiving half of a connection: bytes in, messages and their payload out to the state.
+//!
+//! No socket in here: [`Link`](super::link::Link) asks where the next bytes go, receives them,
+//! and says how many came.
+
+#![expect(unsafe_code, reason = "copies payload to where the state said")]
+
+use std::time::Instant;
+
+use super::super::{Placement, QpRef, Sink, Token};
+use super::frame::{self, FrameError, REPLY_BYTES, REQUEST_BYTES};
+use crate::backend::soft::engine::message::RequestOp;
+
+/// Payloads from here on are received straight into their place: one call a message. Smaller
+/// ones come many to a call, and are copied out.
+const BULK_BYTES: usize = 8 << 10;
+
+/// Which end of a requester's connection this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Sends requests, receives replies.
+    Requester,
+    /// Receives requests, sends replies.
+    Responder,
+}
+
+impl Role {
+    fn header_bytes(self) -> usize {
+        match self {
+            Self::Requester => REPLY_BYTES,
+            Self::Responder => REQUEST_BYTES,
+        }
+    }
+}
+
+/// What the next bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    /// A header, of which `have` bytes are here.
+    Header { have: usize },
+    /// Payload, to be put at `addr`.
+    Place { token: Token, addr: u64, left: usize },
+    /// Payload that nobody wants; `placed` is told when it is over.
+    Discard { left: usize, placed: Option<Token> },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Inflow {
+    role: Role,
+    qp: QpRef,
+    expect: Expect,
+    header: [u8; REQUEST_BYTES],
+    bulk: bool,
+}
+
+impl Inflow {
+    pub(super) fn new(role: Role, qp: QpRef) -> Self {
+        let expect = Expect::Header { have: 0 };
+        Self { role, qp, expect, header: [0; REQUEST_BYTES], bulk: false }
+    }
+
+    /// Where the next bytes may be received directly, at most `len` of them: valid until the
+    /// lock is given back. `None` when they are to be [`fed`](Self::feed).
+    pub(super) fn direct(&self, sink: &dyn Sink, len: usize) -> Option<(u64, usize)> {
+        match self.expect {
+            Expect::Place { token, addr, left } if sink.still_valid(token) => Some((addr, left.min(len))),
+            _ => None,
+        }
+    }
+
+    /// How many bytes, of at most `staging`, to receive beyond those of [`direct`](Self::direct).
+    ///
+    /// In a stream of large payloads no byte of one is asked for before its header is known.
+    pub(super) fn beyond(&self, direct: usize, staging: usize) -> usize {
+        let header = self.role.header_bytes();
+        match self.expect {
+            Expect::Place { left, .. } if direct > 0 && left > direct => 0,
+            Expect::Header { have } if self.bulk => header.saturating_sub(have),
+            _ if self.bulk && direct > 0 => header,
+            _ => staging,
+        }
+    }
+
+    /// `n` bytes were received where [`direct`](Self::direct) said.
+    pub(super) fn filled(&mut self, now: Instant, n: usize, sink: &mut dyn Sink) {
+        if let Expect::Place { token, addr, left } = self.expect {
+            let n = n.min(left);
+            self.expect = Expect::Place { token, addr: addr + n as u64, left: left - n };
+            self.finish(now, sink);
+        }
+    }
+
+    /// Takes received bytes: every message that is complete in them reaches the state.
+    pub(super) fn feed(
+        &mut self,
+        now: Instant,
+        mut bytes: &[u8],
+        sink: &mut dyn Sink,
+    ) -> Result<(), FrameError> {
+        while !bytes.is_empty() {
+            let took = match self.expect {
+                Expect::Header { have } => {
+                    let size = self.role.header_bytes();
+                    let n = bytes.len().min(size - have);
+                    self.header[have..have + n].copy_from_slice(&bytes[..n]);
+                    self.expect = Expect::Header { have: have + n };
+                    if have + n == size {
+                        self.deliver(now, sink)?;
+                    }
+                    n
+                }
+                Expect::Place { token, left, .. } if !sink.still_valid(token) => {
+                    self.expect = Expect::Discard { left, placed: Some(token) };
+                    0
+                }
+                Expect::Place { token, addr, left } => {
+                    let n = bytes.len().min(left);
+                    let target = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
+                    // SAFETY: the state said under the lock that is still held that `token`,
+                    // and with it `addr..addr + left`, may be written; `n` is no more than
+                    // `left`. `bytes` is this side's own buffer, never registered memory.
+                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, n) };
+                    self.expect = Expect::Place { token, addr: addr + n as u64, left: left - n };
+                    n
+                }
+                Expect::Discard { left, placed } => {
+                    let n = bytes.len().min(left);
+                    self.expect = Expect::Discard { left: left - n, placed };
+                    n
+                }
+            };
+            bytes = &bytes[took..];
+            self.finish(now, sink);
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next header when the payload is complete.
+    fn finish(&mut self, now: Instant, sink: &mut dyn Sink) {
+        let placed = match self.expect {
+            Expect::Place { token, left: 0, .. } => Some(token),
+            Expect::Discard { left: 0, placed } => placed,
+            _ => return,
+        };
+        self.expect = Expect::Header { have: 0 };
+        if let Some(token) = placed {
+            sink.placed(now, token);
+        }
+    }
+
+    /// Hands a complete header to the state, and learns where the payload goes.
+    fn deliver(&mut self, now: Instant, sink: &mut dyn Sink) -> Result<(), FrameError> {
+        let [reply @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = &self.header;
+        let (follow, placement) = match self.role {
+            Role::Responder => {
+                let request = frame::decode_request(&self.header)?;
+                let follow = if request.op == RequestOp::Read { 0 } else { request.len };
+                (follow, sink.request(now, self.qp, &request))
+            }
+            Role::Requester => {
+                let reply = frame::decode_reply(reply)?;
+                (reply.len, sink.reply(now, self.qp, &reply))
+            }
+        };
+        let left = follow as usize;
+        self.bulk = left >= BULK_BYTES;
+        self.expect = match placement {
+            Placement::At { len, .. } if len != follow => return Err(FrameError::Placement),
+            Placement::At { token, addr, .. } => Expect::Place { token, addr, left },
+            Placement::Nothing | Placement::Discard { .. } => Expect::Discard { left, placed: None },
+        };
+        Ok(())
+    }
+}

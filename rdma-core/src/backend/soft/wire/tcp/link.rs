@@ -1,0 +1,118 @@
+//! One connection between a requester and a responder, whichever end is here.
+//!
+//! It joins both halves to a socket and keeps the budget of one hold of the lock. Making,
+//! naming and closing connections is [`Tcp`](super::Tcp)'s.
+
+#![expect(unsafe_code, reason = "hands the range of a placement to the kernel")]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use super::super::{QpRef, Sink};
+use super::frame::FrameError;
+use super::inflow::{Inflow, Role};
+use super::outflow::{Outflow, Wrote};
+use super::socket::{self, Moved};
+
+/// Why a connection is over. The requester learns nothing of it but silence.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("the peer closed it")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("the payload of a frame partly sent may not be read any more")]
+    Revoked,
+    #[error("the peer reads no replies")]
+    TooManyFrames,
+    #[error("it took too long")]
+    Overdue,
+    #[error("too many others came after it")]
+    Crowded,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) role: Role,
+    pub(super) qp: QpRef,
+    pub(super) outflow: Outflow,
+    inflow: Inflow,
+    /// Waits in the list of those to be flushed.
+    pub(super) dirty: bool,
+    /// Registered for being writable, too.
+    pub(super) wants_writable: bool,
+}
+
+impl Link {
+    pub(super) fn new(role: Role, qp: QpRef) -> Self {
+        Self {
+            role,
+            qp,
+            outflow: Outflow::new(),
+            inflow: Inflow::new(role, qp),
+            dirty: false,
+            wants_writable: false,
+        }
+    }
+
+    /// Receives at most `budget` bytes and hands on what is in them; tells how many.
+    ///
+    /// Less than there is may be taken: epoll then reports the socket again.
+    pub(super) fn read(
+        &mut self,
+        now: Instant,
+        fd: BorrowedFd<'_>,
+        sink: &mut dyn Sink,
+        staging: &mut [u8],
+        budget: usize,
+    ) -> Result<usize, LinkError> {
+        let mut bytes = 0;
+        while bytes < budget {
+            let (addr, direct) = self.inflow.direct(sink, budget - bytes).unwrap_or((0, 0));
+            let beyond = self.inflow.beyond(direct, staging.len().min(budget - bytes - direct));
+            let base = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
+            let target = libc::iovec { iov_base: base.cast(), iov_len: direct };
+            // SAFETY: the state just said that the range may be written while the lock is
+            // held, and whoever has a `&mut dyn Sink` holds it. No reference is ever made to
+            // memory that peers may write, nor to owned buffers while a request has them.
+            let received = unsafe { socket::receive(fd, target, &mut staging[..beyond]) };
+            let n = match received? {
+                Moved::Blocked => break,
+                Moved::Bytes(0) => return Err(LinkError::Closed),
+                Moved::Bytes(n) => n,
+            };
+            bytes += n;
+            let staged = n.saturating_sub(direct);
+            if direct > 0 {
+                self.inflow.filled(now, n - staged, sink);
+                if self.role == Role::Requester {
+                    sink.moving(now, self.qp);
+                }
+            }
+            self.inflow.feed(now, &staging[..staged], sink)?;
+            if n < direct + beyond {
+                break;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Sends at most `budget` bytes of what is queued.
+    pub(super) fn write(
+        &mut self,
+        now: Instant,
+        fd: BorrowedFd<'_>,
+        sink: &mut dyn Sink,
+        budget: usize,
+    ) -> Result<Wrote, LinkError> {
+        let wrote = self.outflow.write(fd, sink, budget)?;
+        if wrote.bytes > 0 && self.role == Role::Requester {
+            sink.moving(now, self.qp);
+        }
+        Ok(wrote)
+    }
+}

@@ -1,0 +1,351 @@
+//! The TCP wire: the connections of all software devices of the process, under the fabric's lock.
+//!
+//! A requester opens one connection to the peer device's listener and says [`Hello`] first.
+//! A connection that is lost is silence: the frames queued on it are forgotten, the next
+//! transmission opens another, and the requester's timer and retries decide. [`frame`] has the
+//! bytes, [`link`] moves them; this file knows which socket is whose.
+
+mod accept;
+mod frame;
+mod inflow;
+mod link;
+mod outflow;
+mod socket;
+mod stranger;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
+
+use self::frame::HELLO_BYTES;
+use self::inflow::Role;
+use self::link::{Link, LinkError};
+use self::outflow::Outgoing;
+use self::stranger::{Leaving, Stranger};
+use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink, Sockets};
+use crate::Gid;
+use crate::backend::soft::engine::message::{Reply, ReplyKind, Request};
+
+/// Bytes received at a time that may hold several messages.
+const STAGING_BYTES: usize = 16 << 10;
+
+/// Bytes moved in one call: one that receives and the flush after it make one hold of the lock.
+const BUDGET: usize = HOLD_BYTES_MAX / 2;
+
+/// How long a connection may take to say whose it is, and its queue pair to become ready.
+const HELLO_WAIT: Duration = Duration::from_secs(5);
+/// How long the peer may take to close a connection whose queue pair is gone.
+const LEAVE_WAIT: Duration = Duration::from_secs(2);
+/// Connections that wait in either way; beyond, the oldest is closed.
+const WAITING_MAX: usize = 64;
+/// How long nothing is accepted after the process ran out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+slotmap::new_key_type! {
+    /// Names a socket to epoll. As a number it is at least 2^32.
+    struct SocketKey;
+}
+
+#[derive(Debug)]
+struct Socket {
+    fd: OwnedFd,
+    /// Whose listener it is, or was accepted by.
+    device: Option<DeviceRef>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Listener,
+    Stranger(Stranger),
+    Link(Link),
+    Leaving(Leaving),
+}
+
+/// What a requester needs to connect, again and again.
+#[derive(Debug)]
+struct Requester {
+    address: SocketAddrV4,
+    hello: [u8; HELLO_BYTES],
+    link: Option<SocketKey>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    epoll: Arc<OwnedFd>,
+    sockets: SlotMap<SocketKey, Socket>,
+    requesters: SecondaryMap<QpRef, Requester>,
+    responders: SecondaryMap<QpRef, SocketKey>,
+    /// Oldest first.
+    strangers: VecDeque<SocketKey>,
+    /// Oldest first.
+    leaving: VecDeque<SocketKey>,
+    /// Those with frames enqueued since the last flush.
+    dirty: Vec<SocketKey>,
+    staging: Box<[u8]>,
+    /// A queue pair became ready since the waiting strangers asked.
+    ask_again: bool,
+    /// Until when listeners are not asked, for want of descriptors.
+    accept_paused: Option<Instant>,
+}
+
+/// Where the listener of the device with that GID is; `None` when it is no software device's.
+pub(crate) fn peer_address(gid: Gid) -> Option<SocketAddrV4> {
+    let [b'\xfd', b's', b'o', b'f', b't', 0, p0, p1, _, _, _, _, a, b, c, d] = gid.0 else { return None };
+    Some(SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([p0, p1])))
+}
+
+impl Tcp {
+    /// `epoll` is the driver's: what is ready there, it says to [`Sockets::ready`].
+    pub(crate) fn new(epoll: Arc<OwnedFd>) -> Self {
+        Self {
+            epoll,
+            sockets: SlotMap::with_key(),
+            requesters: SecondaryMap::new(),
+            responders: SecondaryMap::new(),
+            strangers: VecDeque::with_capacity(WAITING_MAX + 1),
+            leaving: VecDeque::with_capacity(WAITING_MAX + 1),
+            dirty: Vec::new(),
+            staging: vec![0; STAGING_BYTES].into(),
+            ask_again: false,
+            accept_paused: None,
+        }
+    }
+
+    /// Keeps a socket, and has epoll watch it for `events`.
+    fn insert(&mut self, socket: Socket, events: EventFlags) -> io::Result<SocketKey> {
+        let key = self.sockets.insert(socket);
+        if let Err(error) = epoll::add(&self.epoll, &self.sockets[key].fd, data(key), events) {
+            self.sockets.remove(key);
+            return Err(error.into());
+        }
+        Ok(key)
+    }
+
+    /// Closes a socket and forgets it wherever it is named.
+    fn remove(&mut self, key: SocketKey) {
+        self.strangers.retain(|it| *it != key);
+        self.leaving.retain(|it| *it != key);
+        let Some(Socket { kind: Kind::Link(link), .. }) = self.sockets.remove(key) else { return };
+        match link.role {
+            Role::Requester => {
+                if let Some(requester) = self.requesters.get_mut(link.qp) {
+                    requester.link = requester.link.filter(|it| *it != key);
+                }
+            }
+            Role::Responder => {
+                if self.responders.get(link.qp) == Some(&key) {
+                    self.responders.remove(link.qp);
+                }
+            }
+        }
+    }
+
+    /// A connection is over by itself.
+    fn lose(&mut self, key: SocketKey, why: &LinkError) {
+        match why {
+            LinkError::Closed | LinkError::Io(_) => tracing::debug!(%why, "a connection is over"),
+            _ => tracing::warn!(%why, "closing a connection"),
+        }
+        self.remove(key);
+    }
+
+    /// The connection of a requester, opened when there is none.
+    fn open(&mut self, qp: QpRef) -> Option<SocketKey> {
+        let requester = self.requesters.get(qp)?;
+        if requester.link.is_some() {
+            return requester.link;
+        }
+        let hello = Outgoing::hello(&requester.hello);
+        let opened = socket::connect(requester.address).and_then(|fd| {
+            let mut link = Link::new(Role::Requester, qp);
+            // The queue is empty, so there is room.
+            let _ = link.outflow.push(hello);
+            self.insert(Socket { fd, device: None, kind: Kind::Link(link) }, EventFlags::IN)
+        });
+        match opened {
+            Ok(key) => {
+                self.requesters[qp].link = Some(key);
+                Some(key)
+            }
+            Err(why) => {
+                tracing::debug!(%why, "no connection to the peer");
+                None
+            }
+        }
+    }
+
+    fn link(&mut self, key: SocketKey) -> Option<&mut Link> {
+        match self.sockets.get_mut(key) {
+            Some(Socket { kind: Kind::Link(link), .. }) => Some(link),
+            _ => None,
+        }
+    }
+
+    fn enqueue(&mut self, key: SocketKey, frame: Outgoing) {
+        let Some(link) = self.link(key) else { return };
+        if let Err(why) = link.outflow.push(frame) {
+            return self.lose(key, &why);
+        }
+        if !std::mem::replace(&mut link.dirty, true) {
+            self.dirty.push(key);
+        }
+    }
+
+    /// Sends what is queued on a connection, and has epoll tell when the rest can follow.
+    fn write(
+        &mut self,
+        now: Instant,
+        key: SocketKey,
+        sink: &mut dyn Sink,
+        budget: usize,
+    ) -> Result<usize, LinkError> {
+        let Some(socket) = self.sockets.get_mut(key) else { return Ok(0) };
+        let fd = socket.fd.as_fd();
+        match &mut socket.kind {
+            Kind::Link(link) => {
+                let wrote = link.write(now, fd, sink, budget)?;
+                if wrote.more != link.wants_writable {
+                    link.wants_writable = wrote.more;
+                    let events = if wrote.more { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+                    epoll::modify(&self.epoll, fd, data(key), events).map_err(io::Error::from)?;
+                }
+                Ok(wrote.bytes)
+            }
+            Kind::Leaving(leaving) => {
+                leaving.deadline = Some(now + LEAVE_WAIT);
+                leaving.write(fd, sink)?;
+                self.watch(key, EventFlags::IN)?;
+                Ok(0)
+            }
+            Kind::Listener | Kind::Stranger(_) => Ok(0),
+        }
+    }
+
+    fn read(&mut self, now: Instant, key: SocketKey, sink: &mut dyn Sink) -> Result<(), LinkError> {
+        let Some(socket) = self.sockets.get_mut(key) else { return Ok(()) };
+        let fd = socket.fd.as_fd();
+        match &mut socket.kind {
+            Kind::Link(link) => link.read(now, fd, sink, &mut self.staging, BUDGET).map(drop),
+            Kind::Leaving(leaving) => leaving.read(fd, &mut self.staging),
+            Kind::Stranger(_) => self.hear(key, sink),
+            Kind::Listener => {
+                self.accept(now, key);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn data(key: SocketKey) -> EventData {
+    EventData::new_u64(key.data().as_ffi())
+}
+
+impl Sockets for Tcp {
+    fn listen(&mut self, device: DeviceRef, address: SocketAddrV4) -> io::Result<u16> {
+        let (fd, port) = socket::listen(address)?;
+        self.insert(Socket { fd, device: Some(device), kind: Kind::Listener }, EventFlags::IN)?;
+        Ok(port)
+    }
+
+    fn unlisten(&mut self, device: DeviceRef) {
+        let theirs = self.sockets.iter().filter(|(_, socket)| socket.device == Some(device));
+        let keys: Vec<_> = theirs.map(|(key, _)| key).collect();
+        for key in keys {
+            self.remove(key);
+        }
+    }
+
+    fn connect(&mut self, _now: Instant, qp: QpRef, hello: &Hello) {
+        self.ask_again = !self.strangers.is_empty();
+        match peer_address(hello.destination_gid) {
+            Some(address) => {
+                let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
+                self.requesters.insert(qp, requester);
+            }
+            None => tracing::warn!(gid = %hello.destination_gid, "not the GID of a software device"),
+        }
+    }
+
+    fn enqueue_request(&mut self, _now: Instant, qp: QpRef, request: &Request, payload: Option<Payload>) {
+        if let Some(key) = self.open(qp) {
+            self.enqueue(key, Outgoing::request(&frame::encode_request(request), payload));
+        }
+    }
+
+    fn enqueue_reply(&mut self, _now: Instant, qp: QpRef, reply: &Reply, payload: Option<Payload>) {
+        if let Some(key) = self.responders.get(qp) {
+            let ack = reply.kind == ReplyKind::Ack;
+            self.enqueue(*key, Outgoing::reply(&frame::encode_reply(reply), payload, ack));
+        }
+    }
+
+    fn flush(&mut self, now: Instant, sink: &mut dyn Sink) {
+        self.ask_again(sink);
+        let mut budget = BUDGET;
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for key in dirty.drain(..) {
+            if let Some(link) = self.link(key) {
+                link.dirty = false;
+            }
+            match self.write(now, key, sink, budget) {
+                Ok(bytes) => budget -= bytes.min(budget),
+                Err(why) => self.lose(key, &why),
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    fn reset(&mut self, qp: QpRef) {
+        if let Some(Requester { link: Some(key), .. }) = self.requesters.get(qp)
+            && let Some(link) = self.link(*key)
+        {
+            link.outflow.drop_unsent();
+        }
+    }
+
+    fn close(&mut self, qp: QpRef) {
+        if let Some(Requester { link: Some(key), .. }) = self.requesters.remove(qp) {
+            self.remove(key);
+        }
+        if let Some(key) = self.responders.remove(qp) {
+            self.leave(key);
+        }
+    }
+
+    fn ready(&mut self, now: Instant, key: u64, sink: &mut dyn Sink) {
+        let key = SocketKey::from(KeyData::from_ffi(key));
+        if let Err(why) = self.read(now, key, sink) {
+            return self.lose(key, &why);
+        }
+        if self.link(key).is_some_and(|link| link.wants_writable)
+            && let Err(why) = self.write(now, key, sink, BUDGET)
+        {
+            self.lose(key, &why);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let waiting = self.oldest_waiting().map(|(_, deadline)| deadline);
+        waiting.into_iter().chain(self.accept_paused).min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink) {
+        self.ask_again(sink);
+        self.resume_accepting(now);
+        while let Some((key, deadline)) = self.oldest_waiting()
+            && deadline <= now
+        {
+            self.lose(key, &LinkError::Overdue);
+        }
+    }
+}

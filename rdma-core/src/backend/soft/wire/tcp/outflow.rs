@@ -1,0 +1,223 @@
+//! The sending half of a connection: frames queued, and written from where their payload lies.
+
+#![expect(unsafe_code, reason = "hands the ranges of payloads to the kernel")]
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use super::super::{Payload, Sink, Token};
+use super::frame::{HELLO_BYTES, REPLY_BYTES, REQUEST_BYTES};
+use super::link::LinkError;
+use super::socket::{self, Moved};
+
+/// Frames that may wait. The state sends no more than its queues are deep; whoever makes it
+/// (by requests whose answers are never read) loses the connection.
+const FRAMES_MAX: usize = 1 << 16;
+
+/// Frames in one call.
+const BATCH: usize = 32;
+
+/// One frame to be sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    header: [u8; HELLO_BYTES],
+    header_len: usize,
+    payload: Option<Payload>,
+    /// The next acknowledgement says all that this one does.
+    superseded_by_next: bool,
+}
+
+impl Outgoing {
+    fn new(bytes: &[u8], payload: Option<Payload>, superseded_by_next: bool) -> Self {
+        let mut header = [0; HELLO_BYTES];
+        header[..bytes.len()].copy_from_slice(bytes);
+        Self { header, header_len: bytes.len(), payload, superseded_by_next }
+    }
+
+    pub(super) fn hello(bytes: &[u8; HELLO_BYTES]) -> Self {
+        Self::new(bytes, None, false)
+    }
+
+    pub(super) fn request(bytes: &[u8; REQUEST_BYTES], payload: Option<Payload>) -> Self {
+        Self::new(bytes, payload, false)
+    }
+
+    pub(super) fn reply(bytes: &[u8; REPLY_BYTES], payload: Option<Payload>, ack: bool) -> Self {
+        Self::new(bytes, payload, ack)
+    }
+
+    fn len(&self) -> usize {
+        self.header_len + self.payload.map_or(0, |payload| payload.len as usize)
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.payload.map(|payload| payload.token)
+    }
+
+    fn valid(&self, sink: &dyn Sink) -> bool {
+        self.token().is_none_or(|token| sink.still_valid(token))
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Outflow {
+    queue: VecDeque<Outgoing>,
+    /// Bytes of the first frame that are on their way.
+    sent: usize,
+}
+
+/// What [`Outflow::write`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wrote {
+    pub(super) bytes: usize,
+    /// Frames are left over.
+    pub(super) more: bool,
+}
+
+impl Outflow {
+    pub(super) fn new() -> Self {
+        Self { queue: VecDeque::with_capacity(2 * BATCH), sent: 0 }
+    }
+
+    pub(super) fn push(&mut self, frame: Outgoing) -> Result<(), LinkError> {
+        let unsent = usize::from(self.sent == 0);
+        if frame.superseded_by_next
+            && self.queue.len() + unsent > 1
+            && let Some(last) = self.queue.back_mut().filter(|last| last.superseded_by_next)
+        {
+            *last = frame;
+            return Ok(());
+        }
+        if self.queue.len() >= FRAMES_MAX {
+            return Err(LinkError::TooManyFrames);
+        }
+        self.queue.push_back(frame);
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Drops the frames of which no byte was sent.
+    pub(super) fn drop_unsent(&mut self) {
+        self.queue.truncate(usize::from(self.sent > 0));
+    }
+
+    /// Keeps, of the frames of which no byte was sent, those without a payload. Whether the
+    /// connection is between two frames, so that they can follow.
+    pub(super) fn keep_bare(&mut self) -> bool {
+        let whole = self.sent == 0 || self.queue.front().is_none_or(|frame| frame.payload.is_none());
+        self.queue.retain(|frame| frame.payload.is_none());
+        whole
+    }
+
+    /// Writes at most about `budget` bytes.
+    ///
+    /// A frame whose payload may not be read any more is dropped when no byte of it was sent.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Revoked`] when a byte was; otherwise what the socket says.
+    pub(super) fn write(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        sink: &dyn Sink,
+        budget: usize,
+    ) -> Result<Wrote, LinkError> {
+        let mut bytes = 0;
+        while bytes < budget {
+            self.drop_revoked(sink)?;
+            let gathered = self.gather(sink, budget - bytes);
+            if gathered.count == 0 {
+                break;
+            }
+            // SAFETY: headers lie in the queue, which nothing touches before the call returns.
+            // Payloads lie where the state just said that they may be read while the lock is
+            // held, and whoever has a `&dyn Sink` holds it.
+            let sent = match unsafe { socket::send(fd, &gathered.vectors[..gathered.count]) }? {
+                Moved::Bytes(sent) => sent,
+                Moved::Blocked => 0,
+            };
+            self.advance(sent);
+            bytes += sent;
+            if sent < gathered.bytes {
+                break;
+            }
+        }
+        Ok(Wrote { bytes, more: !self.queue.is_empty() })
+    }
+
+    fn drop_revoked(&mut self, sink: &dyn Sink) -> Result<(), LinkError> {
+        while let Some(front) = self.queue.front() {
+            if front.valid(sink) {
+                break;
+            }
+            if self.sent > 0 {
+                return Err(LinkError::Revoked);
+            }
+            self.queue.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The next bytes to send, at most `budget`. Every payload in them was found valid.
+    fn gather(&self, sink: &dyn Sink, budget: usize) -> Gathered {
+        let mut gathered = Gathered::new(budget);
+        let mut skip = self.sent;
+        for frame in self.queue.iter().take(BATCH) {
+            if !frame.valid(sink) {
+                break;
+            }
+            let header = &frame.header[skip.min(frame.header_len)..frame.header_len];
+            let mut whole = gathered.push(header.as_ptr(), header.len());
+            skip = skip.saturating_sub(frame.header_len);
+            if let Some(payload) = frame.payload {
+                let start = std::ptr::with_exposed_provenance::<u8>(payload.addr as usize);
+                whole = whole && gathered.push(start.wrapping_add(skip), payload.len as usize - skip);
+            }
+            if !whole {
+                break;
+            }
+            skip = 0;
+        }
+        gathered
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.sent += bytes;
+        while let Some(front) = self.queue.front()
+            && self.sent >= front.len()
+        {
+            self.sent -= front.len();
+            self.queue.pop_front();
+        }
+    }
+}
+
+/// Ranges to send in one call.
+struct Gathered {
+    vectors: [libc::iovec; 2 * BATCH],
+    count: usize,
+    bytes: usize,
+    budget: usize,
+}
+
+impl Gathered {
+    fn new(budget: usize) -> Self {
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Self { vectors: [none; 2 * BATCH], count: 0, bytes: 0, budget }
+    }
+
+    /// Adds a range, as far as the budget goes; whether all of it went in.
+    fn push(&mut self, base: *const u8, len: usize) -> bool {
+        let fits = len.min(self.budget - self.bytes);
+        if fits > 0 {
+            self.vectors[self.count] = libc::iovec { iov_base: base.cast_mut().cast(), iov_len: fits };
+            self.count += 1;
+            self.bytes += fits;
+        }
+        fits == len
+    }
+}

@@ -1,0 +1,128 @@
+//! Nonblocking TCP sockets, and the two calls that move bytes between a socket and raw memory.
+
+#![expect(unsafe_code, reason = "hands raw memory to recvmsg and sendmsg")]
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::SocketFlags;
+use socket2::{Domain, Socket, Type};
+
+/// Connections that the kernel completes before they are accepted.
+const BACKLOG: i32 = 1024;
+
+/// What a call on a nonblocking socket did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    Bytes(usize),
+    /// Nothing now; epoll tells when.
+    Blocked,
+}
+
+fn stream() -> io::Result<Socket> {
+    Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), None)
+}
+
+/// Listens at `address`, and tells the port.
+pub(super) fn listen(address: SocketAddrV4) -> io::Result<(OwnedFd, u16)> {
+    let socket = stream()?;
+    // A restarted process takes its port again while old connections linger.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    let bound = socket.local_addr()?.as_socket_ipv4();
+    let port = bound.ok_or(io::ErrorKind::AddrNotAvailable)?.port();
+    Ok((socket.into(), port))
+}
+
+/// The next connection of a listener; `None` when there is none now.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(fd) => {
+            no_delay(&fd)?;
+            Ok(Some(fd))
+        }
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Begins to connect; sending and receiving tell when it is done, or why it failed.
+pub(super) fn connect(address: SocketAddrV4) -> io::Result<OwnedFd> {
+    let socket = stream()?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+        _ => {}
+    }
+    let fd = socket.into();
+    no_delay(&fd)?;
+    Ok(fd)
+}
+
+/// Buffer sizes are left to the kernel: it grows them with the path, beyond what `SO_SNDBUF`
+/// and `SO_RCVBUF` may ask for. Delaying small frames is turned off, since a frame is a message.
+fn no_delay(fd: &impl AsFd) -> io::Result<()> {
+    rustix::net::sockopt::set_tcp_nodelay(fd, true).map_err(Into::into)
+}
+
+/// Says that nothing more will be sent. A failure means that the connection is gone already.
+pub(super) fn end_sending(fd: BorrowedFd<'_>) {
+    let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
+}
+
+/// Receives into `direct` first, and what is beyond it into `staging`. 0 bytes is the end.
+///
+/// # Safety
+///
+/// `direct` is valid for writes for the whole call, and no reference to it exists.
+pub(super) unsafe fn receive(
+    fd: BorrowedFd<'_>,
+    direct: libc::iovec,
+    staging: &mut [u8],
+) -> io::Result<Moved> {
+    let tail = libc::iovec { iov_base: staging.as_mut_ptr().cast(), iov_len: staging.len() };
+    let both = [direct, tail];
+    let vectors = if direct.iov_len == 0 { &both[1..] } else { &both[..] };
+    // SAFETY: both ranges are valid for writes, the one by the caller's promise and the other
+    // by being a slice; `vectors` outlives the call, and its length (1 or 2) fits.
+    let n = unsafe { libc::readv(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) };
+    moved(n)
+}
+
+/// Receives into a buffer of this side's own. 0 bytes is the end.
+pub(super) fn receive_into(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Moved> {
+    let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    // SAFETY: the direct range is empty.
+    unsafe { receive(fd, none, into) }
+}
+
+/// Sends the ranges one after the other, as much as the socket takes.
+///
+/// # Safety
+///
+/// Every range is valid for reads for the whole call. A device or another process may write it
+/// meanwhile: then what is sent is torn, and nothing worse.
+pub(super) unsafe fn send(fd: BorrowedFd<'_>, vectors: &[libc::iovec]) -> io::Result<Moved> {
+    // SAFETY: msghdr is plain data, for which zeros are valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_ptr().cast_mut();
+    message.msg_iovlen = vectors.len() as _;
+    // SAFETY: the ranges are valid by the caller's promise, and sendmsg only reads the vectors.
+    moved(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL) })
+}
+
+fn moved(n: isize) -> io::Result<Moved> {
+    if let Ok(n) = usize::try_from(n) {
+        return Ok(Moved::Bytes(n));
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(Moved::Blocked),
+        // A connection that is still being made.
+        io::ErrorKind::NotConnected => Ok(Moved::Blocked),
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,189 @@
+//! Two ends of the wire over real sockets, each with a state that is a list of what happened.
+
+mod strangers;
+mod traffic;
+
+use std::collections::{HashSet, VecDeque};
+use std::net::TcpStream;
+
+use super::super::{Placement, Right, Token};
+use super::*;
+use crate::QpNum;
+use crate::backend::soft::engine::message::RequestOp;
+
+/// A state that does as it is told, and keeps a list.
+#[derive(Default)]
+struct Scripted {
+    qps: SlotMap<QpRef, ()>,
+    /// Whose hello is taken, and for which queue pair.
+    takes: Vec<(Hello, QpRef)>,
+    revoked: HashSet<u64>,
+    /// The token of a placement is its address.
+    target: Vec<u8>,
+    requests: Vec<Request>,
+    replies: Vec<Reply>,
+    placed: Vec<u32>,
+    moved: usize,
+    to_send: VecDeque<(QpRef, Reply)>,
+    placing: Option<Request>,
+    silent: bool,
+}
+
+impl Scripted {
+    fn token(qp: QpRef, serial: u64) -> Token {
+        Token { qp, right: Right::Placing { serial } }
+    }
+
+    fn answer(&mut self, qp: QpRef, request: &Request) {
+        if !self.silent {
+            self.to_send.push_back((qp, Reply { psn: request.psn, kind: ReplyKind::Ack, len: 0 }));
+        }
+    }
+}
+
+impl Sink for Scripted {
+    fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
+        self.takes.iter().find(|(it, _)| it == hello).map(|(_, qp)| *qp)
+    }
+
+    fn request(&mut self, _: Instant, qp: QpRef, request: &Request) -> Placement {
+        self.requests.push(*request);
+        if request.op == RequestOp::Read {
+            return Placement::Nothing;
+        }
+        let (at, len) = (request.remote_addr as usize, request.len);
+        let Some(target) = self.target.get_mut(at..at + len as usize) else {
+            return Placement::Discard { len };
+        };
+        let addr = target.as_mut_ptr().expose_provenance() as u64;
+        self.placing = Some(*request);
+        Placement::At { token: Self::token(qp, request.psn.into()), addr, len }
+    }
+
+    fn reply(&mut self, _: Instant, _: QpRef, reply: &Reply) -> Placement {
+        self.replies.push(*reply);
+        Placement::Discard { len: reply.len }
+    }
+
+    fn placed(&mut self, _: Instant, token: Token) {
+        let request = self.placing.take().unwrap();
+        assert_eq!(token, Self::token(token.qp, request.psn.into()));
+        self.placed.push(request.psn);
+        self.answer(token.qp, &request);
+    }
+
+    fn still_valid(&self, token: Token) -> bool {
+        let (Right::Requested { serial } | Right::Placing { serial } | Right::Answering { serial, .. }) =
+            token.right;
+        !self.revoked.contains(&serial)
+    }
+
+    fn moving(&mut self, _: Instant, _: QpRef) {
+        self.moved += 1;
+    }
+}
+
+/// One process.
+struct End {
+    epoll: Arc<OwnedFd>,
+    tcp: Tcp,
+    state: Scripted,
+    gid: Gid,
+    qp: QpRef,
+    device: DeviceRef,
+}
+
+impl End {
+    fn new(num: u8) -> Self {
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+        let mut tcp = Tcp::new(Arc::clone(&epoll));
+        let device = SlotMap::<DeviceRef, ()>::with_key().insert(());
+        let port = tcp.listen(device, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let [p0, p1] = port.to_be_bytes();
+        let gid = Gid([0xfd, b's', b'o', b'f', b't', 0, p0, p1, num, 0, 0, 0, 127, 0, 0, 1]);
+        let mut state = Scripted { target: vec![0; 4 << 20], ..Scripted::default() };
+        let qp = state.qps.insert(());
+        Self { epoll, tcp, state, gid, qp, device }
+    }
+
+    fn hello_to(&self, peer: &Self) -> Hello {
+        Hello {
+            source_gid: self.gid,
+            source_qp: QpNum(self.gid.0[8].into()),
+            destination_gid: peer.gid,
+            destination_qp: QpNum(peer.gid.0[8].into()),
+        }
+    }
+
+    /// Lets the peer's requester in, and connects this one's.
+    fn join(&mut self, peer: &Self) {
+        let hello = self.hello_to(peer);
+        self.state.takes.push((peer.hello_to(self), self.qp));
+        self.tcp.connect(Instant::now(), self.qp, &hello);
+    }
+
+    fn pair() -> (Self, Self) {
+        let (mut a, mut b) = (Self::new(1), Self::new(2));
+        a.join(&b);
+        b.join(&a);
+        (a, b)
+    }
+
+    /// What a driver does once.
+    fn turn(&mut self) {
+        let now = Instant::now();
+        let mut events = Vec::with_capacity(16);
+        let soon = rustix::event::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&soon)).unwrap();
+        for event in events {
+            self.tcp.ready(now, event.data.u64(), &mut self.state);
+            self.send_replies(now);
+        }
+        self.tcp.flush(now, &mut self.state);
+    }
+
+    fn send_replies(&mut self, now: Instant) {
+        for (qp, reply) in self.state.to_send.drain(..) {
+            self.tcp.enqueue_reply(now, qp, &reply, None);
+        }
+    }
+
+    /// Queues a write of `source` to offset `at` of the peer's target.
+    fn write(&mut self, psn: u32, source: &[u8], at: usize) {
+        let len = source.len() as u32;
+        let request = Request { psn, op: RequestOp::Write, imm: None, remote_addr: at as u64, rkey: 7, len };
+        let addr = source.as_ptr().expose_provenance() as u64;
+        let right = Right::Requested { serial: psn.into() };
+        let payload = Payload { token: Token { qp: self.qp, right }, addr, len };
+        self.tcp.enqueue_request(Instant::now(), self.qp, &request, (len > 0).then_some(payload));
+    }
+
+    fn connections(&self) -> usize {
+        self.tcp.sockets.values().filter(|socket| !matches!(socket.kind, Kind::Listener)).count()
+    }
+
+    /// A connection of someone who is not a requester of this library.
+    fn stranger(&self) -> TcpStream {
+        TcpStream::connect(peer_address(self.gid).unwrap()).unwrap()
+    }
+}
+
+/// Turns both until `done`; a test that waits for ever is a test that fails.
+fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
+    let begun = Instant::now();
+    while !done(a, b) {
+        a.turn();
+        b.turn();
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing more happens");
+    }
+}
+
+/// A message goes from `a` to `b` and is acknowledged.
+fn assert_works(a: &mut End, b: &mut End) {
+    let source = vec![0x5a; 100_000];
+    b.state.target[..source.len()].fill(0);
+    let (placed, replies) = (b.state.placed.len(), a.state.replies.len());
+    a.write(0xff_0000, &source, 0);
+    until(a, b, |a, b| b.state.placed.len() > placed && a.state.replies.len() > replies);
+    assert!(b.state.target[..source.len()] == source);
+}

@@ -1,0 +1,136 @@
+//! Whatever a stranger says to the listener, it is dropped and real traffic goes on.
+
+use std::io::{Read, Write};
+
+use super::*;
+
+/// That the other end closes, whether or not it drops bytes unread.
+fn assert_closed(a: &mut End, b: &mut End, mut stranger: TcpStream) {
+    stranger.set_nonblocking(true).unwrap();
+    let mut byte = [0];
+    until(a, b, |_, _| match stranger.read(&mut byte) {
+        Ok(0) => true,
+        Ok(_) => panic!("a stranger was answered"),
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    });
+}
+
+fn encoded_hello(a: &End, b: &End) -> [u8; HELLO_BYTES] {
+    frame::encode_hello(&a.hello_to(b))
+}
+
+#[test]
+fn garbage_is_dropped_at_once() {
+    let (mut a, mut b) = End::pair();
+    for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 3], &[0xff; 4096]] {
+        let mut stranger = b.stranger();
+        stranger.write_all(said).unwrap();
+        assert_closed(&mut a, &mut b, stranger);
+    }
+    assert_works(&mut a, &mut b);
+}
+
+#[test]
+fn another_version_is_dropped_at_once() {
+    let (mut a, mut b) = End::pair();
+    let mut hello = encoded_hello(&a, &b);
+    hello[9] = 99;
+    let mut stranger = b.stranger();
+    stranger.write_all(&hello).unwrap();
+    assert_closed(&mut a, &mut b, stranger);
+    assert_works(&mut a, &mut b);
+}
+
+#[test]
+fn a_frame_with_an_oversized_length_is_dropped_and_nothing_is_placed() {
+    let (mut a, mut b) = End::pair();
+    let mut stranger = b.stranger();
+    stranger.write_all(&encoded_hello(&a, &b)).unwrap();
+    let request = Request { psn: 0, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 7, len: 1 << 31 };
+    let mut frame = frame::encode_request(&request);
+    frame[8..12].fill(0xff);
+    stranger.write_all(&frame).unwrap();
+    assert_closed(&mut a, &mut b, stranger);
+    assert!(b.state.requests.is_empty());
+    assert_works(&mut a, &mut b);
+}
+
+#[test]
+fn a_frame_that_is_none_is_dropped() {
+    let (mut a, mut b) = End::pair();
+    let mut stranger = b.stranger();
+    stranger.write_all(&encoded_hello(&a, &b)).unwrap();
+    stranger.write_all(&[0x77; 64]).unwrap();
+    assert_closed(&mut a, &mut b, stranger);
+    assert!(b.state.requests.is_empty());
+    assert_works(&mut a, &mut b);
+}
+
+#[test]
+fn the_silent_the_slow_and_the_unknown_are_dropped_in_time() {
+    let (mut a, mut b) = End::pair();
+    let silent = b.stranger();
+    let mut slow = b.stranger();
+    slow.write_all(&encoded_hello(&a, &b)[..20]).unwrap();
+    let mut unknown = b.stranger();
+    let mut hello = encoded_hello(&a, &b);
+    hello[30] ^= 1;
+    unknown.write_all(&hello).unwrap();
+    until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == 3);
+    assert_works(&mut a, &mut b);
+    assert_eq!(b.tcp.strangers.len(), 3, "real traffic made strangers go");
+    while let Some(deadline) = b.tcp.poll_timeout() {
+        assert!(deadline <= Instant::now() + HELLO_WAIT);
+        b.tcp.handle_timeout(deadline, &mut b.state);
+    }
+    for stranger in [silent, slow, unknown] {
+        assert_closed(&mut a, &mut b, stranger);
+    }
+    assert_works(&mut a, &mut b);
+}
+
+#[test]
+fn a_half_open_connection_does_not_outlive_its_queue_pair() {
+    let (mut a, mut b) = End::pair();
+    // It says who it is, half of a request, and then nothing any more.
+    let mut half = b.stranger();
+    half.write_all(&encoded_hello(&a, &b)).unwrap();
+    let request = Request { psn: 0, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 7, len: 1000 };
+    half.write_all(&frame::encode_request(&request)).unwrap();
+    half.write_all(&[1; 500]).unwrap();
+    until(&mut a, &mut b, |_, b| b.state.requests.len() == 1);
+    // The requester itself comes again, and takes the place.
+    assert_works(&mut a, &mut b);
+    assert_closed(&mut a, &mut b, half);
+}
+
+#[test]
+fn more_strangers_than_may_wait_push_out_the_oldest() {
+    let (mut a, mut b) = End::pair();
+    let oldest = b.stranger();
+    until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == 1);
+    let crowd: Vec<_> = (0..WAITING_MAX).map(|_| b.stranger()).collect();
+    assert_closed(&mut a, &mut b, oldest);
+    until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == WAITING_MAX);
+    assert_works(&mut a, &mut b);
+    drop(crowd);
+    until(&mut a, &mut b, |_, b| b.tcp.strangers.is_empty());
+    assert_works(&mut a, &mut b);
+}
+
+#[test]
+fn a_listener_without_descriptors_left_pauses_and_goes_on() {
+    let (mut a, mut b) = End::pair();
+    let now = Instant::now();
+    b.tcp.pause_accepting(now);
+    let waiting = b.stranger();
+    for _ in 0..5 {
+        b.turn();
+    }
+    assert!(b.tcp.strangers.is_empty());
+    assert_eq!(b.tcp.poll_timeout(), Some(now + ACCEPT_PAUSE));
+    b.tcp.handle_timeout(now + ACCEPT_PAUSE, &mut b.state);
+    until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == 1);
+    drop(waiting);
+    assert_works(&mut a, &mut b);
+}
