@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use slotmap::SlotMap;
@@ -21,7 +21,7 @@ use super::event::Events;
 use super::fault::{FaultPlan, Held, Planted};
 use super::options::Wire;
 use super::qp::QueuePair;
-use super::wire::{DeviceRef, Hello, Payload, QpRef, Sockets, Token};
+use super::wire::{DeviceRef, Hello, Payload, QpRef, Sockets, Tcp, Token};
 use crate::{Gid, GidEntry, PortState};
 
 slotmap::new_key_type! {
@@ -116,14 +116,16 @@ impl Fabric {
         if let Some(fabric) = FABRIC.get() {
             return Ok(fabric);
         }
+        let driver = Driver::new()?;
+        let sockets = Tcp::new(Arc::clone(&driver.epoll));
         let fabric = Self {
             guarded: Mutex::new(Guarded {
                 state: State::default(),
-                sockets: None,
+                sockets: Some(Box::new(sockets)),
                 running: false,
                 asleep: None,
             }),
-            driver: Driver::new()?,
+            driver,
             pid: std::process::id(),
         };
         // Another thread may have been first; then this one is dropped unused.

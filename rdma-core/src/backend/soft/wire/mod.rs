@@ -23,7 +23,7 @@ pub(super) use local::copy;
 use super::engine::message::{Reply, Request};
 use crate::{Gid, QpNum};
 
-pub(crate) use tcp::{Tcp, peer_address};
+pub(super) use tcp::Tcp;
 
 slotmap::new_key_type! {
     /// Names a queue pair of this process; never that of a destroyed one's successor.

@@ -9,11 +9,16 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use rustix::event::epoll::EventFlags;
+
 use super::super::{QpRef, Sink};
 use super::frame::FrameError;
 use super::inflow::{Inflow, Role};
-use super::outflow::{Outflow, Wrote};
+use super::outflow::Outflow;
 use super::socket::{self, Moved};
+
+/// Replies that may wait before no further request is read; those of the requests read so far come on top.
+const REPLIES_MAX: usize = 64;
 
 /// Why a connection is over. The requester learns nothing of it but silence.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +31,7 @@ pub(super) enum LinkError {
     Frame(#[from] FrameError),
     #[error("the payload of a frame partly sent may not be read any more")]
     Revoked,
-    #[error("the peer reads no replies")]
+    #[error("too many frames wait to be sent")]
     TooManyFrames,
     #[error("it took too long")]
     Overdue,
@@ -43,8 +48,8 @@ pub(super) struct Link {
     inflow: Inflow,
     /// Waits in the list of those to be flushed.
     pub(super) dirty: bool,
-    /// Registered for being writable, too.
-    pub(super) wants_writable: bool,
+    /// What epoll watches it for.
+    pub(super) watched: EventFlags,
 }
 
 impl Link {
@@ -55,7 +60,7 @@ impl Link {
             outflow: Outflow::new(),
             inflow: Inflow::new(role, qp),
             dirty: false,
-            wants_writable: false,
+            watched: EventFlags::IN,
         }
     }
 
@@ -108,11 +113,22 @@ impl Link {
         fd: BorrowedFd<'_>,
         sink: &mut dyn Sink,
         budget: usize,
-    ) -> Result<Wrote, LinkError> {
-        let wrote = self.outflow.write(fd, sink, budget)?;
-        if wrote.bytes > 0 && self.role == Role::Requester {
+    ) -> Result<usize, LinkError> {
+        let bytes = self.outflow.write(fd, sink, budget)?;
+        if bytes > 0 && self.role == Role::Requester {
             sink.moving(now, self.qp);
         }
-        Ok(wrote)
+        Ok(bytes)
+    }
+
+    /// What epoll is to watch it for.
+    ///
+    /// Whoever asks and does not read the answers is not heard until it does: that is the bound
+    /// on replies that wait.
+    pub(super) fn wanted(&self) -> EventFlags {
+        let mut events = EventFlags::empty();
+        events.set(EventFlags::OUT, !self.outflow.is_empty());
+        events.set(EventFlags::IN, self.role == Role::Requester || self.outflow.len() < REPLIES_MAX);
+        events
     }
 }

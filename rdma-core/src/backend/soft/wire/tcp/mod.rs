@@ -17,7 +17,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ use self::link::{Link, LinkError};
 use self::outflow::Outgoing;
 use self::stranger::{Leaving, Stranger};
 use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink, Sockets};
-use crate::Gid;
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request};
+use crate::backend::soft::gid;
 
 /// Bytes received at a time that may hold several messages.
 const STAGING_BYTES: usize = 16 << 10;
@@ -80,7 +80,7 @@ struct Requester {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Tcp {
+pub(in super::super) struct Tcp {
     epoll: Arc<OwnedFd>,
     sockets: SlotMap<SocketKey, Socket>,
     requesters: SecondaryMap<QpRef, Requester>,
@@ -89,6 +89,8 @@ pub(crate) struct Tcp {
     strangers: VecDeque<SocketKey>,
     /// Oldest first.
     leaving: VecDeque<SocketKey>,
+    /// Of those in `sockets`.
+    listeners: usize,
     /// Those with frames enqueued since the last flush.
     dirty: Vec<SocketKey>,
     staging: Box<[u8]>,
@@ -96,12 +98,6 @@ pub(crate) struct Tcp {
     ask_again: bool,
     /// Until when listeners are not asked, for want of descriptors.
     accept_paused: Option<Instant>,
-}
-
-/// Where the listener of the device with that GID is; `None` when it is no software device's.
-pub(crate) fn peer_address(gid: Gid) -> Option<SocketAddrV4> {
-    let [b'\xfd', b's', b'o', b'f', b't', 0, p0, p1, _, _, _, _, a, b, c, d] = gid.0 else { return None };
-    Some(SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([p0, p1])))
 }
 
 impl Tcp {
@@ -114,6 +110,7 @@ impl Tcp {
             responders: SecondaryMap::new(),
             strangers: VecDeque::with_capacity(WAITING_MAX + 1),
             leaving: VecDeque::with_capacity(WAITING_MAX + 1),
+            listeners: 0,
             dirty: Vec::new(),
             staging: vec![0; STAGING_BYTES].into(),
             ask_again: false,
@@ -135,7 +132,11 @@ impl Tcp {
     fn remove(&mut self, key: SocketKey) {
         self.strangers.retain(|it| *it != key);
         self.leaving.retain(|it| *it != key);
-        let Some(Socket { kind: Kind::Link(link), .. }) = self.sockets.remove(key) else { return };
+        let link = match self.sockets.remove(key).map(|socket| socket.kind) {
+            Some(Kind::Link(link)) => link,
+            Some(Kind::Listener) => return self.listeners -= 1,
+            _ => return,
+        };
         match link.role {
             Role::Requester => {
                 if let Some(requester) = self.requesters.get_mut(link.qp) {
@@ -214,12 +215,12 @@ impl Tcp {
         match &mut socket.kind {
             Kind::Link(link) => {
                 let wrote = link.write(now, fd, sink, budget)?;
-                if wrote.more != link.wants_writable {
-                    link.wants_writable = wrote.more;
-                    let events = if wrote.more { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-                    epoll::modify(&self.epoll, fd, data(key), events).map_err(io::Error::from)?;
+                let wanted = link.wanted();
+                if wanted != link.watched {
+                    link.watched = wanted;
+                    epoll::modify(&self.epoll, fd, data(key), wanted).map_err(io::Error::from)?;
                 }
-                Ok(wrote.bytes)
+                Ok(wrote)
             }
             Kind::Leaving(leaving) => {
                 leaving.deadline = Some(now + LEAVE_WAIT);
@@ -254,6 +255,7 @@ impl Sockets for Tcp {
     fn listen(&mut self, device: DeviceRef, address: SocketAddrV4) -> io::Result<u16> {
         let (fd, port) = socket::listen(address)?;
         self.insert(Socket { fd, device: Some(device), kind: Kind::Listener }, EventFlags::IN)?;
+        self.listeners += 1;
         Ok(port)
     }
 
@@ -267,7 +269,7 @@ impl Sockets for Tcp {
 
     fn connect(&mut self, _now: Instant, qp: QpRef, hello: &Hello) {
         self.ask_again = !self.strangers.is_empty();
-        match peer_address(hello.destination_gid) {
+        match gid::listens_at(hello.destination_gid) {
             Some(address) => {
                 let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
                 self.requesters.insert(qp, requester);
@@ -322,12 +324,16 @@ impl Sockets for Tcp {
         }
     }
 
+    fn is_connected(&self) -> bool {
+        self.sockets.len() > self.listeners
+    }
+
     fn ready(&mut self, now: Instant, key: u64, sink: &mut dyn Sink) {
         let key = SocketKey::from(KeyData::from_ffi(key));
         if let Err(why) = self.read(now, key, sink) {
             return self.lose(key, &why);
         }
-        if self.link(key).is_some_and(|link| link.wants_writable)
+        if self.link(key).is_some_and(|link| link.watched.contains(EventFlags::OUT))
             && let Err(why) = self.write(now, key, sink, BUDGET)
         {
             self.lose(key, &why);

@@ -10,8 +10,7 @@ use super::frame::{HELLO_BYTES, REPLY_BYTES, REQUEST_BYTES};
 use super::link::LinkError;
 use super::socket::{self, Moved};
 
-/// Frames that may wait. The state sends no more than its queues are deep; whoever makes it
-/// (by requests whose answers are never read) loses the connection.
+/// Frames that may wait. The state sends no more than its queues are deep.
 const FRAMES_MAX: usize = 1 << 16;
 
 /// Frames in one call.
@@ -67,14 +66,6 @@ pub(super) struct Outflow {
     sent: usize,
 }
 
-/// What [`Outflow::write`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wrote {
-    pub(super) bytes: usize,
-    /// Frames are left over.
-    pub(super) more: bool,
-}
-
 impl Outflow {
     pub(super) fn new() -> Self {
         Self { queue: VecDeque::with_capacity(2 * BATCH), sent: 0 }
@@ -96,6 +87,10 @@ impl Outflow {
         Ok(())
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -113,7 +108,7 @@ impl Outflow {
         whole
     }
 
-    /// Writes at most about `budget` bytes.
+    /// Writes at most `budget` bytes, and tells how many.
     ///
     /// A frame whose payload may not be read any more is dropped when no byte of it was sent.
     ///
@@ -125,7 +120,7 @@ impl Outflow {
         fd: BorrowedFd<'_>,
         sink: &dyn Sink,
         budget: usize,
-    ) -> Result<Wrote, LinkError> {
+    ) -> Result<usize, LinkError> {
         let mut bytes = 0;
         while bytes < budget {
             self.drop_revoked(sink)?;
@@ -146,7 +141,7 @@ impl Outflow {
                 break;
             }
         }
-        Ok(Wrote { bytes, more: !self.queue.is_empty() })
+        Ok(bytes)
     }
 
     fn drop_revoked(&mut self, sink: &dyn Sink) -> Result<(), LinkError> {

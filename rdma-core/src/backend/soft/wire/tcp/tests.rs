@@ -4,12 +4,12 @@ mod strangers;
 mod traffic;
 
 use std::collections::{HashSet, VecDeque};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 
 use super::super::{Placement, Right, Token};
 use super::*;
-use crate::QpNum;
 use crate::backend::soft::engine::message::RequestOp;
+use crate::{Gid, QpNum};
 
 /// A state that does as it is told, and keeps a list.
 #[derive(Default)]
@@ -164,7 +164,7 @@ impl End {
 
     /// A connection of someone who is not a requester of this library.
     fn stranger(&self) -> TcpStream {
-        TcpStream::connect(peer_address(self.gid).unwrap()).unwrap()
+        TcpStream::connect(gid::listens_at(self.gid).unwrap()).unwrap()
     }
 }
 

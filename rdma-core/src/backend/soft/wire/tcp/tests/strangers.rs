@@ -11,7 +11,7 @@ fn assert_closed(a: &mut End, b: &mut End, mut stranger: TcpStream) {
     until(a, b, |_, _| match stranger.read(&mut byte) {
         Ok(0) => true,
         Ok(_) => panic!("a stranger was answered"),
-        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
     });
 }
 

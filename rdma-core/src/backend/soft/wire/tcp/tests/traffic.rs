@@ -140,7 +140,7 @@ fn a_peer_that_never_closes_does_not_keep_a_closed_queue_pairs_connection() {
 fn a_peer_that_is_gone_is_silence_and_one_that_comes_back_is_found() {
     let (mut a, mut b) = End::pair();
     assert_works(&mut a, &mut b);
-    let address = peer_address(b.gid).unwrap();
+    let address = gid::listens_at(b.gid).unwrap();
     b.tcp.unlisten(b.device);
     assert_eq!(b.connections(), 0);
     a.write(1, &[1; 10], 0);
