@@ -59,7 +59,6 @@ pub(super) enum Silence {
 }
 
 /// What the state asks of the sockets.
-#[allow(dead_code, reason = "the TCP wire, which makes all of them, lands next")]
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Command {
     Connect { qp: QpRef, hello: Hello },

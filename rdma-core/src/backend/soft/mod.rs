@@ -8,7 +8,6 @@ mod channel;
 mod cq;
 mod device;
 mod driver;
-#[allow(dead_code, reason = "the TCP wire that uses the rest lands next")]
 mod engine;
 mod event;
 mod fabric;
@@ -20,7 +19,6 @@ mod pd;
 mod port;
 mod post;
 mod qp;
-#[allow(dead_code, reason = "the TCP wire that uses the rest lands next")]
 mod wire;
 mod worker;
 

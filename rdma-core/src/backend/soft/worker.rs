@@ -202,7 +202,13 @@ impl RawWorker for Worker {
             }
             let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
             let peer_here = Peer { gid: peer.gid, qp_num: peer.qp_num, found: None };
-            qp.receive_from(own, peer_here, peer.psn.value(), carrier, options.min_rnr_timer.code())
+            qp.receive_from(own, peer_here, peer.psn.value(), carrier, options.min_rnr_timer.code())?;
+            // From now on the wire may hear the peer, too.
+            let hello = qp.hello().filter(|_| qp.carrier == Carrier::Tcp);
+            if let Some(hello) = hello {
+                hold.commands.push_back(Command::Connect { qp: id, hello });
+            }
+            Ok(())
         })
     }
 
@@ -210,12 +216,7 @@ impl RawWorker for Worker {
         let limits = Limits::new(options, port::MAX_QP_RD_ATOM);
         self.modify(slot, QpState::RTS, "the queue pair must be in RTR", |hold, id| {
             let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
-            qp.send_from(psn.value(), limits)?;
-            let hello = qp.hello().filter(|_| qp.carrier == Carrier::Tcp);
-            if let Some(hello) = hello {
-                hold.commands.push_back(Command::Connect { qp: id, hello });
-            }
-            Ok(())
+            qp.send_from(psn.value(), limits)
         })
     }
 

@@ -121,7 +121,7 @@ pub(crate) trait Sockets: Send {
     /// Closes that listener and the connections it accepted.
     fn unlisten(&mut self, device: DeviceRef);
 
-    /// The requester of `qp` will send to the peer; errors show as silence.
+    /// `qp` is ready to receive from the peer, and its requester will send to it; errors show as silence.
     fn connect(&mut self, now: Instant, qp: QpRef, hello: &Hello);
     /// Sends a request and its payload, in order.
     fn enqueue_request(&mut self, now: Instant, qp: QpRef, request: &Request, payload: Option<Payload>);
