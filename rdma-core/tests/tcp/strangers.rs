@@ -23,7 +23,7 @@ fn garbage_silence_and_crowds_at_the_listener_do_not_disturb_traffic() {
     a.transfer(Work::write(a.filled(1 << 20, 1), target.remote()));
     for said in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
-        b"rdmasoft\0\x63 another version, and more than a hello has",
+        b"rdmasoft\x63\0 another version, and more than a hello has",
         &[0xff; 1 << 16],
     ] {
         let mut stranger = TcpStream::connect(listener(&b)).unwrap();

@@ -1,6 +1,6 @@
 //! The frames of the TCP wire: what is said in which bytes. No socket, no state.
 //!
-//! Every frame has a fixed size, big-endian numbers, and one encoding: a field that does not
+//! Every frame has a fixed size, little-endian numbers, and one encoding: a field that does not
 //! apply is 0, and anything else is refused. `docs/wire.md` has the same as tables.
 
 use super::super::Hello;
@@ -52,15 +52,15 @@ impl Fields<'_> {
     }
 
     fn u16(&mut self) -> u16 {
-        u16::from_be_bytes(self.take())
+        u16::from_le_bytes(self.take())
     }
 
     fn u32(&mut self) -> u32 {
-        u32::from_be_bytes(self.take())
+        u32::from_le_bytes(self.take())
     }
 
     fn u64(&mut self) -> u64 {
-        u64::from_be_bytes(self.take())
+        u64::from_le_bytes(self.take())
     }
 
     fn zero(&mut self, value: u32) -> Result<(), FrameError> {
@@ -105,10 +105,10 @@ impl<const N: usize> Frame<N> {
 pub(super) fn encode_hello(hello: &Hello) -> [u8; HELLO_BYTES] {
     Frame::new()
         .put(&MAGIC)
-        .put(&VERSION.to_be_bytes())
+        .put(&VERSION.to_le_bytes())
         .put(&[0; 6])
-        .put(&hello.source_qp.0.to_be_bytes())
-        .put(&hello.destination_qp.0.to_be_bytes())
+        .put(&hello.source_qp.0.to_le_bytes())
+        .put(&hello.destination_qp.0.to_le_bytes())
         .put(&hello.source_gid.0)
         .put(&hello.destination_gid.0)
         .done()
@@ -153,12 +153,12 @@ pub(super) fn encode_request(request: &Request) -> [u8; REQUEST_BYTES] {
     let imm = if request.op == RequestOp::Read { None } else { request.imm };
     Frame::new()
         .put(&[op, imm.is_some().into(), 0, 0])
-        .put(&(request.psn & MASK_24).to_be_bytes())
-        .put(&request.len.to_be_bytes())
-        .put(&imm.unwrap_or(0).to_be_bytes())
-        .put(&rkey.to_be_bytes())
+        .put(&(request.psn & MASK_24).to_le_bytes())
+        .put(&request.len.to_le_bytes())
+        .put(&imm.unwrap_or(0).to_le_bytes())
+        .put(&rkey.to_le_bytes())
         .put(&[0; 4])
-        .put(&remote_addr.to_be_bytes())
+        .put(&remote_addr.to_le_bytes())
         .done()
 }
 
@@ -209,8 +209,8 @@ pub(super) fn encode_reply(reply: &Reply) -> [u8; REPLY_BYTES] {
     let len = if reply.kind == ReplyKind::ReadData { reply.len } else { 0 };
     Frame::new()
         .put(&[kind, detail, 0, 0])
-        .put(&(reply.psn & MASK_24).to_be_bytes())
-        .put(&len.to_be_bytes())
+        .put(&(reply.psn & MASK_24).to_le_bytes())
+        .put(&len.to_le_bytes())
         .put(&[0; 4])
         .done()
 }

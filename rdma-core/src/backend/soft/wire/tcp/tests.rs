@@ -73,8 +73,7 @@ impl Sink for Scripted {
     }
 
     fn still_valid(&self, token: Token) -> bool {
-        let (Right::Requested { serial } | Right::Placing { serial } | Right::Answering { serial, .. }) =
-            token.right;
+        let (Right::Requested { serial } | Right::Placing { serial }) = token.right else { return false };
         !self.revoked.contains(&serial)
     }
 

@@ -34,7 +34,7 @@ fn garbage_is_dropped_at_once() {
 fn another_version_is_dropped_at_once() {
     let (mut a, mut b) = End::pair();
     let mut hello = encoded_hello(&a, &b);
-    hello[9] = 99;
+    hello[8] = 99;
     let mut stranger = b.stranger();
     stranger.write_all(&hello).unwrap();
     assert_closed(&mut a, &mut b, stranger);
