@@ -1,1 +1,7 @@
-//! What the benches share.
+//! Ratios of one run: what we do beside what people would use instead.
+//!
+//! Timings of a machine drift, so each row interleaves pairs (ours, theirs, ours, …) and tells the
+//! median of the pairs' ratios. [`RESULTS.md`](../RESULTS.md) keeps the figures with their commands.
+
+pub mod peers;
+pub mod ratio;

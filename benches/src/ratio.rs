@@ -1,0 +1,128 @@
+//! Interleaved pairs and their ratios.
+
+use std::fmt;
+
+/// What the ratio of a row must be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// Ours over theirs, where more is better.
+    AtLeast(f64),
+    /// Ours over theirs, where less is better.
+    AtMost(f64),
+}
+
+/// One measured row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// In what.
+    pub unit: &'static str,
+    /// What it must be.
+    pub bound: Bound,
+    /// Ours and theirs, pair by pair.
+    pub pairs: Vec<(f64, f64)>,
+}
+
+impl Row {
+    /// Measures `count` pairs, ours and theirs in turn, each pair beginning with the other side.
+    ///
+    /// # Errors
+    ///
+    /// The first measurement that fails.
+    pub fn measure<E>(
+        name: &str,
+        unit: &'static str,
+        bound: Bound,
+        count: usize,
+        mut ours: impl FnMut() -> Result<f64, E>,
+        mut theirs: impl FnMut() -> Result<f64, E>,
+    ) -> Result<Self, E> {
+        let mut pairs = Vec::with_capacity(count);
+        for turn in 0..count {
+            if turn % 2 == 0 {
+                let mine = ours()?;
+                pairs.push((mine, theirs()?));
+            } else {
+                let other = theirs()?;
+                pairs.push((ours()?, other));
+            }
+        }
+        Ok(Self { name: name.to_owned(), unit, bound, pairs })
+    }
+
+    /// The median of the pairs' ratios.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        median(self.ratios())
+    }
+
+    /// Whether it is what it must be.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        match self.bound {
+            Bound::AtLeast(bound) => self.ratio() >= bound,
+            Bound::AtMost(bound) => self.ratio() <= bound,
+        }
+    }
+
+    fn ratios(&self) -> Vec<f64> {
+        self.pairs.iter().map(|(ours, theirs)| ours / theirs).collect()
+    }
+}
+
+/// A line of a table: name, both medians, the ratio with its range, the bound.
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ratios = self.ratios();
+        let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let bound = match self.bound {
+            Bound::AtLeast(bound) => format!(">= {bound}"),
+            Bound::AtMost(bound) => format!("<= {bound}"),
+        };
+        write!(
+            f,
+            "| {} | {:.2} {} | {:.2} {} | {:.3} ({low:.3}-{high:.3}, {} pairs) | {bound} | {} |",
+            self.name,
+            median(self.pairs.iter().map(|pair| pair.0).collect()),
+            self.unit,
+            median(self.pairs.iter().map(|pair| pair.1).collect()),
+            self.unit,
+            self.ratio(),
+            self.pairs.len(),
+            if self.holds() { "holds" } else { "DOES NOT HOLD" }
+        )
+    }
+}
+
+/// The head of the table that rows are lines of.
+pub const HEAD: &str = "| what | ours | theirs | ratio | bound | |\n|---|---|---|---|---|---|";
+
+/// The middle value; NaN of none.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        len if len % 2 == 1 => values[len / 2],
+        len => (values[len / 2 - 1] + values[len / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_the_median_of_the_pairs() {
+        let (mut ours, mut theirs) = (vec![1.0, 9.0, 4.0].into_iter(), vec![2.0, 3.0, 4.0].into_iter());
+        let next = |from: &mut std::vec::IntoIter<f64>| from.next().ok_or(());
+        let row =
+            Row::measure("x", "s", Bound::AtLeast(1.0), 3, || next(&mut ours), || next(&mut theirs)).unwrap();
+        assert_eq!((row.ratio(), row.holds()), (1.0, true));
+        assert!(!Row { bound: Bound::AtMost(0.9), ..row.clone() }.holds());
+        assert!(row.to_string().contains("1.000 (0.500-3.000, 3 pairs)"), "{row}");
+        assert!(median(Vec::new()).is_nan());
+    }
+}
