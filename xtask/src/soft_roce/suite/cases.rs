@@ -28,16 +28,35 @@ struct Case {
     server: &'static str,
     /// Starts once the server listens: on host 0 of one, or on host 1 of two.
     client: Option<&'static str>,
+    /// Whether the server goes on for ever, and is ended when the client has.
+    server_stays: bool,
     /// Whether both must have printed the device that they used.
     names_device: bool,
 }
 
 const CASES: &[Case] = &[
     Case {
+        name: "conformance",
+        hosts: &[1],
+        server: "{bin:conformance} --device {device}",
+        client: None,
+        server_stays: false,
+        names_device: true,
+    },
+    Case {
+        name: "conformance",
+        hosts: &[2],
+        server: "{bin:conformance} --device {device} --serve {self}:18500",
+        client: Some("{bin:conformance} --device {device} --peer {peer}:18500 --only across::"),
+        server_stays: true,
+        names_device: true,
+    },
+    Case {
         name: "ib_write_bw",
         hosts: &[1, 2],
         server: "ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F",
         client: Some("ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
+        server_stays: false,
         names_device: true,
     },
     Case {
@@ -45,6 +64,7 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "ib_write_lat -d {device} -x 1 -n 200 -F",
         client: Some("ib_write_lat -d {device} -x 1 -n 200 -F {peer}"),
+        server_stays: false,
         names_device: true,
     },
     Case {
@@ -52,6 +72,7 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "{test:rdma_core} ibverbs::tests --ignored --nocapture --test-threads=1",
         client: None,
+        server_stays: false,
         names_device: true,
     },
     Case {
@@ -59,6 +80,7 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "{test:allocations} --ignored --nocapture --test-threads=1",
         client: None,
+        server_stays: false,
         names_device: true,
     },
     Case {
@@ -66,6 +88,7 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "{test:memlock} --ignored --nocapture --test-threads=1",
         client: None,
+        server_stays: false,
         names_device: true,
     },
 ];
@@ -79,10 +102,19 @@ pub struct Planned {
     pub server: Vec<String>,
     /// See [`Case::client`].
     pub client: Option<Vec<String>>,
+    /// See [`Case::server_stays`].
+    pub server_stays: bool,
     /// See [`Case::names_device`].
     pub names_device: bool,
     /// How long it may take.
     pub seconds: u64,
+}
+
+impl Planned {
+    /// How long it may take.
+    pub fn limit(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
 }
 
 /// The cases for `hosts` hosts, with what cargo built put in for its names.
@@ -93,6 +125,7 @@ pub fn plan(hosts: u8, built: &[Executable]) -> Result<Vec<Planned>> {
             name: case.name.to_owned(),
             server: words(case.server, built)?,
             client: case.client.map(|client| words(client, built)).transpose()?,
+            server_stays: case.server_stays,
             names_device: case.names_device,
             seconds: CASE_SECONDS,
         })

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 
 use super::cases::Planned;
@@ -102,36 +102,52 @@ impl Host {
     }
 
     fn run(&self, case: &Planned, peer: Option<&mut TcpStream>) -> Result<Counts> {
-        let limit = Duration::from_secs(case.seconds);
-        let Some(peer) = peer else {
-            let mut server = Side::start(self, case, "server", &case.server)?;
-            let Some(client) = &case.client else { return server.finish(self, limit) };
-            server.await_listening()?;
-            let client = Side::start(self, case, "client", client)?.finish(self, limit)?;
-            let server = server.finish(self, limit)?;
-            return Ok(Counts { failed: server.failed + client.failed, ..client });
-        };
-        // The other host waits for a byte whatever happened here, so it is always sent.
-        if self.number == 0 {
-            let started = Side::start(self, case, "server", &case.server)
-                .and_then(|mut server| server.await_listening().map(|()| server));
-            peer.write_all(&[u8::from(started.is_ok())])?;
-            let counts = started.and_then(|mut server| server.finish(self, limit));
-            peer.read_exact(&mut [0])?;
-            counts
-        } else {
-            let mut go = [0];
-            peer.read_exact(&mut go)?;
-            let argv = case.client.as_ref().context("a case on two hosts needs a client")?;
-            let counts = match go {
-                [1] => {
-                    Side::start(self, case, "client", argv).and_then(|mut client| client.finish(self, limit))
+        match peer {
+            None => self.run_alone(case),
+            // The peer waits for a byte whatever happened here, so it is always sent.
+            Some(peer) if self.number == 0 => {
+                let server = self.serve(case);
+                peer.write_all(&[u8::from(server.is_ok())])?;
+                if case.server_stays {
+                    peer.read_exact(&mut [0])?;
+                    return server?.dismiss(self);
                 }
-                _ => Err(anyhow::anyhow!("the server did not start")),
-            };
-            peer.write_all(&[0])?;
-            counts
+                let counts = server.and_then(|mut server| server.finish(self, case.limit()));
+                peer.read_exact(&mut [0])?;
+                counts
+            }
+            Some(peer) => {
+                let mut go = [0];
+                peer.read_exact(&mut go)?;
+                let counts =
+                    if go == [1] { self.run_client(case) } else { Err(anyhow!("the server did not start")) };
+                peer.write_all(&[0])?;
+                counts
+            }
         }
+    }
+
+    /// Both sides of a case here, or its only one.
+    fn run_alone(&self, case: &Planned) -> Result<Counts> {
+        if case.client.is_none() {
+            return Side::start(self, case, "server", &case.server)?.finish(self, case.limit());
+        }
+        let mut server = self.serve(case)?;
+        let client = self.run_client(case)?;
+        let server =
+            if case.server_stays { server.dismiss(self)? } else { server.finish(self, case.limit())? };
+        Ok(Counts { failed: server.failed + client.failed, ..client })
+    }
+
+    fn serve(&self, case: &Planned) -> Result<Side> {
+        let mut server = Side::start(self, case, "server", &case.server)?;
+        server.await_listening()?;
+        Ok(server)
+    }
+
+    fn run_client(&self, case: &Planned) -> Result<Counts> {
+        let argv = case.client.as_ref().context("a case on two hosts needs a client")?;
+        Side::start(self, case, "client", argv)?.finish(self, case.limit())
     }
 
     fn fill(&self, word: &str) -> String {
@@ -181,6 +197,7 @@ impl Side {
         Ok(())
     }
 
+    /// Waits for the process to end by itself.
     fn finish(&mut self, host: &Host, limit: Duration) -> Result<Counts> {
         let status = self.group.wait_until(Instant::now() + limit)?;
         self.group.end();
@@ -190,12 +207,27 @@ impl Side {
         if !status.success() {
             println!("it ended with {status}");
         }
-        let mut counts = Counts::of_run(&output, status.success());
-        if self.names_device && !names_device(&output, &host.device) {
-            println!("it did not say that it used the device {}", host.device);
-            counts = counts.plus(Counts::ONE_FAILED);
+        Ok(self.count(host, Counts::of_run(&output, status.success()), &output))
+    }
+
+    /// Ends a process that was to serve until now, and must not have ended before.
+    fn dismiss(&mut self, host: &Host) -> Result<Counts> {
+        let ended = self.group.poll()?;
+        self.group.end();
+        let output = read(&self.log);
+        println!("{output}");
+        if let Some(status) = ended {
+            bail!("the server ended with {status} before the client was done");
         }
-        Ok(counts)
+        Ok(self.count(host, Counts::ONE_PASSED, &output))
+    }
+
+    fn count(&self, host: &Host, counts: Counts, output: &str) -> Counts {
+        if !self.names_device || names_device(output, &host.device) {
+            return counts;
+        }
+        println!("it did not say that it used the device {}", host.device);
+        counts.plus(Counts::ONE_FAILED)
     }
 }
 
