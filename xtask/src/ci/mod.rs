@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
 use crate::cargo::{cargo, check};
-use crate::{soft_roce, tidy, workspace};
+use crate::{soft_roce, test, tidy, workspace};
 
 pub use public_api::Args as PublicApiArgs;
 pub use public_api::main as public_api;
@@ -36,7 +36,7 @@ enum Step {
     Tidy,
     /// No warning from clippy, tests and benches included.
     Clippy,
-    /// `cargo test --workspace`.
+    /// The tests of the workspace, and conformance on the software device.
     Test,
     /// The documentation builds without a warning.
     Doc,
@@ -112,7 +112,7 @@ fn run(step: Step) -> Result<Done> {
         Step::Clippy => {
             whole(check(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?))
         }
-        Step::Test => whole(check(&mut cargo(&["test", "--workspace"])?)),
+        Step::Test => whole(test::on_any_machine()),
         Step::Doc => {
             whole(check(cargo(&["doc", "--workspace", "--no-deps"])?.env("RUSTDOCFLAGS", "-D warnings")))
         }
