@@ -47,6 +47,11 @@ fn each_is_caught_on_the_local_wire() {
 }
 
 #[test]
+fn each_is_caught_over_tcp() {
+    all_are_caught(Wire::Tcp);
+}
+
+#[test]
 fn every_fault_has_its_case() {
     for planted in Planted::ALL {
         assert_eq!(CAUGHT_BY.iter().filter(|(fault, _)| *fault == planted).count(), 1, "{planted:?}");

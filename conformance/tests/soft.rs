@@ -21,6 +21,11 @@ fn the_suite_holds_on_the_local_wire() {
     suite("local");
 }
 
+#[test]
+fn the_suite_holds_over_tcp_and_between_two_processes() {
+    suite("tcp");
+}
+
 /// The suite promises a number of cases, and how many of them are exact.
 #[test]
 fn there_are_as_many_cases_as_promised() {
