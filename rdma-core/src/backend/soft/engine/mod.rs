@@ -13,3 +13,6 @@ pub(crate) mod responder;
 pub(crate) mod sequence;
 pub(crate) mod state;
 pub(crate) mod timer;
+
+#[cfg(test)]
+mod tests;

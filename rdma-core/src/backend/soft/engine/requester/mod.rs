@@ -177,6 +177,11 @@ impl Requester {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn state(&self) -> State {
+        self.state
+    }
+
     pub(crate) fn is_error(&self) -> bool {
         matches!(self.state, State::Error { .. })
     }

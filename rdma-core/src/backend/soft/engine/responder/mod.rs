@@ -136,4 +136,9 @@ impl Responder {
         let status = CompletionStatus::WR_FLUSH_ERR.0;
         Some(RawCompletion { wr_id: recv.wr_id, status, ..RawCompletion::default() })
     }
+
+    #[cfg(test)]
+    pub(super) fn state(&self) -> State {
+        self.state
+    }
 }

@@ -1,0 +1,5 @@
+//! The engine against a model, against itself over a bad network, and its transitions as tables.
+
+mod oracle;
+mod pair;
+mod transitions;
