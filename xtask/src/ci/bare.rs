@@ -19,11 +19,8 @@ pub fn run() -> Result<()> {
     for program in programs::README {
         println!("bare: cargo run --release --bin {program}");
         let mut command = namespace();
-        command
-            .arg("bash")
-            .arg(&script)
-            .args(["cargo", "run", "--release", "--bin"])
-            .args(program.split(' '));
+        command.arg("bash").arg(&script).arg(&room);
+        command.args(["cargo", "run", "--release", "--bin"]).args(program.split(' '));
         let plain = cargo(&[])?;
         for (name, value) in plain.get_envs() {
             match value {
