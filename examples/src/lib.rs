@@ -4,6 +4,7 @@
 //! can hold what a program printed against what the numbers in it must be.
 
 pub mod columns;
+pub mod devices;
 pub mod memory;
 pub mod perftest;
 pub mod sizes;

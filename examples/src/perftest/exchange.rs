@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -13,6 +13,8 @@ const VERSION: u16 = 1;
 /// The longest message: the endpoints of 1024 queue pairs fit four times over.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const HEADER_BYTES: usize = 10;
+/// How long a client asks a port that nobody listens on.
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Which of the twins runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,21 +177,28 @@ impl Exchange {
         Self::over(stream, within).map_err(listen)
     }
 
-    /// Connects to a server.
+    /// Connects to a server, which may be starting: a refusal is final only after [`PATIENCE`].
     ///
     /// # Errors
     ///
     /// [`ExchangeError::Connect`], of the last address tried.
     pub fn connect(host: &str, port: u16, within: Duration) -> Result<Self, ExchangeError> {
         let connect = |source| ExchangeError::Connect { peer: format!("{host}:{port}"), source };
-        let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in (host, port).to_socket_addrs().map_err(connect)? {
-            match TcpStream::connect_timeout(&address, within) {
-                Ok(stream) => return Self::over(stream, within).map_err(connect),
-                Err(failed) => error = failed,
+        let addresses: Vec<_> = (host, port).to_socket_addrs().map_err(connect)?.collect();
+        let begin = Instant::now();
+        loop {
+            let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            for address in &addresses {
+                match TcpStream::connect_timeout(address, within) {
+                    Ok(stream) => return Self::over(stream, within).map_err(connect),
+                    Err(failed) => error = failed,
+                }
             }
+            if error.kind() != io::ErrorKind::ConnectionRefused || begin.elapsed() > PATIENCE {
+                return Err(connect(error));
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
-        Err(connect(error))
     }
 
     /// Uses a connected stream; every wait on it ends within `within`.
@@ -201,6 +210,16 @@ impl Exchange {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(within))?;
         Ok(Self { stream, within })
+    }
+
+    /// This end's address, at which the other side reaches this host.
+    ///
+    /// # Errors
+    ///
+    /// [`ExchangeError::Lost`].
+    pub fn local_address(&self) -> Result<IpAddr, ExchangeError> {
+        let lost = |source| ExchangeError::Lost { what: "its address", source };
+        Ok(self.stream.local_addr().map_err(lost)?.ip().to_canonical())
     }
 
     /// Sends a message and receives the other side's of the same kind.

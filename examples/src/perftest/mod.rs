@@ -4,7 +4,9 @@ pub mod args;
 pub mod bandwidth;
 pub mod banner;
 pub mod exchange;
+pub mod idle;
 pub mod latency;
+pub mod session;
 
 /// The line perftest draws between the parts of its output.
 pub const RULE: &str =

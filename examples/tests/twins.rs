@@ -1,0 +1,134 @@
+//! `write_bw` and `write_lat` as two processes each, on the software device.
+
+mod common;
+
+use common::{Ended, free_port, run, start};
+
+const WRITE_BW: &str = env!("CARGO_BIN_EXE_write_bw");
+const WRITE_LAT: &str = env!("CARGO_BIN_EXE_write_lat");
+
+/// Runs a server and a client with the same flags.
+fn pair(program: &str, flags: &str) -> (Ended, Ended) {
+    let flags = format!("-d soft -p {} --timeout 120 {flags}", free_port());
+    let server = start(program, &flags);
+    let client = run(program, &format!("127.0.0.1 {flags}"));
+    (server.finish(), client)
+}
+
+/// The numbers of each line of the table.
+fn table(text: &str) -> Vec<Vec<f64>> {
+    let after = text.split_once("#bytes").expect("a table").1;
+    let rows = after.lines().skip(1).take_while(|line| !line.starts_with("---"));
+    rows.map(|line| line.split_whitespace().map(|number| number.parse().unwrap()).collect()).collect()
+}
+
+#[test]
+fn bandwidth_of_one_size() {
+    let (server, client) = pair(WRITE_BW, "-s 4096 -n 300");
+    let (server, client) = (server.expect(0), client.expect(0));
+    let rows = table(&client.stdout);
+    assert_eq!(rows, table(&server.stdout), "both sides print the client's measurement");
+    let [row] = rows.as_slice() else { panic!("{}", client.stdout) };
+    let [size, messages, peak, average, rate] = row[..] else { panic!("{row:?}") };
+    assert_eq!((size, messages), (4096.0, 300.0));
+    assert!(average > 0.0 && peak >= average * 0.99, "{row:?}");
+    let from_rate = rate * 1e6 * 4096.0 / 1024.0 / 1024.0;
+    assert!((from_rate / average - 1.0).abs() < 0.01 || (from_rate - average).abs() < 0.01, "{row:?}");
+    for text in
+        ["RDMA_Write BW Test", " Device          : soft0", " Wire            : tcp", "remote address: LID"]
+    {
+        assert!(client.stdout.contains(text), "{text}\n{}", client.stdout);
+    }
+}
+
+#[test]
+fn bandwidth_of_many_queue_pairs_inline_and_unmoderated() {
+    let (server, client) = pair(WRITE_BW, "-s 64 -n 50 -q 4 -t 16 -Q 1 -I 64 -m 1024 -F");
+    server.expect(0);
+    let client = client.expect(0);
+    assert_eq!(table(&client.stdout)[0][1], 200.0);
+    assert_eq!(client.stdout.matches(" local address:").count(), 4);
+}
+
+#[test]
+fn bandwidth_of_all_sizes() {
+    let (server, client) = pair(WRITE_BW, "-a -n 5");
+    server.expect(0);
+    let sizes: Vec<f64> = table(&client.expect(0).stdout).iter().map(|row| row[0]).collect();
+    assert_eq!(sizes, (1..=23).map(|power| f64::from(1 << power)).collect::<Vec<_>>());
+}
+
+#[test]
+fn latency_of_one_size() {
+    let (server, client) = pair(WRITE_LAT, "-n 300");
+    for side in [server.expect(0), client.expect(0)] {
+        let rows = table(&side.stdout);
+        let [size, iters, min, max, typical, average, _, p99, p99_9] = rows[0][..] else {
+            panic!("{rows:?}")
+        };
+        assert_eq!((size, iters), (2.0, 300.0));
+        assert!(0.0 < min && min <= typical && typical <= p99 && p99 <= p99_9 && p99_9 <= max, "{rows:?}");
+        assert!(min <= average && average <= max, "{rows:?}");
+    }
+}
+
+#[test]
+fn latency_of_all_sizes() {
+    let (server, client) = pair(WRITE_LAT, "-a -n 5");
+    server.expect(0);
+    assert_eq!(table(&client.expect(0).stdout).len(), 23);
+}
+
+#[test]
+fn sides_with_different_flags_both_fail_and_say_which() {
+    let flags = format!("-d soft -p {} --timeout 120", free_port());
+    let server = start(WRITE_BW, &format!("{flags} -s 64"));
+    let client = run(WRITE_BW, &format!("127.0.0.1 {flags} -s 128"));
+    for side in [server.finish().expect(1), client.expect(1)] {
+        assert!(side.stderr.contains("-s differs"), "{}", side.stderr);
+    }
+}
+
+#[test]
+fn a_latency_client_and_a_bandwidth_server_do_not_mix() {
+    let flags = format!("-d soft -p {} --timeout 120 -n 5 -s 8", free_port());
+    let server = start(WRITE_BW, &flags);
+    let client = run(WRITE_LAT, &format!("127.0.0.1 {flags}")).expect(1);
+    assert!(client.stderr.contains("the test differs"), "{}", client.stderr);
+    server.finish().expect(1);
+}
+
+#[test]
+fn an_unknown_device_is_an_error_on_both_sides() {
+    let flags = format!("-d nosuch0 -p {} --timeout 120", free_port());
+    let server = start(WRITE_BW, &flags);
+    let client = run(WRITE_BW, &format!("127.0.0.1 {flags}")).expect(1);
+    assert!(client.stderr.contains("nosuch0"), "{}", client.stderr);
+    server.finish().expect(1);
+}
+
+#[test]
+fn a_gid_index_that_does_not_exist_is_an_error() {
+    let flags = format!("-d soft -p {} --timeout 120 -x 60", free_port());
+    let server = start(WRITE_BW, &flags);
+    let client = run(WRITE_BW, &format!("127.0.0.1 {flags}")).expect(1);
+    assert!(client.stderr.contains("no GID at index 60"), "{}", client.stderr);
+    server.finish().expect(1);
+}
+
+#[test]
+fn a_client_without_a_server_ends() {
+    let client = run(WRITE_BW, &format!("127.0.0.1 -d soft -p {}", free_port())).expect(1);
+    assert!(client.stderr.contains("start the server first"), "{}", client.stderr);
+}
+
+#[test]
+fn a_killed_server_ends_the_client() {
+    let flags = format!("-d soft -p {} --timeout 120 -n 100000000 -s 1", free_port());
+    let server = start(WRITE_BW, &flags);
+    let client = start(WRITE_BW, &format!("127.0.0.1 {flags}"));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    drop(server);
+    let client = client.finish().expect(1);
+    assert!(client.stderr.starts_with("write_bw: "), "{}", client.stderr);
+}
