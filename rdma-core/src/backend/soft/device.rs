@@ -132,13 +132,8 @@ fn listen(
     wire: Wire,
     address: SocketAddrV4,
 ) -> io::Result<SocketAddrV4> {
-    match &mut hold.guarded().sockets {
-        Some(sockets) if wire != Wire::Local => {
-            let port = sockets.listen(device, address)?;
-            Ok(SocketAddrV4::new(*address.ip(), port))
-        }
-        _ => Ok(SocketAddrV4::new(*address.ip(), 0)),
-    }
+    let port = if wire == Wire::Local { 0 } else { hold.guarded().sockets.listen(device, address)? };
+    Ok(SocketAddrV4::new(*address.ip(), port))
 }
 
 impl Opened {
@@ -161,9 +156,7 @@ impl Drop for Opened {
             faults.detach(self.device);
         }
         let guarded = hold.guarded();
-        if let Some(sockets) = &mut guarded.sockets {
-            sockets.unlisten(self.device);
-        }
+        guarded.sockets.unlisten(self.device);
         if guarded.state.devices.is_empty() {
             hold.driver.wake();
         }

@@ -57,7 +57,7 @@ impl Driver {
 
     /// The holder of the lock is about to let go of it.
     pub(super) fn note(&self, guarded: &mut Guarded) {
-        let connected = guarded.sockets.as_ref().is_some_and(|sockets| sockets.is_connected());
+        let connected = guarded.sockets.is_connected();
         if connected != self.connected.load(Ordering::Relaxed) {
             self.connected.store(connected, Ordering::Relaxed);
         }
@@ -125,8 +125,7 @@ fn run(fabric: &'static Fabric) {
 }
 
 fn next_timeout(guarded: &Guarded) -> Option<Instant> {
-    let sockets = guarded.sockets.as_ref().and_then(|sockets| sockets.poll_timeout());
-    [sockets, guarded.state.earliest].into_iter().flatten().min()
+    [guarded.sockets.poll_timeout(), guarded.state.earliest].into_iter().flatten().min()
 }
 
 fn serve_timers(hold: &mut Hold<'_>) {
@@ -135,9 +134,7 @@ fn serve_timers(hold: &mut Hold<'_>) {
         hold.handle_timeouts(now);
     }
     let Guarded { state, sockets, .. } = hold.guarded();
-    if let Some(sockets) = sockets
-        && sockets.poll_timeout().is_some_and(|at| now >= at)
-    {
+    if sockets.poll_timeout().is_some_and(|at| now >= at) {
         sockets.handle_timeout(now, state);
     }
     hold.settle();
@@ -145,17 +142,12 @@ fn serve_timers(hold: &mut Hold<'_>) {
 
 /// Serves the sockets that are ready, without waiting.
 pub(super) fn serve_sockets(hold: &mut Hold<'_>) {
-    if hold.guarded().sockets.is_none() {
-        return;
-    }
     let mut buffer = [std::mem::MaybeUninit::<epoll::Event>::uninit(); READY_MAX];
     let instantly = Timespec { tv_sec: 0, tv_nsec: 0 };
     let Ok((ready, _)) = epoll::wait(&hold.driver.epoll, &mut buffer, Some(&instantly)) else { return };
     for event in ready {
         let Guarded { state, sockets, .. } = hold.guarded();
-        if let Some(sockets) = sockets {
-            sockets.ready(now(), event.data.u64(), state);
-        }
+        sockets.ready(now(), event.data.u64(), state);
         hold.settle();
     }
 }

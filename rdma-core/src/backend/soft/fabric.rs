@@ -93,7 +93,7 @@ pub(super) struct State {
 /// What the lock guards.
 pub(super) struct Guarded {
     pub(super) state: State,
-    pub(super) sockets: Option<Box<dyn Sockets>>,
+    pub(super) sockets: Box<dyn Sockets>,
     /// Whether the driver's thread runs.
     pub(super) running: bool,
     /// Until when the driver sleeps, if it does.
@@ -120,7 +120,7 @@ impl Fabric {
         let fabric = Self {
             guarded: Mutex::new(Guarded {
                 state: State::default(),
-                sockets: Some(Box::new(sockets)),
+                sockets: Box::new(sockets),
                 running: false,
                 asleep: None,
             }),
@@ -187,10 +187,7 @@ impl Hold<'_> {
             return;
         }
         let now = driver::now();
-        let Guarded { state, sockets: Some(sockets), .. } = &mut *self.guarded else {
-            self.guarded.state.commands.clear();
-            return;
-        };
+        let Guarded { state, sockets, .. } = &mut *self.guarded;
         while !state.commands.is_empty() {
             while let Some(command) = state.commands.pop_front() {
                 match command {
