@@ -1,8 +1,10 @@
-//! Collective operations: what is reduced and in which steps.
+//! Collective operations: what is reduced, in which steps, and their calls.
 //!
-//! Everything here is pure: who sends what when is [data](schedule), and the arithmetic works on byte
-//! slices that the processor owns. Peers, memory registration and time belong to `comm`.
+//! Who sends what when is [data](schedule) and the arithmetic works on byte slices that the processor owns: both are
+//! pure. The calls are methods of [`Communicator`](crate::comm::Communicator) and carry the schedules out; peers,
+//! memory registration and time belong to `comm`.
 
+mod all_reduce;
 mod reduce;
 pub mod schedule;
 

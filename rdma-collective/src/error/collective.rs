@@ -1,5 +1,10 @@
-//! Errors of the reduction kernels and of the names of data types and operations.
+//! Errors of collectives: their arithmetic, their schedules, and what ends them.
 
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{EngineError, LaneFailure, LaneName};
 use crate::collective::DataType;
 
 /// Why bytes were not reduced; the destination is untouched.
@@ -75,4 +80,148 @@ pub struct ParseNameError {
     pub(crate) what: &'static str,
     pub(crate) name: String,
     pub(crate) known: String,
+}
+
+/// What a rank asked for, as errors quote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationName {
+    /// Operations of the communicator before this one.
+    pub sequence: u64,
+    /// Such as `all-reduce`.
+    pub collective: &'static str,
+    /// Elements.
+    pub count: u64,
+    /// The type of an element, and how elements are combined.
+    pub of: String,
+}
+
+impl fmt::Display for OperationName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sequence, collective, count, of } = self;
+        write!(f, "{collective} {sequence} of {count} {of}")
+    }
+}
+
+/// Why a rank gave an operation up, as it told the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AbortReason {
+    /// The link to the rank at fault failed.
+    PeerFailed,
+    /// The rank at fault was waited for until the deadline.
+    DeadlineExceeded,
+    /// The rank at fault called something else.
+    Mismatch,
+    /// Something that this release does not know.
+    Other,
+}
+
+impl fmt::Display for AbortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PeerFailed => "its link failed",
+            Self::DeadlineExceeded => "it was waited for until the deadline",
+            Self::Mismatch => "it called another operation",
+            Self::Other => "for a reason that this release does not know",
+        })
+    }
+}
+
+/// Why an operation of a communicator did not complete. The output is then undefined, and the communicator ends.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CollectiveError {
+    /// The link to a neighbour failed: it is dead, or the network between is.
+    #[error(
+        "rank {rank} is lost in {operation} with {bytes_outstanding} bytes outstanding ({lane}: {cause}); \
+         see why its process or its network ended"
+    )]
+    PeerFailed {
+        /// The neighbour.
+        rank: u32,
+        /// The lane to it.
+        lane: LaneName,
+        /// What became of the lane.
+        cause: LaneFailure,
+        /// The operation.
+        operation: OperationName,
+        /// Bytes that were still to come.
+        bytes_outstanding: u64,
+    },
+    /// A neighbour was waited for until the deadline.
+    #[error(
+        "rank {rank} was waited for in {operation} with {bytes_outstanding} bytes outstanding ({lane}), \
+         and the deadline passed after {waited:.1?}; see whether it runs, and where it waits"
+    )]
+    DeadlineExceeded {
+        /// The neighbour.
+        rank: u32,
+        /// The lane to it.
+        lane: LaneName,
+        /// The operation.
+        operation: OperationName,
+        /// Bytes that were still to come.
+        bytes_outstanding: u64,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Another rank gave the operation up and said so.
+    #[error(
+        "rank {reporter} gave {operation} up because of rank {culprit} ({reason}), with {bytes_outstanding} bytes \
+         outstanding here; see rank {culprit}"
+    )]
+    Aborted {
+        /// The rank at fault.
+        culprit: u32,
+        /// The rank that found out.
+        reporter: u32,
+        /// Why.
+        reason: AbortReason,
+        /// The operation.
+        operation: OperationName,
+        /// Bytes that were still to come.
+        bytes_outstanding: u64,
+    },
+    /// Two ranks are not in the same operation.
+    #[error(
+        "rank {rank} called {ours}, and rank {peer} {theirs}; call the same operations in the same order on all ranks"
+    )]
+    Mismatch {
+        /// This rank.
+        rank: u32,
+        /// The neighbour.
+        peer: u32,
+        /// What this rank called.
+        ours: OperationName,
+        /// What the neighbour called.
+        theirs: OperationName,
+    },
+    /// Input and output differ in length.
+    #[error("{input} bytes of input and {output} of output; pass buffers of one length")]
+    LengthsDiffer {
+        /// Bytes of the input.
+        input: usize,
+        /// Bytes of the output.
+        output: usize,
+    },
+    /// The buffer cannot be cut, or the count is too large.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// The bytes are not whole elements.
+    #[error(transparent)]
+    Reduce(#[from] ReduceError),
+    /// An earlier operation failed, and with it the communicator.
+    #[error("the communicator has ended, for {first}; make a new one")]
+    Ended {
+        /// The first error.
+        first: Arc<CollectiveError>,
+    },
+    /// The communicator was closed before all that it sent had arrived.
+    #[error(
+        "the deadline passed before all that was sent had arrived, and it may be lost; see whether the neighbours run"
+    )]
+    Unsent,
+    /// The engine cannot go on.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }

@@ -2,8 +2,16 @@
 
 mod bootstrap;
 mod collective;
+mod comm;
 mod kv;
+mod link;
+mod spawn;
 
 pub use bootstrap::{BootstrapError, FrameError, RankList};
-pub use collective::{ParseNameError, ReduceError, ScheduleError};
+pub use collective::{
+    AbortReason, CollectiveError, OperationName, ParseNameError, ReduceError, ScheduleError,
+};
+pub use comm::{EngineError, SetupError};
 pub use kv::{LayoutError, PlanError, Side};
+pub use link::{BlobError, LaneFailure, LaneName};
+pub use spawn::SpawnError;

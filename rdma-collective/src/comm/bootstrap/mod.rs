@@ -13,6 +13,7 @@ mod frame;
 pub(crate) mod fuzz;
 mod message;
 mod serve;
+mod spawn;
 mod store;
 mod store_client;
 mod store_server;
@@ -21,6 +22,7 @@ mod tests;
 mod token;
 
 pub use message::{GATHERED_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use spawn::LocalRanks;
 pub use store_client::{Join, StoreClient};
 pub use store_server::{StoreOptions, StoreServer};
 pub use token::JobToken;

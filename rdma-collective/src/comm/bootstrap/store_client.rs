@@ -86,6 +86,11 @@ impl StoreClient {
         self.join.world
     }
 
+    /// The job's token.
+    pub(crate) fn token(&self) -> JobToken {
+        self.join.token
+    }
+
     /// The address by which this machine reaches the store, and so likely the one by which others reach it.
     ///
     /// # Errors

@@ -332,6 +332,17 @@ fn a_fence_gives_every_buffer_back_whether_or_not_the_device_flushes() {
 }
 
 #[test]
+fn a_fence_does_not_wait_for_unsignalled_requests_that_were_carried_out() {
+    let (mut core, qp) = core();
+    core.post(qp, Work::send(buffer(8)).unsignalled()).unwrap();
+    core.raw.sends.clear();
+    let started = std::time::Instant::now();
+    core.fence(qp, Deadline::after(std::time::Duration::from_secs(600))).unwrap();
+    assert!(started.elapsed() < std::time::Duration::from_secs(300));
+    assert_eq!(core.poll().unwrap().unwrap().buffer.unwrap().len(), 8);
+}
+
+#[test]
 fn a_queue_pair_that_cannot_be_destroyed_keeps_its_memory_until_it_can() {
     let (mut core, qp) = core();
     core.raw.flushes = false;

@@ -1,0 +1,33 @@
+//! How a communicator is made; each default is argued in `docs/defaults.md`.
+
+use std::time::Duration;
+
+/// Options of a [`Communicator`](super::Communicator); all but `linger` are alike on all ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommunicatorOptions {
+    /// Tells communicators that meet in one store apart (`world`); each name and epoch is used once.
+    pub name: String,
+    /// Counts the communicators of one name (0): the next one after a failure has the next.
+    pub epoch: u32,
+    /// Messages that a neighbour may be ahead (8).
+    pub slots: u16,
+    /// Bytes of the longest message (256 KiB). `2 * slots * slot_bytes` is what a rank holds besides its buffers.
+    pub slot_bytes: usize,
+    /// Bytes below which what goes to a neighbour is not cut further (16 KiB).
+    pub chunk_bytes_min: usize,
+    /// How long dropping it may wait for what it has sent to arrive (1 s).
+    pub linger: Duration,
+}
+
+impl Default for CommunicatorOptions {
+    fn default() -> Self {
+        Self {
+            name: "world".to_owned(),
+            epoch: 0,
+            slots: 8,
+            slot_bytes: 256 * 1024,
+            chunk_bytes_min: 16 * 1024,
+            linger: Duration::from_secs(1),
+        }
+    }
+}

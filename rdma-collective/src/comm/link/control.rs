@@ -1,0 +1,112 @@
+//! The envelope of control messages: small SENDs on the lane that they speak of.
+//!
+//! It owns the eight bytes in front (version, kind, length, epoch) and the message that ends a lane; what is inside the
+//! others belongs to whoever uses the lane: kinds from 16 to collectives, from 32 to KV transfers.
+
+use super::codec::{NoRoom, Reader, Writer};
+
+/// The version of every control message.
+const VERSION: u8 = 1;
+/// Bytes of the envelope.
+pub(crate) const ENVELOPE_BYTES: usize = 8;
+
+/// The kind of a control message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind(pub(crate) u8);
+
+impl Kind {
+    /// The sender posts nothing on this lane any more; nothing is inside.
+    pub(crate) const CLOSE: Self = Self(1);
+}
+
+/// A control message as it arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Control<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) body: &'a [u8],
+}
+
+/// Why bytes are no control message of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ControlError {
+    #[error("a control message of {0} bytes, where its envelope says otherwise")]
+    Length(usize),
+    #[error("a control message of version {0}")]
+    Version(u8),
+    #[error("a control message of epoch {0}")]
+    Epoch(u32),
+}
+
+/// Puts a control message into `bytes` and returns its length; `body` writes what is inside.
+pub(crate) fn encode(
+    bytes: &mut [u8],
+    epoch: u32,
+    kind: Kind,
+    body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+) -> Result<usize, NoRoom> {
+    let (envelope, rest) = bytes.split_at_mut_checked(ENVELOPE_BYTES).ok_or(NoRoom)?;
+    let mut writer = Writer::new(rest);
+    body(&mut writer)?;
+    let len = writer.len();
+    let mut writer = Writer::new(envelope);
+    writer.u8(VERSION)?;
+    writer.u8(kind.0)?;
+    writer.u16(u16::try_from(len).map_err(|_| NoRoom)?)?;
+    writer.u32(epoch)?;
+    Ok(ENVELOPE_BYTES + len)
+}
+
+/// Takes a control message of the lane's `epoch` out of exactly `bytes`.
+pub(crate) fn decode(bytes: &[u8], epoch: u32) -> Result<Control<'_>, ControlError> {
+    let short = |_| ControlError::Length(bytes.len());
+    let mut reader = Reader::new(bytes);
+    let version = reader.u8().map_err(short)?;
+    if version != VERSION {
+        return Err(ControlError::Version(version));
+    }
+    let kind = Kind(reader.u8().map_err(short)?);
+    let len = reader.u16().map_err(short)?;
+    let theirs = reader.u32().map_err(short)?;
+    if theirs != epoch {
+        return Err(ControlError::Epoch(theirs));
+    }
+    let body = reader.rest();
+    if body.len() != usize::from(len) {
+        return Err(ControlError::Length(bytes.len()));
+    }
+    Ok(Control { kind, body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        let len = encode(&mut bytes, 7, Kind(16), |body| body.u64(42)).unwrap();
+        bytes.truncate(len);
+        bytes
+    }
+
+    #[test]
+    fn a_message_comes_back() {
+        let bytes = message();
+        let expected = Control { kind: Kind(16), body: &42_u64.to_le_bytes() };
+        assert_eq!(decode(&bytes, 7), Ok(expected));
+        assert_eq!(encode(&mut [0; 15], 7, Kind(16), |body| body.u64(42)), Err(NoRoom));
+        assert_eq!(encode(&mut [0; 5], 7, Kind::CLOSE, |_| Ok(())), Err(NoRoom));
+    }
+
+    #[test]
+    fn shorter_longer_other_version_and_other_epoch_are_told_apart() {
+        let bytes = message();
+        for len in 1..bytes.len() {
+            assert_eq!(decode(&bytes[..len], 7), Err(ControlError::Length(len)));
+        }
+        assert_eq!(decode(&[&bytes[..], &[0]].concat(), 7), Err(ControlError::Length(17)));
+        assert_eq!(decode(&bytes, 8), Err(ControlError::Epoch(7)));
+        let mut other = bytes;
+        other[0] = 2;
+        assert_eq!(decode(&other, 7), Err(ControlError::Version(2)));
+    }
+}

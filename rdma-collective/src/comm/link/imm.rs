@@ -1,0 +1,114 @@
+//! The 32 bits that go with a write, and what they say.
+//!
+//! A kind in the upper four bits, the rest by kind. An arrival is told by the immediate that came with it and
+//! by nothing else; what is complete is decided by counting. Kind 0 is none, so that a zero is an error.
+
+use std::fmt;
+
+/// What one immediate says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Imm {
+    /// A message lies in a slot of a mailbox: `slot` of 12 bits, and which `turn` of the slot it is, 16 bits.
+    Message { slot: u16, turn: u16 },
+    /// So many messages of a mailbox were used up since the lane began: 28 bits, wrapping.
+    Freed { count: u32 },
+    /// So many counted receives were used and posted again since the lane began: 28 bits, wrapping.
+    Credit { count: u32 },
+    /// Write `index` (20 bits) of the transfer in slot `transfer` (8 bits) has landed.
+    Block { transfer: u8, index: u32 },
+}
+
+/// Bits below the kind.
+const VALUE_BITS: u32 = 28;
+/// What counters of immediates are taken modulo.
+pub(crate) const COUNT_MASK: u32 = (1 << VALUE_BITS) - 1;
+/// Slots that a mailbox can have.
+pub(crate) const SLOTS_MAX: u16 = 1 << 12;
+/// Writes that one transfer can have.
+pub(crate) const WRITES_MAX: u32 = 1 << 20;
+/// Transfers that a lane can carry at once.
+pub(crate) const TRANSFERS_MAX: usize = 1 << 8;
+
+/// An immediate of no kind that this version knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UnknownImm(pub(crate) u32);
+
+impl fmt::Display for UnknownImm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an immediate of unknown kind, {:#010x}", self.0)
+    }
+}
+
+impl Imm {
+    pub(crate) fn encode(self) -> u32 {
+        let (kind, value) = match self {
+            Self::Message { slot, turn } => (1, (u32::from(slot % SLOTS_MAX) << 16) | u32::from(turn)),
+            Self::Freed { count } => (2, count & COUNT_MASK),
+            Self::Credit { count } => (3, count & COUNT_MASK),
+            Self::Block { transfer, index } => (4, (u32::from(transfer) << 20) | (index % WRITES_MAX)),
+        };
+        (kind << VALUE_BITS) | value
+    }
+
+    pub(crate) fn decode(word: u32) -> Result<Self, UnknownImm> {
+        let value = word & COUNT_MASK;
+        Ok(match word >> VALUE_BITS {
+            1 => Self::Message { slot: (value >> 16) as u16, turn: value as u16 },
+            2 => Self::Freed { count: value },
+            3 => Self::Credit { count: value },
+            4 => Self::Block { transfer: (value >> 20) as u8, index: value % WRITES_MAX },
+            _ => return Err(UnknownImm(word)),
+        })
+    }
+}
+
+/// How far the wrapping 28-bit counter `count` is ahead of the low bits of `known`, when it is at most `limit`.
+///
+/// A counter that went back, or further than can be, is `None`: the peer is not to be trusted with it.
+pub(crate) fn advanced(known: u64, count: u32, limit: u64) -> Option<u64> {
+    let ahead = u64::from(count.wrapping_sub(known as u32) & COUNT_MASK);
+    (ahead <= limit).then_some(ahead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_imm() -> impl Strategy<Value = Imm> {
+        prop_oneof![
+            (0..SLOTS_MAX, any::<u16>()).prop_map(|(slot, turn)| Imm::Message { slot, turn }),
+            (0..=COUNT_MASK).prop_map(|count| Imm::Freed { count }),
+            (0..=COUNT_MASK).prop_map(|count| Imm::Credit { count }),
+            (any::<u8>(), 0..WRITES_MAX).prop_map(|(transfer, index)| Imm::Block { transfer, index }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_immediate_comes_back(imm in any_imm()) {
+            prop_assert_eq!(Imm::decode(imm.encode()), Ok(imm));
+        }
+
+        #[test]
+        fn what_decodes_encodes_to_the_same_bits(word: u32) {
+            match Imm::decode(word) {
+                Ok(imm) => prop_assert_eq!(imm.encode(), word),
+                Err(unknown) => prop_assert_eq!(unknown, UnknownImm(word)),
+            }
+        }
+
+        #[test]
+        fn counters_advance_over_their_wrap(known: u64, ahead in 0_u64..1000) {
+            let known = known >> 8;
+            let count = (known + ahead) as u32 & COUNT_MASK;
+            prop_assert_eq!(advanced(known, count, 1000), Some(ahead));
+            prop_assert_eq!(advanced(known + ahead + 1, count, 1000), None);
+        }
+    }
+
+    #[test]
+    fn zero_is_no_immediate() {
+        assert_eq!(Imm::decode(0), Err(UnknownImm(0)));
+    }
+}

@@ -1,0 +1,203 @@
+//! A lane: one queue pair to one peer, with an epoch, credits, and everything that is under way on it.
+//!
+//! It queues requests, which [`flush`](Lane::flush) posts with one doorbell, and sorts completions: buffers go back to
+//! where they came from, arrivals wait in order until [`take`](Lane::take). It keeps no time and does not poll: the
+//! engine does.
+
+mod open;
+mod post;
+mod sort;
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use rdma_core::{Endpoint, LocalBuf, PathOptions, QueuePair, ReadyToSend, RetryOptions, Work, WorkId};
+
+use super::credit::Credits;
+use super::imm::Imm;
+use crate::error::{LaneFailure, LaneName};
+
+pub(crate) use open::OpeningLane;
+
+/// How a lane is made.
+#[derive(Debug, Clone)]
+pub(crate) struct LaneOptions {
+    pub(crate) epoch: u32,
+    /// Requests outstanding.
+    pub(crate) max_send_wr: u32,
+    /// Messages that the peer may have sent and not seen returned.
+    pub(crate) credits: u32,
+    /// The longest control message that the peer may send.
+    pub(crate) control_bytes_max: u32,
+}
+
+/// What a request in the send queue was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// A control message; its buffer is used again.
+    Control,
+    /// A write of an owned buffer, which its sender gets back.
+    Owned,
+    /// A write of a registered range; they are counted.
+    Range,
+    /// An immediate alone, or a probe: there is nothing to give back.
+    Empty,
+}
+
+/// Something that came from the peer.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// An immediate, and the bytes of the write that it came with.
+    Imm(Imm, u32),
+    /// A control message; give it back with [`Lane::recycle`].
+    Control(Received),
+}
+
+/// A receive buffer with a control message in it.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(super) buffer: LocalBuf,
+    pub(super) len: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    name: LaneName,
+    qp: QueuePair<ReadyToSend>,
+    peer: Endpoint,
+    max_send_wr: usize,
+    /// The longest control message that the peer receives.
+    peer_control_bytes_max: usize,
+    credits: Credits,
+    /// In the send queue, in posting order.
+    posted: VecDeque<(WorkId, Sent)>,
+    /// To be posted by the next flush.
+    queued: Vec<(Work, Sent)>,
+    /// Requests since one that is signalled.
+    unsignalled: usize,
+    /// Receive buffers to be posted by the next flush.
+    idle: Vec<LocalBuf>,
+    /// Free buffers for control messages.
+    control: Vec<LocalBuf>,
+    /// Buffers of writes that are done.
+    returned: Vec<LocalBuf>,
+    /// Writes of registered ranges that are done.
+    ranges_done: u64,
+    arrivals: VecDeque<Arrival>,
+    /// Arrivals that can be outstanding by the credits we granted.
+    arrivals_max: usize,
+    failure: Option<LaneFailure>,
+    /// The peer has said that it sends nothing more.
+    closed: bool,
+    /// When something of it completed last.
+    heard: Instant,
+    /// Operations that wait for this peer.
+    watchers: u32,
+}
+
+impl Lane {
+    pub(crate) fn name(&self) -> LaneName {
+        self.name
+    }
+
+    pub(crate) fn qp(&self) -> &QueuePair<ReadyToSend> {
+        &self.qp
+    }
+
+    /// The queue pair, to be fenced.
+    pub(crate) fn into_qp(self) -> QueuePair<ReadyToSend> {
+        self.qp
+    }
+
+    /// Where the peer is.
+    pub(crate) fn peer(&self) -> &Endpoint {
+        &self.peer
+    }
+
+    /// Why nothing comes over it any more; arrivals that were not taken are still there.
+    pub(crate) fn ended(&self) -> Option<LaneFailure> {
+        self.failure.clone().or_else(|| self.closed.then_some(LaneFailure::Closed))
+    }
+
+    /// Ends it, unless it ended before. What is under way stays under way until the lane is fenced.
+    pub(crate) fn fail(&mut self, failure: LaneFailure) {
+        if self.failure.is_none() {
+            tracing::debug!(lane = %self.name, %failure, "a lane failed");
+            self.failure = Some(failure);
+            self.queued.clear();
+        }
+    }
+
+    /// The oldest arrival that was not taken yet.
+    pub(crate) fn take(&mut self) -> Option<Arrival> {
+        let arrival = self.arrivals.pop_front()?;
+        if matches!(arrival, Arrival::Imm(..)) {
+            // Its receive is posted again already, or will be before the credit is told.
+            self.credits.consumed();
+        }
+        Some(arrival)
+    }
+
+    /// Takes all arrivals and looks at none.
+    pub(crate) fn discard_arrivals(&mut self) {
+        while let Some(arrival) = self.take() {
+            if let Arrival::Control(received) = arrival {
+                self.recycle(received);
+            }
+        }
+    }
+
+    /// Gives a control message's buffer back.
+    pub(crate) fn recycle(&mut self, received: Received) {
+        self.idle.push(received.buffer);
+        self.credits.consumed();
+    }
+
+    /// A buffer of a write that is done.
+    pub(crate) fn take_returned(&mut self) -> Option<LocalBuf> {
+        self.returned.pop()
+    }
+
+    /// Writes of registered ranges that are done since the lane began.
+    pub(crate) fn ranges_done(&self) -> u64 {
+        self.ranges_done
+    }
+
+    /// Whether all that was sent has been acknowledged.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.posted.is_empty() && self.queued.is_empty()
+    }
+
+    /// An operation waits for the peer: its silence is looked into.
+    pub(crate) fn watch(&mut self, now: Instant) {
+        if self.watchers == 0 {
+            self.heard = now;
+        }
+        self.watchers += 1;
+    }
+
+    /// An operation waits no more.
+    pub(crate) fn unwatch(&mut self) {
+        self.watchers = self.watchers.saturating_sub(1);
+    }
+
+    /// Since when the peer is silent, while someone waits for it and nothing is under way that would tell.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        (self.watchers > 0 && self.failure.is_none() && self.is_drained()).then_some(self.heard)
+    }
+}
+
+impl Received {
+    /// The message's bytes, envelope included.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+}
+
+/// How every queue pair of an engine is connected.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    pub(crate) path: PathOptions,
+    pub(crate) retry: RetryOptions,
+}

@@ -1,0 +1,198 @@
+//! A bounded row of slots in which one peer leaves messages for the other, in order and without a copy in between.
+//!
+//! The receiver exports the slots; the sender writes message `n` into slot `n % slots` and announces it by the
+//! immediate of that very write. A slot is written again only after it was given back. Each slot begins with room for
+//! a header, which some messages carry: what it says is the user's. Which lane the messages take is the user's, too.
+
+use rdma_core::{LocalBuf, ProtectionDomain, Region, RemoteMemory};
+
+use super::imm::{self, Imm, SLOTS_MAX};
+use super::lane::Lane;
+use crate::error::SetupError;
+
+/// Bytes of the header in front of each slot.
+pub(crate) const HEADER_BYTES: usize = 64;
+
+/// The size of a mailbox; both ends agree on it before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) slots: u16,
+    /// Bytes of a slot, without its header.
+    pub(crate) slot_bytes: usize,
+}
+
+impl Geometry {
+    fn stride(&self) -> usize {
+        HEADER_BYTES + self.slot_bytes
+    }
+
+    /// Bytes of all slots with their headers.
+    pub(crate) fn bytes(&self) -> Option<usize> {
+        let stride = self.slot_bytes.checked_add(HEADER_BYTES)?;
+        (1..=SLOTS_MAX).contains(&self.slots).then(|| stride.checked_mul(self.slots.into()))?
+    }
+
+    fn slot(&self, number: u64) -> u16 {
+        (number % u64::from(self.slots)) as u16
+    }
+
+    fn turn(&self, number: u64) -> u16 {
+        (number / u64::from(self.slots)) as u16
+    }
+}
+
+/// The sender's end.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    geometry: Geometry,
+    slots: RemoteMemory,
+    buffers: Vec<LocalBuf>,
+    sent: u64,
+    freed: u64,
+}
+
+impl Outbox {
+    /// An end that writes to `slots`, with as many buffers as there are slots.
+    pub(crate) fn new(
+        pd: &ProtectionDomain,
+        geometry: Geometry,
+        slots: RemoteMemory,
+    ) -> Result<Self, SetupError> {
+        let bytes = geometry.bytes().filter(|bytes| *bytes as u64 == slots.len);
+        let bytes =
+            bytes.ok_or(SetupError::Mailbox { slots: geometry.slots, slot_bytes: geometry.slot_bytes })?;
+        let mut rest = pd.alloc_local(bytes)?;
+        let mut buffers = Vec::with_capacity(geometry.slots.into());
+        for _ in 1..geometry.slots {
+            let (buffer, tail) = rest.split_at(geometry.stride())?;
+            buffers.push(buffer);
+            rest = tail;
+        }
+        buffers.push(rest);
+        Ok(Self { geometry, slots, buffers, sent: 0, freed: 0 })
+    }
+
+    /// Messages sent so far: the number of the next one.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Takes back the buffers of what is done, and tells whether a message can be put now.
+    pub(crate) fn is_ready(&mut self, lane: &mut Lane) -> bool {
+        while let Some(buffer) = lane.take_returned() {
+            self.buffers.push(buffer);
+        }
+        self.sent - self.freed < self.geometry.slots.into() && !self.buffers.is_empty() && lane.room() > 0
+    }
+
+    /// Puts one message; the caller has seen that the mailbox [is ready](Self::is_ready).
+    ///
+    /// `data` is no longer than a slot, or nothing is put and it is `false`.
+    pub(crate) fn put(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>, data: &[u8]) -> bool {
+        let first = if header.is_some() { 0 } else { HEADER_BYTES };
+        let end = HEADER_BYTES + data.len();
+        let slot = self.geometry.slot(self.sent);
+        let at = self.geometry.stride() as u64 * u64::from(slot);
+        if end > self.geometry.stride() {
+            return false;
+        }
+        let Ok(to) = self.slots.slice(at + first as u64..at + end as u64) else { return false };
+        let Some(mut buffer) = self.buffers.pop() else { return false };
+        buffer.reset_view();
+        if let Some(header) = header {
+            buffer[..HEADER_BYTES].copy_from_slice(header);
+        }
+        buffer[HEADER_BYTES..end].copy_from_slice(data);
+        if buffer.set_view(first..end).is_err() {
+            return false;
+        }
+        let imm = Imm::Message { slot, turn: self.geometry.turn(self.sent) };
+        self.sent += 1;
+        // Half of the buffers are always on their way back.
+        let signalled = self.sent.is_multiple_of(u64::from(self.geometry.slots / 2).max(1));
+        lane.write_owned(buffer, to, imm, signalled);
+        true
+    }
+
+    /// The peer has given slots back; `false` when it cannot have.
+    pub(crate) fn freed(&mut self, count: u32) -> bool {
+        let ahead = imm::advanced(self.freed, count, self.sent - self.freed);
+        self.freed += ahead.unwrap_or(0);
+        ahead.is_some()
+    }
+}
+
+/// The receiver's end.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    geometry: Geometry,
+    region: Region,
+    /// Bytes of the message in each slot that has arrived and was not given back.
+    arrived: Box<[Option<u32>]>,
+    given_back: u64,
+}
+
+impl Inbox {
+    /// An end with slots of its own, exported as `region`.
+    pub(crate) fn new(geometry: Geometry, region: Region) -> Self {
+        Self { geometry, region, arrived: vec![None; geometry.slots.into()].into(), given_back: 0 }
+    }
+
+    /// What the sender is told.
+    pub(crate) fn remote(&self) -> RemoteMemory {
+        self.region.remote()
+    }
+
+    /// Messages given back so far: the number of the next one, between operations.
+    pub(crate) fn given_back(&self) -> u64 {
+        self.given_back
+    }
+
+    /// An immediate has announced a message; `false` when none can have come there.
+    pub(crate) fn announce(&mut self, slot: u16, turn: u16, bytes: u32) -> bool {
+        let Some(place) = self.arrived.get_mut(usize::from(slot)) else { return false };
+        let slots = u64::from(self.geometry.slots);
+        // The one message of this slot among those that may be under way.
+        let ahead = (u64::from(slot) + slots - self.given_back % slots) % slots;
+        let expected = self.geometry.turn(self.given_back + ahead);
+        let first = place.is_none() && expected == turn;
+        if first {
+            *place = Some(bytes);
+        }
+        first
+    }
+
+    /// Bytes of message `number`, once it is there.
+    pub(crate) fn arrived(&self, number: u64) -> Option<usize> {
+        let slot = self.geometry.slot(number);
+        self.arrived.get(usize::from(slot)).copied().flatten().map(|bytes| bytes as usize)
+    }
+
+    /// Copies the header of message `number`.
+    pub(crate) fn header(&self, number: u64) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        self.copy(number, 0, &mut header);
+        header
+    }
+
+    /// Copies data of message `number` from its `offset` on.
+    pub(crate) fn read(&self, number: u64, offset: usize, out: &mut [u8]) {
+        self.copy(number, HEADER_BYTES + offset, out);
+    }
+
+    fn copy(&self, number: u64, at: usize, out: &mut [u8]) {
+        let slot = usize::from(self.geometry.slot(number));
+        let copied = self.region.copy_out(slot * self.geometry.stride() + at, out);
+        debug_assert!(copied.is_ok(), "a read beyond the slots");
+    }
+
+    /// Gives back all messages below `number`; what the sender is to be told.
+    pub(crate) fn give_back(&mut self, number: u64) -> Imm {
+        while self.given_back < number {
+            let slot = usize::from(self.geometry.slot(self.given_back));
+            self.arrived[slot] = None;
+            self.given_back += 1;
+        }
+        Imm::Freed { count: number as u32 & imm::COUNT_MASK }
+    }
+}

@@ -1,0 +1,15 @@
+//! One peer, no ranks: lanes to it, how they come to be, and what their bytes mean.
+//!
+//! Collectives and KV transfers both stand on this; what they say to each other in control messages and payloads is
+//! theirs. The formats are written down in `docs/wire.md`.
+
+pub(crate) mod blob;
+pub(crate) mod codec;
+pub(crate) mod control;
+mod credit;
+pub(crate) mod imm;
+mod lane;
+pub(crate) mod mailbox;
+
+pub(crate) use blob::{Blob, LinkKind};
+pub(crate) use lane::{Arrival, Connection, Lane, LaneOptions, OpeningLane};

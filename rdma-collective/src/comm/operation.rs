@@ -1,0 +1,149 @@
+//! What ranks tell each other about an operation, besides its data: what it is, and that it has failed.
+//!
+//! What the codes of collectives, types and reductions stand for is the collectives' business.
+
+use crate::comm::link::codec::{Ended, NoRoom, Reader, Writer};
+use crate::comm::link::control::Kind;
+use crate::comm::link::mailbox::HEADER_BYTES;
+use crate::error::AbortReason;
+
+/// A [`Header`] alone, from a rank whose operation has no first message.
+pub(crate) const OPERATION: Kind = Kind(16);
+/// An [`Abort`].
+pub(crate) const ABORT: Kind = Kind(17);
+
+/// Which operation of a communicator it is, and what its caller asked for. It goes in front of the operation's first
+/// message, or in a control message when there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) rank: u32,
+    /// Operations of the communicator before this one.
+    pub(crate) sequence: u64,
+    pub(crate) count: u64,
+    pub(crate) collective: u8,
+    pub(crate) data_type: u8,
+    pub(crate) reduction: u8,
+}
+
+/// An operation has failed somewhere; passed on by each rank to its neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Abort {
+    pub(crate) sequence: u64,
+    /// The rank at fault, as far as is known.
+    pub(crate) culprit: u32,
+    /// The rank that found out.
+    pub(crate) reporter: u32,
+    pub(crate) reason: AbortReason,
+}
+
+impl Header {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u64(self.sequence)?;
+        writer.u64(self.count)?;
+        writer.u32(self.rank)?;
+        writer.put(&[self.collective, self.data_type, self.reduction, 0])
+    }
+
+    /// Reads it from a slot or from a message; what is behind it is 0.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
+        let mut reader = Reader::new(bytes);
+        let (sequence, count, rank) = (reader.u64()?, reader.u64()?, reader.u32()?);
+        let [collective, data_type, reduction] = reader.array()?;
+        if reader.rest().is_empty() || reader.rest().iter().any(|byte| *byte != 0) {
+            return Err(Ended);
+        }
+        Ok(Self { rank, sequence, count, collective, data_type, reduction })
+    }
+
+    /// As it lies in front of a message.
+    pub(crate) fn in_slot(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let written = self.write(&mut Writer::new(&mut bytes));
+        debug_assert!(written.is_ok(), "the header has room for it");
+        bytes
+    }
+
+    /// Whether both ranks are in the same operation.
+    pub(crate) fn agrees(&self, other: &Self) -> bool {
+        Self { rank: other.rank, ..*self } == *other
+    }
+}
+
+impl Abort {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u64(self.sequence)?;
+        writer.u32(self.culprit)?;
+        writer.u32(self.reporter)?;
+        let reason = match self.reason {
+            AbortReason::PeerFailed => 1,
+            AbortReason::DeadlineExceeded => 2,
+            AbortReason::Mismatch => 3,
+            AbortReason::Other => 0,
+        };
+        writer.put(&[reason, 0, 0, 0])
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
+        let mut reader = Reader::new(bytes);
+        let (sequence, culprit, reporter) = (reader.u64()?, reader.u32()?, reader.u32()?);
+        let reason = match reader.u8()? {
+            1 => AbortReason::PeerFailed,
+            2 => AbortReason::DeadlineExceeded,
+            3 => AbortReason::Mismatch,
+            _ => AbortReason::Other,
+        };
+        if reader.rest() != [0; 3] {
+            return Err(Ended);
+        }
+        Ok(Self { sequence, culprit, reporter, reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header =
+        Header { rank: 3, sequence: 1 << 40, count: 1 << 33, collective: 1, data_type: 2, reduction: 1 };
+
+    #[test]
+    fn headers_come_back_from_a_slot_and_from_a_message() {
+        let slot = HEADER.in_slot();
+        assert_eq!(Header::read(&slot), Ok(HEADER));
+        assert_eq!(Header::read(&slot[..24]), Ok(HEADER));
+        assert_eq!(Header::read(&slot[..23]), Err(Ended));
+        for at in 23..slot.len() {
+            let mut damaged = slot;
+            damaged[at] = 1;
+            assert_eq!(Header::read(&damaged), Err(Ended));
+        }
+    }
+
+    #[test]
+    fn ranks_agree_on_everything_but_the_rank() {
+        assert!(HEADER.agrees(&Header { rank: 0, ..HEADER }));
+        for other in [
+            Header { sequence: 1, ..HEADER },
+            Header { count: 1, ..HEADER },
+            Header { collective: 2, ..HEADER },
+            Header { data_type: 1, ..HEADER },
+            Header { reduction: 2, ..HEADER },
+        ] {
+            assert!(!HEADER.agrees(&other));
+        }
+    }
+
+    #[test]
+    fn aborts_come_back_and_unknown_reasons_are_other() {
+        use AbortReason::{DeadlineExceeded, Mismatch, Other, PeerFailed};
+        for reason in [Other, PeerFailed, DeadlineExceeded, Mismatch] {
+            let abort = Abort { sequence: 9, culprit: 2, reporter: 1, reason };
+            let mut bytes = [0; 20];
+            abort.write(&mut Writer::new(&mut bytes)).unwrap();
+            assert_eq!(Abort::read(&bytes), Ok(abort));
+            bytes[16] = 77;
+            assert_eq!(Abort::read(&bytes), Ok(Abort { reason: Other, ..abort }));
+            assert_eq!(Abort::read(&bytes[..16]), Err(Ended));
+        }
+    }
+}

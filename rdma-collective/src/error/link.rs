@@ -1,0 +1,94 @@
+//! Errors of one link: what its blob may be, and how a lane ends.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rdma_core::{Failure, QpNum};
+
+/// Bytes are not the other end of the link that was meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlobError {
+    /// Something else altogether.
+    #[error("these bytes are no blob of this library; hand over what the peer exported, unchanged")]
+    NotABlob,
+    /// Bytes are missing at the end.
+    #[error("the blob is cut off after {len} bytes; hand over all that the peer exported")]
+    Truncated {
+        /// Bytes there are.
+        len: usize,
+    },
+    /// The checksum does not hold.
+    #[error("the blob was altered on its way; carry it as bytes, not as text")]
+    Altered,
+    /// The peer's release has another format.
+    #[error("the peer's blob has version {theirs}, this side reads version {ours}; run one release on both")]
+    OtherVersion {
+        /// The version this side reads.
+        ours: u16,
+        /// The blob's.
+        theirs: u16,
+    },
+    /// The peer belongs to another job.
+    #[error("the blob is of another job; give all processes of the job the same token, and each job its own")]
+    OtherJob,
+    /// The peer means another use.
+    #[error("the blob is for a link of kind {theirs}, this one is of kind {ours}; connect like with like")]
+    OtherKind {
+        /// The kind that was expected.
+        ours: u16,
+        /// The blob's.
+        theirs: u16,
+    },
+    /// A field has a value that it cannot have, though the checksum holds.
+    #[error("the blob's {field} cannot be; run one release on both sides")]
+    Malformed {
+        /// The field.
+        field: &'static str,
+    },
+    /// More than a blob can hold.
+    #[error("the blob would be longer than {limit} bytes; export fewer regions")]
+    TooLong {
+        /// The longest.
+        limit: usize,
+    },
+}
+
+/// Names a lane: one queue pair to one peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LaneName {
+    /// The number of this side's queue pair.
+    pub qp_num: QpNum,
+    /// Counts the lanes that there have been to this peer.
+    pub epoch: u32,
+}
+
+impl fmt::Display for LaneName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lane {} of epoch {}", self.qp_num, self.epoch)
+    }
+}
+
+/// Why nothing goes over a lane any more.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaneFailure {
+    /// A request on it failed.
+    #[error("{0}")]
+    Request(Failure),
+    /// The peer closed it in good order.
+    #[error("the peer has closed it")]
+    Closed,
+    /// The peer sent what it may not send.
+    #[error("the peer broke the protocol ({0}); run one release on both sides")]
+    Violation(Arc<str>),
+    /// The device did not take a request.
+    #[error("{0}")]
+    Refused(Arc<str>),
+    /// The device failed, and with it every lane.
+    #[error("{0}")]
+    Device(Arc<str>),
+    /// This side ended it.
+    #[error("it was ended here")]
+    Fenced,
+}

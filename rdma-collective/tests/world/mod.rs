@@ -1,0 +1,65 @@
+//! A world of ranks in threads of this process, each with a device and an engine of its own.
+
+use std::sync::Arc;
+use std::thread;
+
+use rdma_collective::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_core::{Context, Wire};
+
+use crate::common::{device, long};
+
+/// What a rank is handed before it makes its communicator.
+pub struct Rank {
+    pub rank: u32,
+    pub engine: Engine,
+    pub store: StoreClient,
+}
+
+impl Rank {
+    pub fn communicator(&mut self, options: CommunicatorOptions) -> Communicator {
+        Communicator::new(&self.engine, &mut self.store, options, long()).unwrap()
+    }
+}
+
+/// Runs `body` on each of `ranks` threads, and gives what they return, by rank. A panic of one is the caller's.
+pub fn each_rank<T: Send + 'static>(
+    ranks: u32,
+    wire: Wire,
+    body: impl Fn(Rank) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    each_rank_on(ranks, EngineOptions::default(), move |rank| device(&format!("soft{rank}"), wire), body)
+}
+
+/// The same with a device of each rank's own.
+pub fn each_rank_on<T: Send + 'static>(
+    ranks: u32,
+    options: EngineOptions,
+    device: impl Fn(u32) -> Context + Send + Sync + 'static,
+    body: impl Fn(Rank) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let token = JobToken::random().unwrap();
+    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, ranks)).unwrap();
+    let (address, shared) = (server.address(), Arc::new((device, body, options)));
+    let threads = (0..ranks).map(|rank| {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            let (device, body, options) = &*shared;
+            let engine = Engine::new(&device(rank), options.clone()).unwrap();
+            let join = Join { address, token, rank, world: ranks };
+            body(Rank { rank, engine, store: StoreClient::connect(join, long()).unwrap() })
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// The same with a communicator of `options`.
+pub fn each_communicator<T: Send + 'static>(
+    ranks: u32,
+    wire: Wire,
+    options: CommunicatorOptions,
+    body: impl Fn(Communicator) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    each_rank(ranks, wire, move |mut rank| body(rank.communicator(options.clone())))
+}
