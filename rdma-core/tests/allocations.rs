@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rdma_core::{
     Access, Attached, Context, Deadline, Device, DeviceList, QueuePair, ReadyToSend, Region, Segment,
-    SoftOptions, Work, Worker, WorkerOptions, loopback,
+    SoftOptions, Wire, Work, Worker, WorkerOptions, loopback,
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Stats, StatsAlloc};
 
@@ -30,7 +30,11 @@ fn nothing_is_allocated_on_an_rdma_device() {
 
 #[test]
 fn nothing_is_allocated_on_the_software_device() {
-    nothing_is_allocated(&Device::soft(SoftOptions::default()).open().unwrap());
+    for wire in [Wire::Local, Wire::Tcp] {
+        println!("wire: {wire:?}");
+        let options = SoftOptions { wire, ..SoftOptions::default() };
+        nothing_is_allocated(&Device::soft(options).open().unwrap());
+    }
 }
 
 /// Chains of writes with an immediate, whose receives are posted again as they complete.

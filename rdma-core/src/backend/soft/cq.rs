@@ -63,10 +63,16 @@ impl CompletionQueue {
             }
         }
         self.tell();
-        if std::mem::take(&mut self.armed) {
+        !self.overrun
+    }
+
+    /// Raises the channel if it is armed; tells whether it was.
+    pub(super) fn raise(&mut self) -> bool {
+        let armed = std::mem::take(&mut self.armed);
+        if armed {
             self.channel.raise();
         }
-        !self.overrun
+        armed
     }
 
     /// Carries out a planted fault.
@@ -101,9 +107,13 @@ impl CompletionQueue {
         Some(count)
     }
 
-    /// The next completion raises the channel.
-    pub(super) fn arm(&mut self) {
-        self.armed = true;
+    /// The next completion raises the channel. Tells whether that is new.
+    pub(super) fn arm(&mut self) -> bool {
+        !std::mem::replace(&mut self.armed, true)
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed
     }
 
     /// Forgets the completions of a destroyed queue pair.
@@ -173,13 +183,13 @@ mod tests {
             poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&timeout)).unwrap() == 1
         };
         cq.push(completion(1, 7));
-        assert!(!readable());
-        cq.arm();
+        assert!(!cq.raise() && !readable());
+        assert!(cq.arm() && !cq.arm() && cq.is_armed());
         assert!(!readable());
         cq.push(completion(2, 7));
-        assert!(readable());
+        assert!(cq.raise() && readable());
         channel.consume().unwrap();
         cq.push(completion(3, 7));
-        assert!(!readable());
+        assert!(!cq.raise() && !readable() && !cq.is_armed());
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! It starts with the first open device and ends after the last. It sleeps until the next
 //! timer or socket. Threads that poll an empty completion queue serve the sockets themselves;
-//! while some do, the driver only naps, so as not to compete with them for cores.
+//! while some do, the driver only naps, so as not to compete with them for cores. Once a thread
+//! is about to sleep for a completion, the sockets are the driver's again.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,10 +16,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use super::channel::Channel;
 use super::fabric::{Fabric, Guarded, Hold};
 
-/// How long the driver leaves the sockets to threads that poll.
-const NAP: Duration = Duration::from_millis(1);
+/// How long the driver leaves the sockets to threads that poll; so much later it sees that
+/// they have stopped.
+const NAP: Duration = Duration::from_micros(200);
 /// Descriptors served in one go.
 const READY_MAX: usize = 32;
+
+/// How the driver sleeps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sleep {
+    until: Option<Instant>,
+    /// The sockets do not wake it.
+    nap: bool,
+}
 
 /// The present.
 pub(super) fn now() -> Instant {
@@ -61,10 +71,12 @@ impl Driver {
         if connected != self.connected.load(Ordering::Relaxed) {
             self.connected.store(connected, Ordering::Relaxed);
         }
-        if let (Some(until), Some(next)) = (guarded.asleep, next_timeout(guarded))
-            && until.is_none_or(|until| next < until)
-        {
-            guarded.asleep = Some(Some(next));
+        let Some(sleep) = guarded.asleep else { return };
+        let next = next_timeout(guarded);
+        let too_long = next.is_some_and(|next| sleep.until.is_none_or(|until| next < until));
+        if too_long || (sleep.nap && guarded.state.armed > 0) {
+            // It looks for itself, once.
+            guarded.asleep = None;
             self.wake.raise();
         }
     }
@@ -73,14 +85,14 @@ impl Driver {
         self.wake.raise();
     }
 
-    /// Sleeps until `until`, until woken, or until a socket is ready.
-    fn sleep(&self, until: Option<Instant>, sockets: bool) {
-        let timeout = until.map(|until| {
+    /// Sleeps until its time, until woken, or until a socket is ready.
+    fn sleep(&self, sleep: Sleep) {
+        let timeout = sleep.until.map(|until| {
             let left = until.saturating_duration_since(now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
         let mut fds = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
-        let count = if sockets { 2 } else { 1 };
+        let count = if sleep.nap { 1 } else { 2 };
         // An interruption, like any other reason, ends in another look.
         let _ = poll(&mut fds[..count], timeout.as_ref());
         let _ = self.wake.consume();
@@ -99,7 +111,7 @@ pub(super) fn start(hold: &mut Hold<'_>, fabric: &'static Fabric) -> io::Result<
 fn run(fabric: &'static Fabric) {
     let mut polls = 0;
     loop {
-        let until = {
+        let sleep = {
             let mut hold = fabric.lock();
             if hold.devices.is_empty() {
                 hold.guarded().running = false;
@@ -107,19 +119,16 @@ fn run(fabric: &'static Fabric) {
             }
             serve_sockets(&mut hold);
             serve_timers(&mut hold);
-            let until = next_timeout(hold.guarded());
-            hold.guarded().asleep = Some(until);
-            until
+            let seen = hold.driver.polls.load(Ordering::Relaxed);
+            let nap = seen != polls && hold.armed == 0;
+            polls = seen;
+            let due = next_timeout(hold.guarded());
+            let until = if nap { due.into_iter().chain([now() + NAP]).min() } else { due };
+            let sleep = Sleep { until, nap };
+            hold.guarded().asleep = Some(sleep);
+            sleep
         };
-        let seen = fabric.driver.polls.load(Ordering::Relaxed);
-        let napping = seen != polls;
-        polls = seen;
-        if napping {
-            let nap = now() + NAP;
-            fabric.driver.sleep(Some(until.map_or(nap, |until| until.min(nap))), false);
-        } else {
-            fabric.driver.sleep(until, true);
-        }
+        fabric.driver.sleep(sleep);
         fabric.lock().guarded().asleep = None;
     }
 }
@@ -140,14 +149,16 @@ fn serve_timers(hold: &mut Hold<'_>) {
     hold.settle();
 }
 
-/// Serves the sockets that are ready, without waiting.
-pub(super) fn serve_sockets(hold: &mut Hold<'_>) {
+/// Serves the sockets that are ready, without waiting; tells whether any was.
+pub(super) fn serve_sockets(hold: &mut Hold<'_>) -> bool {
     let mut buffer = [std::mem::MaybeUninit::<epoll::Event>::uninit(); READY_MAX];
     let instantly = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let Ok((ready, _)) = epoll::wait(&hold.driver.epoll, &mut buffer, Some(&instantly)) else { return };
+    let Ok((ready, _)) = epoll::wait(&hold.driver.epoll, &mut buffer, Some(&instantly)) else { return false };
+    let any = !ready.is_empty();
     for event in ready {
         let Guarded { state, sockets, .. } = hold.guarded();
         sockets.ready(now(), event.data.u64(), state);
         hold.settle();
     }
+    any
 }

@@ -266,8 +266,9 @@ impl RawWorker for Worker {
     }
 
     fn request_notify(&mut self) -> Result<(), PollError> {
-        if let Some(queue) = self.fabric().lock().cqs.get_mut(self.cq) {
-            queue.arm();
+        let mut hold = self.fabric().lock();
+        if hold.cqs.get_mut(self.cq).is_some_and(CompletionQueue::arm) {
+            hold.armed += 1;
         }
         Ok(())
     }
@@ -301,7 +302,9 @@ impl Drop for Worker {
         for place in self.slots.iter().flatten() {
             hold.destroy(place.id);
         }
-        hold.cqs.remove(self.cq);
+        if hold.cqs.remove(self.cq).is_some_and(|queue| queue.is_armed()) {
+            hold.armed -= 1;
+        }
     }
 }
 
