@@ -9,24 +9,25 @@ use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// How long a server is given to listen before its client starts.
-const SETTLE: Duration = Duration::from_millis(700);
+/// How long a server may take until it listens: an emulated machine starts programs slowly.
+const LISTENS_WITHIN: Duration = Duration::from_secs(30);
 /// How long one measurement may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs `server` in the background and `client` to its end, and returns what `client` printed.
+/// Runs `server` in the background and, once it listens on `port`, `client` to its end; returns what `client` printed.
 ///
 /// # Errors
 ///
 /// A program is missing, fails or takes too long; the message has its output.
-pub fn serve_and_run(mut server: Command, mut client: Command) -> Result<String> {
+pub fn serve_and_run(mut server: Command, mut client: Command, port: u16) -> Result<String> {
     let (server_log, client_log) = (tempfile()?, tempfile()?);
     redirect(&mut server, &server_log)?;
     redirect(&mut client, &client_log)?;
     let mut serving = server.spawn().map_err(|error| format!("{server:?}: {error}"))?;
-    std::thread::sleep(SETTLE);
-    let spawned = client.spawn().map_err(|error| format!("{client:?}: {error}").into());
-    let ran = spawned.and_then(|mut child| finish(&mut child, &client));
+    let ran = wait_until_it_listens(port, &mut serving).and_then(|()| {
+        let mut child = client.spawn().map_err(|error| format!("{client:?}: {error}"))?;
+        finish(&mut child, &client)
+    });
     if ran.is_err() {
         let _ = serving.kill();
     }
@@ -39,6 +40,30 @@ pub fn serve_and_run(mut server: Command, mut client: Command) -> Result<String>
             Err(format!("{error}\nclient:\n{printed}\nserver:\n{told}").into())
         }
     }
+}
+
+/// Looks at the system's table of sockets: connecting to see would use up the server's one connection.
+fn wait_until_it_listens(port: u16, server: &mut Child) -> Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < LISTENS_WITHIN {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        if tables.iter().any(|table| listens(table, port)) {
+            return Ok(());
+        }
+        if let Some(status) = server.try_wait()? {
+            return Err(format!("the server ended before it listened: {status}").into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Err(format!("nothing listens on port {port} within {LISTENS_WITHIN:?}").into())
+}
+
+/// Whether a socket of `table`, in the form of `/proc/net/tcp`, listens on `port`.
+fn listens(table: &str, port: u16) -> bool {
+    let port = format!(":{port:04X}");
+    table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|words| {
+        words.get(1).is_some_and(|local| local.ends_with(&port)) && words.get(3) == Some(&"0A")
+    })
 }
 
 fn finish(child: &mut Child, command: &Command) -> Result<()> {
@@ -92,6 +117,14 @@ pub fn perftest_figure(printed: &str, bytes: u64, column: usize) -> Result<f64> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_listening_socket_is_found() {
+        let table = "  sl  local_address rem_address   st\n   0: 0100007F:4853 00000000:0000 0A 0:0 0\n   \
+                     1: 0100007F:4854 0100007F:9999 01 0:0 0\n";
+        assert!(listens(table, 18515));
+        assert!(!listens(table, 18516) && !listens(table, 1));
+    }
 
     #[test]
     fn the_figure_of_a_row() {

@@ -13,6 +13,8 @@ use clap::Parser;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
+/// Where perftest's servers, and ours, listen.
+const PORT: u16 = 18515;
 /// Column of the average bandwidth in perftest's bandwidth table.
 const BANDWIDTH: usize = 3;
 /// Column of the message rate there.
@@ -139,7 +141,7 @@ fn figure(args: &Args, spec: &Spec, program: PathBuf) -> Result<f64> {
     };
     let mut client = command();
     client.arg("127.0.0.1");
-    perftest_figure(&serve_and_run(command(), client)?, spec.bytes, spec.column)
+    perftest_figure(&serve_and_run(command(), client, PORT)?, spec.bytes, spec.column)
 }
 
 /// MB/s, in perftest's 2^20, of a transfer whose blocks are 64 KiB.
