@@ -46,7 +46,8 @@ pub fn serve_and_run(mut server: Command, mut client: Command, port: u16) -> Res
 fn wait_until_it_listens(port: u16, server: &mut Child) -> Result<()> {
     let begin = Instant::now();
     while begin.elapsed() < LISTENS_WITHIN {
-        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        let tables =
+            ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
         if tables.iter().any(|table| listens(table, port)) {
             return Ok(());
         }
@@ -61,9 +62,10 @@ fn wait_until_it_listens(port: u16, server: &mut Child) -> Result<()> {
 /// Whether a socket of `table`, in the form of `/proc/net/tcp`, listens on `port`.
 fn listens(table: &str, port: u16) -> bool {
     let port = format!(":{port:04X}");
-    table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|words| {
-        words.get(1).is_some_and(|local| local.ends_with(&port)) && words.get(3) == Some(&"0A")
-    })
+    table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .any(|words| words.get(1).is_some_and(|local| local.ends_with(&port)) && words.get(3) == Some(&"0A"))
 }
 
 fn finish(child: &mut Child, command: &Command) -> Result<()> {
