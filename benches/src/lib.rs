@@ -3,5 +3,8 @@
 //! Timings of a machine drift, so each row interleaves pairs (ours, theirs, ours, …) and tells the
 //! median of the pairs' ratios. [`RESULTS.md`](../RESULTS.md) keeps the figures with their commands.
 
+pub mod pair;
 pub mod peers;
+pub mod plain;
 pub mod ratio;
+pub mod soft;
