@@ -26,6 +26,9 @@ struct Args {
     /// The thread of the process that is written to polls instead of sleeping
     #[arg(long)]
     poll: bool,
+    /// Run one side of the comparison alone, for profilers
+    #[arg(long)]
+    only: Option<Kind>,
     #[command(subcommand)]
     end: Option<End>,
 }
@@ -37,7 +40,7 @@ enum End {
     End { kind: Kind, role: Role },
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
     Plain,
     Soft,
@@ -73,7 +76,11 @@ fn compare(args: &Args) -> Outcome<()> {
     for &size in &args.sizes {
         let mut ratios = Vec::new();
         for number in 1..=args.pairs {
-            let (plain, soft) = (measure(args, size, "plain")?, measure(args, size, "soft")?);
+            let run = |kind, name| match args.only {
+                Some(only) if only != kind => Ok(f64::NAN),
+                _ => measure(args, size, name),
+            };
+            let (plain, soft) = (run(Kind::Plain, "plain")?, run(Kind::Soft, "soft")?);
             ratios.push(soft / plain);
             println!("{size:>10} {number:>5} {plain:>10.3} {soft:>10.3} {:>8.3}", soft / plain);
         }
