@@ -5,9 +5,9 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use rdma_core::{
-    Access, Context, Deadline, Device, Endpoint, Gid, Init, InitOptions, Lid, Mtu, PathOptions,
-    ProtectionDomain, Psn, QpNum, QueuePair, QueuePairOptions, ReadyToSend, Region, RemoteKey, RemoteMemory,
-    RetryOptions, SoftOptions, Wire, Work, Worker, WorkerOptions,
+    Access, Context, Device, Endpoint, Gid, Init, InitOptions, Lid, Mtu, PathOptions, ProtectionDomain, Psn,
+    QpNum, QueuePair, QueuePairOptions, ReadyToSend, Region, RemoteKey, RemoteMemory, RetryOptions,
+    SoftOptions, Wire, Work, Worker, WorkerOptions,
 };
 
 use crate::pair;
@@ -126,7 +126,6 @@ pub fn be_written(size: usize, poll: bool) -> Outcome<()> {
             Ok(())
         })
     } else {
-        let _ = Deadline::after(PATIENCE);
         Ok(pair::stay()?)
     }
 }
