@@ -63,16 +63,10 @@ impl CompletionQueue {
             }
         }
         self.tell();
-        !self.overrun
-    }
-
-    /// Raises the channel if it is armed; tells whether it was.
-    pub(super) fn raise(&mut self) -> bool {
-        let armed = std::mem::take(&mut self.armed);
-        if armed {
+        if std::mem::take(&mut self.armed) {
             self.channel.raise();
         }
-        armed
+        !self.overrun
     }
 
     /// Carries out a planted fault.
@@ -107,13 +101,9 @@ impl CompletionQueue {
         Some(count)
     }
 
-    /// The next completion raises the channel. Tells whether that is new.
-    pub(super) fn arm(&mut self) -> bool {
-        !std::mem::replace(&mut self.armed, true)
-    }
-
-    pub(super) fn is_armed(&self) -> bool {
-        self.armed
+    /// The next completion raises the channel.
+    pub(super) fn arm(&mut self) {
+        self.armed = true;
     }
 
     /// Forgets the completions of a destroyed queue pair.
@@ -183,13 +173,13 @@ mod tests {
             poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&timeout)).unwrap() == 1
         };
         cq.push(completion(1, 7));
-        assert!(!cq.raise() && !readable());
-        assert!(cq.arm() && !cq.arm() && cq.is_armed());
+        assert!(!readable());
+        cq.arm();
         assert!(!readable());
         cq.push(completion(2, 7));
-        assert!(cq.raise() && readable());
+        assert!(readable());
         channel.consume().unwrap();
         cq.push(completion(3, 7));
-        assert!(!cq.raise() && !readable() && !cq.is_armed());
+        assert!(!readable());
     }
 }

@@ -2,33 +2,31 @@
 //!
 //! It starts with the first open device and ends after the last. It sleeps until the next
 //! timer or socket. Threads that poll an empty completion queue serve the sockets themselves;
-//! while some do, the driver only naps, so as not to compete with them for cores. Once a thread
-//! is about to sleep for a completion, the sockets are the driver's again.
+//! while some do, the driver only naps, so as not to compete with them for cores and the lock.
+//! Once a thread is about to sleep for a completion, the sockets are the driver's again.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::channel::Channel;
 use super::fabric::{Fabric, Guarded, Hold};
 
-/// How long the driver leaves the sockets to threads that poll; so much later it sees that
-/// they have stopped.
-const NAP: Duration = Duration::from_micros(200);
+/// How long the driver leaves the sockets to threads that poll, before it looks whether they still do.
+const NAP: Duration = Duration::from_millis(1);
+/// Looks at the sockets, since the driver last counted, that make it nap: fewer are those of a
+/// thread that is about to sleep.
+const NAP_POLLS: u64 = 128;
 /// Descriptors served in one go.
 const READY_MAX: usize = 32;
-
-/// How the driver sleeps.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sleep {
-    until: Option<Instant>,
-    /// The sockets do not wake it.
-    nap: bool,
-}
+/// What the driver's own descriptor is called among the ready ones; sockets have greater keys.
+const WAKE_KEY: u64 = 0;
 
 /// The present.
 pub(super) fn now() -> Instant {
@@ -42,27 +40,26 @@ pub(super) struct Driver {
     wake: Channel,
     /// Counts looks at the sockets by polling threads.
     polls: AtomicU64,
+    /// Counts threads that were about to sleep until a completion.
+    arms: AtomicU64,
+    /// Whether the driver leaves the sockets to others.
+    napping: AtomicBool,
     /// Whether there is any connection to be served.
     connected: AtomicBool,
 }
 
 impl Driver {
     pub(super) fn new() -> io::Result<Self> {
+        let (epoll, wake) = (epoll::create(epoll::CreateFlags::CLOEXEC)?, Channel::new()?);
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE_KEY), EventFlags::IN)?;
         Ok(Self {
-            epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
-            wake: Channel::new()?,
+            epoll: Arc::new(epoll),
+            wake,
             polls: AtomicU64::new(0),
+            arms: AtomicU64::new(0),
+            napping: AtomicBool::new(false),
             connected: AtomicBool::new(false),
         })
-    }
-
-    /// A thread polls: whether there are sockets for it to serve.
-    pub(super) fn begin_poll(&self) -> bool {
-        let connected = self.connected.load(Ordering::Relaxed);
-        if connected {
-            self.polls.fetch_add(1, Ordering::Relaxed);
-        }
-        connected
     }
 
     /// The holder of the lock is about to let go of it.
@@ -71,12 +68,11 @@ impl Driver {
         if connected != self.connected.load(Ordering::Relaxed) {
             self.connected.store(connected, Ordering::Relaxed);
         }
-        let Some(sleep) = guarded.asleep else { return };
-        let next = next_timeout(guarded);
-        let too_long = next.is_some_and(|next| sleep.until.is_none_or(|until| next < until));
-        if too_long || (sleep.nap && guarded.state.armed > 0) {
-            // It looks for itself, once.
-            guarded.asleep = None;
+        if let Some(until) = guarded.asleep
+            && let Some(next) = next_timeout(guarded)
+            && until.is_none_or(|until| next < until)
+        {
+            guarded.asleep = Some(Some(next));
             self.wake.raise();
         }
     }
@@ -85,18 +81,65 @@ impl Driver {
         self.wake.raise();
     }
 
-    /// Sleeps until its time, until woken, or until a socket is ready.
-    fn sleep(&self, sleep: Sleep) {
-        let timeout = sleep.until.map(|until| {
-            let left = until.saturating_duration_since(now());
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
-        });
-        let mut fds = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
-        let count = if sleep.nap { 1 } else { 2 };
-        // An interruption, like any other reason, ends in another look.
-        let _ = poll(&mut fds[..count], timeout.as_ref());
-        let _ = self.wake.consume();
+    /// A thread is about to sleep until a completion: the driver has the sockets to itself again.
+    ///
+    /// Either the driver sees the count before it naps, or this sees that it naps.
+    pub(super) fn attend(&self) {
+        self.arms.fetch_add(1, Ordering::SeqCst);
+        if self.napping.swap(false, Ordering::SeqCst) {
+            self.wake.raise();
+        }
     }
+
+    /// The sockets that are ready, waiting for one until `until`; `None` is for ever.
+    fn ready<'a>(&self, buffer: &'a mut [MaybeUninit<Event>; READY_MAX], wait: Wait) -> &'a [Event] {
+        let timeout = match wait {
+            Wait::Not => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
+            Wait::Until(until) => until.map(left),
+        };
+        // An interruption, like any other reason, ends in another look.
+        epoll::wait(&self.epoll, buffer, timeout.as_ref()).map_or(&[], |(ready, _)| ready)
+    }
+
+    /// Naps for as long as other threads poll, until `until`, or until woken.
+    fn nap(&self, counted: &mut Counted, until: Option<Instant>) {
+        self.napping.store(true, Ordering::SeqCst);
+        while self.others_poll(counted) && until.is_none_or(|until| now() < until) {
+            let nap = now() + NAP;
+            let timeout = left(until.map_or(nap, |until| until.min(nap)));
+            if !matches!(poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout)), Ok(0)) {
+                break;
+            }
+        }
+        self.napping.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether threads polled since the last count, and none went to sleep.
+    fn others_poll(&self, counted: &mut Counted) -> bool {
+        let now =
+            Counted { polls: self.polls.load(Ordering::Relaxed), arms: self.arms.load(Ordering::SeqCst) };
+        let last = std::mem::replace(counted, now);
+        counted.arms == last.arms && counted.polls.wrapping_sub(last.polls) >= NAP_POLLS
+    }
+}
+
+/// The driver's last count of what other threads do.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    polls: u64,
+    arms: u64,
+}
+
+/// How long to wait for sockets.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    Not,
+    Until(Option<Instant>),
+}
+
+fn left(until: Instant) -> Timespec {
+    let left = until.saturating_duration_since(now());
+    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }
 
 /// Starts the thread unless it runs.
@@ -109,28 +152,59 @@ pub(super) fn start(hold: &mut Hold<'_>, fabric: &'static Fabric) -> io::Result<
 }
 
 fn run(fabric: &'static Fabric) {
-    let mut polls = 0;
+    let driver = &fabric.driver;
+    let mut counted = Counted::default();
+    let mut buffer = [MaybeUninit::uninit(); READY_MAX];
     loop {
-        let sleep = {
+        let until = {
             let mut hold = fabric.lock();
+            hold.guarded().asleep = None;
             if hold.devices.is_empty() {
                 hold.guarded().running = false;
                 return;
             }
-            serve_sockets(&mut hold);
             serve_timers(&mut hold);
-            let seen = hold.driver.polls.load(Ordering::Relaxed);
-            let nap = seen != polls && hold.armed == 0;
-            polls = seen;
-            let due = next_timeout(hold.guarded());
-            let until = if nap { due.into_iter().chain([now() + NAP]).min() } else { due };
-            let sleep = Sleep { until, nap };
-            hold.guarded().asleep = Some(sleep);
-            sleep
+            let until = next_timeout(hold.guarded());
+            hold.guarded().asleep = Some(until);
+            until
         };
-        fabric.driver.sleep(sleep);
-        fabric.lock().guarded().asleep = None;
+        driver.nap(&mut counted, until);
+        for event in driver.ready(&mut buffer, Wait::Until(until)) {
+            match event.data.u64() {
+                WAKE_KEY => drop(driver.wake.consume()),
+                key => serve(&mut fabric.lock(), key),
+            }
+        }
     }
+}
+
+/// Serves the sockets that are ready, for a thread that has nothing else to do. When none is, the
+/// peer may need the core to send something.
+pub(super) fn poll_sockets(fabric: &Fabric) {
+    let driver = &fabric.driver;
+    if !driver.connected.load(Ordering::Relaxed) {
+        return;
+    }
+    driver.polls.fetch_add(1, Ordering::Relaxed);
+    let mut buffer = [MaybeUninit::uninit(); READY_MAX];
+    let ready = driver.ready(&mut buffer, Wait::Not);
+    if ready.is_empty() {
+        std::thread::yield_now();
+    }
+    for event in ready {
+        // Whoever has the lock makes progress, and what is ready stays so.
+        if event.data.u64() != WAKE_KEY
+            && let Some(mut hold) = fabric.try_lock()
+        {
+            serve(&mut hold, event.data.u64());
+        }
+    }
+}
+
+fn serve(hold: &mut Hold<'_>, key: u64) {
+    let Guarded { state, sockets, .. } = hold.guarded();
+    sockets.ready(now(), key, state);
+    hold.settle();
 }
 
 fn next_timeout(guarded: &Guarded) -> Option<Instant> {
@@ -147,18 +221,4 @@ fn serve_timers(hold: &mut Hold<'_>) {
         sockets.handle_timeout(now, state);
     }
     hold.settle();
-}
-
-/// Serves the sockets that are ready, without waiting; tells whether any was.
-pub(super) fn serve_sockets(hold: &mut Hold<'_>) -> bool {
-    let mut buffer = [std::mem::MaybeUninit::<epoll::Event>::uninit(); READY_MAX];
-    let instantly = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let Ok((ready, _)) = epoll::wait(&hold.driver.epoll, &mut buffer, Some(&instantly)) else { return false };
-    let any = !ready.is_empty();
-    for event in ready {
-        let Guarded { state, sockets, .. } = hold.guarded();
-        sockets.ready(now(), event.data.u64(), state);
-        hold.settle();
-    }
-    any
 }

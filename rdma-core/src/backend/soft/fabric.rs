@@ -13,7 +13,7 @@ use std::time::Instant;
 use slotmap::SlotMap;
 
 use super::cq::CompletionQueue;
-use super::driver::{self, Driver, Sleep};
+use super::driver::{self, Driver};
 use super::engine::keys::KeyTable;
 use super::engine::message::{Reply, Request};
 use super::engine::timer::Timer;
@@ -76,8 +76,6 @@ pub(super) struct State {
     pub(super) contexts: SlotMap<ContextRef, Events>,
     pub(super) cqs: SlotMap<CqRef, CompletionQueue>,
     pub(super) qps: SlotMap<QpRef, QueuePair>,
-    /// Completion queues that are armed: their threads sleep, or are about to.
-    pub(super) armed: usize,
     pub(super) commands: VecDeque<Command>,
     /// Completion queues that overran, whose queue pairs are still to be told.
     pub(super) overrun: Vec<CqRef>,
@@ -98,8 +96,8 @@ pub(super) struct Guarded {
     pub(super) sockets: Box<dyn Sockets>,
     /// Whether the driver's thread runs.
     pub(super) running: bool,
-    /// How the driver sleeps, if it does.
-    pub(super) asleep: Option<Sleep>,
+    /// Until when the driver sleeps, if it does.
+    pub(super) asleep: Option<Option<Instant>>,
 }
 
 /// See the module.
@@ -151,17 +149,6 @@ impl Fabric {
                 Some(Hold { guarded: poisoned.into_inner(), driver: &self.driver })
             }
             Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    /// Serves the sockets, for a thread that has nothing else to do. When nothing arrived, the
-    /// peer may need the core to send it.
-    pub(super) fn progress(&self) {
-        if self.driver.begin_poll() {
-            let served = self.try_lock().is_some_and(|mut hold| driver::serve_sockets(&mut hold));
-            if !served {
-                std::thread::yield_now();
-            }
         }
     }
 }

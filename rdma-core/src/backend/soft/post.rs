@@ -137,12 +137,10 @@ impl State {
 
     /// Adds a completion to a queue, which may overrun.
     pub(super) fn complete(&mut self, cq: CqRef, qp_num: QpNum, done: RawCompletion) {
-        let Some(queue) = self.cqs.get_mut(cq) else { return };
-        if !queue.push(RawCompletion { qp_num: qp_num.0, ..done }) {
+        if let Some(queue) = self.cqs.get_mut(cq)
+            && !queue.push(RawCompletion { qp_num: qp_num.0, ..done })
+        {
             self.overrun.push(cq);
-        }
-        if queue.raise() {
-            self.armed -= 1;
         }
     }
 

@@ -254,7 +254,7 @@ impl RawWorker for Worker {
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
         if !self.hint.is_raised() {
-            self.fabric().progress();
+            driver::poll_sockets(self.fabric());
             if !self.hint.is_raised() {
                 return Ok(0);
             }
@@ -266,10 +266,10 @@ impl RawWorker for Worker {
     }
 
     fn request_notify(&mut self) -> Result<(), PollError> {
-        let mut hold = self.fabric().lock();
-        if hold.cqs.get_mut(self.cq).is_some_and(CompletionQueue::arm) {
-            hold.armed += 1;
+        if let Some(queue) = self.fabric().lock().cqs.get_mut(self.cq) {
+            queue.arm();
         }
+        self.fabric().driver.attend();
         Ok(())
     }
 
@@ -302,9 +302,7 @@ impl Drop for Worker {
         for place in self.slots.iter().flatten() {
             hold.destroy(place.id);
         }
-        if hold.cqs.remove(self.cq).is_some_and(|queue| queue.is_armed()) {
-            hold.armed -= 1;
-        }
+        hold.cqs.remove(self.cq);
     }
 }
 
