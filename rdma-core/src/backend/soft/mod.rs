@@ -19,6 +19,8 @@ mod pd;
 mod port;
 mod post;
 mod qp;
+#[cfg(test)]
+mod tests;
 mod wire;
 mod worker;
 

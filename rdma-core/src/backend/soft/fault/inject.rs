@@ -86,7 +86,11 @@ impl State {
         let Some((fault, chance)) = plan.ask(event) else { return Injected::Deliver };
         match fault {
             Fault::Drop => return Injected::Lose,
-            Fault::Delay(by) => return Injected::Hold { due: now + by, until_next: false },
+            Fault::Delay(by) => match now.checked_add(by) {
+                Some(due) => return Injected::Hold { due, until_next: false },
+                // Later than the clock can count.
+                None => return Injected::Lose,
+            },
             Fault::Reorder => return Injected::Hold { due: now + OVERTAKE_WAIT, until_next: true },
             Fault::Corrupt => return Injected::Corrupt(chance),
             Fault::Rnr => return Injected::NotReady,

@@ -8,8 +8,8 @@
 //!
 //! Every address that crosses this boundary comes with a [`Token`]. A wire may read or write
 //! behind an address only while it holds the lock, and only after [`Sink::still_valid`] said so
-//! of its token since the lock was last taken; it gives the lock back after at most
-//! [`HOLD_BYTES_MAX`] bytes. That is what makes deregistration and destruction exact: they take
+//! of its token since the lock was last taken; one that waits for a peer gives the lock back after
+//! at most [`HOLD_BYTES_MAX`] bytes. That is what makes deregistration and destruction exact: they take
 //! the same lock, and no token of theirs is valid afterwards.
 
 mod deliver;
@@ -32,7 +32,8 @@ slotmap::new_key_type! {
     pub(crate) struct DeviceRef;
 }
 
-/// Bytes that a wire moves at most before it lets others have the lock.
+/// Bytes that a wire of sockets moves at most before it lets others have the lock. Inside a
+/// process a message is one copy.
 pub(crate) const HOLD_BYTES_MAX: usize = 256 << 10;
 
 /// The right to use one range of memory, until it is revoked; see the module.

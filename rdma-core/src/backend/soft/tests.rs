@@ -1,0 +1,36 @@
+//! What the public API cannot show: a forked child.
+
+#![expect(unsafe_code, reason = "forks")]
+
+use crate::{Access, Deadline, Device, SoftOptions, Wire, Work, WorkerOptions, loopback};
+
+#[test]
+fn a_forked_child_that_drops_everything_takes_nothing_from_its_parent() {
+    for wire in [Wire::Local, Wire::Tcp] {
+        let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let mut worker = context.worker(WorkerOptions::default()).unwrap();
+        let (left, _right) = loopback(&mut worker, &pd).unwrap();
+        let target = pd.alloc_region(30, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+        let mut source = pd.alloc_local(30).unwrap();
+        source.copy_from_slice(b"still registered and connected");
+        // SAFETY: the child calls nothing but drops and `_exit`.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "{}", std::io::Error::last_os_error());
+        if child == 0 {
+            drop((worker, source, target, pd, context));
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this process, and a status of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child did not end as it should");
+        worker.post(&left, Work::write(source, target.remote())).unwrap();
+        let deadline = Deadline::after(std::time::Duration::from_secs(60));
+        worker.wait(deadline).unwrap().result.unwrap();
+        let mut bytes = [0; 30];
+        target.copy_out(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"still registered and connected");
+    }
+}

@@ -1,0 +1,56 @@
+//! The software device's thread: there while a device is open, and idle while nothing happens.
+//!
+//! One test, alone in its process: another test's device would keep the thread.
+
+use std::time::{Duration, Instant};
+
+use rdma_core::{Device, SoftOptions};
+
+/// The threads of this process that serve software devices, by their number.
+fn drivers() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    tasks
+        // A thread may end while it is looked at.
+        .filter(|task| {
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "rdma-soft")
+        })
+        .map(|task| task.file_name().unwrap().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn wait_for(count: usize) -> Vec<String> {
+    let begin = Instant::now();
+    loop {
+        let found = drivers();
+        if found.len() == count {
+            return found;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{count} threads expected: {found:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// How often a thread gave up its core to wait.
+fn waits(thread: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn one_thread_serves_all_devices_sleeps_and_ends_with_the_last() {
+    assert_eq!(drivers().len(), 0);
+    for _ in 0..3 {
+        let first = Device::soft(SoftOptions::default()).open().unwrap();
+        let second = Device::soft(SoftOptions::default()).open().unwrap();
+        let thread = wait_for(1).remove(0);
+        drop(first);
+        std::thread::sleep(Duration::from_millis(50));
+        let before = waits(&thread);
+        std::thread::sleep(Duration::from_millis(300));
+        let woken = waits(&thread) - before;
+        assert!(woken <= 1, "woken {woken} times with nothing to do");
+        drop(second);
+        wait_for(0);
+    }
+}
