@@ -1,24 +1,19 @@
 //! `cargo xtask test`: the README's one test command. Runs every suite, the ones on soft-RoCE included, and says
 //! how many tests ran where.
 
-use anyhow::{Result, bail};
+use std::process::Command;
 
-use crate::cargo::{LIMIT, cargo};
+use anyhow::{Context, Result, bail};
+
+use crate::cargo::{LIMIT, build, cargo};
 use crate::soft_roce::{self, Outcome};
 use crate::tally::{Counts, Row, table};
-use crate::{process, workspace};
+use crate::{process, programs, workspace};
 
-/// Suites that need no device: the name, and the arguments of cargo. Each is counted by what it prints at its end.
-const SUITES: &[(&str, &[&str])] = &[
-    ("workspace", &["test", "--workspace", "--no-fail-fast"]),
-    (
-        "conformance, soft, local wire",
-        &["run", "--release", "-p", "conformance", "--", "--device", "soft", "--wire", "local"],
-    ),
-    (
-        "conformance, soft, TCP wire",
-        &["run", "--release", "-p", "conformance", "--", "--device", "soft", "--wire", "tcp"],
-    ),
+/// Runs of `conformance` that need no device: the name, and the arguments.
+const CONFORMANCE: [(&str, &[&str]); 2] = [
+    ("conformance, soft, local wire", &["--device", "soft", "--wire", "local"]),
+    ("conformance, soft, TCP wire", &["--device", "soft", "--wire", "tcp"]),
 ];
 
 /// Runs everything; fails when a test did, or when CI could not run a suite.
@@ -44,11 +39,14 @@ pub fn on_any_machine() -> Result<()> {
 }
 
 fn without_device() -> Result<Vec<Row>> {
-    let run = |(name, args): &(&str, &[&str])| {
-        println!("==> {name}: cargo {}", args.join(" "));
-        run_cargo(name, args)
-    };
-    SUITES.iter().map(run).collect()
+    let mut rows = vec![run("workspace", &mut cargo(&["test", "--workspace", "--no-fail-fast"])?)?];
+    let programs = build(&mut cargo(programs::BUILD)?)?;
+    let conformance = programs.iter().find(|program| program.name == "conformance");
+    let conformance = conformance.context("the workspace has no program `conformance`")?;
+    for (name, args) in CONFORMANCE {
+        rows.push(run(name, Command::new(&conformance.path).args(args))?);
+    }
+    Ok(rows)
 }
 
 fn conclude(rows: &[Row]) -> Result<()> {
@@ -59,13 +57,14 @@ fn conclude(rows: &[Row]) -> Result<()> {
     }
 }
 
-fn run_cargo(name: &str, args: &[&str]) -> Result<Row> {
-    let (status, output) = process::run_shown(&mut cargo(args)?, LIMIT)?;
+fn run(name: &str, command: &mut Command) -> Result<Row> {
+    println!("==> {name}");
+    let (status, output) = process::run_shown(command, LIMIT)?;
     let counts = Counts::of_run(&output, status.success());
     let note = match (status.success(), counts.skipped) {
-        (false, _) => format!("cargo ended with {status}"),
+        (false, _) => format!("ended with {status}"),
         (true, 0) => String::new(),
         (true, _) => "what it skipped needs a device: see soft-RoCE".to_owned(),
     };
-    Ok(Row { suite: (*name).to_owned(), counts, note })
+    Ok(Row { suite: name.to_owned(), counts, note })
 }

@@ -5,15 +5,14 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::{build, cargo};
-use crate::process;
+use crate::{process, programs};
 
 /// What a program must not be linked with.
 const FORBIDDEN: [&str; 2] = ["libibverbs", "librdmacm"];
 
 /// Builds every program, and reads its dynamic section.
 pub fn run() -> Result<()> {
-    let programs =
-        build(&mut cargo(&["build", "--release", "--workspace", "--bins", "--exclude", "xtask"])?)?;
+    let programs = build(&mut cargo(programs::BUILD)?)?;
     if programs.is_empty() {
         bail!("the workspace has no program to look at");
     }

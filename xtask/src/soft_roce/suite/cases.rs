@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::cargo::Executable;
+use crate::programs;
 
 /// The whole suite on one host.
 pub const LIMIT: Duration = Duration::from_secs(900);
@@ -15,8 +16,9 @@ const CASE_SECONDS: u64 = 240;
 
 /// What is built before the machines boot: they cannot build.
 pub const BUILDS: &[&[&str]] = &[
-    &["build", "--release", "-p", "examples", "-p", "conformance", "--bins"],
-    &["test", "--no-run", "-p", "rdma-core", "--lib", "--test", "memlock", "--test", "allocations"],
+    programs::BUILD,
+    // The choice of packages is that of `cargo test --workspace`, so that nothing is built twice.
+    &["test", "--no-run", "--workspace", "--lib", "--test", "memlock", "--test", "allocations"],
 ];
 
 /// A case as it is written down.
