@@ -6,7 +6,7 @@
 //! gives a slice: it is read and written by copying.
 //!
 //! With `backend`, this is the only home of `unsafe` in the crate. It knows no device: a
-//! registration is a [`Registration`] that a backend made.
+//! registration is a `Registration` that a backend made.
 
 mod copy;
 mod local_buf;

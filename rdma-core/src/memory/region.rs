@@ -14,7 +14,7 @@ use crate::{Access, LocalKey, Refused, RemoteKey, RemoteMemory};
 ///
 /// A peer with the key may write at any moment, so there is never a slice of it: bytes are
 /// copied in and out, and are whole only when a completion said so. The last handle's drop
-/// deregisters it; [`close`](Self::close) does so with the error.
+/// deregisters it; [`deregister`](Self::deregister) does so with the error.
 ///
 /// ```
 /// use rdma_core::{Access, Device, SoftOptions};

@@ -1,5 +1,5 @@
 //! The suite that runs where a soft-RoCE device is: [`cases`] says what, this file builds it and reads the
-//! reports, [`inside`] runs it on each host.
+//! reports, [`mod@inside`] runs it on each host.
 
 mod cases;
 mod inside;

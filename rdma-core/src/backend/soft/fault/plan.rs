@@ -12,7 +12,7 @@ use super::seed::Seed;
 
 /// What shall go wrong at a software device; clones are the same plan.
 ///
-/// See the [module](self) for how it is used. Of several rules that strike at one message, the
+/// See the [module](super) for how it is used. Of several rules that strike at one message, the
 /// first decides.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
