@@ -2,10 +2,11 @@
 //!
 //! Outside of fuzzing the same functions run under property tests, so that they do not rot.
 
-use rdma_core::{Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory};
-
 use crate::comm::bootstrap::fuzz;
-use crate::comm::link::{Blob, LinkKind};
+use crate::comm::link::imm::Imm;
+use crate::comm::link::{Blob, LinkKind, control};
+use crate::comm::operation::{Abort, Header};
+use crate::kv::fuzz as kv_fuzz;
 use crate::kv::layout::{Layout, Shape};
 use crate::kv::plan::{BlockPair, BlockPlan, Limits, WriteDescriptor, coalesce};
 
@@ -19,41 +20,29 @@ pub fn store(data: &[u8]) {
     fuzz::store(data);
 }
 
-/// A blob from a peer, as it comes; and one of ours, with a byte of it altered.
+/// A blob from a peer, and what follows it.
 pub fn blob(data: &[u8]) {
     for kind in [LinkKind::COLLECTIVE, LinkKind::KV] {
-        if let Ok((blob, rest)) = Blob::decode(data, kind, 7) {
-            assert_eq!(blob.encode().as_deref(), Ok(&data[..data.len() - rest.len()]));
+        for job in [0, 7] {
+            if let Ok((blob, rest)) = Blob::decode(data, kind, job) {
+                let own = &data[..data.len() - rest.len()];
+                assert_eq!(blob.encode().as_deref(), Ok(own), "a blob has one encoding");
+            }
         }
     }
-    let Some((place, payload)) = data.split_first_chunk::<2>() else { return };
-    let region = |words: &[u8; 20]| RemoteMemory {
-        addr: u64::from_le_bytes(*words.first_chunk().unwrap_or(&[0; 8])),
-        len: u64::from_le_bytes(*words[8..].first_chunk().unwrap_or(&[0; 8])),
-        rkey: RemoteKey(u32::from_le_bytes(*words.last_chunk().unwrap_or(&[0; 4]))),
-    };
-    let endpoint =
-        Endpoint { qp_num: QpNum(1), psn: Psn::new(2), lid: Lid(3), gid: Gid([4; 16]), mtu: Mtu::MTU_1024 };
-    let regions = payload.as_chunks().0.iter().map(region).collect();
-    let payload = payload.to_vec();
-    let (kind, job) = (LinkKind::KV, 7);
-    let ours = Blob {
-        kind,
-        job,
-        epoch: 1,
-        soft: true,
-        endpoint,
-        credits: 8,
-        control_bytes_max: 64,
-        regions,
-        payload,
-    };
-    let Ok(mut bytes) = ours.encode() else { return };
-    bytes.extend_from_slice(b"behind");
-    assert_eq!(Blob::decode(&bytes, kind, job).ok(), Some((ours, &b"behind"[..])));
-    let at = usize::from(u16::from_le_bytes(*place)) % (bytes.len() - b"behind".len());
-    bytes[at] ^= 1 << (place[0] % 8);
-    assert!(Blob::decode(&bytes, kind, job).is_err(), "an altered byte at {at} went unseen");
+}
+
+/// Immediates and control messages from a peer.
+pub fn control_message(data: &[u8]) {
+    if let Some(word) = data.first_chunk() {
+        let word = u32::from_le_bytes(*word);
+        assert!(Imm::decode(word).is_ok_and(|imm| imm.encode() == word) || Imm::decode(word).is_err());
+    }
+    if let Ok(message) = control::decode(data, 0) {
+        assert!(message.body.len() < data.len());
+        let _ = (Header::read(message.body), Abort::read(message.body));
+    }
+    kv_fuzz(data);
 }
 
 /// A pool shape from a peer, and a plan for blocks that a peer names.
@@ -107,8 +96,29 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_a_blob(data in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn no_bytes_break_a_blob(data in prop::collection::vec(any::<u8>(), 0..200), sealed: bool) {
+            let mut data = data;
+            if sealed && data.len() >= 16 {
+                // As a peer that means harm would write it.
+                let len = data.len();
+                data[..8].copy_from_slice(b"RDML\x01\0\x01\0");
+                data[8..12].copy_from_slice(&(len as u32).to_le_bytes());
+                data[12..16].copy_from_slice(&7_u32.to_le_bytes());
+                let sum = crc32c::crc32c(&data[..len - 4]);
+                data[len - 4..].copy_from_slice(&sum.to_le_bytes());
+            }
             blob(&data);
+        }
+
+        #[test]
+        fn no_bytes_break_control_messages(mut data in prop::collection::vec(any::<u8>(), 0..100), sealed: bool) {
+            if sealed && data.len() >= 8 {
+                let body = data.len() as u16 - 8;
+                data[0] = 1;
+                data[2..4].copy_from_slice(&body.to_le_bytes());
+                data[4..8].fill(0);
+            }
+            control_message(&data);
         }
 
         #[test]

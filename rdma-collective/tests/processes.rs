@@ -5,12 +5,12 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{device, long};
+use common::long;
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
 use rdma_collective::error::{CollectiveError, SpawnError};
-use rdma_core::{Deadline, PeerAccess, Wire};
+use rdma_core::{Deadline, Device, PeerAccess, SoftOptions};
 
 /// What the processes do, by this variable.
 const ROLE: &str = "TEST_ROLE";
@@ -28,7 +28,8 @@ fn one_rank() {
     let join = LocalRanks::joined().unwrap().expect("started by the other tests alone");
     let role = std::env::var(ROLE).unwrap();
     let mut store = StoreClient::connect(join, long()).unwrap();
-    let engine = Engine::new(&device("soft0", Wire::Auto), EngineOptions::default()).unwrap();
+    let context = Device::soft(SoftOptions::default()).open().unwrap();
+    let engine = Engine::new(&context, EngineOptions::default()).unwrap();
     let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), long()).unwrap();
     assert!(comm.neighbours().all(|(_, access)| access == PeerAccess::Stream));
     let (rank, ranks) = (comm.rank(), comm.size());

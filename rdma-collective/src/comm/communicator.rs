@@ -8,14 +8,12 @@ mod options;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Poll;
 
 use rdma_core::{Deadline, PeerAccess};
 
-use super::link::control::Kind;
 use super::link::mailbox::{Inbox, Outbox};
 use super::operation::{Abort, Header};
-use super::{Core, Engine, LaneId};
+use super::{Engine, LaneId};
 use crate::error::{CollectiveError, LaneName};
 
 pub use info::RankInfo;
@@ -160,29 +158,13 @@ impl Communicator {
         self.closed = true;
         let Some(ring) = self.ring.take() else { return Ok(()) };
         let lanes = [ring.next.lane, ring.previous.lane];
-        let mut told = [false; 2];
-        let drained = self.engine.wait_for(deadline, |core, _| {
-            let done = lanes.iter().zip(&mut told).map(|(lane, told)| say_goodbye(core, *lane, told));
-            if done.fold(true, |all, one| all & one) { Poll::Ready(()) } else { Poll::Pending }
-        });
+        let drained = self.engine.say_goodbye(&lanes, deadline);
         let mut core = self.engine.lock();
         for lane in lanes {
             core.fence_lane(lane, deadline)?;
         }
-        drained.ok_or(CollectiveError::Unsent)
+        if drained { Ok(()) } else { Err(CollectiveError::Unsent) }
     }
-}
-
-/// Whether nothing is left to be done on a lane before it ends.
-fn say_goodbye(core: &mut Core, lane: LaneId, told: &mut bool) -> bool {
-    let Some(lane) = core.lane(lane) else { return true };
-    if lane.ended().is_some() {
-        return true;
-    }
-    // What arrived is of no use any more, and its receives may be what the peer waits for.
-    lane.discard_arrivals();
-    *told = *told || matches!(lane.control(Kind::CLOSE, |_| Ok(())), Ok(true));
-    *told && lane.is_drained()
 }
 
 impl Drop for Communicator {

@@ -2,13 +2,12 @@
 
 pub mod bootstrap;
 mod communicator;
-#[allow(dead_code, reason = "what KV links use lands with them")]
 mod engine;
-#[allow(dead_code, reason = "what KV links use lands with them")]
 pub(crate) mod link;
 pub(crate) mod operation;
 
 pub use communicator::{Communicator, CommunicatorOptions, RankInfo};
 pub(crate) use communicator::{Parts, Ring as RingLinks};
-pub(crate) use engine::{Core, LaneId};
+pub(crate) use engine::{Core, LaneId, Service};
 pub use engine::{Engine, EngineOptions};
+pub use link::handshake::Meet;

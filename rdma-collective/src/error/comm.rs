@@ -9,7 +9,8 @@ use rdma_core::error::{
     RegisterError,
 };
 
-use super::{BlobError, BootstrapError};
+use super::{BlobError, BootstrapError, HandshakeError, LayoutError};
+use crate::kv::PoolUse;
 
 /// An engine, a communicator or a link could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +78,29 @@ pub enum SetupError {
     Introduction {
         /// The rank.
         rank: u32,
+    },
+    /// The two processes did not meet.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// The pools of both ends cannot exchange blocks.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Both ends have a pool for the same use.
+    #[error("both ends have a {0:?} pool; connect a source with a destination")]
+    SameUse(PoolUse),
+    /// This end's pool is for another use.
+    #[error("this end needs a {needed:?} pool and was given a {given:?} pool; allocate one for that use")]
+    WrongUse {
+        /// What it needs.
+        needed: PoolUse,
+        /// What it was given.
+        given: PoolUse,
+    },
+    /// What the peer says of its pool makes no sense.
+    #[error("the peer's {field} makes no sense; run one release on both sides")]
+    Peer {
+        /// What is wrong.
+        field: &'static str,
     },
     /// The lane was ended meanwhile.
     #[error("the lane was ended before it was connected; set the link up anew")]

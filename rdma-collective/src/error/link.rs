@@ -1,7 +1,10 @@
 //! Errors of one link: what its blob may be, and how a lane ends.
 
 use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdma_core::{Failure, QpNum};
 
@@ -51,6 +54,76 @@ pub enum BlobError {
     TooLong {
         /// The longest.
         limit: usize,
+    },
+}
+
+/// Two processes did not meet over TCP.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The listener cannot be used.
+    #[error("the listener does not accept: {source}; give one that listens")]
+    Listen {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody with the job's token connected.
+    #[error(
+        "no process of this job connected within {waited:.1?}; see whether the peer runs and has the same token"
+    )]
+    NobodyCame {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Nobody listens there.
+    #[error(
+        "nobody listens at {address} within {waited:.1?}: {source}; see whether the peer runs, and for a firewall"
+    )]
+    Unreachable {
+        /// The address.
+        address: SocketAddr,
+        /// How long was tried.
+        waited: Duration,
+        /// Why the last try failed.
+        source: io::Error,
+    },
+    /// The peer says nothing more.
+    #[error("{peer} said nothing more until the deadline; see whether it is stopped")]
+    Silent {
+        /// The peer.
+        peer: SocketAddr,
+    },
+    /// The connection is lost.
+    #[error("the connection to {peer} was lost: {source}; see why its process ended")]
+    Lost {
+        /// The peer.
+        peer: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something else listens or connects there.
+    #[error("what is at {peer} is no process of this library; check address and port")]
+    Garbage {
+        /// The peer.
+        peer: SocketAddr,
+    },
+    /// The peer runs another release.
+    #[error(
+        "{peer} speaks version {theirs} of the handshake, this side version {ours}; run one release on both"
+    )]
+    OtherVersion {
+        /// The peer.
+        peer: SocketAddr,
+        /// Our version.
+        ours: u16,
+        /// The peer's.
+        theirs: u16,
+    },
+    /// The peer is of another job.
+    #[error("{peer} is of another job; give both processes the same token, and each job its own port")]
+    OtherToken {
+        /// The peer.
+        peer: SocketAddr,
     },
 }
 

@@ -6,6 +6,7 @@ mod comm;
 mod kv;
 mod link;
 mod spawn;
+mod transfer;
 
 pub use bootstrap::{BootstrapError, FrameError, RankList};
 pub use collective::{
@@ -13,5 +14,6 @@ pub use collective::{
 };
 pub use comm::{EngineError, SetupError};
 pub use kv::{LayoutError, PlanError, Side};
-pub use link::{BlobError, LaneFailure, LaneName};
+pub use link::{BlobError, HandshakeError, LaneFailure, LaneName};
 pub use spawn::SpawnError;
+pub use transfer::{KvError, PoolError, TransferError};

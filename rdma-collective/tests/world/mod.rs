@@ -5,9 +5,13 @@ use std::thread;
 
 use rdma_collective::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
-use rdma_core::{Context, Wire};
+use rdma_core::{Context, Device, SoftOptions, Wire};
 
-use crate::common::{device, long};
+use crate::common::long;
+
+fn device(name: &str, wire: Wire) -> Context {
+    Device::soft(SoftOptions { name: name.to_owned(), wire, ..SoftOptions::default() }).open().unwrap()
+}
 
 /// What a rank is handed before it makes its communicator.
 pub struct Rank {

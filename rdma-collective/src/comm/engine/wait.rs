@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Core, Engine};
+use super::{Core, Engine, LaneId};
+use crate::comm::link::control::Kind;
 
 /// Completions taken between two looks at what is waited for.
 const BUDGET: usize = 256;
@@ -57,6 +58,17 @@ impl Engine {
         }
     }
 
+    /// Says on `lanes` that nothing more will be sent, and waits until all that was sent has arrived; whether it has by
+    /// the deadline. Lanes that have ended have nothing to say.
+    pub(crate) fn say_goodbye(&self, lanes: &[LaneId], deadline: Deadline) -> bool {
+        let mut told = vec![false; lanes.len()];
+        let drained = self.wait_for(deadline, |core, _| {
+            let done = lanes.iter().zip(&mut told).map(|(lane, told)| has_left(core, *lane, told));
+            if done.fold(true, |all, one| all & one) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        drained.is_some()
+    }
+
     fn wake_followers(&self, core: &Core) {
         if core.followers > 0 {
             self.shared.woken.notify_all();
@@ -91,4 +103,16 @@ impl Engine {
         }
         self.wake_followers(&core);
     }
+}
+
+/// Whether nothing is left to be done on a lane before it ends.
+fn has_left(core: &mut Core, lane: LaneId, told: &mut bool) -> bool {
+    let Some(lane) = core.lane(lane) else { return true };
+    if lane.ended().is_some() {
+        return true;
+    }
+    // What arrived is of no use any more, and its receives may be what the peer waits for.
+    lane.discard_arrivals();
+    *told = *told || matches!(lane.control(Kind::CLOSE, |_| Ok(())), Ok(true));
+    *told && lane.is_drained()
 }

@@ -13,7 +13,7 @@ const MAGIC: [u8; 4] = *b"RDML";
 /// The version of the format.
 pub(crate) const VERSION: u16 = 1;
 /// Bytes in front of the body: magic, version, kind, length.
-const HEADER_BYTES: usize = 12;
+pub(crate) const HEADER_BYTES: usize = 12;
 /// Bytes of the checksum at the end.
 const CHECKSUM_BYTES: usize = 4;
 /// Regions that one blob can export.
@@ -32,6 +32,12 @@ impl LinkKind {
     pub(crate) const COLLECTIVE: Self = Self(1);
     /// Between a pool of source blocks and a pool of destination blocks.
     pub(crate) const KV: Self = Self(2);
+}
+
+/// How long the blob is that begins with `header`; what is not a blob has no length.
+pub(crate) fn total_bytes(header: &[u8]) -> Option<usize> {
+    let len = header.get(8..HEADER_BYTES)?.try_into().ok().map(u32::from_le_bytes)?;
+    header.starts_with(&MAGIC).then_some(len as usize)
 }
 
 /// One end of a link.

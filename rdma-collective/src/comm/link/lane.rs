@@ -11,7 +11,7 @@ mod sort;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use rdma_core::{Endpoint, LocalBuf, PathOptions, QueuePair, ReadyToSend, RetryOptions, Work, WorkId};
+use rdma_core::{LocalBuf, PathOptions, QueuePair, ReadyToSend, RetryOptions, Work, WorkId};
 
 use super::credit::Credits;
 use super::imm::Imm;
@@ -65,10 +65,9 @@ pub(crate) struct Received {
 pub(crate) struct Lane {
     name: LaneName,
     qp: QueuePair<ReadyToSend>,
-    peer: Endpoint,
     max_send_wr: usize,
-    /// The longest control message that the peer receives.
-    peer_control_bytes_max: usize,
+    /// The longest control message that can be sent, envelope included.
+    control_bytes_max: usize,
     credits: Credits,
     /// In the send queue, in posting order.
     posted: VecDeque<(WorkId, Sent)>,
@@ -108,11 +107,6 @@ impl Lane {
     /// The queue pair, to be fenced.
     pub(crate) fn into_qp(self) -> QueuePair<ReadyToSend> {
         self.qp
-    }
-
-    /// Where the peer is.
-    pub(crate) fn peer(&self) -> &Endpoint {
-        &self.peer
     }
 
     /// Why nothing comes over it any more; arrivals that were not taken are still there.

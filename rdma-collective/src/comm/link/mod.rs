@@ -7,6 +7,7 @@ pub(crate) mod blob;
 pub(crate) mod codec;
 pub(crate) mod control;
 mod credit;
+pub(crate) mod handshake;
 pub(crate) mod imm;
 mod lane;
 pub(crate) mod mailbox;

@@ -163,6 +163,21 @@ impl Layout {
         Ok(())
     }
 
+    /// The layer and the block that byte `offset` belongs to, and the byte after the range that it lies in. The offset is
+    /// below the bytes of the pool.
+    pub(crate) fn locate(&self, offset: u64) -> (u32, u32, u64) {
+        let Shape { layers, blocks, .. } = self.shape;
+        let [layers, blocks] = [layers, blocks].map(u64::from);
+        let len = self.layer_block_bytes() / u64::from(self.pieces());
+        let index = offset / len;
+        let (layer, block) = match self.shape.order {
+            Order::LayerBlockPart => (index / blocks, index % blocks),
+            Order::LayerPartBlock => (index / blocks / 2, index % blocks),
+            Order::BlockLayerPart => (index % layers, index / layers),
+        };
+        (layer as u32, block as u32, (index + 1) * len)
+    }
+
     /// Separate ranges of a block in a layer.
     pub(crate) const fn pieces(&self) -> u32 {
         match self.shape.order {

@@ -1,6 +1,7 @@
 //! The plan of a request: pairs of blocks, checked once, expanded layer by layer without being stored.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::WriteDescriptor;
 use super::coalesce::Merge;
@@ -73,6 +74,14 @@ impl BlockPlan {
         self.merged(0..self.source.shape().layers)
     }
 
+    /// The writes of all layers, with the plan, for whoever takes them over time.
+    pub(in crate::kv) fn into_descriptors(self: Arc<Self>) -> Descriptors {
+        let pieces = u64::from(self.source.shape().layers) * u64::from(self.source.pieces());
+        let end = pieces * self.pairs.len() as u64;
+        let bound = self.write_bytes_max;
+        Descriptors(Merge::new(Ranges { plan: self, next: 0, end }, bound))
+    }
+
     /// The writes of one layer, for a model that announces layers as it computes them.
     ///
     /// # Errors
@@ -122,6 +131,51 @@ impl BlockPlan {
             let to = self.destination.extent(layer, piece, pair.destination);
             WriteDescriptor { offset_local: from.offset, offset_remote: to.offset, len: from.len }
         })
+    }
+}
+
+/// The descriptors of a plan that they keep.
+#[derive(Debug)]
+pub(in crate::kv) struct Descriptors(Merge<Ranges>);
+
+impl Iterator for Descriptors {
+    type Item = WriteDescriptor;
+
+    fn next(&mut self) -> Option<WriteDescriptor> {
+        self.0.next()
+    }
+}
+
+/// What [`BlockPlan::ranges`] gives, by number.
+#[derive(Debug)]
+struct Ranges {
+    plan: Arc<BlockPlan>,
+    next: u64,
+    end: u64,
+}
+
+impl Iterator for Ranges {
+    type Item = WriteDescriptor;
+
+    fn next(&mut self) -> Option<WriteDescriptor> {
+        let plan = &*self.plan;
+        if self.next >= self.end {
+            return None;
+        }
+        let (layers, pieces) = (u64::from(plan.source.shape().layers), u64::from(plan.source.pieces()));
+        let (pairs, number) = (plan.pairs.len() as u64, self.next);
+        let (layer, piece, pair) = match plan.source.shape().order {
+            Order::BlockLayerPart => (number % layers, 0, number / layers),
+            Order::LayerBlockPart | Order::LayerPartBlock => {
+                (number / (pairs * pieces), number / pairs % pieces, number % pairs)
+            }
+        };
+        self.next += 1;
+        // Each is below a dimension of the layout, which has 32 bits.
+        let (layer, piece, pair) = (layer as u32, piece as u32, plan.pairs.get(pair as usize)?);
+        let from = plan.source.extent(layer, piece, pair.source);
+        let to = plan.destination.extent(layer, piece, pair.destination);
+        Some(WriteDescriptor { offset_local: from.offset, offset_remote: to.offset, len: from.len })
     }
 }
 

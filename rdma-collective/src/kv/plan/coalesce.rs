@@ -65,6 +65,7 @@ fn check_range(side: Side, index: usize, offset: u64, len: u64, memory: u64) -> 
 /// Merges neighbours of a sequence of sound writes; whole ones as long as they fit the bound together.
 ///
 /// A write is cut only when it alone exceeds the bound, so that blocks stay whole where they can.
+#[derive(Debug)]
 pub(super) struct Merge<I> {
     writes: Fuse<I>,
     /// Taken from `writes`, and not yet given out.

@@ -5,6 +5,7 @@
 mod blocks;
 mod coalesce;
 
+pub(in crate::kv) use blocks::Descriptors;
 pub use blocks::{BlockPair, BlockPlan};
 pub use coalesce::{Limits, coalesce};
 

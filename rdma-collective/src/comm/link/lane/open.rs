@@ -97,9 +97,8 @@ impl OpeningLane {
         Ok(Lane {
             name,
             qp,
-            peer: peer.endpoint,
             max_send_wr: sends,
-            peer_control_bytes_max: peer.control_bytes_max as usize,
+            control_bytes_max: options.control_bytes_max.min(peer.control_bytes_max) as usize,
             credits: Credits::new(peer.credits, options.credits),
             posted: VecDeque::with_capacity(sends),
             queued: Vec::with_capacity(sends),

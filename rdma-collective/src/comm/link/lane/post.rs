@@ -54,7 +54,7 @@ impl Lane {
         }
         let Some(mut buffer) = self.control.pop() else { return Ok(false) };
         buffer.reset_view();
-        let limit = buffer.len().min(self.peer_control_bytes_max);
+        let limit = buffer.len().min(self.control_bytes_max);
         let encoded = control::encode(&mut buffer[..limit], self.name.epoch, kind, body);
         let narrowed = encoded.and_then(|len| buffer.set_view(0..len).map_err(|_| NoRoom));
         if let Err(error) = narrowed {
@@ -67,8 +67,7 @@ impl Lane {
 
     /// The longest control message that can be sent, envelope included.
     pub(crate) fn control_bytes_max(&self) -> usize {
-        let own = self.control.iter().map(LocalBuf::capacity).max();
-        own.map_or(0, |own| own.min(self.peer_control_bytes_max))
+        self.control_bytes_max
     }
 
     /// Queues a write of nothing, to see whether the peer's device still answers.
@@ -118,8 +117,7 @@ impl Lane {
         if let Some(count) = self.credits.due() {
             self.credits.told();
             let imm = Imm::Credit { count }.encode();
-            // Signalled: it may be the last request of a lane that waits to be drained.
-            self.queue(Work::write(Segment::Empty, NOWHERE).with_imm(imm), Sent::Empty, true);
+            self.queue(Work::write(Segment::Empty, NOWHERE).with_imm(imm), Sent::Empty, false);
         }
     }
 

@@ -82,6 +82,13 @@ fn carry_out(writes: impl Iterator<Item = WriteDescriptor>, len: u64) -> Vec<Opt
 
 proptest! {
     #[test]
+    fn descriptors_are_the_same_with_and_without_their_plan((source, destination, pairs, bound) in requests()) {
+        let plan = Arc::new(BlockPlan::new(source, destination, &pairs, bound).unwrap());
+        let lent: Vec<_> = plan.descriptors().collect();
+        prop_assert!(Arc::clone(&plan).into_descriptors().eq(lent));
+    }
+
+    #[test]
     fn a_plan_writes_the_blocks_asked_for_once_and_nothing_else(
         (source, destination, pairs, bound) in requests()
     ) {

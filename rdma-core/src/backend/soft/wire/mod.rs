@@ -16,9 +16,6 @@ mod deliver;
 mod local;
 mod tcp;
 
-#[cfg(fuzzing)]
-pub(crate) use tcp::fuzz;
-
 use std::time::Instant;
 
 pub(super) use local::copy;

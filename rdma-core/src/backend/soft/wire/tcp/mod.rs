@@ -7,8 +7,6 @@
 
 mod accept;
 mod frame;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzz;
 mod inflow;
 mod link;
 mod outflow;

@@ -45,10 +45,6 @@ impl Outgoing {
         Self::new(bytes, payload, ack)
     }
 
-    fn is_hello(&self) -> bool {
-        self.header_len == HELLO_BYTES
-    }
-
     fn len(&self) -> usize {
         self.header_len + self.payload.map_or(0, |payload| payload.len as usize)
     }
@@ -99,10 +95,9 @@ impl Outflow {
         self.queue.is_empty()
     }
 
-    /// Drops the frames of which no byte was sent, but for the hello: nothing is understood without it.
+    /// Drops the frames of which no byte was sent.
     pub(super) fn drop_unsent(&mut self) {
-        let kept = self.sent > 0 || self.queue.front().is_some_and(Outgoing::is_hello);
-        self.queue.truncate(usize::from(kept));
+        self.queue.truncate(usize::from(self.sent > 0));
     }
 
     /// Keeps, of the frames of which no byte was sent, those without a payload. Whether the

@@ -1,0 +1,105 @@
+//! Meeting, and everything that can be at the other end instead.
+
+use super::*;
+use std::thread;
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(20))
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// One side: meets, exchanges `blob`, says that it is ready, and gives what the other has sent.
+fn side(how: &Meet<'_>, token: &JobToken, blob: &[u8]) -> Result<Vec<u8>, HandshakeError> {
+    let mut met = meet(how, token, soon())?;
+    let theirs = met.exchange(blob)?;
+    met.ready()?;
+    Ok(theirs)
+}
+
+/// Bytes that have a blob's header, and so its length.
+fn blob(len: usize) -> Vec<u8> {
+    let mut bytes = vec![7; len];
+    bytes[..4].copy_from_slice(b"RDML");
+    bytes[8..12].copy_from_slice(&(len as u32).to_le_bytes());
+    bytes
+}
+
+const TOKEN: JobToken = JobToken::from_bytes([3; 16]);
+
+#[test]
+fn blobs_are_exchanged_and_strangers_before_do_not_matter() {
+    let (listener, address) = listener();
+    let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &blob(100)));
+    for garbage in
+        [&b""[..], b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &[0; 24], b"RDMH\x09\0\0\0aaaaaaaaaaaaaaaa"]
+    {
+        let mut stranger = TcpStream::connect(address).unwrap();
+        stranger.write_all(garbage).unwrap();
+    }
+    let other = JobToken::from_bytes([4; 16]);
+    let error = side(&Meet::Connect(address), &other, &blob(12)).unwrap_err();
+    assert!(matches!(error, HandshakeError::OtherToken { .. }), "{error}");
+    assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(2048)).unwrap(), blob(100));
+    assert_eq!(server.join().unwrap().unwrap(), blob(2048));
+}
+
+#[test]
+fn a_silent_stranger_holds_nobody_up_for_long() {
+    let (listener, address) = listener();
+    let _silent = TcpStream::connect(address).unwrap();
+    let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &blob(20)));
+    assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20));
+    assert_eq!(server.join().unwrap().unwrap(), blob(30));
+}
+
+#[test]
+fn what_is_no_peer_of_ours_is_told_from_nobody() {
+    let (listener, address) = listener();
+    let answer = |bytes: &'static [u8]| {
+        let listener = listener.try_clone().unwrap();
+        thread::spawn(move || listener.accept().unwrap().0.write_all(bytes).unwrap())
+    };
+    for (bytes, garbage) in [(&b"SSH-2.0-OpenSSH_9.2 and so on and on\r\n"[..], true), (b"short", false)] {
+        let answering = answer(bytes);
+        let error = side(&Meet::Connect(address), &TOKEN, &blob(20)).unwrap_err();
+        let told = matches!(error, HandshakeError::Garbage { .. }) == garbage;
+        assert!(told && (garbage || matches!(error, HandshakeError::Lost { .. })), "{error}");
+        answering.join().unwrap();
+    }
+    let answering = answer(b"RDMH\x02\0\0\0aaaaaaaaaaaaaaaa");
+    let error = side(&Meet::Connect(address), &TOKEN, &blob(20)).unwrap_err();
+    assert!(matches!(error, HandshakeError::OtherVersion { ours: 1, theirs: 2, .. }), "{error}");
+    answering.join().unwrap();
+    drop(listener);
+    let late = Deadline::after(Duration::from_millis(200));
+    let error = meet(&Meet::Connect(address), &TOKEN, late).unwrap_err();
+    assert!(matches!(error, HandshakeError::Unreachable { .. }), "{error}");
+}
+
+#[test]
+fn nobody_and_a_peer_that_stops_are_errors_at_the_deadline() {
+    let (listener, address) = listener();
+    let late = Deadline::after(Duration::from_millis(50));
+    let error = meet(&Meet::Accept(&listener), &TOKEN, late).unwrap_err();
+    assert!(matches!(error, HandshakeError::NobodyCame { .. }), "{error}");
+    // Somebody accepts and says nothing.
+    let late = Deadline::after(Duration::from_millis(50));
+    let error = meet(&Meet::Connect(address), &TOKEN, late).unwrap_err();
+    assert!(matches!(error, HandshakeError::Silent { .. }), "{error}");
+}
+
+#[test]
+fn a_length_beyond_any_blob_is_not_waited_for() {
+    let (listener, address) = listener();
+    let mut huge = blob(BLOB_BYTES_MAX);
+    huge[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    let sent = huge.clone();
+    let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &sent));
+    assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(12)).unwrap(), huge);
+    assert!(server.join().unwrap().is_ok());
+}

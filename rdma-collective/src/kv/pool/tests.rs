@@ -1,0 +1,124 @@
+//! Bytes in and out of blocks against a plain copy, and blocks that are held.
+
+use proptest::prelude::*;
+use rdma_core::{Device, SoftOptions};
+
+use super::*;
+use crate::comm::EngineOptions;
+use crate::error::{KvError, LayoutError, PlanError};
+use crate::kv::layout::order::tests::shapes;
+use crate::kv::layout::{Attention, CacheType, Order, Shape};
+use crate::kv::lease::Hold;
+
+const SHAPE: Shape = Shape {
+    layers: 2,
+    blocks: 5,
+    block_tokens: 2,
+    attention: Attention::Grouped { kv_heads: 1, head_dim: 4 },
+    cache_type: CacheType::Bf16,
+    order: Order::LayerPartBlock,
+};
+
+fn pool(shape: Shape, purpose: PoolUse) -> Pool {
+    let context = Device::soft(SoftOptions::default()).open().unwrap();
+    let engine = Engine::new(&context, EngineOptions::default()).unwrap();
+    Pool::allocate(&engine, Layout::new(shape).unwrap(), purpose).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_block_holds_what_was_written_to_it_and_no_other_changes(
+        shape in shapes(),
+        pick in any::<(u32, u32, u64, u64)>(),
+    ) {
+        let pool = pool(shape, PoolUse::Source);
+        let bytes = pool.layout().layer_block_bytes();
+        let (layer, block) = (pick.0 % shape.layers, pick.1 % shape.blocks);
+        let start = pick.2 % bytes;
+        let len = pick.3 % (bytes - start + 1);
+        let piece: Vec<u8> = (0..len).map(|at| at as u8 | 1).collect();
+        pool.write(layer, block, start, &piece).unwrap();
+        for other_layer in 0..shape.layers {
+            for other in 0..shape.blocks {
+                let mut content = vec![0xff; bytes as usize];
+                pool.read(other_layer, other, 0, &mut content).unwrap();
+                let mut expected = vec![0; bytes as usize];
+                if (other_layer, other) == (layer, block) {
+                    expected[start as usize..(start + len) as usize].copy_from_slice(&piece);
+                }
+                prop_assert_eq!(content, expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_and_bytes_that_are_not_there_are_refused() {
+    let pool = pool(SHAPE, PoolUse::Source);
+    let bytes = pool.layout().layer_block_bytes();
+    let error = pool.write(2, 0, 0, &[1]).unwrap_err();
+    assert!(matches!(error, PoolError::Layout(LayoutError::NoSuchLayer { .. })), "{error}");
+    let error = pool.read(0, 5, 0, &mut [1]).unwrap_err();
+    assert!(matches!(error, PoolError::Layout(LayoutError::NoSuchBlock { .. })), "{error}");
+    for (offset, len) in [(bytes, 1), (bytes - 1, 2), (u64::MAX, 2), (0, bytes as usize + 1)] {
+        let error = pool.write(0, 0, offset, &vec![1; len]).unwrap_err();
+        assert!(matches!(error, PoolError::Range { .. }), "{error}");
+    }
+    pool.write(1, 4, bytes, &[]).unwrap();
+}
+
+#[test]
+fn leased_blocks_are_read_by_many_and_written_by_none() {
+    let pool = pool(SHAPE, PoolUse::Source);
+    let first = Hold::lease(&pool, &[1, 3]).unwrap();
+    let second = Hold::lease(&pool, &[3, 4]).unwrap();
+    assert_ne!(first.lease_id(), second.lease_id());
+    for block in [1, 3, 4] {
+        let error = pool.write(0, block, 0, &[1]).unwrap_err();
+        assert!(matches!(error, PoolError::Held { by: HoldKind::Leased, .. }), "{error}");
+        pool.read(0, block, 0, &mut [1]).unwrap();
+        let error = Hold::grant(&pool, &[block]).unwrap_err();
+        assert!(matches!(error, KvError::Held { by: HoldKind::Leased, .. }), "{error}");
+    }
+    pool.write(0, 0, 0, &[1]).unwrap();
+    drop(first);
+    assert_eq!(
+        [1, 3, 4].map(|block| pool.held(block)),
+        [None, Some(HoldKind::Leased), Some(HoldKind::Leased)]
+    );
+    drop(second);
+    assert!((0..5).all(|block| pool.held(block).is_none()));
+}
+
+#[test]
+fn granted_blocks_belong_to_one_transfer() {
+    let pool = pool(SHAPE, PoolUse::Destination);
+    let mut grant = Hold::grant(&pool, &[0, 2]).unwrap();
+    let error = Hold::grant(&pool, &[4, 2]).unwrap_err();
+    assert!(matches!(error, KvError::Held { block: 2, by: HoldKind::Granted }), "{error}");
+    assert_eq!(pool.held(4), None, "nothing of a grant that was refused is held");
+    assert!(pool.write(1, 2, 0, &[1]).is_err());
+    grant.release();
+    drop(grant);
+    let mut grant = Hold::grant(&pool, &[4, 2]).unwrap();
+    grant.quarantine();
+    drop(grant);
+    let error = Hold::grant(&pool, &[2]).unwrap_err();
+    assert!(matches!(error, KvError::Held { by: HoldKind::Quarantined, .. }), "{error}");
+    assert_eq!(pool.held(0), None);
+}
+
+#[test]
+fn lists_that_are_not_sound_hold_nothing() {
+    let pool = pool(SHAPE, PoolUse::Destination);
+    let plan = |blocks: &[u32]| match Hold::grant(&pool, blocks).unwrap_err() {
+        KvError::Plan(error) => error,
+        other => panic!("{other}"),
+    };
+    assert_eq!(plan(&[]), PlanError::NoBlocks);
+    assert!(matches!(plan(&[0, 5]), PlanError::BlockOutOfRange { block: 5, .. }));
+    assert!(matches!(plan(&[4, 0, 4]), PlanError::BlockRepeated { block: 4, .. }));
+    assert!((0..5).all(|block| pool.held(block).is_none()));
+}

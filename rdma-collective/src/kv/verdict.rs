@@ -1,0 +1,209 @@
+//! What became of each block of a transfer, layer by layer.
+
+use super::layout::Layout;
+use super::plan::BlockPlan;
+
+/// What a destination block holds in one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BlockVerdict {
+    /// What the source held: all of it has arrived, and the checksum holds where one was asked for.
+    Valid,
+    /// Anything: not all of it has arrived.
+    Missing,
+    /// All of it has arrived, and the checksum does not hold.
+    Corrupt,
+}
+
+/// The verdicts on all blocks of a transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdicts {
+    blocks: Box<[u32]>,
+    layers: u32,
+    /// By layer, then by place in the request.
+    states: Box<[BlockVerdict]>,
+}
+
+impl Verdicts {
+    pub(super) fn new(layers: u32, blocks: &[u32], all: BlockVerdict) -> Self {
+        Self { blocks: blocks.into(), layers, states: vec![all; layers as usize * blocks.len()].into() }
+    }
+
+    /// Those of a transfer of which `arrived` tells for each write of the plan whether it has.
+    pub(super) fn arrived(blocks: &[u32], plan: &BlockPlan, layout: &Layout, arrived: &Arrived) -> Self {
+        let mut verdicts = Self::new(layout.shape().layers, blocks, BlockVerdict::Valid);
+        if arrived.count() == arrived.expected() {
+            return verdicts;
+        }
+        let mut places = vec![0_u32; layout.shape().blocks as usize];
+        for (place, block) in (0..).zip(blocks) {
+            if let Some(at) = places.get_mut(*block as usize) {
+                *at = place;
+            }
+        }
+        for (index, write) in (0..).zip(plan.descriptors()) {
+            let (mut at, end) = (write.offset_remote, write.offset_remote + write.len);
+            while at < end && !arrived.has(index) {
+                let (layer, block, next) = layout.locate(at);
+                let place = places.get(block as usize).copied().unwrap_or(0);
+                verdicts.set(layer, place as usize, BlockVerdict::Missing);
+                at = next;
+            }
+        }
+        verdicts
+    }
+
+    pub(super) fn set(&mut self, layer: u32, place: usize, verdict: BlockVerdict) {
+        if let Some(state) = self.states.get_mut(layer as usize * self.blocks.len() + place) {
+            *state = verdict;
+        }
+    }
+
+    /// The verdict on the block at `place` of the request in `layer`; `None` when there is no such place.
+    #[must_use]
+    pub fn get(&self, layer: u32, place: usize) -> Option<BlockVerdict> {
+        let inside = layer < self.layers && place < self.blocks.len();
+        inside.then(|| self.states.get(layer as usize * self.blocks.len() + place).copied())?
+    }
+
+    /// The destination blocks, in the order of the request.
+    #[must_use]
+    pub fn blocks(&self) -> &[u32] {
+        &self.blocks
+    }
+
+    /// How many layers there are.
+    #[must_use]
+    pub fn layers(&self) -> u32 {
+        self.layers
+    }
+
+    /// How many blocks, over all layers, have `verdict`.
+    #[must_use]
+    pub fn count(&self, verdict: BlockVerdict) -> usize {
+        self.states.iter().filter(|state| **state == verdict).count()
+    }
+
+    /// Whether every block holds what its source held.
+    #[must_use]
+    pub fn all_valid(&self) -> bool {
+        self.states.iter().all(|state| *state == BlockVerdict::Valid)
+    }
+
+    /// Layer, destination block and verdict of each block that is not valid.
+    pub fn invalid(&self) -> impl Iterator<Item = (u32, u32, BlockVerdict)> + '_ {
+        let layers = (0..self.layers).flat_map(|layer| self.blocks.iter().map(move |block| (layer, *block)));
+        layers
+            .zip(&self.states)
+            .filter(|(_, state)| **state != BlockVerdict::Valid)
+            .map(|((layer, block), state)| (layer, block, *state))
+    }
+}
+
+/// Which writes of a transfer have arrived; each is counted once.
+#[derive(Debug, Default)]
+pub(super) struct Arrived {
+    bits: Vec<u64>,
+    count: u32,
+    /// One beyond the highest that has arrived.
+    highest: u32,
+    /// How many were announced.
+    expected: Option<u32>,
+}
+
+impl Arrived {
+    /// Notes write `index`; `false` when it cannot have arrived: it has before, or is not one of those announced.
+    pub(super) fn note(&mut self, index: u32) -> bool {
+        if self.expected.is_some_and(|expected| index >= expected) || self.has(index) {
+            return false;
+        }
+        let word = index as usize / 64;
+        if word >= self.bits.len() {
+            self.bits.resize(word + 1, 0);
+        }
+        self.bits[word] |= 1 << (index % 64);
+        self.count += 1;
+        self.highest = self.highest.max(index + 1);
+        true
+    }
+
+    /// So many are to come; `false` when others have come before.
+    pub(super) fn announce(&mut self, expected: u32) -> bool {
+        self.expected = Some(expected);
+        self.bits.resize(self.bits.len().max(expected.div_ceil(64) as usize), 0);
+        self.highest <= expected
+    }
+
+    pub(super) fn has(&self, index: u32) -> bool {
+        self.bits.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Writes that were announced; 0 before.
+    pub(super) fn expected(&self) -> u32 {
+        self.expected.unwrap_or(0)
+    }
+
+    /// Whether the count has reached what was announced.
+    pub(super) fn is_complete(&self) -> bool {
+        self.expected == Some(self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::layout::order::tests::shapes;
+    use crate::kv::plan::BlockPair;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The verdict on a block is that of its bytes, one by one.
+        #[test]
+        fn a_block_is_missing_when_a_byte_of_it_is(
+            shape in shapes(),
+            bound in 1_u32..300,
+            seed in any::<u64>(),
+        ) {
+            let layout = Layout::new(shape).unwrap();
+            let blocks: Vec<u32> = (0..shape.blocks).rev().step_by(2).collect();
+            let pairs: Vec<_> =
+                (0..).zip(&blocks).map(|(source, &destination)| BlockPair { source, destination }).collect();
+            let plan = BlockPlan::new(layout, layout, &pairs, bound).unwrap();
+            let mut arrived = Arrived::default();
+            arrived.announce(plan.descriptors().count() as u32);
+            let mut there = vec![false; layout.bytes() as usize];
+            for (index, write) in (0..).zip(plan.descriptors()) {
+                if seed.rotate_left(index) % 3 > 0 {
+                    prop_assert!(arrived.note(index));
+                    prop_assert!(!arrived.note(index), "twice");
+                    there[write.offset_remote as usize..(write.offset_remote + write.len) as usize].fill(true);
+                }
+            }
+            let verdicts = Verdicts::arrived(&blocks, &plan, &layout, &arrived);
+            for layer in 0..shape.layers {
+                for (place, &block) in blocks.iter().enumerate() {
+                    let whole = layout.extents(layer, block).unwrap().all(|extent| {
+                        there[extent.offset as usize..(extent.offset + extent.len) as usize].iter().all(|byte| *byte)
+                    });
+                    let expected = if whole { BlockVerdict::Valid } else { BlockVerdict::Missing };
+                    prop_assert_eq!(verdicts.get(layer, place), Some(expected));
+                }
+            }
+            let missing = verdicts.count(BlockVerdict::Missing);
+            prop_assert_eq!((verdicts.invalid().count(), verdicts.all_valid()), (missing, missing == 0));
+        }
+    }
+
+    #[test]
+    fn what_was_not_announced_cannot_arrive() {
+        let mut arrived = Arrived::default();
+        assert!(arrived.note(100), "before the announcement anything may");
+        assert!(!arrived.announce(100));
+        assert!(arrived.announce(101) && !arrived.note(101) && arrived.note(0));
+        assert!(!arrived.is_complete());
+        assert_eq!((arrived.count(), arrived.expected()), (2, 101));
+    }
+}
