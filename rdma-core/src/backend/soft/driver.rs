@@ -20,9 +20,9 @@ use super::fabric::{Fabric, Guarded, Hold};
 
 /// How long the driver leaves the sockets to threads that poll, before it looks whether they still do.
 const NAP: Duration = Duration::from_millis(1);
-/// Looks at the sockets, since the driver last counted, that make it nap: fewer are those of a
-/// thread that is about to sleep.
-const NAP_POLLS: u64 = 128;
+/// Looks at the sockets, since the driver last counted, that make it nap. A thread that is about
+/// to sleep looks once more; one that polls and moves large messages does so every 100 us or so.
+const NAP_POLLS: u64 = 4;
 /// Descriptors served in one go.
 const READY_MAX: usize = 32;
 /// What the driver's own descriptor is called among the ready ones; sockets have greater keys.

@@ -76,8 +76,8 @@ impl Inflow {
         let header = self.role.header_bytes();
         match self.expect {
             Expect::Place { left, .. } if direct > 0 && left > direct => 0,
-            Expect::Header { have } if self.bulk => header.saturating_sub(have),
-            _ if self.bulk && direct > 0 => header,
+            Expect::Header { have } if self.bulk => header.saturating_sub(have).min(staging),
+            _ if self.bulk && direct > 0 => header.min(staging),
             _ => staging,
         }
     }
@@ -173,3 +173,6 @@ impl Inflow {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,9 +64,11 @@ impl Link {
         }
     }
 
-    /// Receives at most `budget` bytes and hands on what is in them; tells how many.
+    /// Receives at most `budget` bytes, of which no more go through `staging` than it is long,
+    /// and hands on what is in them; tells how many.
     ///
-    /// Less than there is may be taken: epoll then reports the socket again.
+    /// That bounds the messages of one call, and with them the replies. Less than there is may
+    /// be taken: epoll then reports the socket again.
     pub(super) fn read(
         &mut self,
         now: Instant,
@@ -75,10 +77,10 @@ impl Link {
         staging: &mut [u8],
         budget: usize,
     ) -> Result<usize, LinkError> {
-        let mut bytes = 0;
-        while bytes < budget {
+        let (mut bytes, mut small) = (0, 0);
+        while bytes < budget && small < staging.len() {
             let (addr, direct) = self.inflow.direct(sink, budget - bytes).unwrap_or((0, 0));
-            let beyond = self.inflow.beyond(direct, staging.len().min(budget - bytes - direct));
+            let beyond = self.inflow.beyond(direct, (staging.len() - small).min(budget - bytes - direct));
             let base = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
             let target = libc::iovec { iov_base: base.cast(), iov_len: direct };
             // SAFETY: the state just said that the range may be written while the lock is
@@ -92,6 +94,7 @@ impl Link {
             };
             bytes += n;
             let staged = n.saturating_sub(direct);
+            small += staged;
             if direct > 0 {
                 self.inflow.filled(now, n - staged, sink);
                 if self.role == Role::Requester {

@@ -236,6 +236,8 @@ impl Tcp {
         let Some(socket) = self.sockets.get_mut(key) else { return Ok(()) };
         let fd = socket.fd.as_fd();
         match &mut socket.kind {
+            // It may have become writable alone, while its requests are not to be heard.
+            Kind::Link(link) if !link.watched.contains(EventFlags::IN) => Ok(()),
             Kind::Link(link) => link.read(now, fd, sink, &mut self.staging, BUDGET).map(drop),
             Kind::Leaving(leaving) => leaving.read(fd, &mut self.staging),
             Kind::Stranger(_) => self.hear(key, sink),

@@ -24,7 +24,7 @@ struct Scripted {
     replies: Vec<Reply>,
     placed: Vec<u32>,
     moved: usize,
-    to_send: VecDeque<(QpRef, Reply)>,
+    to_send: VecDeque<(QpRef, Reply, Option<Payload>)>,
     placing: Option<Request>,
     silent: bool,
 }
@@ -36,7 +36,7 @@ impl Scripted {
 
     fn answer(&mut self, qp: QpRef, request: &Request) {
         if !self.silent {
-            self.to_send.push_back((qp, Reply { psn: request.psn, kind: ReplyKind::Ack, len: 0 }));
+            self.to_send.push_back((qp, Reply { psn: request.psn, kind: ReplyKind::Ack, len: 0 }, None));
         }
     }
 }
@@ -48,10 +48,14 @@ impl Sink for Scripted {
 
     fn request(&mut self, _: Instant, qp: QpRef, request: &Request) -> Placement {
         self.requests.push(*request);
+        let (at, len) = (request.remote_addr as usize, request.len);
         if request.op == RequestOp::Read {
+            let addr = self.target[at..].as_ptr().expose_provenance() as u64;
+            let token = Token { qp, right: Right::Requested { serial: request.psn.into() } };
+            let reply = Reply { psn: request.psn, kind: ReplyKind::ReadData, len };
+            self.to_send.push_back((qp, reply, Some(Payload { token, addr, len })));
             return Placement::Nothing;
         }
-        let (at, len) = (request.remote_addr as usize, request.len);
         let Some(target) = self.target.get_mut(at..at + len as usize) else {
             return Placement::Discard { len };
         };
@@ -142,8 +146,8 @@ impl End {
     }
 
     fn send_replies(&mut self, now: Instant) {
-        for (qp, reply) in self.state.to_send.drain(..) {
-            self.tcp.enqueue_reply(now, qp, &reply, None);
+        for (qp, reply, payload) in self.state.to_send.drain(..) {
+            self.tcp.enqueue_reply(now, qp, &reply, payload);
         }
     }
 

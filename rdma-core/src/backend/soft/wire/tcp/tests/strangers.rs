@@ -134,3 +134,41 @@ fn a_listener_without_descriptors_left_pauses_and_goes_on() {
     drop(waiting);
     assert_works(&mut a, &mut b);
 }
+
+#[test]
+fn whoever_asks_and_reads_no_answer_is_not_heard_until_it_does() {
+    const READS: u32 = 20_000;
+    const BYTES: u32 = 4096;
+    let (mut a, mut b) = End::pair();
+    let mut asker = b.stranger();
+    asker.write_all(&encoded_hello(&a, &b)).unwrap();
+    asker.set_nonblocking(true).unwrap();
+    let read = |psn| Request { psn, op: RequestOp::Read, imm: None, remote_addr: 0, rkey: 7, len: BYTES };
+    let asked: Vec<u8> = (0..READS).flat_map(|psn| frame::encode_request(&read(psn))).collect();
+    let (mut sent, mut heard) = (0, 0);
+    let mut waiting = 0;
+    let mut longest = 0;
+    let mut answer = vec![0; 1 << 20];
+    until(&mut a, &mut b, |_, b| {
+        sent += asker.write(&asked[sent..]).unwrap_or(0);
+        let queued = b.tcp.sockets.values().map(|socket| match &socket.kind {
+            Kind::Link(link) => link.outflow.len(),
+            _ => 0,
+        });
+        longest = longest.max(queued.max().unwrap_or(0));
+        // It begins to read when nothing has happened for a while.
+        waiting = if b.state.requests.len() == heard { waiting + 1 } else { 0 };
+        heard = b.state.requests.len();
+        waiting > 50
+    });
+    assert!(heard < READS as usize, "it was heard to the end");
+    assert!(longest < 64 + STAGING_BYTES / frame::REQUEST_BYTES + 1, "{longest} replies waited");
+    let mut received = 0;
+    until(&mut a, &mut b, |_, _| {
+        sent += asker.write(&asked[sent..]).unwrap_or(0);
+        received += asker.read(&mut answer).unwrap_or(0);
+        received == READS as usize * (frame::REPLY_BYTES + BYTES as usize)
+    });
+    assert_eq!(b.state.requests.len(), READS as usize);
+    assert_works(&mut a, &mut b);
+}
