@@ -5,9 +5,9 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use rdma_core::{
-    Access, Context, Device, Endpoint, Gid, Init, InitOptions, Lid, Mtu, PathOptions, ProtectionDomain, Psn,
-    QpNum, QueuePair, QueuePairOptions, ReadyToSend, Region, RemoteKey, RemoteMemory, RetryOptions,
-    SoftOptions, Wire, Work, Worker, WorkerOptions,
+    Access, Context, Deadline, Device, Endpoint, Gid, Init, InitOptions, Lid, Mtu, PathOptions,
+    ProtectionDomain, Psn, QpNum, QueuePair, QueuePairOptions, ReadyToSend, Region, RemoteKey, RemoteMemory,
+    RetryOptions, SoftOptions, Wire, Work, Worker, WorkerOptions,
 };
 
 use crate::pair;
@@ -80,7 +80,7 @@ pub fn write(size: usize, messages: u64, warm_up: u64, depth: u32) -> Outcome<()
         let (mut posted, mut completed) = (0, 0);
         let mut waiting = VecDeque::with_capacity(depth as usize);
         let begin = Instant::now();
-        let mut heard = begin;
+        let mut deadline = Deadline::after(PATIENCE);
         while completed < count {
             while posted < count && posted - completed < u64::from(depth) {
                 let id = end.worker.post(&end.qp, Work::write(source.range(0, size), end.peer))?;
@@ -94,14 +94,10 @@ pub fn write(size: usize, messages: u64, warm_up: u64, depth: u32) -> Outcome<()
                         return Err("a completion out of order".into());
                     }
                     completed += 1;
+                    deadline = Deadline::after(PATIENCE);
                 }
-                None if completed % 64 == 0 && heard.elapsed() > PATIENCE => {
-                    return Err("no completion for a minute".into());
-                }
+                None if deadline.expired() => return Err("no completion for a minute".into()),
                 None => std::hint::spin_loop(),
-            }
-            if completed % 1024 == 0 {
-                heard = Instant::now();
             }
         }
         seconds = begin.elapsed().as_secs_f64();
