@@ -2,6 +2,8 @@
 //!
 //! Outside of fuzzing the same functions run under property tests, so that they do not rot.
 
+use rdma_core::{Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory};
+
 use crate::comm::bootstrap::fuzz;
 use crate::comm::link::imm::Imm;
 use crate::comm::link::{Blob, LinkKind, control};
@@ -20,16 +22,41 @@ pub fn store(data: &[u8]) {
     fuzz::store(data);
 }
 
-/// A blob from a peer, and what follows it.
+/// A blob from a peer, as it comes; and one of ours, with a byte of it altered.
 pub fn blob(data: &[u8]) {
     for kind in [LinkKind::COLLECTIVE, LinkKind::KV] {
-        for job in [0, 7] {
-            if let Ok((blob, rest)) = Blob::decode(data, kind, job) {
-                let own = &data[..data.len() - rest.len()];
-                assert_eq!(blob.encode().as_deref(), Ok(own), "a blob has one encoding");
-            }
+        if let Ok((blob, rest)) = Blob::decode(data, kind, 7) {
+            assert_eq!(blob.encode().as_deref(), Ok(&data[..data.len() - rest.len()]));
         }
     }
+    let Some((place, payload)) = data.split_first_chunk::<2>() else { return };
+    let region = |words: &[u8; 20]| RemoteMemory {
+        addr: u64::from_le_bytes(*words.first_chunk().unwrap_or(&[0; 8])),
+        len: u64::from_le_bytes(*words[8..].first_chunk().unwrap_or(&[0; 8])),
+        rkey: RemoteKey(u32::from_le_bytes(*words.last_chunk().unwrap_or(&[0; 4]))),
+    };
+    let endpoint =
+        Endpoint { qp_num: QpNum(1), psn: Psn::new(2), lid: Lid(3), gid: Gid([4; 16]), mtu: Mtu::MTU_1024 };
+    let regions = payload.as_chunks().0.iter().map(region).collect();
+    let payload = payload.to_vec();
+    let (kind, job) = (LinkKind::KV, 7);
+    let ours = Blob {
+        kind,
+        job,
+        epoch: 1,
+        soft: true,
+        endpoint,
+        credits: 8,
+        control_bytes_max: 64,
+        regions,
+        payload,
+    };
+    let Ok(mut bytes) = ours.encode() else { return };
+    bytes.extend_from_slice(b"behind");
+    assert_eq!(Blob::decode(&bytes, kind, job).ok(), Some((ours, &b"behind"[..])));
+    let at = usize::from(u16::from_le_bytes(*place)) % (bytes.len() - b"behind".len());
+    bytes[at] ^= 1 << (place[0] % 8);
+    assert!(Blob::decode(&bytes, kind, job).is_err(), "an altered byte at {at} went unseen");
 }
 
 /// Immediates and control messages from a peer.

@@ -351,6 +351,19 @@ fn two_communicators_share_an_engine() {
 }
 
 #[test]
+fn closing_drains_whatever_is_due_to_the_neighbours_then() {
+    for operations in 40..70 {
+        let closed = each_communicator(3, Wire::Tcp, CommunicatorOptions::default(), move |mut comm| {
+            for count in 0..operations {
+                comm.all_reduce(&mut vec![1.0_f32; count % 14], ReduceOp::Sum, long()).unwrap();
+            }
+            comm.close(long())
+        });
+        assert!(closed.iter().all(Result::is_ok), "after {operations} operations: {closed:?}");
+    }
+}
+
+#[test]
 fn options_that_are_not_alike_are_an_error_on_all_ranks() {
     let errors = each_rank(3, Wire::Local, |mut rank| {
         let slots = if rank.rank == 1 { 4 } else { 8 };

@@ -8,6 +8,9 @@
 
 mod backend;
 pub mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod memory;
 mod types;
 mod verbs;

@@ -106,6 +106,27 @@ fn gid_index_that_does_not_exist() {
 }
 
 #[test]
+fn a_peer_that_cannot_be_reached() {
+    let mut rig = rig(None);
+    let gid = Gid::from(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    let peer = Endpoint { qp_num: QpNum(7), psn: Psn::new(0), lid: Lid(0), gid, mtu: Mtu::MTU_4096 };
+    let options = QueuePairOptions::default();
+    // More than the completion queue has room for at a time.
+    for _ in 0..=WorkerOptions::default().max_cqe / options.max_send_wr {
+        let qp = rig.worker.create_queue_pair(&rig.pd, &options).unwrap();
+        let qp = qp.init(&mut rig.worker, &InitOptions::default()).unwrap();
+        rig.worker.post_recv(&qp, rig.pd.alloc_local(8).unwrap()).unwrap();
+        let path = PathOptions { gid_index: 1, ..PathOptions::default() };
+        let error = qp.connect(&mut rig.worker, &peer, &path, &RetryOptions::default()).unwrap_err();
+        assert!(matches!(error, ConnectError::Refused { .. }), "{error}");
+        let receive = rig.worker.wait(soon()).unwrap();
+        assert_eq!(receive.result.unwrap_err().status, CompletionStatus::WR_FLUSH_ERR);
+        assert_eq!(receive.buffer.unwrap().len(), 8);
+    }
+    rig.works();
+}
+
+#[test]
 fn zero_ranges() {
     let mut rig = rig(None);
     let error = rig.pd.alloc_local(0).unwrap_err();

@@ -81,10 +81,10 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring for `capacity` requests.
-    pub(super) fn new(capacity: usize) -> Self {
+    /// A ring for `capacity` requests, of which the first gets the sequence `first`.
+    pub(super) fn new(capacity: usize, first: u64) -> Self {
         let entries = (0..capacity.max(1).next_power_of_two()).map(|_| None).collect();
-        Self { entries, capacity, oldest: 0, len: 0 }
+        Self { entries, capacity, oldest: first & SEQUENCE_MASK, len: 0 }
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -179,10 +179,7 @@ mod tests {
         /// Against a queue, at the begin of the sequence and across its wrap.
         #[test]
         fn the_ring_is_a_queue(capacity in 1_usize..9, near_wrap: bool, steps in prop::collection::vec(0_u8..3, 0..200)) {
-            let mut ring = Ring::new(capacity);
-            if near_wrap {
-                ring.oldest = SEQUENCE_MASK - 20;
-            }
+            let mut ring = Ring::new(capacity, if near_wrap { SEQUENCE_MASK - 20 } else { 0 });
             let (mut model, mut sequence) = (VecDeque::new(), ring.oldest);
             for (number, step) in (0_u32..).zip(steps) {
                 match step {

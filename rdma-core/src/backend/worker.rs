@@ -62,13 +62,31 @@ impl Qp {
     }
 }
 
+/// A slot, and what outlives its queue pairs.
+#[derive(Default)]
+struct Place {
+    generation: u8,
+    /// Sequences of the next requests. They go on from one queue pair to the next, so that what
+    /// a device still says of one is not taken for its successor's when generations repeat.
+    next_send: u64,
+    next_recv: u64,
+    qp: Option<Qp>,
+}
+
+impl Place {
+    /// Its queue pair, if that is of `generation`.
+    fn named(&mut self, generation: u8) -> Option<&mut Qp> {
+        self.qp.as_mut().filter(|qp| qp.generation == generation)
+    }
+}
+
 /// See the module.
 pub(crate) struct Core<R: RawWorker> {
     raw: R,
     id: u32,
     options: WorkerOptions,
-    /// By slot; the generation survives the queue pair.
-    qps: Vec<(u8, Option<Qp>)>,
+    /// By slot.
+    qps: Vec<Place>,
     regions: Regions,
     /// Completions decoded and not yet taken. Its capacity covers all that can be in flight.
     ready: VecDeque<Completion>,
@@ -116,8 +134,9 @@ impl<R: RawWorker> Core<R> {
         let asked = QueuePairOptions { max_send_wr: max_send, max_recv_wr: max_recv, ..options.clone() };
         let num = self.raw.create_qp(slot, pd, &asked)?;
         self.reserved += needed;
-        let generation = self.qps[usize::from(slot)].0;
-        let (send, recv) = (Ring::new(max_send as usize), Ring::new(max_recv as usize));
+        let Place { generation, next_send, next_recv, .. } = self.qps[usize::from(slot)];
+        let send = Ring::new(max_send as usize, next_send);
+        let recv = Ring::new(max_recv as usize, next_recv);
         self.sends.reserve(max_send as usize);
         self.recvs.reserve(max_recv as usize);
         self.ready.reserve(self.in_flight_max() + send.capacity() + recv.capacity());
@@ -131,12 +150,12 @@ impl<R: RawWorker> Core<R> {
             max_inline_data: options.max_inline_data,
             reserved: needed,
         };
-        self.qps[usize::from(slot)].1 = Some(qp);
+        self.qps[usize::from(slot)].qp = Some(qp);
         Ok(QpHandle { worker: self.id, slot, generation, qp_num: num })
     }
 
     fn free_slot(&mut self) -> Result<Slot, CreateError> {
-        let index = self.qps.iter().position(|(_, qp)| qp.is_none()).unwrap_or(self.qps.len());
+        let index = self.qps.iter().position(|place| place.qp.is_none()).unwrap_or(self.qps.len());
         let beyond = CreateError::BeyondLimit {
             option: "queue pairs of one worker",
             asked: index as u64 + 1,
@@ -144,7 +163,7 @@ impl<R: RawWorker> Core<R> {
         };
         let slot = Slot::try_from(index).map_err(|_| beyond)?;
         if index == self.qps.len() {
-            self.qps.push((0, None));
+            self.qps.push(Place::default());
         }
         Ok(slot)
     }
@@ -152,7 +171,7 @@ impl<R: RawWorker> Core<R> {
     fn in_flight_max(&self) -> usize {
         self.qps
             .iter()
-            .filter_map(|(_, qp)| qp.as_ref())
+            .filter_map(|place| place.qp.as_ref())
             .map(|qp| qp.send.capacity() + qp.recv.capacity())
             .sum()
     }
@@ -161,8 +180,7 @@ impl<R: RawWorker> Core<R> {
         if handle.worker != self.id {
             return None;
         }
-        let (_, qp) = self.qps.get_mut(usize::from(handle.slot))?;
-        qp.as_mut().filter(|qp| qp.generation == handle.generation)
+        self.qps.get_mut(usize::from(handle.slot))?.named(handle.generation)
     }
 
     fn known(&mut self, handle: QpHandle) -> Result<Slot, ConnectError> {
@@ -227,11 +245,12 @@ impl<R: RawWorker> Core<R> {
 
     /// Frees the slot of a destroyed queue pair.
     fn forget_qp(&mut self, slot: Slot) {
-        if let Some((generation, place)) = self.qps.get_mut(usize::from(slot))
-            && let Some(qp) = place.take()
+        if let Some(place) = self.qps.get_mut(usize::from(slot))
+            && let Some(qp) = place.qp.take()
         {
             self.reserved -= qp.reserved;
-            *generation = Tag::next_generation(*generation);
+            place.generation = Tag::next_generation(place.generation);
+            (place.next_send, place.next_recv) = (qp.send.next_sequence(), qp.recv.next_sequence());
         }
     }
 }
@@ -239,7 +258,7 @@ impl<R: RawWorker> Core<R> {
 impl<R: RawWorker> Drop for Core<R> {
     fn drop(&mut self) {
         for slot in 0..self.qps.len() {
-            let Some(qp) = self.qps[slot].1.take() else { continue };
+            let Some(qp) = self.qps[slot].qp.take() else { continue };
             if let Err(error) = self.raw.destroy_qp(slot as Slot) {
                 tracing::error!(%error, qp = %qp.num, "destroying a queue pair failed; its memory in flight is leaked");
                 std::mem::forget(qp);

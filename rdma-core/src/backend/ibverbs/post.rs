@@ -73,7 +73,7 @@ impl<W: Request> Chain<W> {
             // SAFETY: `index` is below both lengths, which are equal; the references end before the next turn.
             let (request, range) = unsafe { (&mut *head.add(index), &mut *first_range.add(index)) };
             // `next` may point one past the last, and is cut below.
-            request.link(head.wrapping_add(index + 1), range);
+            request.link(head.wrapping_add(index + 1), first_range.wrapping_add(index));
             fill(each, request, range);
         }
         // SAFETY: `from` is not empty and no longer than the chain.

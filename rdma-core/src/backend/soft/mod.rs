@@ -28,3 +28,6 @@ pub(crate) use device::{Context, Device};
 pub use options::{SoftOptions, Wire};
 pub(crate) use pd::ProtectionDomain;
 pub(crate) use worker::Worker;
+
+#[cfg(fuzzing)]
+pub(crate) use wire::fuzz;

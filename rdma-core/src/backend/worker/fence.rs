@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::super::in_flight::{Entry, Queue, Ring, Tag};
-use super::super::interface::{RawCompletion, RawRecv, RawWorker};
+use super::super::interface::{RawCompletion, RawPostError, RawRecv, RawWorker};
 use super::super::work::{Segment, Work};
 use super::poll::finish;
 use super::{Core, QpHandle};
@@ -26,12 +26,17 @@ impl<R: RawWorker> Core<R> {
         if self.qp(handle).is_none() {
             return Err(FenceError::ForeignWorker { qp_num: handle.qp_num });
         }
-        if self.raw.query_state(handle.slot).is_ok_and(|state| state != QpState::RESET) {
-            self.post_sentinel(handle);
+        drop(self.take_back());
+        let state = self.raw.query_state(handle.slot);
+        // In RESET nothing was posted and nothing is heard, and devices know no step from there to ERR.
+        if !state.as_ref().is_ok_and(|state| *state == QpState::RESET) {
+            if state.is_ok() {
+                self.post_sentinel(handle);
+            }
+            let stopped = self.raw.modify_to_err(handle.slot);
+            stopped.map_err(|source| FenceError::NotStopped { qp_num: handle.qp_num, source })?;
+            self.drain(handle, deadline)?;
         }
-        let stopped = self.raw.modify_to_err(handle.slot);
-        stopped.map_err(|source| FenceError::NotStopped { qp_num: handle.qp_num, source })?;
-        self.drain(handle, deadline)?;
         let destroyed = self.raw.destroy_qp(handle.slot);
         destroyed.map_err(|source| FenceError::NotDestroyed { qp_num: handle.qp_num, source })?;
         self.flush_rest(handle);
@@ -48,7 +53,7 @@ impl<R: RawWorker> Core<R> {
         let chain = [RawRecv { wr_id: tag.encode().0, addr: 0, len: 0, lkey: 0 }];
         // SAFETY: the request has no local range, and the ring had room for it.
         let posted = unsafe { self.raw.post_recv(handle.slot, &chain) };
-        if posted.is_err() {
+        if matches!(posted, Err(RawPostError { posted: 0, .. })) {
             // A queue pair that takes no receive any more is drained by its destruction alone.
             if let Some(qp) = self.qp(handle) {
                 qp.recv.pop_newest();
@@ -58,17 +63,21 @@ impl<R: RawWorker> Core<R> {
 
     /// Waits for what the device still owes. It need not say anything of unsignalled requests that it had carried
     /// out before it was stopped; those that nothing signalled follows are told after the destruction.
+    ///
+    /// What is at hand is taken also when the deadline has passed, so that what was done is told as done.
     fn drain(&mut self, handle: QpHandle, deadline: Deadline) -> Result<(), FenceError> {
         let signalled = |ring: &Ring| {
             (0..ring.len()).any(|ahead| ring.peek(ahead).is_some_and(|entry| entry.work.signalled))
         };
+        let mut late_max = self.options.max_cqe as usize;
         while self.qp(handle).is_some_and(|qp| signalled(&qp.send) || qp.recv.len() > 0) {
-            let before = self.ready.len();
-            self.fill()?;
+            let taken = self.fill()?;
             if deadline.expired() {
-                break;
-            }
-            if self.ready.len() == before {
+                late_max = late_max.saturating_sub(taken);
+                if taken == 0 || late_max == 0 {
+                    break;
+                }
+            } else if taken == 0 {
                 std::thread::sleep(LOOK_EVERY.min(deadline.remaining()));
             }
         }
@@ -77,7 +86,9 @@ impl<R: RawWorker> Core<R> {
 
     fn flush_rest(&mut self, handle: QpHandle) {
         let flushed = RawCompletion { status: CompletionStatus::WR_FLUSH_ERR.0, ..RawCompletion::default() };
-        let Some(Some(qp)) = self.qps.get_mut(usize::from(handle.slot)).map(|(_, qp)| qp) else { return };
+        let Some(qp) = self.qps.get_mut(usize::from(handle.slot)).and_then(|place| place.qp.as_mut()) else {
+            return;
+        };
         for queue in [Queue::Send, Queue::Recv] {
             for _ in 0..qp.ring(queue).len() {
                 finish(qp, queue, Some(&flushed), &mut self.regions, &mut self.ready);

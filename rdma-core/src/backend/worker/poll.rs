@@ -17,8 +17,8 @@ impl<R: RawWorker> Core<R> {
         Ok(self.ready.pop_front())
     }
 
-    /// Takes what the device has into `ready`.
-    pub(super) fn fill(&mut self) -> Result<(), PollError> {
+    /// Takes what the device has into `ready`, and tells how many completions that were.
+    pub(super) fn fill(&mut self) -> Result<usize, PollError> {
         if let Some(wr_id) = self.broken {
             return Err(PollError::Unexpected { wr_id });
         }
@@ -31,21 +31,20 @@ impl<R: RawWorker> Core<R> {
                 return if self.ready.is_empty() {
                     Err(PollError::Unexpected { wr_id: raw.wr_id })
                 } else {
-                    Ok(())
+                    Ok(index)
                 };
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Ends what `raw` proves to be over; `None` when it names nothing in flight, or skips a
     /// request that must have had a completion of its own.
     fn retire(&mut self, raw: &RawCompletion) -> Option<()> {
         let tag = Tag::decode(raw.wr_id);
-        let (generation, place) = self.qps.get_mut(usize::from(tag.slot))?;
-        let Some(qp) = place.as_mut().filter(|qp| qp.generation == tag.generation) else {
-            // Left over from a destroyed queue pair, whose requests were told as flushed.
-            return (tag.generation != *generation || place.is_none()).then_some(());
+        // Without: left over from a destroyed queue pair, whose requests were told as flushed.
+        let Some(qp) = self.qps.get_mut(usize::from(tag.slot))?.named(tag.generation) else {
+            return Some(());
         };
         let ring = qp.ring(tag.queue);
         let ahead = ring.ahead_of(tag.sequence)?;

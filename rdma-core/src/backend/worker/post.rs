@@ -40,7 +40,7 @@ impl<R: RawWorker> Core<R> {
     }
 
     pub(crate) fn batch(&mut self, qp: QpHandle) -> Batch<'_, R> {
-        debug_assert!(self.sends.is_empty() && self.recvs.is_empty());
+        self.take_back();
         Batch { core: self, qp }
     }
 
@@ -82,6 +82,37 @@ impl<R: RawWorker> Core<R> {
             memory: Some((found.pd, found.access)),
             region: Some(found.index),
         })
+    }
+
+    /// Takes what is gathered and not posted out of its rings again, receives first.
+    ///
+    /// Asked before anything else is gathered, too: a batch that was forgotten
+    /// ([`std::mem::forget`]) left its requests behind, which must not go out on another queue pair.
+    pub(super) fn take_back(&mut self) -> Vec<Work> {
+        let (receives, sends) = (self.recvs.len(), self.sends.len());
+        let Some(wr_id) =
+            self.sends.first().map(|it| it.wr_id).or_else(|| self.recvs.first().map(|it| it.wr_id))
+        else {
+            return Vec::new();
+        };
+        self.recvs.clear();
+        self.sends.clear();
+        let Tag { slot, generation, .. } = Tag::decode(wr_id);
+        let Some(qp) = self.qps.get_mut(usize::from(slot)).and_then(|place| place.named(generation)) else {
+            return Vec::new();
+        };
+        let mut works = Vec::with_capacity(receives + sends);
+        for (queue, count) in [(Queue::Send, sends), (Queue::Recv, receives)] {
+            for _ in 0..count {
+                let Some(entry) = qp.ring(queue).pop_newest() else { break };
+                if let Some(index) = entry.region {
+                    self.regions.end(index);
+                }
+                works.push(entry.work);
+            }
+        }
+        works.reverse();
+        works
     }
 
     /// Checks everything that can be checked here; nothing is changed.
@@ -183,40 +214,18 @@ impl<R: RawWorker> Batch<'_, R> {
     }
 
     /// Posts nothing and gives the requests back, receives first.
-    pub(crate) fn cancel(mut self) -> Vec<Work> {
-        self.take_back()
+    pub(crate) fn cancel(self) -> Vec<Work> {
+        self.core.take_back()
     }
 
-    fn reject(mut self, posted: usize, error: PostError) -> PartialPost<Work> {
-        PartialPost { posted, rejected: self.take_back(), error }
-    }
-
-    /// Takes what is still gathered out of the rings again.
-    fn take_back(&mut self) -> Vec<Work> {
-        let core = &mut *self.core;
-        let (receives, sends) = (core.recvs.len(), core.sends.len());
-        core.recvs.clear();
-        core.sends.clear();
-        let mut works = Vec::with_capacity(receives + sends);
-        for (queue, count) in [(Queue::Send, sends), (Queue::Recv, receives)] {
-            for _ in 0..count {
-                let Some(entry) = core.qp(self.qp).and_then(|qp| qp.ring(queue).pop_newest()) else { break };
-                if let Some(index) = entry.region {
-                    core.regions.end(index);
-                }
-                works.push(entry.work);
-            }
-        }
-        works.reverse();
-        works
+    fn reject(self, posted: usize, error: PostError) -> PartialPost<Work> {
+        PartialPost { posted, rejected: self.core.take_back(), error }
     }
 }
 
 impl<R: RawWorker> Drop for Batch<'_, R> {
     fn drop(&mut self) {
-        if !(self.core.sends.is_empty() && self.core.recvs.is_empty()) {
-            drop(self.take_back());
-        }
+        drop(self.core.take_back());
     }
 }
 

@@ -1,9 +1,11 @@
 //! RESET to INIT to RTR to RTS.
 
+use std::time::Duration;
+
 use super::{Init, QueuePair, ReadyToReceive, ReadyToSend, Reset, State};
 use crate::error::ConnectError;
 use crate::{
-    Access, Endpoint, InitOptions, PathOptions, PortAttributes, PortState, ProtectionDomain,
+    Access, Deadline, Endpoint, InitOptions, PathOptions, PortAttributes, PortState, ProtectionDomain,
     QueuePairOptions, Refused, RetryOptions, Worker, gid,
 };
 
@@ -78,7 +80,8 @@ impl QueuePair<Init> {
     ///
     /// # Errors
     ///
-    /// As for the two steps. A queue pair that failed at the second stays in RTR; fence it.
+    /// As for the two steps. The queue pair is then fenced, and receives posted to it complete
+    /// with `WR_FLUSH_ERR`; take the two steps to keep it.
     pub fn connect(
         self,
         worker: &mut Worker,
@@ -86,8 +89,12 @@ impl QueuePair<Init> {
         path: &PathOptions,
         retry: &RetryOptions,
     ) -> Result<QueuePair<ReadyToSend>, ConnectError> {
-        let receiving = self.ready_to_receive(worker, peer, path).map_err(|refused| refused.error)?;
-        receiving.ready_to_send(worker, retry).map_err(|refused| refused.error)
+        match self.ready_to_receive(worker, peer, path) {
+            Ok(receiving) => {
+                receiving.ready_to_send(worker, retry).map_err(|refused| give_up(worker, refused))
+            }
+            Err(refused) => Err(give_up(worker, refused)),
+        }
     }
 }
 
@@ -117,6 +124,14 @@ impl<S: State> QueuePair<S> {
             Err(error) => Err(Refused { object: self, error }),
         }
     }
+}
+
+/// Ends a queue pair that cannot be given back, so that it takes nothing of its worker any more.
+fn give_up<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectError>) -> ConnectError {
+    if let Err(kept) = worker.fence(refused.object, Deadline::after(Duration::ZERO)) {
+        tracing::warn!(error = %kept.error, "a queue pair that was not connected stays until its worker goes");
+    }
+    refused.error
 }
 
 fn active_port(worker: &Worker, options: &InitOptions) -> Result<PortAttributes, ConnectError> {

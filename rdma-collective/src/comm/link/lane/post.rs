@@ -117,7 +117,8 @@ impl Lane {
         if let Some(count) = self.credits.due() {
             self.credits.told();
             let imm = Imm::Credit { count }.encode();
-            self.queue(Work::write(Segment::Empty, NOWHERE).with_imm(imm), Sent::Empty, false);
+            // Signalled: it may be the last request of a lane that waits to be drained.
+            self.queue(Work::write(Segment::Empty, NOWHERE).with_imm(imm), Sent::Empty, true);
         }
     }
 

@@ -12,7 +12,8 @@ use super::seed::Seed;
 
 /// What shall go wrong at a software device; clones are the same plan.
 ///
-/// See the [module](super) for how it is used. Of several rules that strike at one message, the
+/// See the [module](super) for how it is used. Orders ([`kill`](Self::kill) and the like) reach the
+/// devices that are open at that moment. Of several rules that strike at one message, the
 /// first decides.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {

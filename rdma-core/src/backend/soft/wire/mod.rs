@@ -16,6 +16,9 @@ mod deliver;
 mod local;
 mod tcp;
 
+#[cfg(fuzzing)]
+pub(crate) use tcp::fuzz;
+
 use std::time::Instant;
 
 pub(super) use local::copy;

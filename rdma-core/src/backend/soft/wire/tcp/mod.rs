@@ -7,6 +7,8 @@
 
 mod accept;
 mod frame;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzz;
 mod inflow;
 mod link;
 mod outflow;

@@ -45,6 +45,10 @@ impl Outgoing {
         Self::new(bytes, payload, ack)
     }
 
+    fn is_hello(&self) -> bool {
+        self.header_len == HELLO_BYTES
+    }
+
     fn len(&self) -> usize {
         self.header_len + self.payload.map_or(0, |payload| payload.len as usize)
     }
@@ -95,9 +99,10 @@ impl Outflow {
         self.queue.is_empty()
     }
 
-    /// Drops the frames of which no byte was sent.
+    /// Drops the frames of which no byte was sent, but for the hello: nothing is understood without it.
     pub(super) fn drop_unsent(&mut self) {
-        self.queue.truncate(usize::from(self.sent > 0));
+        let kept = self.sent > 0 || self.queue.front().is_some_and(Outgoing::is_hello);
+        self.queue.truncate(usize::from(kept));
     }
 
     /// Keeps, of the frames of which no byte was sent, those without a payload. Whether the

@@ -106,6 +106,16 @@ fn a_reset_forgets_what_is_not_on_its_way() {
 }
 
 #[test]
+fn a_reset_before_the_connection_is_made_leaves_it_its_hello() {
+    let (mut a, mut b) = End::pair();
+    a.write(1, &[9; 50], 0);
+    a.tcp.reset(a.qp);
+    a.write(2, &[2; 50], 0);
+    until(&mut a, &mut b, |a, _| a.state.replies.last().is_some_and(|reply| reply.psn == 2));
+    assert_eq!(b.state.placed, [2]);
+}
+
+#[test]
 fn the_refusal_that_ends_a_queue_pair_reaches_the_peer() {
     let (mut a, mut b) = End::pair();
     b.state.silent = true;

@@ -1,0 +1,128 @@
+//! What rank 0 prints as it goes, and the file of `-J`; how it looks is `examples::columns`'s.
+
+use crate::args::Args;
+use crate::job::Job;
+use anyhow::Context;
+use examples::columns::header::Config;
+use examples::columns::{Closing, Row, json, print};
+use examples::sizes::sweep::{Step, Sweep};
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+const PROGRAM: &str = "allreduce";
+
+/// The rows so far; silent on all ranks but 0.
+pub struct Report {
+    prints: bool,
+    started: SystemTime,
+    config: Config,
+    rows: Vec<Row>,
+    file: Option<File>,
+}
+
+impl Report {
+    /// Prints the header, and makes the file: one that cannot be written is known now.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of the file or of standard output.
+    pub fn begin(job: &Job, args: &Args, sweep: &Sweep) -> anyhow::Result<Self> {
+        let (step_factor, step_bytes) = match sweep.step() {
+            Step::Factor(factor) => (Some(factor), None),
+            Step::Bytes(bytes) => (None, Some(bytes)),
+        };
+        let config = Config {
+            program: PROGRAM.to_owned(),
+            ranks: job.ranks(),
+            minimum_bytes: sweep.first(),
+            maximum_bytes: sweep.last(),
+            step_factor,
+            step_bytes,
+            warmup_iters: args.warmup_iters,
+            iterations: args.iters,
+            aggregated_iterations: 1,
+            validation: args.check,
+            devices: job.devices.clone(),
+            refused: job.refused.clone(),
+        };
+        let prints = job.prints();
+        let mut report = Self { prints, started: SystemTime::now(), config, rows: Vec::new(), file: None };
+        if let Some(path) = args.json.as_ref().filter(|_| prints) {
+            let (path, file) =
+                json::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
+            report.say(&format!("# Writing JSON output to {}\n", path.display()))?;
+            report.file = Some(file);
+        }
+        report.say(&report.config.lines())?;
+        report.say(&print::column_titles())?;
+        Ok(report)
+    }
+
+    /// Prints a row.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of standard output.
+    pub fn row(&mut self, row: Row) -> anyhow::Result<()> {
+        self.say(&print::row(&row))?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Prints the closing lines, unless the run failed, and writes the file; true when no element was wrong.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of the file or of standard output.
+    pub fn end(self, error: Option<String>) -> anyhow::Result<bool> {
+        let closing = Closing::of(&self.rows);
+        if error.is_none() {
+            self.say(&print::closing(&closing, PROGRAM))?;
+        }
+        if let Some(file) = self.file {
+            let report = json::Report {
+                started: self.started,
+                ended: SystemTime::now(),
+                args: std::env::args().collect(),
+                env: steering(std::env::vars()),
+                config: self.config,
+                rows: self.rows,
+                errors: error.into_iter().collect(),
+            };
+            report.write(io::BufWriter::new(file)).context("the JSON file")?;
+        }
+        Ok(closing.ok())
+    }
+
+    fn say(&self, text: &str) -> anyhow::Result<()> {
+        if self.prints {
+            let mut out = io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")?;
+        }
+        Ok(())
+    }
+}
+
+/// The variables that steer a run, as `NAME=value`.
+fn steering(variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
+    let names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"];
+    let steers = |name: &str| name.starts_with("NCCL_") || names.contains(&name);
+    let mut found: Vec<String> =
+        variables.filter(|(name, _)| steers(name)).map(|(name, value)| format!("{name}={value}")).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_environment_has_no_secrets() {
+        let all = ["NCCL_DEBUG=INFO", "RDMA_JOB_TOKEN=00ff", "AWS_SECRET=x", "RANK=0", "NCCL_IB_HCA="];
+        let split = all.iter().filter_map(|pair| pair.split_once('='));
+        let kept = steering(split.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!(kept, ["NCCL_DEBUG=INFO", "NCCL_IB_HCA=", "RANK=0"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! `allreduce` as people run it: processes on this host, on the software device.
+
+mod common;
+
+use common::{free_port, run, start_with};
+use examples::columns::parse::ParsedTable;
+
+const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
+
+/// Runs it to the status `code` and reads its table.
+fn table(line: &str, ranks: usize, code: i32) -> (ParsedTable, String) {
+    let ended = run(ALLREDUCE, &format!("--device soft --ranks {ranks} {line}")).expect(code);
+    let table = ParsedTable::parse(&ended.stdout).unwrap_or_else(|error| panic!("{error}\n{}", ended.stdout));
+    table.verify(ranks).unwrap_or_else(|error| panic!("{error}\n{}", ended.stdout));
+    (table, ended.stdout)
+}
+
+#[test]
+fn the_printed_table_follows_for_1_to_8_ranks() {
+    for ranks in 1..=8 {
+        let (table, text) = table("-b 8 -e 64K -f 8 -n 2 -w 1", ranks, 0);
+        let sizes: Vec<u64> = table.rows.iter().map(|row| row.bytes).collect();
+        assert_eq!(sizes, [8, 64, 512, 4096, 32_768], "{text}");
+        assert!(table.ok);
+        let wrong = table.rows.iter().flat_map(|row| [row.out_of_place.wrong, row.in_place.wrong]);
+        assert!(wrong.into_iter().all(|wrong| wrong == Some(0.0)), "{text}");
+        assert_eq!(text.matches("[soft0]").count(), ranks, "{text}");
+    }
+}
+
+#[test]
+fn counts_that_do_not_divide_among_the_ranks_and_zero_are_right() {
+    let (table, _) = table("-b 0 -e 52 -i 4 -n 1 -w 0", 3, 0);
+    assert_eq!(table.rows.len(), 14);
+    assert_eq!((table.rows[0].count, table.rows[0].in_place.algbw.value), (0, 0.0));
+}
+
+#[test]
+fn half_precision_is_exact_too() {
+    let (table, _) = table("-b 3 -e 300003 -i 100000 -n 1 -d half", 4, 0);
+    assert_eq!(table.rows[3].bytes, 300_002);
+    assert!(table.rows.iter().all(|row| row.dtype == "half" && row.redop == "sum" && row.root == -1));
+}
+
+#[test]
+fn messages_beyond_the_staging_memory_are_right() {
+    let (table, _) = table("-b 9000004 -e 9000004 -n 1 -w 0", 2, 0);
+    assert_eq!(table.rows[0].count, 2_250_001);
+}
+
+#[test]
+fn without_a_check_nothing_is_said_to_be_right() {
+    let (table, text) = table("-b 1K -e 1K -n 1 -c 0", 2, 0);
+    assert_eq!(table.rows[0].in_place.wrong, None);
+    assert!(text.contains("N/A"), "{text}");
+}
+
+#[test]
+fn a_corrupted_byte_is_counted_and_fails_the_run() {
+    let (table, text) = table("-b 4M -e 4M -n 1 -w 0 --fault corrupt@5", 2, 1);
+    assert!(!table.ok && table.out_of_bounds == 1, "{text}");
+    assert!(table.rows[0].out_of_place.wrong >= Some(1.0), "{text}");
+    assert!(text.contains("FAILED"), "{text}");
+}
+
+#[test]
+fn the_json_file_says_what_the_table_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    let (table, text) = table(&format!("-b 64 -e 256 -f 2 -n 1 -J {}", path.display()), 2, 0);
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(json["results"].as_array().unwrap().len(), table.rows.len());
+    assert_eq!(json["results"][2]["size"], 256);
+    assert_eq!(json["out_of_bounds"]["okay"], "true");
+    assert_eq!(json["config"]["devices"].as_array().unwrap().len(), 2);
+    assert!(text.contains("# Writing JSON output to"), "{text}");
+}
+
+#[test]
+fn a_json_file_that_cannot_be_written_is_an_error_before_the_run() {
+    let ended = run(ALLREDUCE, "--device soft --ranks 2 -b 8 -e 8 -J /nonexistent/run.json").expect(1);
+    assert!(ended.stderr.contains("/nonexistent/run.json"), "{}", ended.stderr);
+}
+
+#[test]
+fn minbytes_above_maxbytes_is_an_error() {
+    let ended = run(ALLREDUCE, "-b 1G -e 1M").expect(2);
+    assert!(ended.stderr.contains("-b 1G") && ended.stderr.contains("above"), "{}", ended.stderr);
+}
+
+#[test]
+fn sizes_that_overflow_are_errors() {
+    for line in ["-b 1 -e 9999999999G", "-e 18446744073709551616"] {
+        let ended = run(ALLREDUCE, line).expect(2);
+        assert!(ended.stderr.contains("overflows"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn buffers_beyond_memory_are_an_error() {
+    let ended = run(ALLREDUCE, "--device soft -b 1 -e 1000000G -f 2 --ranks 2").expect(1);
+    assert!(ended.stderr.contains("lower -e or --ranks"), "{}", ended.stderr);
+}
+
+#[test]
+fn an_unknown_device_is_an_error() {
+    let ended = run(ALLREDUCE, "--device nosuch0 --ranks 2 -b 8 -e 8").expect(1);
+    assert!(ended.stderr.contains("nosuch0"), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("busbw"), "{}", ended.stdout);
+}
+
+#[test]
+fn ranks_can_be_started_one_by_one() {
+    let port = free_port().to_string();
+    let rank = |rank| {
+        let variables =
+            [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
+        start_with(ALLREDUCE, "--device soft -b 8 -e 8 -n 1", &variables)
+    };
+    let (first, second) = (rank("0"), rank("1"));
+    let (first, second) = (first.finish().expect(0), second.finish().expect(0));
+    ParsedTable::parse(&first.stdout).unwrap().verify(2).unwrap();
+    assert_eq!(second.stdout, "");
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named() {
+    let port = free_port().to_string();
+    let variables =
+        [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port.as_str())];
+    let ended = start_with(ALLREDUCE, "--device soft -b 8 -e 8 -T 2", &variables).finish().expect(1);
+    assert!(ended.stderr.contains("rank 1"), "{}", ended.stderr);
+}

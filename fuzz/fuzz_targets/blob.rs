@@ -1,0 +1,4 @@
+//! What one end of a link tells the other.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| rdma_collective::fuzzing::blob(data));
