@@ -62,10 +62,15 @@ fn measure(session: &mut Session, plan: &Plan, size: u64, within: Duration) -> a
     let mut recorder = Recorder::new(plan.messages());
     let mut progress = vec![Progress::default(); queue_pairs.len()];
     let mut idle = Idle::new(within, *soft);
-    let (mut total, mut owner) = (0, 0);
+    let (mut posted, mut total, mut owner) = (0, 0, 0);
     while total < plan.messages() {
         for (channel, progress) in queue_pairs.iter().zip(&mut progress) {
-            fill(worker, channel, progress, plan, size, inline, &mut recorder)?;
+            let room = room(plan, progress);
+            if room > 0 {
+                recorder.burst(posted);
+                fill(worker, channel, progress, room, plan, size, inline)?;
+                posted += room;
+            }
         }
         let before = total;
         while let Some(completion) = worker.poll()? {
@@ -89,19 +94,24 @@ fn measure(session: &mut Session, plan: &Plan, size: u64, within: Duration) -> a
     Ok(recorder.report(size))
 }
 
-/// Posts as many messages as the send queue has room for.
+/// How many more messages the queue pair takes now.
+fn room(plan: &Plan, progress: &Progress) -> u64 {
+    let outstanding = progress.posted - progress.completed;
+    (u64::from(plan.tx_depth) - outstanding).min(u64::from(plan.iters) - progress.posted)
+}
+
+/// Posts so many messages, one doorbell each as perftest does.
 fn fill(
     worker: &mut Worker,
     channel: &Channel,
     progress: &mut Progress,
+    messages: u64,
     plan: &Plan,
     size: u64,
     inline: bool,
-    recorder: &mut Recorder,
 ) -> anyhow::Result<()> {
-    let (iters, depth, every) =
-        (u64::from(plan.iters), u64::from(plan.tx_depth), u64::from(plan.cq_moderation.max(1)));
-    while progress.posted < iters && progress.posted - progress.completed < depth {
+    let (iters, every) = (u64::from(plan.iters), u64::from(plan.cq_moderation.max(1)));
+    for _ in 0..messages {
         let number = progress.posted;
         let offset = message_offset(size, number);
         let source = channel.source.range(channel.offset + offset as usize, size as usize);
@@ -110,7 +120,6 @@ fn fill(
             work = work.inline();
         }
         let signalled = number % every == every - 1 || number + 1 == iters;
-        recorder.post();
         worker.post(&channel.queue_pair, if signalled { work } else { work.unsignalled() })?;
         progress.posted += 1;
     }
