@@ -32,10 +32,15 @@ pub fn watch_signals() {
 /// Sleeps for one polling step, and fails once a signal has asked this process to end.
 pub fn pause() -> Result<()> {
     thread::sleep(POLL);
-    if INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+    if interrupted() {
         bail!("interrupted");
     }
     Ok(())
+}
+
+/// Whether a signal has asked this process to end.
+pub fn interrupted() -> bool {
+    INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
 /// A child and all it started. Dropping it ends the group.

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
 use crate::cargo::{cargo, check};
-use crate::{soft_roce, test, tidy, workspace};
+use crate::{process, soft_roce, test, tidy, workspace};
 
 pub use public_api::Args as PublicApiArgs;
 pub use public_api::main as public_api;
@@ -83,6 +83,9 @@ pub fn main(args: &Args) -> Result<()> {
             println!("error: {error:#}");
         }
         report.push((step, started.elapsed(), result));
+        if process::interrupted() {
+            break;
+        }
     }
     println!("\n{:<11} {:>7}  result", "step", "time");
     for (step, time, result) in &report {

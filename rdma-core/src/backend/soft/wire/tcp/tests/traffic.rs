@@ -117,12 +117,13 @@ fn a_reset_before_the_connection_is_made_leaves_it_its_hello() {
 
 #[test]
 fn the_refusal_that_ends_a_queue_pair_reaches_the_peer() {
+    let many = vec![1; 100_000]; // read for as long as it is not sent
     let (mut a, mut b) = End::pair();
     b.state.silent = true;
     a.write(1, &[1; 10], 0);
     until(&mut a, &mut b, |_, b| b.state.placed == [1]);
     // Bytes that stay unread here would make the kernel reset the connection when it is closed.
-    a.write(2, &vec![1; 100_000], 0);
+    a.write(2, &many, 0);
     a.turn();
     let nak = Reply { psn: 1, kind: ReplyKind::Nak(Nak::RemoteAccess), len: 0 };
     let now = Instant::now();
