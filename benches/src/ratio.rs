@@ -83,17 +83,22 @@ impl fmt::Display for Row {
         };
         write!(
             f,
-            "| {} | {:.2} {} | {:.2} {} | {:.3} ({low:.3}-{high:.3}, {} pairs) | {bound} | {} |",
+            "| {} | {} {} | {} {} | {:.3} ({low:.3}-{high:.3}, {} pairs) | {bound} | {} |",
             self.name,
-            median(self.pairs.iter().map(|pair| pair.0).collect()),
+            figure(median(self.pairs.iter().map(|pair| pair.0).collect())),
             self.unit,
-            median(self.pairs.iter().map(|pair| pair.1).collect()),
+            figure(median(self.pairs.iter().map(|pair| pair.1).collect())),
             self.unit,
             self.ratio(),
             self.pairs.len(),
             if self.holds() { "holds" } else { "DOES NOT HOLD" }
         )
     }
+}
+
+/// Two decimals, or four where two would say nothing.
+fn figure(value: f64) -> String {
+    if value < 1.0 { format!("{value:.4}") } else { format!("{value:.2}") }
 }
 
 /// The head of the table that rows are lines of.
@@ -124,5 +129,6 @@ mod tests {
         assert!(!Row { bound: Bound::AtMost(0.9), ..row.clone() }.holds());
         assert!(row.to_string().contains("1.000 (0.500-3.000, 3 pairs)"), "{row}");
         assert!(median(Vec::new()).is_nan());
+        assert_eq!((figure(45.274).as_str(), figure(0.04571).as_str()), ("45.27", "0.0457"));
     }
 }
