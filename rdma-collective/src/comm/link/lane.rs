@@ -73,7 +73,7 @@ pub(crate) struct Lane {
     posted: VecDeque<(WorkId, Sent)>,
     /// To be posted by the next flush.
     queued: Vec<(Work, Sent)>,
-    /// Requests since one that is signalled.
+    /// Requests since one that is signalled: nothing will be heard of them alone.
     unsignalled: usize,
     /// Receive buffers to be posted by the next flush.
     idle: Vec<LocalBuf>,
@@ -176,9 +176,10 @@ impl Lane {
         self.watchers = self.watchers.saturating_sub(1);
     }
 
-    /// Since when the peer is silent, while someone waits for it and nothing is under way that would tell.
+    /// Since when the peer is silent, while someone waits for it and nothing is under way that its device would answer.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
-        (self.watchers > 0 && self.failure.is_none() && self.is_drained()).then_some(self.heard)
+        let answered = self.posted.len() + self.queued.len() > self.unsignalled;
+        (self.watchers > 0 && self.failure.is_none() && !self.closed && !answered).then_some(self.heard)
     }
 }
 
