@@ -1,6 +1,16 @@
-//! Any bytes as frames: what is taken must be the encoding of what it is taken for.
+//! Any bytes as frames: what is taken must be the encoding of what it is taken for, and what is
+//! placed must lie where the state said.
 
+#![expect(unsafe_code, reason = "puts bytes where a socket would")]
+
+use std::time::Instant;
+
+use slotmap::SlotMap;
+
+use super::super::{Hello, Placement, QpRef, Right, Sink, Token};
 use super::frame::*;
+use super::inflow::{Inflow, Role};
+use crate::backend::soft::engine::message::{Reply, Request, RequestOp};
 
 pub(crate) fn message(data: &[u8]) {
     if let Some((bytes, _)) = data.split_first_chunk()
@@ -22,6 +32,89 @@ pub(crate) fn message(data: &[u8]) {
         assert!(reply.len <= MESSAGE_BYTES_MAX);
     }
     let _ = check_hello_begin(data);
+    if let Some((pieces, stream)) = data.split_first_chunk::<4>() {
+        let pieces = pieces.map(|piece| usize::from(piece) + 1);
+        // The bounds of the vector are checked by the sanitizer.
+        let _ = receive(stream, &pieces, &mut Memory::new(256, vec![3]));
+    }
+}
+
+/// Places writes into its memory by their address, and takes note.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) bytes: Vec<u8>,
+    /// Placements that may not be used.
+    revoked: Vec<u32>,
+    /// Sequence numbers of what was asked, and whether its payload was placed.
+    pub(super) heard: Vec<(u32, bool)>,
+}
+
+impl Memory {
+    pub(super) fn new(len: usize, revoked: Vec<u32>) -> Self {
+        Self { bytes: vec![0; len], revoked, heard: Vec::new() }
+    }
+}
+
+impl Sink for Memory {
+    fn accept(&mut self, _: &Hello) -> Option<QpRef> {
+        None
+    }
+
+    fn request(&mut self, _: Instant, qp: QpRef, request: &Request) -> Placement {
+        self.heard.push((request.psn, false));
+        let (at, len) = (request.remote_addr as usize, request.len);
+        let range = at..at.saturating_add(len as usize);
+        match self.bytes.get_mut(range) {
+            Some(target) if request.op == RequestOp::Write => Placement::At {
+                token: Token { qp, right: Right::Placing { serial: request.psn.into() } },
+                addr: target.as_mut_ptr().expose_provenance() as u64,
+                len,
+            },
+            _ => Placement::Discard { len },
+        }
+    }
+
+    fn reply(&mut self, _: Instant, _: QpRef, reply: &Reply) -> Placement {
+        Placement::Discard { len: reply.len }
+    }
+
+    fn placed(&mut self, _: Instant, token: Token) {
+        let last = self.heard.last_mut().expect("a request before its payload");
+        assert_eq!(token.right, Right::Placing { serial: last.0.into() });
+        assert!(!std::mem::replace(&mut last.1, true), "placed twice");
+    }
+
+    fn still_valid(&self, token: Token) -> bool {
+        !self.revoked.iter().any(|psn| token.right == Right::Placing { serial: (*psn).into() })
+    }
+
+    fn moving(&mut self, _: Instant, _: QpRef) {}
+}
+
+/// Hands `stream` over as a socket would that has `pieces` bytes at a time.
+pub(super) fn receive(stream: &[u8], pieces: &[usize], sink: &mut Memory) -> Result<(), FrameError> {
+    let now = Instant::now();
+    let qp = SlotMap::<QpRef, ()>::with_key().insert(());
+    let mut inflow = Inflow::new(Role::Responder, qp);
+    let mut pieces = pieces.iter().copied().cycle();
+    let mut at = 0;
+    while at < stream.len() {
+        let there = pieces.next().unwrap_or(1).min(stream.len() - at);
+        let (addr, direct) = inflow.direct(sink, usize::MAX).unwrap_or((0, 0));
+        let beyond = inflow.beyond(direct, 256);
+        assert!(direct + beyond > 0, "nothing is asked for");
+        let filled = there.min(direct);
+        let target = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
+        // SAFETY: the range is one that `request` gave out of its own vector.
+        unsafe { std::ptr::copy_nonoverlapping(stream[at..].as_ptr(), target, filled) };
+        if filled > 0 {
+            inflow.filled(now, filled, sink);
+        }
+        let staged = (there - filled).min(beyond);
+        inflow.feed(now, &stream[at + filled..][..staged], sink)?;
+        at += filled + staged;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
