@@ -4,7 +4,7 @@ mod common;
 
 use common::{Running, free_port, start_with};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 
@@ -28,7 +28,8 @@ fn ranks(count: u32) -> Vec<Running> {
 #[test]
 fn survivors_of_a_killed_rank_end_and_name_it() {
     let mut ranks = ranks(3);
-    sleep(Duration::from_secs(3)); // in the timed loop by then; an earlier end is an error that names it as well
+    ranks[0].wait_for("busbw"); // all are connected
+    sleep(Duration::from_millis(500));
     drop(ranks.remove(1));
     let ended: Vec<_> = ranks.into_iter().map(|rank| rank.finish().expect(1)).collect();
     for survivor in &ended {
@@ -38,26 +39,19 @@ fn survivors_of_a_killed_rank_end_and_name_it() {
 
 #[test]
 fn ranks_do_not_outlive_their_launcher() {
-    let launcher = start_with(ALLREDUCE, "--device soft --ranks 2 -b 1M -e 1M -n 100000000 -T 60", &[]);
-    let children = || -> Vec<u32> {
-        let path = format!("/proc/{0}/task/{0}/children", launcher.id());
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-    };
-    let deadline = std::time::Instant::now() + common::LONG;
-    while children().len() < 2 {
-        assert!(std::time::Instant::now() < deadline, "no ranks were started");
-        sleep(Duration::from_millis(20));
-    }
-    sleep(Duration::from_secs(1));
-    let ranks = children();
+    let mut launcher = start_with(ALLREDUCE, "--device soft --ranks 2 -b 1M -e 1M -n 100000000 -T 60", &[]);
+    launcher.wait_for("busbw");
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", launcher.id())).unwrap();
+    let ranks: Vec<u32> = children.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    assert_eq!(ranks.len(), 2);
     drop(launcher);
     let alive = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         status.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
     };
+    let deadline = Instant::now() + common::LONG;
     while ranks.iter().any(alive) {
-        assert!(std::time::Instant::now() < deadline, "a rank outlives its launcher");
+        assert!(Instant::now() < deadline, "a rank outlives its launcher");
         sleep(Duration::from_millis(20));
     }
 }

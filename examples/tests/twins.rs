@@ -126,8 +126,9 @@ fn a_client_without_a_server_ends() {
 fn a_killed_server_ends_the_client() {
     let flags = format!("-d soft -p {} --timeout 120 -n 100000000 -s 1", free_port());
     let server = start(WRITE_BW, &flags);
-    let client = start(WRITE_BW, &format!("127.0.0.1 {flags}"));
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    let mut client = start(WRITE_BW, &format!("127.0.0.1 {flags}"));
+    client.wait_for("BW average"); // connected
+    std::thread::sleep(std::time::Duration::from_millis(500));
     drop(server);
     let client = client.finish().expect(1);
     assert!(client.stderr.starts_with("write_bw: "), "{}", client.stderr);

@@ -2,19 +2,27 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Long enough for a loaded machine; a test that passes takes a small part of it.
 pub const LONG: Duration = Duration::from_secs(180);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A program that runs; killed when dropped.
 pub struct Running {
     child: Child,
-    stdout: Option<JoinHandle<String>>,
-    stderr: Option<JoinHandle<String>>,
+    stdout: Pipe,
+    stderr: Pipe,
+}
+
+/// What came through a pipe so far.
+struct Pipe {
+    text: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
 }
 
 /// A program that ended.
@@ -44,8 +52,8 @@ pub fn start_with(program: &str, line: &str, variables: &[(&str, &str)]) -> Runn
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{program}: {error}"));
-    let stdout = child.stdout.take().map(collect);
-    let stderr = child.stderr.take().map(collect);
+    let stdout = Pipe::read(child.stdout.take().unwrap());
+    let stderr = Pipe::read(child.stderr.take().unwrap());
     Running { child, stdout, stderr }
 }
 
@@ -54,12 +62,28 @@ pub fn run(program: &str, line: &str) -> Ended {
     start(program, line).finish()
 }
 
-fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+impl Pipe {
+    fn read(pipe: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let into = Arc::clone(&text);
+        let reader = thread::spawn(move || {
+            for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                let mut text = into.lock().unwrap();
+                text.push_str(&String::from_utf8_lossy(&line));
+                text.push('\n');
+            }
+        });
+        Self { text, reader }
+    }
+
+    fn all(&self) -> String {
+        let deadline = Instant::now() + LONG;
+        while !self.reader.is_finished() {
+            assert!(Instant::now() < deadline, "something still holds the pipe of a program that ended");
+            thread::sleep(LOOK_EVERY);
+        }
+        self.text.lock().unwrap().clone()
+    }
 }
 
 impl Running {
@@ -68,17 +92,26 @@ impl Running {
         self.child.id()
     }
 
+    /// Waits until it has printed a line that contains `text`.
+    pub fn wait_for(&mut self, text: &str) {
+        let deadline = Instant::now() + LONG;
+        while !self.stdout.text.lock().unwrap().contains(text) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{ended:?} before {text:?}:\n{}", self.stderr.text.lock().unwrap());
+            assert!(Instant::now() < deadline, "no {text:?} after {LONG:?}");
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
     /// Waits for the end, which comes within [`LONG`] or the test fails.
     pub fn finish(mut self) -> Ended {
         let deadline = Instant::now() + LONG;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                let text = |pipe: &mut Option<JoinHandle<String>>| pipe.take().unwrap().join().unwrap();
-                let (stdout, stderr) = (text(&mut self.stdout), text(&mut self.stderr));
-                return Ended { status, stdout, stderr };
+                return Ended { status, stdout: self.stdout.all(), stderr: self.stderr.all() };
             }
             assert!(Instant::now() < deadline, "still running after {LONG:?}");
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(LOOK_EVERY);
         }
     }
 }
