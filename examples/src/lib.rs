@@ -5,6 +5,8 @@
 
 pub mod columns;
 pub mod devices;
+pub mod fault;
 pub mod memory;
 pub mod perftest;
+pub mod processes;
 pub mod sizes;

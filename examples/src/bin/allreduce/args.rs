@@ -1,7 +1,7 @@
 //! nccl-tests' flags and defaults, and which of them do not go together; no device is asked here.
 
-use crate::fault::{self, CorruptAt};
 use clap::{Parser, ValueEnum};
+use examples::fault::CorruptAt;
 use examples::sizes::parse_size;
 use examples::sizes::sweep::{Sweep, SweepError};
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ pub struct Args {
     pub device: String,
 
     /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches rank 0 in a check
-    #[arg(long, hide = true, value_name = "FAULT", value_parser = fault::parse)]
+    #[arg(long, hide = true, value_name = "FAULT")]
     pub fault: Option<CorruptAt>,
 }
 

@@ -1,11 +1,12 @@
 //! One rank: its device, its communicator, and what it tells the other ranks besides the data.
 
 use crate::args::Args;
-use crate::fault;
 use crate::seat::Seat;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use examples::columns::header::{RankDevice, Refused};
 use examples::devices;
+use examples::fault::CorruptAt;
+use examples::processes;
 use rdma_collective::comm::bootstrap::{StoreClient, StoreOptions, StoreServer};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
 use rdma_core::fault::FaultPlan;
@@ -47,10 +48,10 @@ impl Job {
             None
         };
         if let Some(launcher) = seat.launcher {
-            end_with(launcher)?;
+            processes::end_with(launcher)?;
         }
         let mut store = StoreClient::connect(seat.join.clone(), deadline)?;
-        let faults = args.fault.filter(|_| rank == 0).map(|fault| fault::plan(&fault));
+        let faults = args.fault.filter(|_| rank == 0).map(CorruptAt::plan);
         // Peers reach the software device at the address by which this rank reaches the store.
         let address = store.local_address()?.ip();
         let soft = SoftOptions { address, faults: faults.clone(), ..SoftOptions::default() };
@@ -133,14 +134,4 @@ fn describe_wire(comm: &Communicator, selected: &devices::Selected) -> String {
     };
     let kind = if soft { "software device" } else { "RDMA device" };
     format!("{kind}, wire {wire}, GID {} {}", gid.index, gid.gid)
-}
-
-/// Ends this process when the launcher is killed, which then cannot do it.
-fn end_with(launcher: u32) -> anyhow::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-    if parent != Some(launcher) {
-        bail!("the launcher (process {launcher}) is gone");
-    }
-    Ok(())
 }

@@ -1,13 +1,11 @@
 //! Ring all-reduce among processes, measured and checked; it speaks nccl-tests' flags, columns and closing lines.
 //!
-//! Without a rank in its environment it starts every rank as a process of its own (`launch`), each of which is this
-//! program again, with one (`job`).
+//! Without a rank in its environment it starts every rank as a process of its own, each of which is this program
+//! again, with one (`job`).
 
 mod args;
 mod check;
-mod fault;
 mod job;
-mod launch;
 mod measure;
 mod report;
 mod seat;
@@ -16,13 +14,16 @@ use anyhow::Context;
 use args::{Args, Dtype, RANKS_MAX};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use examples::memory;
+use examples::processes::Group;
 use examples::sizes::sweep::Sweep;
+use examples::{memory, processes};
 use half::f16;
 use job::Job;
 use measure::Bench;
+use rdma_collective::comm::bootstrap::{JobToken, StoreOptions, StoreServer};
 use report::Report;
 use seat::Seat;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 /// What the library holds besides the caller's buffers, at most, and what a process is.
@@ -55,7 +56,18 @@ fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
     let need = sweep.last().saturating_mul(2).saturating_add(RANK_BYTES).saturating_mul(ranks as u64);
     let what = format!("two buffers of {} bytes on each of {ranks} ranks", sweep.last());
     memory::require(&memory::Roots::default(), &what, need, "lower -e or --ranks")?;
-    launch::local(ranks)
+    let token = JobToken::random()?;
+    let options = StoreOptions::new(token, u32::try_from(ranks)?);
+    let server = StoreServer::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;
+    let mut group = Group::new("allreduce");
+    for rank in 0..ranks {
+        group.start(format!("rank {rank}"), |command| {
+            command.args(std::env::args_os().skip(1));
+            command.envs(seat::variables(rank, ranks, server.address()));
+            processes::hand_down(command, token);
+        })?;
+    }
+    Ok(group.supervise())
 }
 
 /// Is one rank; true when no element was wrong on any.

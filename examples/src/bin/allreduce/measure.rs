@@ -2,7 +2,6 @@
 
 use crate::args::Args;
 use crate::check::{Element, Inputs};
-use crate::fault;
 use crate::job::Job;
 use anyhow::Context;
 use examples::columns::{Measured, Row};
@@ -84,11 +83,8 @@ impl<'a, T: Element + Reducible> Bench<'a, T> {
     fn check(&mut self, count: usize, place: Place) -> anyhow::Result<u64> {
         for _ in 0..self.args.check {
             let inputs = self.fill(count, place);
-            if let (Some(fault), Some(plan)) = (self.args.fault, &self.job.faults)
-                && plan.counts().corrupted == 0
-            {
-                plan.clear();
-                fault::arm(plan, fault);
+            if let (Some(fault), Some(plan)) = (self.args.fault, &self.job.faults) {
+                fault.arm(plan);
             }
             self.reduce(count, place)?;
             let own = inputs.wrong(&self.output[..count]);

@@ -1,7 +1,7 @@
 //! Which rank of which job this process is, from the variables that launchers set.
 
-use rdma_collective::comm::bootstrap::{JobToken, Join};
-use rdma_collective::error::BootstrapError;
+use examples::processes::{HandedDown, HandedDownError};
+use rdma_collective::comm::bootstrap::Join;
 use std::net::{SocketAddr, ToSocketAddrs};
 use thiserror::Error;
 
@@ -13,13 +13,12 @@ pub const WORLD_SIZE: &str = "WORLD_SIZE";
 pub const MASTER_ADDR: &str = "MASTER_ADDR";
 /// On which port.
 pub const MASTER_PORT: &str = "MASTER_PORT";
-/// The job's token in hexadecimal; ours, since no launcher has one.
-pub const JOB_TOKEN: &str = "RDMA_JOB_TOKEN";
-/// The process that serves the store and started this one; set by `launch` alone.
-pub const LAUNCHER: &str = "RDMA_LAUNCHER_PID";
 
-/// What tells jobs apart that were given no token: nothing but their port.
-const NO_TOKEN: [u8; 16] = *b"no token was set";
+/// What a rank on this host is told by these variables.
+pub fn variables(rank: usize, ranks: usize, store: SocketAddr) -> [(&'static str, String); 4] {
+    let (host, port) = (store.ip().to_string(), store.port().to_string());
+    [(RANK, rank.to_string()), (WORLD_SIZE, ranks.to_string()), (MASTER_ADDR, host), (MASTER_PORT, port)]
+}
 
 /// One rank's place.
 #[derive(Debug, Clone)]
@@ -70,9 +69,9 @@ pub enum SeatError {
         /// What the system says.
         reason: String,
     },
-    /// The token cannot be read.
-    #[error("RDMA_JOB_TOKEN: {0}")]
-    Token(BootstrapError),
+    /// What the launcher handed down cannot be read.
+    #[error(transparent)]
+    Launcher(#[from] HandedDownError),
 }
 
 impl Seat {
@@ -85,7 +84,7 @@ impl Seat {
         variable: impl Fn(&str) -> Option<String>,
         ranks_max: u32,
     ) -> Result<Option<Self>, SeatError> {
-        let variable = |name| variable(name).filter(|value| !value.is_empty());
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let names = [RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT];
         let [rank, world, host, port] = names.map(|name| (name, variable(name)));
         let all = [&rank, &world, &host, &port];
@@ -101,11 +100,7 @@ impl Seat {
             return Err(SeatError::Range { rank, world, max: ranks_max });
         }
         let address = resolve(&host.1.unwrap_or_default(), port)?;
-        let token = match variable(JOB_TOKEN) {
-            Some(hex) => hex.parse().map_err(SeatError::Token)?,
-            None => JobToken::from_bytes(NO_TOKEN),
-        };
-        let launcher = variable(LAUNCHER).map(|value| number((LAUNCHER, Some(value)))).transpose()?;
+        let HandedDown { token, launcher } = HandedDown::find(variable)?;
         Ok(Some(Self { join: Join { address, token, rank, world }, launcher }))
     }
 }
@@ -143,10 +138,10 @@ mod tests {
         let seat = find(&ALL).unwrap().unwrap();
         assert_eq!((seat.join.rank, seat.join.world, seat.launcher), (1, 2, None));
         assert_eq!(seat.join.address, "127.0.0.1:29500".parse().unwrap());
-        let token = JobToken::from_bytes([7; 16]);
-        let hex = token.to_hex();
-        let seat = find(&[&ALL[..], &[(JOB_TOKEN, &hex), (LAUNCHER, "4711")]].concat()).unwrap().unwrap();
-        assert!(seat.join.token == token && seat.launcher == Some(4711));
+        let token = "00112233445566778899aabbccddeeff";
+        let handed_down = [("RDMA_JOB_TOKEN", token), ("RDMA_LAUNCHER_PID", "4711")];
+        let seat = find(&[&ALL[..], &handed_down].concat()).unwrap().unwrap();
+        assert!(seat.join.token == token.parse().unwrap() && seat.launcher == Some(4711));
     }
 
     #[test]
@@ -175,7 +170,6 @@ mod tests {
         assert!(with(WORLD_SIZE, "257").contains("at most 256"));
         assert!(with(MASTER_PORT, "99999").contains("MASTER_PORT is `99999`"));
         assert!(with(MASTER_ADDR, "no such host").contains("no such host"));
-        assert!(with(JOB_TOKEN, "xyz").contains("RDMA_JOB_TOKEN"));
-        assert!(with(LAUNCHER, "-1").contains("RDMA_LAUNCHER_PID"));
+        assert!(with("RDMA_JOB_TOKEN", "xyz").contains("RDMA_JOB_TOKEN"));
     }
 }

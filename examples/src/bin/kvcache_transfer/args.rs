@@ -1,0 +1,146 @@
+//! The flags, and the request they describe: how many blocks of how many bytes, in pools how large.
+
+use crate::presets::{self, Request};
+use clap::{Parser, ValueEnum};
+use examples::fault::CorruptAt;
+use rdma_collective::error::LayoutError;
+use rdma_collective::kv::layout::Model;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Moves the KV cache of one request from a prefill process to a decode process, and checks every byte
+#[derive(Debug, Clone, Parser)]
+#[command(name = "kvcache_transfer", version, after_help = AFTER)]
+pub struct Args {
+    /// Model whose cache is moved
+    #[arg(long, default_value = Model::LLAMA_3_1_8B.name, value_parser = str::parse::<Model>, help = model_help())]
+    pub model: Model,
+
+    /// Tokens of the prompt
+    #[arg(long, value_name = "TOKENS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=TOKENS_MAX))]
+    pub prompt: u32,
+
+    /// Tokens in a block
+    #[arg(long, value_name = "TOKENS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub block: u32,
+
+    /// Decides which blocks of the pools are used and what they hold; the same on both sides
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Be one side only, the other being started elsewhere; without it, one command runs both
+    #[arg(long, value_enum)]
+    pub role: Option<Role>,
+
+    /// Where the other role waits; without it, a role waits for the other one
+    #[arg(long, value_name = "HOST:PORT", requires = "role")]
+    pub peer: Option<String>,
+
+    /// Where a role without --peer waits; with the software device between two hosts, name this host's address
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:18600", conflicts_with = "peer")]
+    pub listen: SocketAddr,
+
+    /// `auto` (the first usable NIC, else soft), `soft`, or a name as in ibv_devices; one that is named is used or
+    /// the run fails
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+
+    /// Let the library check each block by checksum, too, which reads all bytes once more on both sides
+    #[arg(long)]
+    pub checksums: bool,
+
+    /// Print one JSON object instead of the header and the table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Seconds that connecting, or the transfer, may take: then the run fails
+    #[arg(short = 'T', long = "timeout", value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout_s: u64,
+
+    /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches decode
+    #[arg(long, hide = true, value_name = "FAULT")]
+    pub fault: Option<CorruptAt>,
+}
+
+const TOKENS_MAX: i64 = 1 << 27;
+const AFTER: &str = "\
+The exit status is 0 when every block arrived and no other byte changed, 1 when not or when the run failed, 2 for
+wrong flags.";
+
+fn model_help() -> String {
+    format!("Model whose cache is moved: {}", presets::names())
+}
+
+/// One side of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Has the blocks and writes them.
+    Prefill,
+    /// Has room for them and checks what arrives.
+    Decode,
+}
+
+impl Args {
+    /// The request that the flags describe.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`] for pools beyond what can be addressed.
+    pub fn request(&self) -> Result<Request, LayoutError> {
+        Request::new(&self.model, self.prompt, self.block)
+    }
+
+    /// What any one wait may take.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout_s)
+    }
+}
+
+impl Role {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn help() {
+        Args::command().debug_assert();
+        insta::assert_snapshot!(Args::command().render_long_help());
+    }
+
+    #[test]
+    fn models_are_found_in_any_case() {
+        let args = parse("kvcache_transfer --model deepseek-v3 --prompt 64 --block 64").unwrap();
+        assert_eq!(args.request().unwrap().bytes(), 64 * 70_272);
+        assert_eq!(parse("kvcache_transfer").unwrap().model, Model::LLAMA_3_1_8B);
+    }
+
+    #[test]
+    fn flags_that_do_not_go_together_are_refused() {
+        for line in [
+            "kvcache_transfer --peer host:1",
+            "kvcache_transfer --role decode --peer host:1 --listen 0.0.0.0:2",
+            "kvcache_transfer --prompt 0",
+            "kvcache_transfer --block 0",
+            "kvcache_transfer --prompt 99999999999",
+            "kvcache_transfer --model gpt",
+            "kvcache_transfer --role both",
+            "kvcache_transfer -T 0",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

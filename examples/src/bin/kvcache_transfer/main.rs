@@ -1,0 +1,78 @@
+//! Moves the KV cache of one request from prefill to decode, and checks that every block arrived and nothing else
+//! changed.
+//!
+//! Without `--role` it starts both sides as processes of their own, which meet in a store it serves.
+
+mod args;
+mod content;
+mod decode;
+mod pool;
+mod prefill;
+mod presets;
+mod progress;
+mod report;
+mod side;
+
+use anyhow::Context;
+use args::{Args, Role};
+use clap::Parser;
+use examples::memory;
+use examples::processes::{self, Group};
+use presets::Request;
+use rdma_collective::comm::bootstrap::{JobToken, StoreOptions, StoreServer};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{ExitCode, Stdio};
+
+/// What a side takes besides its pool, at most.
+const SIDE_BYTES: u64 = 32 << 20;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let outcome = match args.role {
+        None => start(&args).context("kvcache_transfer"),
+        Some(Role::Prefill) => {
+            fits(&args, 1).and_then(|request| prefill::run(&args, &request)).context("prefill")
+        }
+        Some(Role::Decode) => {
+            fits(&args, 1).and_then(|request| decode::run(&args, &request)).context("decode")
+        }
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The request, once it is known that the pools of so many sides fit.
+fn fits(args: &Args, sides: u64) -> anyhow::Result<Request> {
+    let request = args.request()?;
+    let need = request.layout.bytes().saturating_add(SIDE_BYTES).saturating_mul(sides);
+    let what =
+        if sides > 1 { "room for two pools of twice the request" } else { "a pool of twice the request" };
+    memory::require(&memory::Roots::default(), what, need, "lower --prompt")?;
+    Ok(request)
+}
+
+/// Starts both sides.
+fn start(args: &Args) -> anyhow::Result<bool> {
+    fits(args, 2)?;
+    let token = JobToken::random()?;
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = StoreServer::bind(local, StoreOptions::new(token, 2))?;
+    let mut group = Group::new("kvcache_transfer");
+    for role in [Role::Decode, Role::Prefill] {
+        group.start(role.name().to_owned(), |command| {
+            command.args(std::env::args_os().skip(1)).args(["--role", role.name()]);
+            command.env(side::STORE, server.address().to_string());
+            processes::hand_down(command, token);
+            if role == Role::Prefill {
+                command.stdout(Stdio::null()); // decode tells it all
+            }
+        })?;
+    }
+    Ok(group.supervise())
+}

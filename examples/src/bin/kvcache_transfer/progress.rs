@@ -1,0 +1,91 @@
+//! Bars on a terminal; nothing anywhere else.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rdma_collective::comm::Engine;
+use rdma_collective::error::TransferError;
+use rdma_collective::kv::{Grant, Received};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{IsTerminal, stderr};
+use std::time::{Duration, Instant};
+
+/// Completions taken between two looks.
+const BUDGET: usize = 256;
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// A bar that stood still so long is left to stand: whether the transfer failed is for waiting to say.
+const STILL: Duration = Duration::from_secs(2);
+
+/// Waits for a grant, with a bar when somebody looks.
+///
+/// # Errors
+///
+/// As [`Grant::wait`].
+pub fn wait(engine: &Engine, grant: Grant, quiet: bool) -> Result<Received, TransferError> {
+    if quiet || !stderr().is_terminal() {
+        return grant.wait();
+    }
+    let bar =
+        ProgressBar::new(grant.progress().bytes).with_style(style("{bytes}/{total_bytes} {bytes_per_sec}"));
+    let (mut arrived, mut since) = (0, Instant::now());
+    while since.elapsed() < STILL {
+        let progress = grant.progress();
+        if progress.bytes_arrived > arrived {
+            (arrived, since) = (progress.bytes_arrived, Instant::now());
+            bar.set_position(arrived);
+        }
+        if arrived == progress.bytes || !look(engine) {
+            break;
+        }
+    }
+    let received = grant.wait();
+    bar.finish_and_clear();
+    received
+}
+
+/// Drives, and sleeps while nothing happens; false when the engine cannot go on.
+fn look(engine: &Engine) -> bool {
+    let drive = || engine.drive(Instant::now(), BUDGET);
+    match drive() {
+        Ok(0) => {}
+        other => return other.is_ok(),
+    }
+    if engine.arm().is_err() {
+        return false;
+    }
+    match drive() {
+        Ok(0) => {
+            // An interrupted sleep is a short one.
+            let _ = poll(&mut [PollFd::from_borrowed_fd(engine.wake_fd(), PollFlags::IN)], Some(&LOOK_EVERY));
+            true
+        }
+        other => other.is_ok(),
+    }
+}
+
+/// A bar over the layers that were looked at.
+pub struct Layers {
+    bar: ProgressBar,
+}
+
+impl Layers {
+    /// Shown on a terminal, unless `quiet`.
+    pub fn new(layers: u32, quiet: bool) -> Self {
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(layers.into()) };
+        Self { bar: bar.with_style(style("{pos}/{len} layers verified")) }
+    }
+
+    /// So many layers are done.
+    pub fn reached(&self, layers: u32) {
+        self.bar.set_position(layers.into());
+    }
+}
+
+impl Drop for Layers {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(figures: &str) -> ProgressStyle {
+    ProgressStyle::with_template(&format!("{{wide_bar}} {figures}"))
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+}

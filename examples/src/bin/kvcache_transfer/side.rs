@@ -1,0 +1,174 @@
+//! What both sides do alike: the device, the pool, and where they meet.
+
+use crate::args::{Args, Role};
+use crate::content::Content;
+use crate::pool::{self, Owners};
+use crate::presets::Request;
+use crate::report::Device;
+use anyhow::{Context, ensure};
+use examples::devices::{self, Selected};
+use examples::processes::{self, HandedDown};
+use rdma_collective::comm::bootstrap::{JobToken, Join, StoreClient};
+use rdma_collective::comm::{Engine, EngineOptions, Meet};
+use rdma_collective::kv::{Pool, PoolUse};
+use rdma_core::fault::FaultPlan;
+use rdma_core::{Deadline, PeerAccess, SoftOptions};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+
+/// Where the processes of one command meet: its store's address.
+pub const STORE: &str = "RDMA_STORE";
+/// What decode tells the store.
+const ADDRESS_KEY: &str = "address of decode";
+
+/// One side, ready to meet the other.
+pub struct Side {
+    /// Moves everything along.
+    pub engine: Engine,
+    /// This side's blocks, filled.
+    pub pool: Pool,
+    /// The job's token.
+    pub token: JobToken,
+    /// What shall go wrong at this side's device.
+    pub faults: Option<FaultPlan>,
+    selected: Selected,
+}
+
+/// How this side finds the other.
+pub enum Place {
+    /// It waits here.
+    Wait(TcpListener),
+    /// The other one waits there.
+    Go(SocketAddr),
+}
+
+impl Place {
+    /// From the flags, or from the store of the process that started both sides.
+    ///
+    /// # Errors
+    ///
+    /// An address that is none, or that cannot be listened on.
+    pub fn find(args: &Args, role: Role) -> anyhow::Result<Self> {
+        if let Some(store) = std::env::var(STORE).ok().filter(|store| !store.is_empty()) {
+            let store =
+                store.parse().with_context(|| format!("{STORE} is `{store}`, which is no address"))?;
+            return Self::by_store(args, role, store);
+        }
+        match &args.peer {
+            Some(peer) => {
+                let mut addresses =
+                    peer.to_socket_addrs().with_context(|| format!("--peer {peer} is no HOST:PORT"))?;
+                Ok(Self::Go(addresses.next().with_context(|| format!("--peer {peer} has no address"))?))
+            }
+            None => listen(args.listen),
+        }
+    }
+
+    fn by_store(args: &Args, role: Role, address: SocketAddr) -> anyhow::Result<Self> {
+        let HandedDown { token, .. } = handed_down()?;
+        let deadline = Deadline::after(args.timeout());
+        let join = Join { address, token, rank: role as u32, world: 2 };
+        let mut store = StoreClient::connect(join, deadline)?;
+        match role {
+            Role::Decode => {
+                let place = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+                if let Self::Wait(listener) = &place {
+                    store.set(ADDRESS_KEY, listener.local_addr()?.to_string().as_bytes(), deadline)?;
+                }
+                Ok(place)
+            }
+            Role::Prefill => {
+                let address = store.get(ADDRESS_KEY, deadline)?;
+                Ok(Self::Go(String::from_utf8_lossy(&address).parse()?))
+            }
+        }
+    }
+
+    /// For the library.
+    pub fn meet(&self) -> Meet<'_> {
+        match self {
+            Self::Wait(listener) => Meet::Accept(listener),
+            Self::Go(address) => Meet::Connect(*address),
+        }
+    }
+
+    /// The address at which the other side reaches this host, which the software device must answer at.
+    fn own_address(&self) -> IpAddr {
+        let address = match self {
+            Self::Wait(listener) => listener.local_addr().map(|address| address.ip()),
+            // Nothing is sent: the system only chooses the interface.
+            Self::Go(peer) => UdpSocket::bind(if peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" })
+                .and_then(|socket| socket.connect(peer).and_then(|()| socket.local_addr()))
+                .map(|address| address.ip()),
+        };
+        address.ok().filter(|address| !address.is_unspecified()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+}
+
+fn listen(address: SocketAddr) -> anyhow::Result<Place> {
+    let listener = TcpListener::bind(address);
+    Ok(Place::Wait(
+        listener.with_context(|| format!("cannot listen on {address}: choose another with --listen"))?,
+    ))
+}
+
+fn handed_down() -> anyhow::Result<HandedDown> {
+    Ok(HandedDown::find(|name| std::env::var(name).ok())?)
+}
+
+impl Side {
+    /// Opens the device, and allocates and fills the pool.
+    ///
+    /// # Errors
+    ///
+    /// Whatever of that fails.
+    pub fn open(args: &Args, request: &Request, place: &Place, role: Role) -> anyhow::Result<Self> {
+        let HandedDown { token, launcher } = handed_down()?;
+        if let Some(launcher) = launcher {
+            processes::end_with(launcher)?;
+        }
+        let faults = args.fault.filter(|_| role == Role::Decode).map(|fault| fault.plan());
+        let soft =
+            SoftOptions { address: place.own_address(), faults: faults.clone(), ..SoftOptions::default() };
+        let selected = devices::select(&args.device, soft, None)?;
+        let name = selected.context.name();
+        ensure!(
+            faults.is_none() || selected.context.is_soft(),
+            "--fault is for the software device, and {name} is not: add --device soft"
+        );
+        let options = EngineOptions { gid_index: Some(selected.gid.index), ..EngineOptions::default() };
+        let engine = Engine::new(&selected.context, options)?;
+        let (purpose, owners) = match role {
+            Role::Prefill => (PoolUse::Source, Owners::new(request, &source_ids(args, request))?),
+            Role::Decode => (PoolUse::Destination, Owners::none(request)),
+        };
+        let pool = Pool::allocate(&engine, request.layout, purpose)?;
+        pool::fill(&pool, &owners, &Content::new(args.seed))?;
+        Ok(Self { engine, pool, token, faults, selected })
+    }
+
+    /// Where this side runs, once it is known how it reaches the other.
+    pub fn device(&self, access: PeerAccess) -> Device {
+        let gid = &self.selected.gid;
+        let wire = match access {
+            PeerAccess::Rdma => format!("{} MTU {}", gid.kind, self.selected.port.active_mtu),
+            PeerAccess::Stream => "tcp".to_owned(),
+            other => other.to_string(),
+        };
+        Device {
+            name: self.selected.context.name().to_owned(),
+            wire,
+            gid: format!("{} {}", gid.index, gid.gid),
+            refused: self.selected.refused.clone(),
+        }
+    }
+}
+
+/// The blocks of prefill's pool that hold the request, in its order.
+pub fn source_ids(args: &Args, request: &Request) -> Vec<u32> {
+    crate::content::shuffled(args.seed, request.pool_blocks(), request.blocks)
+}
+
+/// The blocks of decode's pool that it is to come to, in its order.
+pub fn destination_ids(args: &Args, request: &Request) -> Vec<u32> {
+    crate::content::shuffled(!args.seed, request.pool_blocks(), request.blocks)
+}

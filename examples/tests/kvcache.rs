@@ -1,0 +1,164 @@
+//! `kvcache_transfer` as people run it: two processes on this host, on the software device.
+
+mod common;
+
+use common::{Ended, Running, free_port, run, start};
+use serde_json::Value;
+use std::time::Duration;
+
+const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
+
+/// Runs both sides by one command to the status `code`, and reads its JSON.
+fn json(line: &str, code: i32) -> Value {
+    let ended = run(KVCACHE, &format!("--device soft --json {line}")).expect(code);
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stdout))
+}
+
+/// Starts the side that waits and the one that goes to it, by two commands.
+fn sides(waits: &str, goes: &str) -> [Running; 2] {
+    let port = free_port();
+    let first = start(KVCACHE, &format!("--device soft --listen 127.0.0.1:{port} {waits}"));
+    [first, start(KVCACHE, &format!("--device soft --peer 127.0.0.1:{port} {goes}"))]
+}
+
+fn finish(sides: [Running; 2], code: i32) -> [Ended; 2] {
+    sides.map(|side| side.finish().expect(code))
+}
+
+#[test]
+fn every_models_blocks_arrive_and_nothing_else_changes() {
+    for (model, layers, token_bytes) in [
+        ("Llama-3.1-8B", 32, 131_072_u64),
+        ("Llama-3.1-70B", 80, 327_680),
+        ("DeepSeek-R1-Distill-Qwen-32B", 64, 262_144),
+        ("DeepSeek-V3", 61, 70_272),
+    ] {
+        let report = json(&format!("--model {model} --prompt 33 --block 16"), 0);
+        assert_eq!(report["bytes"], token_bytes * 48, "{report}");
+        assert_eq!(
+            (&report["blocks"], &report["blocks_verified"]),
+            (&Value::from(layers * 3), &Value::from(layers * 3))
+        );
+        assert_eq!((&report["other_bytes_changed"], &report["ok"]), (&Value::from(0), &Value::from(true)));
+        assert_eq!((&report["device"]["name"], &report["device"]["wire"]), (&"soft0".into(), &"tcp".into()));
+        let (speed, took) =
+            (report["gigabytes_per_second"].as_f64().unwrap(), report["last_block_ms"].as_f64().unwrap());
+        let expected = (token_bytes * 48) as f64 / 1e6 / took;
+        assert!((speed / expected - 1.0).abs() < 1e-6, "{report}");
+    }
+}
+
+#[test]
+fn the_table_says_what_the_json_says() {
+    let ended = run(KVCACHE, "--device soft --prompt 100 --block 8 --seed 3 --checksums").expect(0);
+    let row = ended.stdout.lines().find(|line| line.starts_with(' ')).unwrap();
+    let columns: Vec<f64> = row.split_whitespace().map(|column| column.parse().unwrap()).collect();
+    let [bytes, blocks, descriptors, _, _, verified] = columns[..] else { panic!("{row}") };
+    assert_eq!((bytes, blocks, verified), ((131_072 * 104) as f64, 416.0, 416.0));
+    assert!((1.0..=416.0).contains(&descriptors), "{row}");
+    for text in [
+        "Using device soft0, wire tcp",
+        "Blocks verified      : 416 of 416 OK",
+        "Other bytes changed  : 0 OK",
+    ] {
+        assert!(ended.stdout.contains(text), "{text}\n{}", ended.stdout);
+    }
+}
+
+#[test]
+fn sides_are_started_one_by_one_and_either_may_wait() {
+    for (waits, goes) in [("decode", "prefill"), ("prefill", "decode")] {
+        let flags = "--model deepseek-v3 --prompt 40";
+        let [waiting, going] =
+            finish(sides(&format!("--role {waits} {flags}"), &format!("--role {goes} {flags}")), 0);
+        let (prefill, decode) = if waits == "prefill" { (waiting, going) } else { (going, waiting) };
+        assert!(decode.stdout.contains("183 of 183 OK"), "{}", decode.stdout);
+        assert!(prefill.stdout.contains("corrupt: 0 OK"), "{}", prefill.stdout);
+        assert!(prefill.stdout.contains("Using device soft0"), "{}", prefill.stdout);
+    }
+}
+
+#[test]
+fn a_corrupted_byte_is_one_corrupt_block_and_fails_the_run() {
+    for flags in ["", "--checksums"] {
+        let report = json(&format!("--prompt 64 --fault corrupt@9 {flags}"), 1);
+        assert_eq!(
+            (&report["blocks_corrupt"], &report["blocks_verified"]),
+            (&Value::from(1), &Value::from(127))
+        );
+        assert_eq!((&report["blocks_missing"], &report["ok"]), (&Value::from(0), &Value::from(false)));
+    }
+    let table = run(KVCACHE, "--device soft --prompt 64 --fault corrupt@9").expect(1);
+    assert!(table.stdout.contains("127 of 128 FAILED (0 missing, 1 corrupt)"), "{}", table.stdout);
+}
+
+#[test]
+fn with_checksums_prefill_learns_of_a_corrupt_block() {
+    let decode = "--role decode --prompt 64 --checksums --fault corrupt@9";
+    let [_, prefill] = finish(sides(decode, "--role prefill --prompt 64"), 1);
+    assert!(prefill.stdout.contains("corrupt: 1 FAILED"), "{}", prefill.stdout);
+}
+
+#[test]
+fn contents_of_another_seed_are_corrupt() {
+    let [decode, prefill] =
+        sides("--role decode --prompt 16 --seed 1", "--role prefill --prompt 16 --seed 2");
+    let decode = decode.finish().expect(1);
+    assert!(decode.stdout.contains("0 of 32 FAILED (0 missing, 32 corrupt)"), "{}", decode.stdout);
+    prefill.finish().expect(0);
+}
+
+#[test]
+fn pools_of_another_model_are_refused_on_both_sides() {
+    let sides = sides("--role decode --prompt 16", "--role prefill --prompt 16 --model llama-3.1-70b");
+    for side in finish(sides, 1) {
+        assert!(side.stderr.contains("layers"), "{}", side.stderr);
+    }
+}
+
+#[test]
+fn another_number_of_blocks_is_refused_on_both_sides() {
+    let sides = sides("--role decode --prompt 16", "--role prefill --prompt 32");
+    for side in finish(sides, 1) {
+        assert!(side.stderr.contains("blocks"), "{}", side.stderr);
+    }
+}
+
+#[test]
+fn a_pool_beyond_memory_is_an_error() {
+    for flags in ["", "--role decode", "--role prefill --peer 127.0.0.1:1"] {
+        let ended = run(KVCACHE, &format!("--device soft --prompt 134217728 {flags}")).expect(1);
+        assert!(ended.stderr.contains("lower --prompt"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn an_unknown_device_is_an_error() {
+    let ended = run(KVCACHE, "--device nosuch0 --prompt 16").expect(1);
+    assert!(ended.stderr.contains("nosuch0"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_side_that_nobody_meets_ends_at_its_deadline() {
+    let port = free_port();
+    for flags in [
+        format!("--role decode --listen 127.0.0.1:{port}"),
+        format!("--role prefill --peer 127.0.0.1:{port}"),
+    ] {
+        let ended = run(KVCACHE, &format!("--device soft --prompt 16 -T 1 {flags}")).expect(1);
+        assert!(!ended.stderr.is_empty());
+    }
+}
+
+#[test]
+fn decode_of_a_killed_prefill_ends_and_says_what_is_missing() {
+    let [mut decode, prefill] =
+        sides("--role decode --prompt 4096 -T 100", "--role prefill --prompt 4096 -T 100");
+    decode.wait_for("Using device"); // connected
+    drop(prefill);
+    let begin = std::time::Instant::now();
+    let decode = decode.finish().expect(1);
+    assert!(begin.elapsed() < Duration::from_secs(90), "it waited for its deadline");
+    assert!(decode.stdout.contains("missing"), "{}", decode.stdout);
+    assert!(decode.stdout.contains("Other bytes changed  : 0 OK"), "{}", decode.stdout);
+}
