@@ -212,6 +212,7 @@ impl Refusal {
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, FrameError> {
+        let before = reader.0;
         let [code] = reader.array()?;
         let (first, second, text) = (reader.u64()?, reader.u64()?, reader.key()?);
         let narrow = |value: u64| u32::try_from(value).map_err(|_| FrameError::Malformed { what: "number" });
@@ -227,6 +228,12 @@ impl Refusal {
             8 => Self::Left { rank: narrow(first)? },
             _ => return Err(FrameError::Malformed { what: "reason" }),
         };
+        // What a reason does not use is empty.
+        let mut again = Vec::new();
+        refusal.encode(&mut again);
+        if before.strip_suffix(reader.0) != Some(again.as_slice()) {
+            return Err(FrameError::Malformed { what: "reason" });
+        }
         Ok(refusal)
     }
 }

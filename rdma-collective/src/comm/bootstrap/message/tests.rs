@@ -120,3 +120,13 @@ fn many_ranks_are_counted_and_the_first_listed() {
     let ranks = Ranks::collect(100..1100);
     assert_eq!((ranks.count, ranks.first.len(), ranks.first[15]), (1000, 16, 115));
 }
+
+#[test]
+fn a_refusal_that_carries_more_than_its_reason_uses_is_refused() {
+    let mut frame = Reply::Refused(Refusal::Full { bytes_max: 7 }).encode(1);
+    assert!(Reply::decode(&frame).is_ok());
+    let mut payload = frame.payload.to_vec();
+    payload[9] = 1; // the second number
+    frame.payload = payload.into();
+    assert!(matches!(Reply::decode(&frame), Err(FrameError::Malformed { what: "reason" })));
+}
