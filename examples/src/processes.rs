@@ -4,6 +4,7 @@ use anyhow::Context;
 use rdma_collective::comm::bootstrap::JobToken;
 use rdma_collective::error::BootstrapError;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use std::io::Write;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -74,6 +75,12 @@ pub fn end_with(launcher: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes a line to standard error in one piece: several processes share it.
+pub fn complain(line: impl std::fmt::Display) {
+    // There is nowhere left to say that it failed.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
 /// Processes that are ended when it is dropped.
 #[derive(Debug)]
 pub struct Group {
@@ -117,16 +124,16 @@ impl Group {
                 }
                 Err(error) => {
                     failed.get_or_insert_with(Instant::now);
-                    eprintln!("{program}: {name} cannot be waited for: {error}");
+                    complain(format_args!("{program}: {name} cannot be waited for: {error}"));
                     false
                 }
             });
             if failed.is_some_and(|since| since.elapsed() > GRACE) {
                 let names: Vec<&str> = self.running.iter().map(|(name, _)| name.as_str()).collect();
-                eprintln!(
-                    "{program}: ended {}, still running after another process failed",
-                    names.join(", ")
-                );
+                let names = names.join(", ");
+                complain(format_args!(
+                    "{program}: ended {names}, still running after another process failed"
+                ));
                 return false; // dropping the group ends them
             }
             sleep(LOOK_EVERY);
@@ -138,7 +145,7 @@ impl Group {
 /// A process that fails says why itself, unless it could not.
 fn explain(program: &str, name: &str, pid: u32, status: ExitStatus) {
     if status.code().is_none() {
-        eprintln!("{program}: {name} (process {pid}) was ended: {status}");
+        complain(format_args!("{program}: {name} (process {pid}) was ended: {status}"));
     }
 }
 

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("allreduce: {error:#}");
+            processes::complain(format_args!("allreduce: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("{error:#}");
+            processes::complain(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
