@@ -59,17 +59,25 @@ impl Communicator {
     /// [`CollectiveError`]: a rank that is lost, late until `deadline` or calls something else, by its number. The data
     /// is then undefined, and the communicator has ended.
     ///
-    /// ```no_run
-    /// # fn run(comm: &mut rdma_collective::comm::Communicator) -> Result<(), Box<dyn std::error::Error>> {
+    /// ```
     /// use std::time::Duration;
     /// use rdma_collective::collective::ReduceOp;
     /// use rdma_core::Deadline;
     ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
     /// let mut gradients = vec![1.0_f32; 1 << 20];
     /// comm.all_reduce(&mut gradients, ReduceOp::Sum, Deadline::after(Duration::from_secs(5)))?;
     /// assert!(gradients.iter().all(|sum| *sum == comm.size() as f32));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "ncclAllReduce")]
     pub fn all_reduce<T: Element>(

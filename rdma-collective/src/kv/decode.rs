@@ -32,8 +32,8 @@ pub struct Decode {
 }
 
 /// What the end and the grants on it have in common.
-struct Shared {
-    engine: Engine,
+pub(super) struct Shared {
+    pub(super) engine: Engine,
     state: Arc<Mutex<Receives>>,
     pool: Pool,
     peer: SocketAddr,
@@ -115,12 +115,23 @@ impl Decode {
         let now = Instant::now();
         let shared = &self.shared;
         let id = shared.engine.lock_with(|core| {
-            let mut state = lock(&shared.state);
+            let mut state = shared.lock();
             let id = state.add(core, request, blocks, deadline, now)?;
             state.advance(core, now);
             Ok::<_, KvError>(id)
         })?;
         Ok(Grant { shared: Arc::clone(shared), id, blocks: blocks.into(), deadline, told: false })
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The pool that it grants blocks of.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.shared.pool
     }
 
     /// Where the peer was met.
@@ -137,6 +148,11 @@ impl Decode {
 }
 
 impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Receives> {
+        // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Layer and place of each block whose sum does not hold.
     fn check(&self, blocks: &[u32], sums: &[u32]) -> Vec<(u32, usize)> {
         let mut scratch = vec![0; checksum::SCRATCH_BYTES];
@@ -162,14 +178,14 @@ impl Grant {
         let shared = Arc::clone(&self.shared);
         let mut deadline = self.deadline;
         loop {
-            let next = shared.engine.wait_for(deadline, |_, _| match lock(&shared.state).next(self.id) {
+            let next = shared.engine.wait_for(deadline, |_, _| match shared.lock().next(self.id) {
                 Some(next) => Poll::Ready(next),
                 None => Poll::Pending,
             });
             match next {
                 Some(Next::Check { blocks, sums }) => {
                     let corrupt = shared.check(&blocks, &sums);
-                    lock(&shared.state).checked(self.id, &corrupt);
+                    shared.lock().checked(self.id, &corrupt);
                     // All has arrived; the peer is still to be told.
                     deadline = Deadline::after(deadline.remaining().max(TELL_WITHIN));
                 }
@@ -194,24 +210,24 @@ impl Grant {
     /// How far it has come, as of the engine's last drive.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        lock(&self.shared.state).progress(self.id).unwrap_or_default()
+        self.shared.lock().progress(self.id).unwrap_or_default()
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
         if !self.told {
-            lock(&self.shared.state).abandon(self.id);
+            self.shared.lock().abandon(self.id);
         }
     }
 }
 
 impl Drop for Decode {
     fn drop(&mut self) {
-        let Shared { engine, state, .. } = &*self.shared;
-        let lane = lock(state).link.lane;
-        engine.say_goodbye(&[lane], Deadline::after(self.linger));
-        engine.lock_with(|core| lock(state).end(core, LaneFailure::Fenced));
+        let shared = &self.shared;
+        let lane = shared.lock().link.lane;
+        shared.engine.say_goodbye(&[lane], Deadline::after(self.linger));
+        shared.engine.lock_with(|core| shared.lock().end(core, LaneFailure::Fenced));
     }
 }
 
@@ -231,9 +247,4 @@ impl fmt::Debug for Decode {
             .field("access", &self.access)
             .finish_non_exhaustive()
     }
-}
-
-fn lock(state: &Mutex<Receives>) -> MutexGuard<'_, Receives> {
-    // A panic elsewhere leaves the state in order: advancing does not panic, and the rest changes in one statement.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

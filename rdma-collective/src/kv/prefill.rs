@@ -28,8 +28,8 @@ pub struct Prefill {
 }
 
 /// What the end and the pushes on it have in common.
-struct Shared {
-    engine: Engine,
+pub(super) struct Shared {
+    pub(super) engine: Engine,
     state: Arc<Mutex<Pushes>>,
     peer: SocketAddr,
 }
@@ -99,12 +99,17 @@ impl Prefill {
         let now = Instant::now();
         let shared = &self.shared;
         let id = shared.engine.lock_with(|core| {
-            let mut state = lock(&shared.state);
+            let mut state = shared.lock();
             let id = state.add(core, request, blocks, deadline, now)?;
             state.advance(core, now);
             Ok::<_, KvError>(id)
         })?;
         Ok(Push { shared: Arc::clone(shared), id, deadline, told: false })
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Where the peer was met.
@@ -120,6 +125,13 @@ impl Prefill {
     }
 }
 
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Pushes> {
+        // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Push {
     /// Waits until decode has confirmed all blocks.
     ///
@@ -128,14 +140,14 @@ impl Push {
     /// [`KvError`]: the deadline, a peer that is lost, a grant that does not fit. The blocks are free again, and nothing
     /// reads them any more.
     pub fn wait(mut self) -> Result<Pushed, KvError> {
-        let Shared { engine, state, peer } = &*self.shared;
-        let outcome = engine.wait_for(self.deadline, |_, _| match lock(state).outcome(self.id) {
+        let shared = &self.shared;
+        let outcome = shared.engine.wait_for(self.deadline, |_, _| match shared.lock().outcome(self.id) {
             Some(outcome) => Poll::Ready(outcome),
             None => Poll::Pending,
         });
         let told = outcome.is_some();
         // The service has ended it at the deadline, unless the engine could not.
-        let late = || Err(KvError::LinkEnded { peer: *peer, cause: LaneFailure::Fenced });
+        let late = || Err(KvError::LinkEnded { peer: shared.peer, cause: LaneFailure::Fenced });
         let outcome = outcome.unwrap_or_else(late);
         self.told = told;
         outcome
@@ -144,25 +156,25 @@ impl Push {
     /// Bytes that are known to have arrived, and all of them, as of the engine's last drive.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
-        lock(&self.shared.state).progress(self.id).unwrap_or((0, 0))
+        self.shared.lock().progress(self.id).unwrap_or((0, 0))
     }
 }
 
 impl Drop for Push {
     fn drop(&mut self) {
         if !self.told {
-            lock(&self.shared.state).abandon(self.id);
+            self.shared.lock().abandon(self.id);
         }
     }
 }
 
 impl Drop for Prefill {
     fn drop(&mut self) {
-        let Shared { engine, state, .. } = &*self.shared;
-        let lane = lock(state).link.lane;
-        engine.say_goodbye(&[lane], Deadline::after(self.linger));
-        engine.lock_with(|core| {
-            let mut state = lock(state);
+        let shared = &self.shared;
+        let lane = shared.lock().link.lane;
+        shared.engine.say_goodbye(&[lane], Deadline::after(self.linger));
+        shared.engine.lock_with(|core| {
+            let mut state = shared.lock();
             state.end(core, LaneFailure::Fenced, Instant::now());
             core.detach(state.source());
         });
@@ -182,9 +194,4 @@ impl fmt::Debug for Prefill {
             .field("access", &self.access)
             .finish_non_exhaustive()
     }
-}
-
-fn lock(state: &Mutex<Pushes>) -> MutexGuard<'_, Pushes> {
-    // A panic elsewhere leaves the state in order: advancing does not panic, and the rest changes in one statement.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -152,6 +152,11 @@ impl Pushes {
         Ok(id)
     }
 
+    #[cfg(test)]
+    pub(super) fn has_grant(&self, transfer: usize) -> bool {
+        self.grants[transfer].is_some()
+    }
+
     /// What became of a push, once; `None` while it is under way.
     pub(super) fn outcome(&mut self, id: u64) -> Option<Result<Pushed, KvError>> {
         let of_id = |place: &&mut Option<State>| place.as_ref().is_some_and(|state| state.id == id);

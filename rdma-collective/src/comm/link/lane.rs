@@ -196,3 +196,6 @@ pub(crate) struct Connection {
     pub(crate) path: PathOptions,
     pub(crate) retry: RetryOptions,
 }
+
+#[cfg(test)]
+mod tests;

@@ -130,7 +130,7 @@ impl Lane {
     }
 
     /// At least one request in a quarter of the queue is signalled, so that the queue always frees.
-    fn queue(&mut self, work: Work, sent: Sent, signalled: bool) {
+    pub(super) fn queue(&mut self, work: Work, sent: Sent, signalled: bool) {
         self.unsignalled += 1;
         if signalled || self.unsignalled >= (self.max_send_wr / 4).max(1) {
             self.unsignalled = 0;

@@ -1,0 +1,233 @@
+//! Two lanes connected in this process, and a peer that does not keep to what was agreed.
+
+use std::time::{Duration, Instant};
+
+use rdma_core::fault::FaultPlan;
+use rdma_core::{
+    AckTimeout, Device, RemoteKey, RemoteMemory, RetryOptions, Segment, SoftOptions, Wire, Work,
+};
+
+use super::*;
+use crate::comm::link::control::Kind;
+use crate::comm::link::{Blob, LinkKind};
+use crate::comm::{Engine, EngineOptions, LaneId};
+
+const OPTIONS: LaneOptions = LaneOptions { epoch: 3, max_send_wr: 16, credits: 6, control_bytes_max: 64 };
+const NOWHERE: RemoteMemory = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
+
+/// An engine with one lane.
+struct End {
+    engine: Engine,
+    lane: LaneId,
+}
+
+impl End {
+    fn with<T>(&self, with: impl FnOnce(&mut Lane) -> T) -> T {
+        self.engine.lock_with(|core| with(core.lane(self.lane).expect("the lane is open")))
+    }
+
+    /// Drives until `done` says so, and gives what it found.
+    fn until<T>(&self, mut done: impl FnMut(&mut Lane) -> Option<T>) -> T {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            self.engine.drive(Instant::now(), 64).unwrap();
+            if let Some(found) = self.with(&mut done) {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "it does not come");
+            std::thread::yield_now();
+        }
+    }
+
+    fn violation(&self) -> String {
+        match self.until(|lane| lane.ended()) {
+            LaneFailure::Violation(what) => what.to_string(),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+fn end(faults: Option<FaultPlan>) -> End {
+    let options = SoftOptions { wire: Wire::Local, faults, ..SoftOptions::default() };
+    let retry = RetryOptions { ack_timeout: AckTimeout::new(10), ..RetryOptions::default() };
+    let probe_after = Duration::from_millis(10);
+    let engine = EngineOptions { retry, probe_after, ..EngineOptions::default() };
+    let engine = Engine::new(&Device::soft(options).open().unwrap(), engine).unwrap();
+    let lane = engine.lock().open_lane(OPTIONS).unwrap();
+    End { engine, lane }
+}
+
+fn blob(end: &End) -> Blob {
+    let core = end.engine.lock();
+    let lane = core.opening(end.lane).unwrap();
+    Blob {
+        kind: LinkKind::COLLECTIVE,
+        job: 0,
+        epoch: lane.options().epoch,
+        soft: true,
+        endpoint: lane.endpoint(),
+        credits: lane.options().credits,
+        control_bytes_max: lane.options().control_bytes_max,
+        regions: Vec::new(),
+        payload: Vec::new(),
+    }
+}
+
+fn pair() -> (End, End) {
+    join(end(None), end(None))
+}
+
+fn join(left: End, right: End) -> (End, End) {
+    let blobs = (blob(&left), blob(&right));
+    left.engine.lock().connect_lane(left.lane, &blobs.1, Instant::now()).unwrap();
+    right.engine.lock().connect_lane(right.lane, &blobs.0, Instant::now()).unwrap();
+    (left, right)
+}
+
+#[test]
+fn messages_arrive_in_order_and_credits_come_back() {
+    let (left, right) = pair();
+    let mut sent = 0;
+    let mut taken = 0;
+    while taken < 1000 {
+        left.engine.drive(Instant::now(), 64).unwrap();
+        left.with(|lane| {
+            while lane.room() > 0 && sent < 1000 {
+                lane.note(Imm::Freed { count: sent });
+                sent += 1;
+            }
+        });
+        right.engine.drive(Instant::now(), 64).unwrap();
+        right.with(|lane| {
+            while let Some(arrival) = lane.take() {
+                let expected = Imm::Freed { count: taken };
+                assert!(matches!(arrival, Arrival::Imm(imm, 0) if imm == expected), "{arrival:?}");
+                taken += 1;
+            }
+        });
+    }
+    assert!(left.with(|lane| lane.ended()).is_none() && right.with(|lane| lane.ended()).is_none());
+}
+
+#[test]
+fn control_messages_come_whole_and_only_as_long_as_the_peer_receives() {
+    let (left, right) = pair();
+    assert_eq!(left.with(|lane| lane.control(Kind(20), |body| body.put(&[7; 56]))), Ok(true));
+    assert!(left.with(|lane| lane.control(Kind(20), |body| body.put(&[7; 57]))).is_err());
+    let received = right.until(|lane| match lane.take() {
+        Some(Arrival::Control(received)) => Some(received),
+        _ => None,
+    });
+    let message = crate::comm::link::control::decode(received.bytes(), 3).unwrap();
+    assert_eq!((message.kind, message.body), (Kind(20), &[7; 56][..]));
+    right.with(|lane| lane.recycle(received));
+    left.until(|lane| lane.is_drained().then_some(()));
+}
+
+#[test]
+fn a_sender_without_credits_or_room_waits() {
+    let (left, right) = pair();
+    left.with(|lane| {
+        for count in 0..6 {
+            assert!(lane.room() > 0);
+            lane.note(Imm::Freed { count });
+        }
+        assert_eq!(lane.room(), 0);
+        assert_eq!(lane.control(Kind(20), |_| Ok(())), Ok(false));
+    });
+    // Nothing comes back before it was taken.
+    right.engine.drive(Instant::now(), 64).unwrap();
+    right.until(|lane| (0..6).all(|_| lane.take().is_some()).then_some(()));
+    left.until(|lane| (lane.room() == 6).then_some(()));
+}
+
+#[test]
+fn immediates_of_no_kind_and_credits_for_nothing_are_violations() {
+    for (imm, expected) in [
+        (0, "unknown kind"),
+        (0xf000_0000, "unknown kind"),
+        (Imm::Credit { count: 5 }.encode(), "more credits than messages"),
+    ] {
+        let (left, right) = pair();
+        left.with(|lane| lane.queue(Work::write(Segment::Empty, NOWHERE).with_imm(imm), Sent::Empty, true));
+        let what = right.violation();
+        assert!(what.contains(expected), "{what}");
+        assert_eq!(right.with(|lane| lane.room()), 0);
+    }
+}
+
+#[test]
+fn sends_that_are_no_control_message_of_this_lane_are_violations() {
+    let messages: [(&[u8], &str); 4] = [
+        (&[1, 20, 0, 0, 4, 0, 0, 0], "epoch 4"),
+        (&[9, 20, 0, 0, 3, 0, 0, 0], "version 9"),
+        (&[1, 20, 9, 0, 3, 0, 0, 0], "envelope says otherwise"),
+        (&[1], "envelope says otherwise"),
+    ];
+    for (bytes, expected) in messages {
+        let (left, right) = pair();
+        let mut buffer = left.engine.lock().pd().alloc_local(bytes.len()).unwrap();
+        buffer.copy_from_slice(bytes);
+        left.with(|lane| lane.queue(Work::send(buffer), Sent::Control, true));
+        let what = right.violation();
+        assert!(what.contains(expected), "{what}");
+    }
+}
+
+#[test]
+fn more_messages_than_credits_are_a_violation() {
+    let (left, right) = pair();
+    for count in 0..9 {
+        let work = Work::write(Segment::Empty, NOWHERE).with_imm(Imm::Freed { count }.encode());
+        left.with(|lane| lane.queue(work, Sent::Empty, true));
+        right.engine.drive(Instant::now(), 64).unwrap();
+    }
+    assert!(right.violation().contains("more messages than credits"));
+}
+
+#[test]
+fn a_lane_that_the_peer_closed_carries_nothing_more_and_keeps_what_came() {
+    let (left, right) = pair();
+    left.with(|lane| lane.note(Imm::Freed { count: 1 }));
+    assert!(left.engine.say_goodbye(&[left.lane], rdma_core::Deadline::after(Duration::from_secs(20))));
+    left.engine.lock().fence_lane(left.lane, rdma_core::Deadline::after(Duration::from_secs(1))).unwrap();
+    right.until(|lane| lane.is_closed().then_some(()));
+    right.with(|lane| {
+        assert_eq!(lane.room(), 0);
+        assert!(matches!(lane.ended(), Some(LaneFailure::Closed)));
+        assert!(matches!(lane.take(), Some(Arrival::Imm(Imm::Freed { count: 1 }, 0))));
+    });
+    assert!(left.engine.lock().lane(left.lane).is_none());
+}
+
+#[test]
+fn a_dead_peer_is_noticed_though_nothing_is_sent_to_it() {
+    let faults = FaultPlan::seeded(1);
+    let (left, right) = join(end(None), end(Some(faults.clone())));
+    // What is unsignalled and done is told by nobody, and must not look like something under way.
+    left.with(|lane| lane.note(Imm::Freed { count: 1 }));
+    right.until(|lane| lane.take());
+    left.with(|lane| lane.watch(Instant::now()));
+    std::thread::sleep(Duration::from_millis(30));
+    left.until(|lane| lane.is_drained().then_some(()));
+    assert!(left.with(|lane| lane.ended()).is_none(), "a peer that lives answers");
+    faults.kill();
+    let failure = left.until(|lane| lane.ended());
+    assert!(matches!(failure, LaneFailure::Request(_)), "{failure}");
+}
+
+#[test]
+fn a_name_of_a_lane_that_is_gone_names_no_other() {
+    let (left, right) = pair();
+    let soon = rdma_core::Deadline::after(Duration::from_secs(5));
+    let mut core = left.engine.lock();
+    core.fence_lane(left.lane, soon).unwrap();
+    core.fence_lane(left.lane, soon).unwrap();
+    let next = core.open_lane(OPTIONS).unwrap();
+    assert_ne!(next, left.lane);
+    assert!(core.lane(left.lane).is_none() && core.opening(left.lane).is_none());
+    let error = core.connect_lane(left.lane, &blob(&end(None)), Instant::now()).unwrap_err();
+    assert!(matches!(error, crate::error::SetupError::LaneGone), "{error}");
+    drop(core);
+    drop(right);
+}

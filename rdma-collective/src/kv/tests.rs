@@ -1,0 +1,230 @@
+//! A peer that has the token and does not keep to the protocol: every message that cannot be ends the link, and no more.
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdma_core::{Deadline, Device, SoftOptions, Wire};
+
+use super::layout::{Attention, CacheType, Layout, Order, Shape};
+use super::message::{BEGIN, Begin, CHECKSUMS, DONE, Done, GRANT, REFUSE, Refuse, write_checksums};
+use super::{Decode, LinkOptions, Pool, PoolUse, Prefill, message};
+use crate::comm::bootstrap::JobToken;
+use crate::comm::link::codec::{NoRoom, Writer};
+use crate::comm::link::control::Kind;
+use crate::comm::link::imm::Imm;
+use crate::comm::{Engine, EngineOptions, Meet};
+use crate::error::{KvError, LaneFailure};
+
+const SHAPE: Shape = Shape {
+    layers: 2,
+    blocks: 4,
+    block_tokens: 2,
+    attention: Attention::Grouped { kv_heads: 1, head_dim: 4 },
+    cache_type: CacheType::Bf16,
+    order: Order::LayerBlockPart,
+};
+const TOKEN: JobToken = JobToken::from_bytes([1; 16]);
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(20))
+}
+
+fn engine() -> Engine {
+    let options = SoftOptions { wire: Wire::Local, ..SoftOptions::default() };
+    Engine::new(&Device::soft(options).open().unwrap(), EngineOptions::default()).unwrap()
+}
+
+fn pair() -> (Prefill, Decode) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let linger = Duration::from_millis(20);
+    let options = LinkOptions { checksums: true, linger, ..LinkOptions::default() };
+    let other = options.clone();
+    let pool =
+        |engine: &Engine, purpose| Pool::allocate(engine, Layout::new(SHAPE).unwrap(), purpose).unwrap();
+    let prefill = thread::spawn(move || {
+        let engine = engine();
+        let pool = pool(&engine, PoolUse::Source);
+        Prefill::new(&engine, &pool, &Meet::Connect(address), &TOKEN, &other, soon()).unwrap()
+    });
+    let engine = engine();
+    let pool = pool(&engine, PoolUse::Destination);
+    let decode = Decode::new(&engine, &pool, &Meet::Accept(&listener), &TOKEN, &options, soon()).unwrap();
+    (prefill.join().unwrap(), decode)
+}
+
+/// Something that one end sends.
+type Wrong = (&'static str, Kind, Box<dyn Fn(&mut Writer<'_>) -> Result<(), NoRoom>>);
+
+fn wrong(
+    expected: &'static str,
+    kind: Kind,
+    body: impl Fn(&mut Writer<'_>) -> Result<(), NoRoom> + 'static,
+) -> Wrong {
+    (expected, kind, Box::new(body))
+}
+
+#[test]
+fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
+    let begin = Begin { grant: 1, lease: 1, writes: 2, write_bytes_max: 1 << 20 };
+    let cases = [
+        wrong("does not belong", Kind(99), |_| Ok(())),
+        wrong("does not belong", GRANT, |_| Ok(())),
+        wrong("malformed", BEGIN, |body| body.u64(1)),
+        wrong("no grant", BEGIN, move |body| Begin { grant: 2, ..begin }.write(body, &[0, 1], 0, 9)),
+        wrong("another number of blocks", BEGIN, move |body| begin.write(body, &[0], 0, 9)),
+        wrong("out of order", BEGIN, move |body| begin.write(body, &[0, 1], 1, 9)),
+        wrong("cannot be", BEGIN, move |body| begin.write(body, &[3, 3], 0, 9)),
+        wrong("cannot be", BEGIN, move |body| begin.write(body, &[0, 4], 0, 9)),
+        wrong("another number of writes", BEGIN, move |body| {
+            Begin { writes: 3, ..begin }.write(body, &[0, 1], 0, 9)
+        }),
+        wrong("cannot be", BEGIN, move |body| {
+            Begin { write_bytes_max: 0, ..begin }.write(body, &[0, 1], 0, 9)
+        }),
+        wrong("do not belong", CHECKSUMS, |body| write_checksums(body, 1, 5, 0, &[1])),
+        wrong("do not belong", CHECKSUMS, |body| write_checksums(body, 1, 4, 1, &[1])),
+        wrong("malformed", CHECKSUMS, |body| write_checksums(body, 1, 4, 3, &[1, 2])),
+        wrong("malformed", REFUSE, |_| Ok(())),
+        wrong("no grant", REFUSE, |body| Refuse { grant: 7, blocks: 1 }.write(body)),
+    ];
+    for (expected, kind, body) in cases {
+        let (prefill, decode) = pair();
+        let grant = decode.grant(5, &[1, 2], soon()).unwrap();
+        let told = prefill
+            .shared()
+            .engine
+            .lock_with(|core| prefill.shared().lock().link.tell(core, kind, |writer| body(writer)));
+        assert!(told);
+        let error = grant.wait().unwrap_err();
+        let KvError::PeerFailed { cause: LaneFailure::Violation(what), .. } = &*error.cause else {
+            panic!("{expected}: {error}")
+        };
+        assert!(what.contains(expected), "{what}, not {expected}");
+        assert_eq!(error.verdicts.count(super::BlockVerdict::Missing), 4);
+        assert!((0..4).all(|block| decode.pool().held(block).is_none()));
+        assert!(matches!(decode.grant(6, &[0], soon()), Err(KvError::LinkEnded { .. })));
+    }
+}
+
+#[test]
+fn immediates_that_a_decode_cannot_get_end_its_link() {
+    for (imm, expected) in [
+        (Imm::Block { transfer: 9, index: 0 }, "no transfer"),
+        (Imm::Message { slot: 0, turn: 0 }, "does not belong"),
+        (Imm::Freed { count: 1 }, "does not belong"),
+    ] {
+        let (prefill, decode) = pair();
+        let grant = decode.grant(5, &[1, 2], soon()).unwrap();
+        prefill.shared().engine.lock_with(|core| {
+            prefill.shared().lock().link.lane(core).unwrap().note(imm);
+        });
+        let error = grant.wait().unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    // Twice the same write, though of no bytes.
+    let (prefill, decode) = pair();
+    let grant = decode.grant(5, &[1, 2], soon()).unwrap();
+    prefill.shared().engine.lock_with(|core| {
+        let shared = prefill.shared().lock();
+        let lane = shared.link.lane(core).unwrap();
+        lane.note(Imm::Block { transfer: 0, index: 1 });
+        lane.note(Imm::Block { transfer: 0, index: 1 });
+    });
+    assert!(grant.wait().unwrap_err().to_string().contains("arrived before"));
+}
+
+#[test]
+fn what_a_prefill_cannot_be_told_ends_its_link_and_frees_its_blocks() {
+    let grant = message::Grant { grant: 1, request: 5, time_to_live_ms: 1000, transfer: 0, checksums: false };
+    let cases = [
+        wrong("does not belong", Kind(99), |_| Ok(())),
+        wrong("malformed", GRANT, |body| body.u64(1)),
+        wrong("no blocks", GRANT, move |body| grant.write(body, &[], 0, 9)),
+        wrong("more than there are", GRANT, move |body| grant.write(body, &[0; 5], 0, 9)),
+        wrong("out of order", GRANT, move |body| grant.write(body, &[0, 1], 1, 9)),
+        wrong("malformed", DONE, |body| body.u64(1)),
+        wrong("confirmation of nothing", DONE, |body| {
+            Done { grant: 1, lease: 1, missing: 0, corrupt: 0 }.write(body)
+        }),
+    ];
+    for (expected, kind, body) in cases {
+        let (prefill, decode) = pair();
+        let push = prefill.push(5, &[1, 2], soon()).unwrap();
+        let told = decode
+            .shared()
+            .engine
+            .lock_with(|core| decode.shared().lock().link.tell(core, kind, |writer| body(writer)));
+        assert!(told);
+        let error = push.wait().unwrap_err();
+        let KvError::PeerFailed { cause: LaneFailure::Violation(what), .. } = &error else {
+            panic!("{expected}: {error}")
+        };
+        assert!(what.contains(expected), "{what}, not {expected}");
+        assert!(matches!(prefill.push(6, &[0], soon()), Err(KvError::LinkEnded { .. })));
+    }
+}
+
+#[test]
+fn granted_blocks_that_are_not_there_are_refused_before_anything_is_written() {
+    let (prefill, decode) = pair();
+    let push = prefill.push(5, &[1, 2], soon()).unwrap();
+    let grant = message::Grant { grant: 1, request: 5, time_to_live_ms: 9000, transfer: 0, checksums: false };
+    decode.shared().engine.lock_with(|core| {
+        assert!(decode.shared().lock().link.tell(core, GRANT, |body| grant.write(body, &[0, 4], 0, 9)));
+    });
+    let error = push.wait().unwrap_err();
+    assert!(matches!(error, KvError::Plan(_)) && error.to_string().contains("block 4"), "{error}");
+}
+
+#[test]
+fn a_grant_that_has_expired_is_not_begun() {
+    let (prefill, decode) = pair();
+    let grant = message::Grant { grant: 1, request: 5, time_to_live_ms: 5, transfer: 0, checksums: false };
+    decode.shared().engine.lock_with(|core| {
+        assert!(decode.shared().lock().link.tell(core, GRANT, |body| grant.write(body, &[0, 1], 0, 9)));
+    });
+    // It arrives, and gets old.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !prefill.shared().lock().has_grant(0) && Instant::now() < deadline {
+        prefill.shared().engine.drive(Instant::now(), 16).unwrap();
+    }
+    thread::sleep(Duration::from_millis(10));
+    let error = prefill.push(5, &[1, 2], soon()).unwrap().wait().unwrap_err();
+    assert!(matches!(error, KvError::GrantExpired { request: 5 }), "{error}");
+}
+
+#[test]
+fn links_come_and_go_and_leave_nothing_behind() {
+    // Room for two lanes and a little: one that stayed would keep the next ones from being made.
+    let options = EngineOptions { max_cqe: 1000, ..EngineOptions::default() };
+    let context = |wire| Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
+    let (at_prefill, at_decode) = (
+        Engine::new(&context(Wire::Local), options.clone()).unwrap(),
+        Engine::new(&context(Wire::Local), options).unwrap(),
+    );
+    let layout = Layout::new(SHAPE).unwrap();
+    let source = Pool::allocate(&at_prefill, layout, PoolUse::Source).unwrap();
+    let destination = Pool::allocate(&at_decode, layout, PoolUse::Destination).unwrap();
+    let options = LinkOptions::default();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for round in 0..20 {
+        if round % 4 == 0 {
+            let late = Deadline::after(Duration::from_millis(1));
+            let nobody = Meet::Accept(&listener);
+            Decode::new(&at_decode, &destination, &nobody, &TOKEN, &options, late).unwrap_err();
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let meet = Meet::Connect(address);
+                let prefill = Prefill::new(&at_prefill, &source, &meet, &TOKEN, &options, soon()).unwrap();
+                prefill.push(round, &[0, 3], soon()).unwrap().wait().unwrap();
+            });
+            let meet = Meet::Accept(&listener);
+            let decode = Decode::new(&at_decode, &destination, &meet, &TOKEN, &options, soon()).unwrap();
+            assert!(decode.grant(round, &[2, 1], soon()).unwrap().wait().unwrap().verdicts.all_valid());
+        });
+    }
+}
