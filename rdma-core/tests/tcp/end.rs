@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use rdma_core::{
-    Access, CompletionStatus, Context, Deadline, Device, Endpoint, Init, InitOptions, LocalBuf, PathOptions,
-    ProtectionDomain, QueuePair, QueuePairOptions, ReadyToSend, Region, RetryOptions, Segment, SoftOptions,
-    State, Wire, Work, Worker, WorkerOptions,
+    Access, AckTimeout, CompletionStatus, Context, Deadline, Device, Endpoint, Init, InitOptions, LocalBuf,
+    PathOptions, ProtectionDomain, QueuePair, QueuePairOptions, ReadyToSend, Region, RetryOptions, RnrRetry,
+    Segment, SoftOptions, State, Wire, Work, Worker, WorkerOptions,
 };
 
 /// The GID that says where its device listens.
@@ -31,7 +31,12 @@ impl End<Init> {
         let context = Device::soft(options).open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
-        Self { qp: queue_pair(&mut worker, &pd), worker, pd, context, retry: RetryOptions::default() }
+        // How long a busy machine takes is not what is tested; that nothing is sent twice to hide
+        // that the wire forgot something is.
+        let never = AckTimeout::new(0);
+        let retry =
+            RetryOptions { ack_timeout: never, rnr_retry: RnrRetry::Unlimited, ..RetryOptions::default() };
+        Self { qp: queue_pair(&mut worker, &pd), worker, pd, context, retry }
     }
 
     pub fn endpoint(&self) -> Endpoint {

@@ -123,7 +123,7 @@ fn a_send_without_a_receive_waits_for_one() {
 #[test]
 fn a_peer_that_is_gone_is_told_when_the_retries_are_used_up() {
     let mut idle = End::new();
-    idle.retry = RetryOptions { ack_timeout: AckTimeout::new(12), retry_cnt: 3, ..RetryOptions::default() };
+    idle.retry = RetryOptions { ack_timeout: AckTimeout::new(16), retry_cnt: 3, ..idle.retry };
     let (mut a, b) = idle.join(End::new());
     let target = b.region(4096);
     a.transfer(Work::write(a.filled(4096, 1), target.remote()));
@@ -137,7 +137,9 @@ fn a_peer_that_is_gone_is_told_when_the_retries_are_used_up() {
 
 #[test]
 fn reads_are_served_from_memory_that_is_still_there_alone() {
-    let (mut a, b) = End::pair();
+    let mut idle = End::new();
+    idle.retry = RetryOptions { ack_timeout: AckTimeout::new(16), ..idle.retry };
+    let (mut a, b) = idle.join(End::new());
     let source = b.pd.alloc_region(32 << 20, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
     a.worker.post(&a.qp, Work::read(a.filled(32 << 20, 0), source.remote())).unwrap();
     std::thread::sleep(Duration::from_millis(2));
