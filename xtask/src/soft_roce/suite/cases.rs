@@ -32,8 +32,17 @@ struct Case {
     client: Option<&'static str>,
     /// Whether the server goes on for ever, and is ended when the client has.
     server_stays: bool,
-    /// Whether both must have printed the device that they used.
-    names_device: bool,
+    /// Who must have printed the device that was used.
+    names_device: Sides,
+}
+
+/// Sides of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sides {
+    /// The server, or the only side; it may speak for the other one as well.
+    Server,
+    /// The server and the client, each for itself.
+    Both,
 }
 
 const CASES: &[Case] = &[
@@ -43,7 +52,7 @@ const CASES: &[Case] = &[
         server: "{bin:conformance} --device {device}",
         client: None,
         server_stays: false,
-        names_device: true,
+        names_device: Sides::Server,
     },
     Case {
         name: "conformance",
@@ -51,7 +60,7 @@ const CASES: &[Case] = &[
         server: "{bin:conformance} --device {device} --serve {self}:18500",
         client: Some("{bin:conformance} --device {device} --peer {peer}:18500 --only across::"),
         server_stays: true,
-        names_device: true,
+        names_device: Sides::Both,
     },
     Case {
         name: "ib_write_bw",
@@ -59,7 +68,7 @@ const CASES: &[Case] = &[
         server: "ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F",
         client: Some("ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
         server_stays: false,
-        names_device: true,
+        names_device: Sides::Both,
     },
     Case {
         name: "write_bw",
@@ -67,7 +76,7 @@ const CASES: &[Case] = &[
         server: "{bin:write_bw} -d {device} -x 1 -s 65536 -n 200 -F",
         client: Some("{bin:write_bw} -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
         server_stays: false,
-        names_device: true,
+        names_device: Sides::Both,
     },
     Case {
         name: "ib_write_lat",
@@ -75,7 +84,7 @@ const CASES: &[Case] = &[
         server: "ib_write_lat -d {device} -x 1 -n 200 -F",
         client: Some("ib_write_lat -d {device} -x 1 -n 200 -F {peer}"),
         server_stays: false,
-        names_device: true,
+        names_device: Sides::Both,
     },
     Case {
         name: "write_lat",
@@ -83,7 +92,27 @@ const CASES: &[Case] = &[
         server: "{bin:write_lat} -d {device} -x 1 -n 200 -F",
         client: Some("{bin:write_lat} -d {device} -x 1 -n 200 -F {peer}"),
         server_stays: false,
-        names_device: true,
+        names_device: Sides::Both,
+    },
+    Case {
+        name: "allreduce, three ranks",
+        hosts: &[1],
+        server: "{bin:allreduce} --device {device} --ranks 3 -b 64K -e 1M -f 4 -n 3",
+        client: None,
+        server_stays: false,
+        names_device: Sides::Server,
+    },
+    Case {
+        name: "allreduce, a rank on each host",
+        hosts: &[2],
+        server: "env RANK=0 WORLD_SIZE=2 MASTER_ADDR={self} MASTER_PORT=18600 \
+            {bin:allreduce} --device {device} -b 64K -e 256K -f 4 -n 3",
+        client: Some(
+            "env RANK=1 WORLD_SIZE=2 MASTER_ADDR={peer} MASTER_PORT=18600 \
+            {bin:allreduce} --device {device} -b 64K -e 256K -f 4 -n 3",
+        ),
+        server_stays: false,
+        names_device: Sides::Server,
     },
     Case {
         name: "backend over libibverbs",
@@ -91,7 +120,7 @@ const CASES: &[Case] = &[
         server: "{test:rdma_core} ibverbs::tests --ignored --nocapture --test-threads=1",
         client: None,
         server_stays: false,
-        names_device: true,
+        names_device: Sides::Server,
     },
     Case {
         name: "no allocation a post",
@@ -99,7 +128,7 @@ const CASES: &[Case] = &[
         server: "{test:allocations} --ignored --nocapture --test-threads=1",
         client: None,
         server_stays: false,
-        names_device: true,
+        names_device: Sides::Server,
     },
     Case {
         name: "limits on pinning",
@@ -107,7 +136,7 @@ const CASES: &[Case] = &[
         server: "{test:memlock} --ignored --nocapture --test-threads=1",
         client: None,
         server_stays: false,
-        names_device: true,
+        names_device: Sides::Server,
     },
 ];
 
@@ -123,7 +152,7 @@ pub struct Planned {
     /// See [`Case::server_stays`].
     pub server_stays: bool,
     /// See [`Case::names_device`].
-    pub names_device: bool,
+    pub names_device: Sides,
     /// How long it may take.
     pub seconds: u64,
 }

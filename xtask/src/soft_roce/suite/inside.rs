@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 
-use super::cases::Planned;
+use super::cases::{Planned, Sides};
 use super::{REPORT, line};
 use crate::process::{self, Group};
 use crate::tally::Counts;
 
+/// What the side that starts first is called.
+const SERVER: &str = "server";
 const STEP_PORT: u16 = 18_400;
 const STEP_LIMIT: Duration = Duration::from_secs(300);
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
@@ -130,7 +132,7 @@ impl Host {
     /// Both sides of a case here, or its only one.
     fn run_alone(&self, case: &Planned) -> Result<Counts> {
         if case.client.is_none() {
-            return Side::start(self, case, "server", &case.server)?.finish(self, case.limit());
+            return Side::start(self, case, SERVER, &case.server)?.finish(self, case.limit());
         }
         let mut server = self.serve(case)?;
         let client = self.run_client(case)?;
@@ -140,7 +142,7 @@ impl Host {
     }
 
     fn serve(&self, case: &Planned) -> Result<Side> {
-        let mut server = Side::start(self, case, "server", &case.server)?;
+        let mut server = Side::start(self, case, SERVER, &case.server)?;
         server.await_listening()?;
         Ok(server)
     }
@@ -179,7 +181,8 @@ impl Side {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let listening = listeners()?;
-        Ok(Side { group: Group::spawn(&mut command)?, log, names_device: case.names_device, listening })
+        let names_device = side == SERVER || case.names_device == Sides::Both;
+        Ok(Side { group: Group::spawn(&mut command)?, log, names_device, listening })
     }
 
     /// Waits until a socket listens that did not before.
