@@ -31,7 +31,7 @@ enum Command {
     #[command(hide = true)]
     SoftRoceInside(soft_roce::InsideArgs),
     /// Runs every test there is, on soft-RoCE too, and says how many ran where.
-    Test,
+    Test(test::Args),
     /// Runs the checks of CI, all of them or those named.
     Ci(ci::Args),
     /// Compares the public API with what is checked in.
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::SoftRoce(args) => soft_roce::main(&args),
         Command::SoftRoceInside(args) => soft_roce::inside(&args).map(|()| ExitCode::SUCCESS),
-        Command::Test => test::main().map(|()| ExitCode::SUCCESS),
+        Command::Test(args) => test::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Ci(args) => ci::main(&args).map(|()| ExitCode::SUCCESS),
         Command::PublicApi(args) => ci::public_api(&args).map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::main().map(|()| ExitCode::SUCCESS),

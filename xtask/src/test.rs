@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use clap::{Parser, ValueEnum};
 
 use crate::cargo::{LIMIT, build, cargo};
 use crate::soft_roce::{self, Outcome};
@@ -16,11 +17,39 @@ const CONFORMANCE: [(&str, &[&str]); 2] = [
     ("conformance, soft, TCP wire", &["--device", "soft", "--wire", "tcp"]),
 ];
 
-/// Runs everything; fails when a test did, or when CI could not run a suite.
-pub fn main() -> Result<()> {
-    let mut rows = without_device()?;
+/// Options of `cargo xtask test`.
+#[derive(Parser)]
+pub struct Args {
+    /// Which suites [default: all].
+    #[arg(value_enum)]
+    suites: Vec<Suite>,
+}
+
+/// What runs together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Suite {
+    /// Needs cargo and a linker: the workspace's tests, and conformance on the software device.
+    Anywhere,
+    /// Soft-RoCE on one host.
+    OneHost,
+    /// Soft-RoCE between two hosts.
+    TwoHosts,
+}
+
+/// Runs the suites; fails when a test did, or when CI could not run one of them.
+pub fn main(args: &Args) -> Result<()> {
+    let suites = if args.suites.is_empty() { Suite::value_variants() } else { &args.suites };
+    let mut rows = Vec::new();
     let mut absent = false;
-    for hosts in [1, 2] {
+    for suite in suites {
+        let hosts = match suite {
+            Suite::Anywhere => {
+                rows.extend(without_device()?);
+                continue;
+            }
+            Suite::OneHost => 1,
+            Suite::TwoHosts => 2,
+        };
         println!("==> soft-RoCE, {hosts} host(s)");
         let run = soft_roce::suite(hosts)?;
         absent |= matches!(run.outcome, Outcome::Skipped(_));

@@ -115,6 +115,24 @@ const CASES: &[Case] = &[
         names_device: Sides::Server,
     },
     Case {
+        name: "kvcache_transfer, one command",
+        hosts: &[1],
+        server: "{bin:kvcache_transfer} --device {device} --prompt 256",
+        client: None,
+        server_stays: false,
+        names_device: Sides::Server,
+    },
+    Case {
+        name: "kvcache_transfer, two roles",
+        hosts: &[1, 2],
+        server: "{bin:kvcache_transfer} --role decode --listen {self}:18700 --device {device} --prompt 256 --checksums",
+        client: Some(
+            "{bin:kvcache_transfer} --role prefill --peer {peer}:18700 --device {device} --prompt 256 --checksums",
+        ),
+        server_stays: false,
+        names_device: Sides::Both,
+    },
+    Case {
         name: "backend over libibverbs",
         hosts: &[1],
         server: "{test:rdma_core} ibverbs::tests --ignored --nocapture --test-threads=1",
