@@ -33,6 +33,7 @@ pub(super) struct Tag {
 }
 
 impl Tag {
+    #[inline]
     pub(super) fn encode(self) -> WorkId {
         let queue = u64::from(self.queue == Queue::Recv);
         WorkId(
@@ -43,6 +44,7 @@ impl Tag {
         )
     }
 
+    #[inline]
     pub(super) fn decode(wr_id: u64) -> Self {
         Self {
             slot: (wr_id >> 48) as Slot,
@@ -87,37 +89,53 @@ impl Ring {
         Self { entries, capacity, oldest: first & SEQUENCE_MASK, len: 0 }
     }
 
+    #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.capacity
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     fn index(&self, ahead: usize) -> usize {
         (self.oldest as usize).wrapping_add(ahead) & (self.entries.len() - 1)
     }
 
     /// Whether another fits.
+    #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.len >= self.capacity
     }
 
     /// The sequence that the next pushed entry gets.
+    #[inline]
     pub(super) fn next_sequence(&self) -> u64 {
         (self.oldest + self.len as u64) & SEQUENCE_MASK
     }
 
-    /// Adds the newest; gives it back when the ring is full.
-    pub(super) fn push(&mut self, entry: Entry) -> Result<u64, Entry> {
+    /// Makes room for the newest, which the caller puts there; `None` when the ring is full. With its sequence.
+    #[inline]
+    pub(super) fn newest(&mut self) -> Option<(u64, &mut Option<Entry>)> {
         if self.is_full() {
-            return Err(entry);
+            return None;
         }
         let (sequence, index) = (self.next_sequence(), self.index(self.len));
-        self.entries[index] = Some(entry);
         self.len += 1;
-        Ok(sequence)
+        Some((sequence, &mut self.entries[index]))
+    }
+
+    /// Adds the newest; gives it back when the ring is full.
+    pub(super) fn push(&mut self, entry: Entry) -> Result<u64, Entry> {
+        match self.newest() {
+            Some((sequence, place)) => {
+                *place = Some(entry);
+                Ok(sequence)
+            }
+            None => Err(entry),
+        }
     }
 
     /// Takes the newest back out, because it was not posted after all.
@@ -131,6 +149,7 @@ impl Ring {
     }
 
     /// Takes the oldest out, with its sequence.
+    #[inline]
     pub(super) fn pop_oldest(&mut self) -> Option<(u64, Entry)> {
         if self.len == 0 {
             return None;
@@ -142,16 +161,19 @@ impl Ring {
     }
 
     /// How many entries are older than `sequence`; `None` when it is not in flight.
+    #[inline]
     pub(super) fn ahead_of(&self, sequence: u64) -> Option<usize> {
         let ahead = usize::try_from(sequence.wrapping_sub(self.oldest) & SEQUENCE_MASK).ok()?;
         (ahead < self.len).then_some(ahead)
     }
 
     /// The entry `ahead` places after the oldest.
+    #[inline]
     pub(super) fn peek(&self, ahead: usize) -> Option<&Entry> {
         if ahead >= self.len { None } else { self.entries[self.index(ahead)].as_ref() }
     }
 
+    #[inline]
     fn advance(&mut self) {
         self.len -= 1;
         self.oldest = (self.oldest + 1) & SEQUENCE_MASK;

@@ -54,6 +54,7 @@ struct Qp {
 }
 
 impl Qp {
+    #[inline]
     fn ring(&mut self, queue: Queue) -> &mut Ring {
         match queue {
             Queue::Send => &mut self.send,
@@ -75,6 +76,7 @@ struct Place {
 
 impl Place {
     /// Its queue pair, if that is of `generation`.
+    #[inline]
     fn named(&mut self, generation: u8) -> Option<&mut Qp> {
         self.qp.as_mut().filter(|qp| qp.generation == generation)
     }
@@ -176,6 +178,7 @@ impl<R: RawWorker> Core<R> {
             .sum()
     }
 
+    #[inline]
     fn qp(&mut self, handle: QpHandle) -> Option<&mut Qp> {
         if handle.worker != self.id {
             return None;

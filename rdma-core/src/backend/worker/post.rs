@@ -5,7 +5,7 @@
 use super::super::in_flight::{Entry, Queue, Tag};
 use super::super::interface::{RawOpcode, RawPostError, RawRecv, RawSend, RawWorker};
 use super::super::work::{Attached, AttachedRange, MESSAGE_BYTES_MAX, Operation, Segment, Work};
-use super::{Core, QpHandle};
+use super::{Core, Qp, QpHandle};
 use crate::error::{DetachError, PartialPost, PostError, PostRefused};
 use crate::memory::PdId;
 use crate::{Access, Region, RemoteKey, RemoteMemory, WorkId};
@@ -56,6 +56,7 @@ impl<R: RawWorker> Core<R> {
         }
     }
 
+    #[inline]
     fn resolve(&self, segment: &Segment) -> Result<Local, PostError> {
         match segment {
             Segment::Empty => Ok(Local::default()),
@@ -70,6 +71,7 @@ impl<R: RawWorker> Core<R> {
         }
     }
 
+    #[inline]
     fn resolve_attached(&self, range: &AttachedRange) -> Result<Local, PostError> {
         if range.region.worker != self.id {
             return Err(PostError::NotAttached);
@@ -88,7 +90,13 @@ impl<R: RawWorker> Core<R> {
     ///
     /// Asked before anything else is gathered, too: a batch that was forgotten
     /// ([`std::mem::forget`]) left its requests behind, which must not go out on another queue pair.
+    #[inline]
     pub(super) fn take_back(&mut self) -> Vec<Work> {
+        if self.sends.is_empty() && self.recvs.is_empty() { Vec::new() } else { self.take_back_gathered() }
+    }
+
+    #[cold]
+    fn take_back_gathered(&mut self) -> Vec<Work> {
         let (receives, sends) = (self.recvs.len(), self.sends.len());
         let Some(wr_id) =
             self.sends.first().map(|it| it.wr_id).or_else(|| self.recvs.first().map(|it| it.wr_id))
@@ -114,64 +122,32 @@ impl<R: RawWorker> Core<R> {
         works.reverse();
         works
     }
-
-    /// Checks everything that can be checked here; nothing is changed.
-    fn check(&mut self, handle: QpHandle, work: &Work) -> Result<Local, PostError> {
-        let local = self.resolve(&work.segment)?;
-        let qp = self.qp(handle).ok_or(PostError::ForeignWorker { qp_num: handle.qp_num })?;
-        let is_recv = work.operation == Operation::Recv;
-        let (ring, capacity) =
-            if is_recv { (&qp.recv, qp.recv.capacity() - 1) } else { (&qp.send, qp.send.capacity()) };
-        if ring.len() >= capacity {
-            return Err(PostError::QueueFull { capacity: capacity as u32 });
-        }
-        if local.len > MESSAGE_BYTES_MAX {
-            return Err(PostError::TooLong { len: local.len, limit: MESSAGE_BYTES_MAX });
-        }
-        if let Some((pd, access)) = local.memory {
-            if pd != qp.pd {
-                return Err(PostError::ForeignProtectionDomain);
-            }
-            let written = is_recv || matches!(work.operation, Operation::Read { .. });
-            if written && !access.contains(Access::LOCAL_WRITE) {
-                return Err(PostError::AccessDenied);
-            }
-        }
-        if let Operation::Write { to: remote, .. } | Operation::Read { from: remote } = work.operation
-            && remote.len != local.len
-        {
-            return Err(PostError::LengthMismatch { local: local.len, remote: remote.len });
-        }
-        let can_inline = !is_recv && !matches!(work.operation, Operation::Read { .. });
-        if work.inline && can_inline && local.len > u64::from(qp.max_inline_data) {
-            return Err(PostError::InlineTooLong { len: local.len as usize, limit: qp.max_inline_data });
-        }
-        Ok(local)
-    }
 }
 
 impl<R: RawWorker> Batch<'_, R> {
     /// Adds a request. A full queue gives it back.
     pub(crate) fn push(&mut self, work: Work) -> Result<WorkId, PostRefused<Work>> {
         let (core, handle) = (&mut *self.core, self.qp);
-        let local = match core.check(handle, &work) {
+        let local = match core.resolve(&work.segment) {
             Ok(local) => local,
             Err(error) => return Err(PostRefused { work, error }),
         };
-        let queue = queue_of(&work);
-        let tag = |sequence| Tag { slot: handle.slot, generation: handle.generation, queue, sequence };
         let Some(qp) = core.qp(handle) else {
             return Err(PostRefused { work, error: PostError::ForeignWorker { qp_num: handle.qp_num } });
         };
+        if let Err(error) = qp.check(&work, &local) {
+            return Err(PostRefused { work, error });
+        }
+        let queue = queue_of(&work);
         let ring = qp.ring(queue);
-        let id = tag(ring.next_sequence()).encode();
+        let Some((sequence, place)) = ring.newest() else {
+            let capacity = ring.capacity() as u32;
+            return Err(PostRefused { work, error: PostError::QueueFull { capacity } });
+        };
+        let id = Tag { slot: handle.slot, generation: handle.generation, queue, sequence }.encode();
         let raw = raw_send(id, &work, &local);
         // `check` allows at most 2^31 bytes.
-        let entry = Entry { work, region: local.region, bytes: local.len as u32, sentinel: false };
-        if let Err(entry) = ring.push(entry) {
-            let capacity = ring.capacity() as u32;
-            return Err(PostRefused { work: entry.work, error: PostError::QueueFull { capacity } });
-        }
+        *place = Some(Entry { work, region: local.region, bytes: local.len as u32, sentinel: false });
         if let Some(index) = local.region {
             core.regions.begin(index);
         }
@@ -223,16 +199,53 @@ impl<R: RawWorker> Batch<'_, R> {
     }
 }
 
+impl Qp {
+    /// Checks everything that can be checked here.
+    #[inline]
+    fn check(&self, work: &Work, local: &Local) -> Result<(), PostError> {
+        let is_recv = work.operation == Operation::Recv;
+        let (ring, capacity) =
+            if is_recv { (&self.recv, self.recv.capacity() - 1) } else { (&self.send, self.send.capacity()) };
+        if ring.len() >= capacity {
+            return Err(PostError::QueueFull { capacity: capacity as u32 });
+        }
+        if local.len > MESSAGE_BYTES_MAX {
+            return Err(PostError::TooLong { len: local.len, limit: MESSAGE_BYTES_MAX });
+        }
+        if let Some((pd, access)) = local.memory {
+            if pd != self.pd {
+                return Err(PostError::ForeignProtectionDomain);
+            }
+            let written = is_recv || matches!(work.operation, Operation::Read { .. });
+            if written && !access.contains(Access::LOCAL_WRITE) {
+                return Err(PostError::AccessDenied);
+            }
+        }
+        if let Operation::Write { to: remote, .. } | Operation::Read { from: remote } = work.operation
+            && remote.len != local.len
+        {
+            return Err(PostError::LengthMismatch { local: local.len, remote: remote.len });
+        }
+        let can_inline = !is_recv && !matches!(work.operation, Operation::Read { .. });
+        if work.inline && can_inline && local.len > u64::from(self.max_inline_data) {
+            return Err(PostError::InlineTooLong { len: local.len as usize, limit: self.max_inline_data });
+        }
+        Ok(())
+    }
+}
+
 impl<R: RawWorker> Drop for Batch<'_, R> {
     fn drop(&mut self) {
         drop(self.core.take_back());
     }
 }
 
+#[inline]
 fn queue_of(work: &Work) -> Queue {
     if work.operation == Operation::Recv { Queue::Recv } else { Queue::Send }
 }
 
+#[inline]
 fn raw_send(id: WorkId, work: &Work, local: &Local) -> RawSend {
     let nothing = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
     let (opcode, remote, imm) = match work.operation {

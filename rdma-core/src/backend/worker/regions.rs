@@ -61,6 +61,7 @@ impl Regions {
         }
     }
 
+    #[inline]
     pub(super) fn resolve(&self, range: &AttachedRange) -> Result<Resolved, PostError> {
         let (generation, place) =
             self.places.get(range.region.index as usize).ok_or(PostError::NotAttached)?;
@@ -79,12 +80,14 @@ impl Regions {
         })
     }
 
+    #[inline]
     pub(super) fn begin(&mut self, index: u32) {
         if let Some((_, Some(held))) = self.places.get_mut(index as usize) {
             held.in_flight += 1;
         }
     }
 
+    #[inline]
     pub(super) fn end(&mut self, index: u32) {
         if let Some((_, Some(held))) = self.places.get_mut(index as usize) {
             held.in_flight = held.in_flight.saturating_sub(1);
