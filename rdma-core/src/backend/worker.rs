@@ -86,6 +86,8 @@ impl Place {
 pub(crate) struct Core<R: RawWorker> {
     raw: R,
     id: u32,
+    /// The process that made it: a forked child inherits the value, not the right to end queue pairs.
+    pid: u32,
     options: WorkerOptions,
     /// By slot.
     qps: Vec<Place>,
@@ -108,6 +110,7 @@ impl<R: RawWorker> Core<R> {
         Self {
             raw,
             id: NEXT_WORKER.fetch_add(1, Ordering::Relaxed),
+            pid: std::process::id(),
             options,
             qps: Vec::new(),
             regions: Regions::default(),

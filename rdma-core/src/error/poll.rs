@@ -40,20 +40,29 @@ pub enum PollError {
     },
 }
 
-/// A queue pair could not be fenced: its memory stays in flight, and is leaked with the worker.
+/// A queue pair could not be fenced: it is still there, and its memory stays in flight.
+///
+/// Each case says what may still happen. Calling again is right in all but the last; what is never
+/// fenced is leaked with the worker.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
-    /// It could not be moved to ERR.
-    #[error("queue pair {qp_num} could not be moved to ERR: {source}; drop the worker")]
+    /// It could be neither moved to ERR nor destroyed: its requests and those of its peer go on.
+    #[error(
+        "queue pair {qp_num} could be neither moved to ERR nor destroyed: {source}; it still takes its peer's \
+         writes, and its memory is kept: call again, or drop the worker"
+    )]
     NotStopped {
         /// The queue pair.
         qp_num: QpNum,
-        /// What the kernel said.
+        /// What the kernel said to the move.
         source: io::Error,
     },
-    /// It could not be destroyed, so the device may still use its memory.
-    #[error("queue pair {qp_num} could not be destroyed: {source}; its memory is kept, call again")]
+    /// It is in ERR and takes nothing of its peer any more, but could not be destroyed, so the
+    /// device may still use the memory of what was under way.
+    #[error(
+        "queue pair {qp_num} is in ERR and could not be destroyed: {source}; its memory is kept, call again"
+    )]
     NotDestroyed {
         /// The queue pair.
         qp_num: QpNum,
@@ -66,7 +75,4 @@ pub enum FenceError {
         /// The queue pair.
         qp_num: QpNum,
     },
-    /// Its completions could not be polled.
-    #[error(transparent)]
-    Poll(#[from] PollError),
 }

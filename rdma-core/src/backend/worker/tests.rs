@@ -30,6 +30,11 @@ struct Scripted {
     accept: Option<usize>,
     /// What `destroy_qp` says, next call first; then yes.
     refuse_destroy: u32,
+    destroyed: u32,
+    /// Whether ERR is refused.
+    refuse_err: bool,
+    /// Whether completions were lost: all polls fail once those at hand are taken.
+    overrun: bool,
     /// Whether ERR flushes what is outstanding, as a device does.
     flushes: bool,
     /// What `query_state` says; RTS when there is none.
@@ -65,7 +70,7 @@ impl RawWorker for Scripted {
         Ok(())
     }
     fn modify_to_err(&mut self, _: Slot) -> io::Result<()> {
-        if self.state == Some(QpState::RESET) {
+        if self.refuse_err || self.state == Some(QpState::RESET) {
             // As the kernel's table of steps has it.
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -104,6 +109,9 @@ impl RawWorker for Scripted {
         Ok(())
     }
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
+        if self.overrun && self.completions.is_empty() {
+            return Err(PollError::Overrun);
+        }
         let count = out.len().min(self.completions.len());
         for (place, completion) in out.iter_mut().zip(self.completions.drain(..count)) {
             *place = completion;
@@ -124,6 +132,7 @@ impl RawWorker for Scripted {
             self.refuse_destroy -= 1;
             return Err(io::ErrorKind::ResourceBusy.into());
         }
+        self.destroyed += 1;
         Ok(())
     }
 }

@@ -86,6 +86,73 @@ fn a_late_completion_is_never_taken_for_that_of_a_successor() {
     panic!("generations do not repeat: this test is of no use any more");
 }
 
+/// The destruction is exact by itself: nothing that the device says before it is needed.
+#[test]
+fn a_fence_ends_a_queue_pair_whose_completions_are_lost_or_not_to_be_trusted() {
+    for overrun in [true, false] {
+        let (mut core, qp) = core();
+        core.raw.flushes = false;
+        core.raw.overrun = overrun;
+        if !overrun {
+            complete(&mut core, u64::MAX, CompletionStatus::SUCCESS);
+        }
+        for _ in 0..2 {
+            core.post(qp, Work::send(buffer(8))).unwrap();
+        }
+        core.post(qp, Work::recv(buffer(8))).unwrap();
+        core.fence(qp, soon()).unwrap();
+        assert_eq!(core.raw.destroyed, 1);
+        for _ in 0..3 {
+            let done = core.poll().unwrap().unwrap();
+            assert!(done.buffer.is_some() && done.result.is_err());
+        }
+        assert!(core.poll().is_err(), "the worker is as bad as before");
+        assert!(matches!(core.fence(qp, soon()), Err(FenceError::ForeignWorker { .. })));
+    }
+}
+
+#[test]
+fn a_queue_pair_that_cannot_be_stopped_is_destroyed_all_the_same() {
+    let (mut core, qp) = core();
+    core.raw.refuse_err = true;
+    let done = core.post(qp, Work::send(buffer(8))).unwrap();
+    core.post(qp, Work::send(buffer(8))).unwrap();
+    complete(&mut core, done.0, CompletionStatus::SUCCESS);
+    let started = std::time::Instant::now();
+    core.fence(qp, Deadline::after(std::time::Duration::from_secs(600))).unwrap();
+    assert!(
+        started.elapsed() < std::time::Duration::from_secs(300),
+        "it waited for a flush that nobody asked for"
+    );
+    assert!(core.poll().unwrap().unwrap().result.is_ok(), "what was done is told as done");
+    assert!(core.poll().unwrap().unwrap().result.is_err());
+}
+
+#[test]
+fn a_queue_pair_that_is_neither_stopped_nor_destroyed_is_said_to_go_on() {
+    let (mut core, qp) = core();
+    (core.raw.refuse_err, core.raw.refuse_destroy) = (true, 1);
+    core.post(qp, Work::send(buffer(8))).unwrap();
+    let error = core.fence(qp, soon()).unwrap_err();
+    assert!(matches!(error, FenceError::NotStopped { .. }), "{error}");
+    assert!(error.to_string().contains("still takes its peer's writes"), "{error}");
+    assert!(core.poll().unwrap().is_none(), "the device may still read the buffer");
+    core.fence(qp, soon()).unwrap();
+    assert!(core.poll().unwrap().unwrap().buffer.is_some());
+}
+
+#[test]
+fn a_forked_child_fences_nothing() {
+    let (mut core, qp) = core();
+    core.pid += 1;
+    core.post(qp, Work::send(buffer(8))).unwrap();
+    let error = core.fence(qp, soon()).unwrap_err();
+    assert!(error.to_string().contains("forked"), "{error}");
+    assert_eq!((core.raw.destroyed, core.raw.recvs.len()), (0, 0), "the parent's device was touched");
+    core.pid = std::process::id();
+    core.fence(qp, soon()).unwrap();
+}
+
 #[test]
 fn a_queue_pair_that_cannot_be_destroyed_keeps_its_memory_until_it_can() {
     let (mut core, qp) = core();
