@@ -99,7 +99,8 @@ impl Region {
     /// # Errors
     ///
     /// The region comes back when other handles to it exist (attached ones included), or with
-    /// what the kernel said; it is then still registered, and the call can be made again.
+    /// what the kernel said; it is then still registered, and the call can be made again. A forked
+    /// child is always refused: the registration is its parent's, and so is the device.
     ///
     /// See `ibv_dereg_mr(3)`.
     #[doc(alias = "ibv_dereg_mr")]

@@ -1,5 +1,6 @@
 //! A mapping together with its registration, released in the right order or not at all.
 
+use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
@@ -82,6 +83,9 @@ impl Registered {
     }
 
     /// Ends the registration and gives the memory back; on an error everything stays as it was.
+    ///
+    /// Always an error in a forked child: the registration is the parent's, whose device goes on
+    /// using the memory, which both processes share.
     pub(crate) fn into_mapping(mut self) -> Result<Mapping, (Self, CloseError)> {
         if let Err(error) = self.deregister() {
             return Err((self, error));
@@ -91,17 +95,25 @@ impl Registered {
 
     /// Ends the registration; the memory goes with the value afterwards.
     pub(crate) fn deregister(&mut self) -> Result<(), CloseError> {
+        if self.is_forked() {
+            let source = io::Error::other("this process was forked from the one that registered the memory");
+            return Err(CloseError { verb: "ibv_dereg_mr", source });
+        }
         if let Some(registration) = &mut self.registration {
             registration.deregister()?;
             self.registration = None;
         }
         Ok(())
     }
+
+    fn is_forked(&self) -> bool {
+        self.pid != std::process::id()
+    }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        if self.pid != std::process::id() {
+        if self.is_forked() {
             // A forked child: the registration is the parent's.
             std::mem::forget(self.registration.take());
             return;
@@ -129,4 +141,60 @@ fn take_mapping(registered: Registered) -> Mapping {
     // SAFETY: `registered` is never dropped nor used again, so its mapping is taken just once;
     // its other fields own nothing once the registration is gone.
     unsafe { ManuallyDrop::take(&mut registered.mapping) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Counts its deregistrations.
+    struct Counted(Arc<AtomicU32>);
+
+    impl Registration for Counted {
+        fn keys(&self) -> Keys {
+            Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
+        }
+
+        fn deregister(&mut self) -> Result<(), CloseError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    fn registered() -> (Registered, Arc<AtomicU32>) {
+        let count = Arc::new(AtomicU32::new(0));
+        let registration = Box::new(Counted(Arc::clone(&count)));
+        let mapping = Mapping::allocate(16).unwrap();
+        (Registered::new(mapping, registration, Access::LOCAL_WRITE, PdId(1)), count)
+    }
+
+    #[test]
+    fn it_is_deregistered_once_whether_it_is_taken_apart_or_dropped() {
+        let (memory, count) = registered();
+        assert_eq!(memory.into_mapping().ok().unwrap().len(), 16);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        let (memory, count) = registered();
+        drop(memory);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_forked_child_deregisters_nothing_and_is_told_why() {
+        let (mut memory, count) = registered();
+        memory.pid += 1;
+        let Err((mut memory, error)) = memory.into_mapping() else { panic!("the child has the memory") };
+        assert!(error.to_string().contains("forked"), "{error}");
+        assert_eq!(count.load(Ordering::Relaxed), 0, "the parent's device was touched");
+        // Back in the parent, all is as it was.
+        memory.pid = std::process::id();
+        assert!(memory.into_mapping().is_ok());
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        let (mut memory, count) = registered();
+        memory.pid += 1;
+        drop(memory);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
 }

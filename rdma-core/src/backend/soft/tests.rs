@@ -5,22 +5,24 @@
 use crate::{Access, Deadline, Device, SoftOptions, Wire, Work, WorkerOptions, loopback};
 
 #[test]
-fn a_forked_child_that_drops_everything_takes_nothing_from_its_parent() {
+fn a_forked_child_that_ends_and_drops_everything_takes_nothing_from_its_parent() {
     for wire in [Wire::Local, Wire::Tcp] {
         let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
-        let (left, _right) = loopback(&mut worker, &pd).unwrap();
+        let (left, right) = loopback(&mut worker, &pd).unwrap();
         let target = pd.alloc_region(30, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
         let mut source = pd.alloc_local(30).unwrap();
         source.copy_from_slice(b"still registered and connected");
-        // SAFETY: the child calls nothing but drops and `_exit`.
+        // SAFETY: the child calls nothing but what is refused to it, drops and `_exit`.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "{}", std::io::Error::last_os_error());
         if child == 0 {
-            drop((worker, source, target, pd, context));
+            let fenced = worker.fence(right, Deadline::after(std::time::Duration::ZERO)).is_ok();
+            let deregistered = target.deregister().is_ok();
+            drop((worker, source, pd, context));
             // SAFETY: ends the child without running what belongs to the parent.
-            unsafe { libc::_exit(0) };
+            unsafe { libc::_exit(i32::from(fenced) + 2 * i32::from(deregistered)) };
         }
         let mut status = 0;
         // SAFETY: a child of this process, and a status of ours.
