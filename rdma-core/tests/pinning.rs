@@ -161,6 +161,17 @@ fn eagain_names_the_resource_and_the_group() {
 }
 
 #[test]
+fn eagain_at_opening_is_about_open_devices_alone() {
+    let diagnosis = read("v1").explain_open(libc::EAGAIN, "mlx5_0");
+    assert_eq!(full(&diagnosis), (RdmaResource::HcaHandle, 2, 2));
+    assert_message!("eagain_open", "v1", diagnosis);
+    // Here objects are what there are too many of, and opening creates none.
+    let other = read("v2").explain_open(libc::EAGAIN, "rxe0");
+    assert_eq!(other.cause(), &PinningCause::NotExplained);
+    assert_eq!(read("v2").explain_open(libc::EACCES, "rxe0").cause(), &PinningCause::NotALimit);
+}
+
+#[test]
 fn eagain_with_room_left_points_to_what_cannot_be_seen() {
     for (name, device) in [("v2-container", "mlx5_0"), ("v1", "mlx5_7")] {
         let diagnosis = read(name).explain(libc::EAGAIN, PinningNeed::length(MIB), device);

@@ -167,7 +167,7 @@ impl RawWorker for AnyWorker {
         each!(AnyWorker, self, it => it.modify_to_err(slot))
     }
 
-    fn query_state(&self, slot: Slot) -> io::Result<QpState> {
+    fn query_state(&self, slot: Slot) -> Result<QpState, QueryError> {
         each!(AnyWorker, self, it => it.query_state(slot))
     }
 

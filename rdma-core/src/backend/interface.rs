@@ -114,6 +114,9 @@ pub(crate) struct RawPostError {
     pub(crate) source: io::Error,
 }
 
+/// Receives of the fence's own, for which a queue pair has room beyond `max_recv_wr`.
+pub(crate) const SENTINELS: u32 = 1;
+
 /// A completion queue with its channel and its queue pairs; used by one thread at a time.
 ///
 /// After a call named `destroy_qp` returned `Ok`, and only then, the device touches no memory
@@ -122,7 +125,8 @@ pub(crate) struct RawPostError {
 pub(crate) trait RawWorker: Send {
     type Pd: ProtectionDomain;
 
-    /// Creates a reliable-connection queue pair in RESET. The limits in `options` are met or exceeded.
+    /// Creates a reliable-connection queue pair in RESET. The limits in `options` are met or exceeded, and
+    /// [`SENTINELS`] more receives fit in, unless the device has no more.
     fn create_qp(
         &mut self,
         slot: Slot,
@@ -140,7 +144,7 @@ pub(crate) trait RawWorker: Send {
     fn modify_to_rts(&mut self, slot: Slot, psn: Psn, options: &RetryOptions) -> Result<(), ConnectError>;
     /// From any state; may be repeated. Every request outstanding is flushed.
     fn modify_to_err(&mut self, slot: Slot) -> io::Result<()>;
-    fn query_state(&self, slot: Slot) -> io::Result<QpState>;
+    fn query_state(&self, slot: Slot) -> Result<QpState, QueryError>;
     /// Meaningful from RTR on.
     fn peer_access(&self, slot: Slot) -> PeerAccess;
 
@@ -157,7 +161,7 @@ pub(crate) trait RawWorker: Send {
     ///
     /// # Safety
     ///
-    /// As for [`post_send`](Self::post_send), with `max_recv_wr`.
+    /// As for [`post_send`](Self::post_send), with `max_recv_wr` and [`SENTINELS`].
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError>;
 
     /// Takes completions, oldest first, and tells how many; never waits, allocates nothing.

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) use post::Batch;
 
 use super::in_flight::{Queue, Ring, Tag};
-use super::interface::{RawCompletion, RawRecv, RawSend, RawWorker, Slot};
+use super::interface::{RawCompletion, RawRecv, RawSend, RawWorker, SENTINELS, Slot};
 use super::work::Completion;
 use crate::error::{ConnectError, CreateError, PollError};
 use crate::memory::PdId;
@@ -129,14 +129,15 @@ impl<R: RawWorker> Core<R> {
         pd_id: PdId,
         options: &QueuePairOptions,
     ) -> Result<QpHandle, CreateError> {
-        let (max_send, max_recv) = (options.max_send_wr.max(1), options.max_recv_wr.saturating_add(1));
+        let (max_send, max_recv) =
+            (options.max_send_wr.max(1), options.max_recv_wr.saturating_add(SENTINELS));
         let needed = u64::from(max_send) + u64::from(max_recv);
         let free = u64::from(self.options.max_cqe).saturating_sub(self.reserved);
         if !self.options.allow_overrun && needed > free {
             return Err(CreateError::CompletionQueueTooSmall { needed, free, max_cqe: self.options.max_cqe });
         }
         let slot = self.free_slot()?;
-        let asked = QueuePairOptions { max_send_wr: max_send, max_recv_wr: max_recv, ..options.clone() };
+        let asked = QueuePairOptions { max_send_wr: max_send, ..options.clone() };
         let num = self.raw.create_qp(slot, pd, &asked)?;
         self.reserved += needed;
         let Place { generation, next_send, next_recv, .. } = self.qps[usize::from(slot)];
@@ -223,13 +224,7 @@ impl<R: RawWorker> Core<R> {
 
     pub(crate) fn query_state(&mut self, qp: QpHandle) -> Result<QpState, ConnectError> {
         let slot = self.known(qp)?;
-        let mend = || "drop the worker".to_owned();
-        self.raw.query_state(slot).map_err(|source| ConnectError::Refused {
-            qp_num: qp.qp_num,
-            to: QpState::ERR,
-            source,
-            mend: mend(),
-        })
+        Ok(self.raw.query_state(slot)?)
     }
 
     pub(crate) fn peer_access(&mut self, qp: QpHandle) -> Result<PeerAccess, ConnectError> {

@@ -45,7 +45,7 @@ pub enum ConnectError {
         /// What usually mends it.
         mend: String,
     },
-    /// The port could not be asked.
+    /// The port or the queue pair could not be asked.
     #[error(transparent)]
     Query(#[from] super::QueryError),
     /// The queue pair belongs to another worker.

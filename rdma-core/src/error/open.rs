@@ -61,15 +61,14 @@ pub enum OpenError {
     )]
     NotListed(#[source] io::Error),
     /// The device is there and would not open.
-    #[error(
-        "device {name} does not open: {source}; check that /dev/infiniband/uverbs* is in this container \
-         and readable by this user"
-    )]
+    #[error("device {name} does not open: {source}; {mend}")]
     Refused {
         /// Its name.
         name: String,
         /// What the system said.
         source: io::Error,
+        /// What usually mends it.
+        mend: String,
     },
     /// The software device could not start.
     #[error(

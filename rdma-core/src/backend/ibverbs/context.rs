@@ -37,7 +37,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Takes an open context over, and asks it what does not change.
+    /// Takes an open context over, and asks it what does not change; `refused` words the errors.
     ///
     /// # Safety
     ///
@@ -46,12 +46,12 @@ impl Context {
         name: &str,
         symbols: &'static Symbols,
         context: NonNull<ibv_context>,
+        refused: impl Fn(io::Error) -> OpenError,
     ) -> Result<Self, OpenError> {
         // INVARIANT: as the caller promised; an error below drops the value, which closes it.
         let pid = std::process::id();
         let mut opened = Self { name: name.to_owned(), symbols, context, limits: Limits::NONE, pid };
-        let refused = |source| OpenError::Refused { name: name.to_owned(), source };
-        event::set_nonblocking(interface::Context::event_fd(&opened)).map_err(refused)?;
+        event::set_nonblocking(interface::Context::event_fd(&opened)).map_err(&refused)?;
         opened.limits = match port::query_device(&opened) {
             Ok(limits) => limits,
             Err(QueryError::Library(error)) => return Err(error.into()),

@@ -4,10 +4,10 @@
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 
-use super::Context;
 use super::library::library;
 use super::symbols::Symbols;
 use super::sys::ibv_device;
+use super::{Context, explain};
 use crate::error::OpenError;
 
 /// A device by its name; it may be gone when it is opened.
@@ -39,10 +39,12 @@ impl Device {
         let open_device = list.symbols.ibv_open_device.clone()?;
         // SAFETY: the device is of a list that was not freed; a context stays valid after that.
         let context = unsafe { open_device(device) };
-        let context = super::not_null(context)
-            .map_err(|source| OpenError::Refused { name: self.name.clone(), source })?;
+        // SAFETY: the device is alive, and its node's name ends in a zero byte within the array.
+        let node = unsafe { CStr::from_ptr((*device).dev_name.as_ptr()) }.to_string_lossy();
+        let refused = |source| explain::opening(&self.name, &node, source);
+        let context = super::not_null(context).map_err(refused)?;
         // SAFETY: opened just now and given to no one else.
-        unsafe { Context::new(&self.name, list.symbols, context) }
+        unsafe { Context::new(&self.name, list.symbols, context, refused) }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::io;
 
 use super::Context;
-use crate::error::CreateError;
+use crate::error::{CreateError, OpenError};
 use crate::memory::pinning::{PinningNeed, PinningProbe};
 
 /// The error of a verb that creates `what`, for which the driver may pin `rings`.
@@ -21,16 +21,43 @@ pub(super) fn creation(
         Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
             format!("the device may have no {what} left; {}", pinning(context, &source, rings))
         }
-        Some(libc::EMFILE | libc::ENFILE) => "raise the limit on open files (`ulimit -n`)".to_owned(),
         Some(libc::EINVAL) => {
             "ask for less: the limits are what query_device reports, and that of max_inline_data is \
                                the driver's own, often a few hundred bytes"
                 .to_owned()
         }
         Some(libc::EIO | libc::ENODEV) => "the device was removed or reset: open it again".to_owned(),
-        _ => "see the kernel's log".to_owned(),
+        _ => other(&source),
     };
     CreateError::Refused { verb, source, mend }
+}
+
+/// The error of opening the device `name`, whose node is `/dev/infiniband/NODE`.
+pub(super) fn opening(name: &str, node: &str, source: io::Error) -> OpenError {
+    let mend = match source.raw_os_error() {
+        Some(errno @ libc::EAGAIN) => PinningProbe::new().read().explain_open(errno, name).to_string(),
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "let this user read and write /dev/infiniband/{node} (mode 0666 is usual), and let the container use it \
+             (`--device=/dev/infiniband/{node}`, or the pod's `rdma/...` resource)"
+        ),
+        Some(libc::ENOENT | libc::ENXIO) => format!(
+            "/dev/infiniband/{node} is not here: load ib_uverbs (`modprobe ib_uverbs`), and give the container the node \
+             (`--device=/dev/infiniband/{node}`, or the pod's `rdma/...` resource)"
+        ),
+        Some(libc::EIO | libc::ENODEV) => {
+            "the device was removed or reset: list the devices again".to_owned()
+        }
+        _ => other(&source),
+    };
+    OpenError::Refused { name: name.to_owned(), source, mend }
+}
+
+/// The mend where nothing more is known of a refusal.
+fn other(source: &io::Error) -> String {
+    match source.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit on open files (`ulimit -n`)".to_owned(),
+        _ => "see the kernel's log".to_owned(),
+    }
 }
 
 /// What the driver of a NIC pins for `entries` of a ring; each takes a cache line unless it carries more.
@@ -102,6 +129,25 @@ mod tests {
         let page = rustix::param::page_size() as u64;
         assert_eq!(registration(start, len).new_bytes(page), 0);
         assert_eq!(registration(fresh.as_ptr().as_ptr(), len).new_bytes(page), len as u64);
+    }
+
+    #[test]
+    fn each_refusal_to_open_has_a_mend_of_its_own() {
+        let said = |errno| opening("mlx5_3", "uverbs7", io::Error::from_raw_os_error(errno)).to_string();
+        for errno in [libc::EACCES, libc::EPERM, libc::ENOENT] {
+            let said = said(errno);
+            assert!(
+                said.contains("device mlx5_3 does not open") && said.contains("/dev/infiniband/uverbs7"),
+                "{said}"
+            );
+        }
+        assert!(said(libc::EACCES).contains("let this user read and write"));
+        assert!(said(libc::ENOENT).contains("modprobe ib_uverbs"));
+        assert!(said(libc::ENODEV).contains("removed or reset"));
+        assert!(said(libc::EMFILE).contains("ulimit -n"));
+        // What the limits of this machine are is not the test's.
+        assert!(said(libc::EAGAIN).contains("mend: "), "{}", said(libc::EAGAIN));
+        assert!(!said(libc::EAGAIN).contains("/dev/infiniband"));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use super::cq::CompletionQueue;
 use super::pd::Pd;
 use super::sys::{self, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr};
 use super::{Context, check, explain, not_null};
-use crate::error::CreateError;
+use crate::backend::interface::SENTINELS;
+use crate::error::{CreateError, QueryError};
 use crate::memory::pinning::PinningNeed;
 use crate::{PortNum, QpNum, QpState, QueuePairOptions};
 
@@ -41,14 +42,14 @@ impl QueuePair {
         if !Arc::ptr_eq(context, cq.context()) {
             return Err(CreateError::ForeignProtectionDomain);
         }
-        check_limits(context, options)?;
+        let max_recv_wr = receives(options, context.limits().max_qp_wr())?;
         let create_qp = context.symbols.ibv_create_qp.clone()?;
         let mut attributes = ibv_qp_init_attr {
             send_cq: cq.as_ptr(),
             recv_cq: cq.as_ptr(),
             cap: ibv_qp_cap {
                 max_send_wr: options.max_send_wr,
-                max_recv_wr: options.max_recv_wr,
+                max_recv_wr,
                 max_send_sge: 1,
                 max_recv_sge: 1,
                 max_inline_data: options.max_inline_data,
@@ -62,7 +63,7 @@ impl QueuePair {
         let qp = qp.map_err(|source| {
             // A send entry holds the request's header, the remote range, and a local range or inline data.
             let send = explain::ring(options.max_send_wr, options.max_inline_data.saturating_add(48));
-            let rings = PinningNeed::about(send.saturating_add(explain::ring(options.max_recv_wr, 16)));
+            let rings = PinningNeed::about(send.saturating_add(explain::ring(max_recv_wr, 16)));
             explain::creation(context, "ibv_create_qp", "queue pairs", rings, source)
         })?;
         // INVARIANT: created just now.
@@ -93,12 +94,13 @@ impl QueuePair {
         check(unsafe { modify_qp(self.as_ptr(), attributes, mask.cast_signed()) })
     }
 
-    pub(super) fn state(&self) -> io::Result<QpState> {
-        let query_qp = self.context().symbols.ibv_query_qp.clone().map_err(io::Error::other)?;
+    pub(super) fn state(&self) -> Result<QpState, QueryError> {
+        let query_qp = self.context().symbols.ibv_query_qp.clone()?;
         let (mut attributes, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
         let mask = sys::IBV_QP_STATE.cast_signed();
         // SAFETY: the queue pair is alive, and both structures are ours.
-        check(unsafe { query_qp(self.as_ptr(), &mut attributes, mask, &mut init) })?;
+        check(unsafe { query_qp(self.as_ptr(), &mut attributes, mask, &mut init) })
+            .map_err(|source| self.context().refused("ibv_query_qp", source))?;
         Ok(QpState(attributes.qp_state))
     }
 
@@ -124,15 +126,17 @@ impl Drop for QueuePair {
     }
 }
 
-/// Refuses what the device would, by name.
-fn check_limits(context: &Context, options: &QueuePairOptions) -> Result<(), CreateError> {
-    let limit = context.limits().max_qp_wr();
+/// How deep to make the receive queue: one more than asked for, for the fence, where the device has it. Refuses what
+/// the device would, by name.
+///
+/// Without room for the fence's own receive the queue is full of others, whose flush says as much.
+fn receives(options: &QueuePairOptions, limit: u32) -> Result<u32, CreateError> {
     for (option, asked) in [("max_send_wr", options.max_send_wr), ("max_recv_wr", options.max_recv_wr)] {
         if asked > limit {
             return Err(CreateError::BeyondLimit { option, asked: asked.into(), limit: limit.into() });
         }
     }
-    Ok(())
+    Ok(options.max_recv_wr.saturating_add(SENTINELS).min(limit))
 }
 
 // What the public type calls these numbers is what the headers call them.
@@ -142,3 +146,21 @@ const _: () = {
     assert!(QpState::SQD.0 == sys::IBV_QPS_SQD && QpState::SQE.0 == sys::IBV_QPS_SQE);
     assert!(QpState::ERR.0 == sys::IBV_QPS_ERR);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_receives_as_the_device_has_may_be_asked_for_and_one_more_is_refused_by_its_number() {
+        let options = |max_recv_wr| QueuePairOptions { max_recv_wr, ..QueuePairOptions::default() };
+        for (asked, made) in [(0, 1), (1, 2), (999, 1000), (1000, 1000)] {
+            assert_eq!(receives(&options(asked), 1000).unwrap(), made);
+        }
+        let error = receives(&options(1001), 1000).unwrap_err();
+        assert!(
+            matches!(error, CreateError::BeyondLimit { option: "max_recv_wr", asked: 1001, limit: 1000 }),
+            "{error}"
+        );
+    }
+}

@@ -12,9 +12,9 @@ use super::sys::{self, ibv_qp_attr, ibv_wc};
 use super::transition::{Refusal, TO_ERR, TO_INIT, TO_RTR, TO_RTS, Transition};
 use super::{Context, address};
 use crate::backend::interface::{
-    Context as _, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot,
+    Context as _, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, SENTINELS, Slot,
 };
-use crate::error::{ConnectError, CreateError, PollError};
+use crate::error::{ConnectError, CreateError, PollError, QueryError};
 use crate::{
     CompletionStatus, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
@@ -74,7 +74,7 @@ impl RawWorker for Worker {
     ) -> Result<QpNum, CreateError> {
         let qp = QueuePair::new(&self.cq, pd.inner(), options)?;
         let qp_num = qp.qp_num();
-        self.chains.reserve(options.max_send_wr, options.max_recv_wr);
+        self.chains.reserve(options.max_send_wr, options.max_recv_wr.max(SENTINELS));
         let index = usize::from(slot);
         if self.qps.len() <= index {
             self.qps.resize_with(index + 1, || None);
@@ -140,8 +140,11 @@ impl RawWorker for Worker {
         self.step(slot, &TO_ERR, |_| {})
     }
 
-    fn query_state(&self, slot: Slot) -> io::Result<QpState> {
-        self.qps.get(usize::from(slot)).and_then(Option::as_ref).ok_or_else(unknown_slot)?.state()
+    fn query_state(&self, slot: Slot) -> Result<QpState, QueryError> {
+        match self.qps.get(usize::from(slot)) {
+            Some(Some(qp)) => qp.state(),
+            _ => Err(self.cq.context().refused("ibv_query_qp", unknown_slot())),
+        }
     }
 
     fn peer_access(&self, _: Slot) -> PeerAccess {

@@ -11,7 +11,7 @@ use super::engine::state::{State as QpStep, Step};
 use super::fabric::{Command, ContextRef, CqRef, State};
 use super::fault::Planted;
 use super::wire::{DeviceRef, Hello, QpRef};
-use crate::backend::interface::{RawOpcode, RawSend};
+use crate::backend::interface::{RawOpcode, RawSend, SENTINELS};
 use crate::{Access, Gid, QpNum, QueuePairOptions};
 
 /// Which wire carries a queue pair's messages.
@@ -81,7 +81,7 @@ impl QueuePair {
             peer: None,
             carrier: Carrier::Local,
             requester: Requester::new(options.max_send_wr as usize),
-            responder: Responder::new(options.max_recv_wr as usize, planted),
+            responder: Responder::new((options.max_recv_wr + SENTINELS) as usize, planted),
             inline: vec![0; inline].into(),
             max_inline_data: options.max_inline_data,
             max_send_wr: options.max_send_wr,

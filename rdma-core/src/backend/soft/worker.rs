@@ -17,7 +17,7 @@ use super::qp::{Carrier, Owner, Peer, QueuePair};
 use super::wire::QpRef;
 use super::{ProtectionDomain, driver, gid, port};
 use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot};
-use crate::error::{ConnectError, CreateError, PollError};
+use crate::error::{ConnectError, CreateError, PollError, QueryError};
 use crate::{
     Endpoint, Gid, InitOptions, PathOptions, PeerAccess, PortNum, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
@@ -137,8 +137,7 @@ impl RawWorker for Worker {
             return Err(CreateError::ForeignProtectionDomain);
         }
         limit("max_send_wr", options.max_send_wr, port::MAX_QP_WR)?;
-        // One more than is told: a fence posts a receive of its own.
-        limit("max_recv_wr", options.max_recv_wr, port::MAX_QP_WR + 1)?;
+        limit("max_recv_wr", options.max_recv_wr, port::MAX_QP_WR)?;
         limit("max_inline_data", options.max_inline_data, port::MAX_INLINE_DATA)?;
         let owner =
             Owner { device: opened.device, context: self.context.context, cq: self.cq, domain: pd.domain };
@@ -226,11 +225,13 @@ impl RawWorker for Worker {
         Ok(())
     }
 
-    fn query_state(&self, slot: Slot) -> io::Result<QpState> {
-        let place = self.place(slot)?;
+    fn query_state(&self, slot: Slot) -> Result<QpState, QueryError> {
+        let device = || self.context.opened.name.clone();
+        let refused = |source| QueryError::Refused { verb: "ibv_query_qp", device: device(), source };
+        let place = self.place(slot).map_err(refused)?;
         let hold = self.fabric().lock();
-        let qp = hold.qps.get(place.id).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-        Ok(qp.state.number())
+        let qp = hold.qps.get(place.id);
+        qp.map(|qp| qp.state.number()).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
     }
 
     fn peer_access(&self, slot: Slot) -> PeerAccess {

@@ -13,7 +13,9 @@ use super::super::interface::{
 };
 use super::super::work::{Segment, Work};
 use super::{Core, QpHandle};
-use crate::error::{ConnectError, CreateError, DetachError, FenceError, PollError, PostError, RegisterError};
+use crate::error::{
+    ConnectError, CreateError, DetachError, FenceError, PollError, PostError, QueryError, RegisterError,
+};
 use crate::memory::{Keys, Mapping, PdId, Registered, Registration};
 use crate::{
     Access, CompletionStatus, Deadline, Endpoint, InitOptions, LocalBuf, LocalKey, PathOptions, PeerAccess,
@@ -31,6 +33,8 @@ struct Scripted {
     /// What `destroy_qp` says, next call first; then yes.
     refuse_destroy: u32,
     destroyed: u32,
+    /// Whether the state is not told.
+    refuse_query: bool,
     /// Whether ERR is refused.
     refuse_err: bool,
     /// Whether completions were lost: all polls fail once those at hand are taken.
@@ -89,7 +93,11 @@ impl RawWorker for Scripted {
         }
         Ok(())
     }
-    fn query_state(&self, _: Slot) -> io::Result<QpState> {
+    fn query_state(&self, _: Slot) -> Result<QpState, QueryError> {
+        if self.refuse_query {
+            let source = io::ErrorKind::NotFound.into();
+            return Err(QueryError::Refused { verb: "ibv_query_qp", device: "scripted0".to_owned(), source });
+        }
         Ok(self.state.unwrap_or(QpState::RTS))
     }
     fn peer_access(&self, _: Slot) -> PeerAccess {
@@ -347,6 +355,16 @@ fn an_attached_region_is_held_while_it_is_in_flight() {
     let error = core.post(qp, Work::send(attached.range(0, 8))).unwrap_err().error;
     assert!(matches!(error, PostError::NotAttached), "{error}");
     core.detach(second).unwrap();
+}
+
+#[test]
+fn a_state_that_is_not_told_names_the_question_and_the_device() {
+    let (mut core, qp) = core();
+    assert_eq!(core.query_state(qp).unwrap(), QpState::RTS);
+    core.raw.refuse_query = true;
+    let error = core.query_state(qp).unwrap_err().to_string();
+    assert!(error.starts_with("ibv_query_qp on scripted0 failed"), "{error}");
+    core.fence(qp, soon()).unwrap();
 }
 
 #[test]

@@ -108,6 +108,19 @@ impl PinningSnapshot {
         self.diagnosis(Some(errno), cause, need, device)
     }
 
+    /// Explains why opening `device` was refused with `errno`, as [`explain`](Self::explain) does for what is
+    /// created on an open one.
+    #[must_use]
+    pub fn explain_open(&self, errno: i32, device: &str) -> PinningDiagnosis {
+        let cause = match errno {
+            libc::EAGAIN => {
+                self.rdma_cause(device, RdmaResource::HcaHandle).unwrap_or(PinningCause::NotExplained)
+            }
+            _ => PinningCause::NotALimit,
+        };
+        self.diagnosis(Some(errno), cause, PinningNeed::length(0), device)
+    }
+
     /// Predicts whether `need` on `device`, and one verbs object for it, would be refused.
     ///
     /// What is not known is not held against the need. The figures move, so a refusal is worth a warning, and
