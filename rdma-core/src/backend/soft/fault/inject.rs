@@ -15,6 +15,8 @@ use super::rule::{Event, Fault};
 const OVERTAKE_WAIT: Duration = Duration::from_millis(10);
 /// Messages held back at once; beyond, the oldest is lost.
 const HELD_MAX: usize = 1024;
+/// Bytes of payload held back at once; beyond, the oldest messages are lost, and so is one that is longer by itself.
+const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// What arrives.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +51,8 @@ pub(in super::super) struct Held {
     from: Option<QpRef>,
     to: QpRef,
     message: Message,
-    bytes: Box<[u8]>,
+    /// The wire writes them through their address: nothing refers to them before they are whole.
+    bytes: Vec<u8>,
 }
 
 impl Message {
@@ -63,6 +66,14 @@ impl Message {
             Self::Request(request) if request.op == RequestOp::Read => 0,
             Self::Request(request) => request.len,
             Self::Reply(reply) => reply.len,
+        }
+    }
+
+    /// What becomes of a payload that nobody wants.
+    pub(in super::super) fn unwanted(&self) -> Placement {
+        match self.payload_len() {
+            0 => Placement::Nothing,
+            len => Placement::Discard { len },
         }
     }
 
@@ -110,12 +121,14 @@ impl State {
         to: QpRef,
         message: Message,
     ) -> Placement {
-        if self.held.len() >= HELD_MAX {
+        let len = message.payload_len();
+        let Some(room) = HELD_BYTES_MAX.checked_sub(len as usize) else { return message.unwanted() };
+        while self.held.len() >= HELD_MAX || self.held_bytes() > room {
             self.held.remove(0);
         }
         self.held_serials += 1;
-        let (serial, len) = (self.held_serials, message.payload_len());
-        let mut bytes = vec![0; len as usize].into_boxed_slice();
+        let serial = self.held_serials;
+        let mut bytes = vec![0; len as usize];
         let addr = bytes.as_mut_ptr().expose_provenance() as u64;
         self.held.push(Held { serial, due, until_next, whole: len == 0, from, to, message, bytes });
         if len == 0 {
@@ -123,6 +136,10 @@ impl State {
             return Placement::Nothing;
         }
         Placement::At { token: Token { qp: to, right: Right::Held { serial } }, addr, len }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held.iter().map(|held| held.bytes.len()).sum()
     }
 
     /// The payload of a message held back is complete.
@@ -232,4 +249,35 @@ pub(in super::super) unsafe fn flip(addr: u64) {
     let byte = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
     // SAFETY: by the caller's promise.
     unsafe { byte.write(!byte.read()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(len: u32) -> Message {
+        Message::Request(Request { psn: 0, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 0, len })
+    }
+
+    #[test]
+    fn what_is_held_back_is_bounded_in_messages_and_in_bytes() {
+        let mut state = State::default();
+        let mut hold = |len| {
+            let when = (Instant::now() + Duration::from_secs(60), false);
+            let place = state.hold(when, None, QpRef::default(), write(len));
+            (place, state.held.len(), state.held_bytes())
+        };
+        for len in [(HELD_BYTES_MAX + 1) as u32, 1 << 31] {
+            assert_eq!(hold(len), (Placement::Discard { len }, 0, 0), "longer than all that may be held");
+        }
+        for count in 1..=200 {
+            let (place, messages, bytes) = hold(1 << 20);
+            assert!(matches!(place, Placement::At { len: 0x10_0000, .. }), "the newest is held");
+            assert_eq!((messages, bytes), (count.min(64), count.min(64) << 20));
+        }
+        assert_eq!(hold(HELD_BYTES_MAX as u32).2, HELD_BYTES_MAX);
+        for _ in 0..2 * HELD_MAX {
+            assert!(hold(0).1 <= HELD_MAX);
+        }
+    }
 }

@@ -10,9 +10,11 @@ use super::seed::Seed;
 pub enum Fault {
     /// The message is lost.
     Drop,
-    /// The message comes that much later; those behind it overtake it.
+    /// The message comes that much later; those behind it overtake it. A process holds 64 MiB of
+    /// payload back at most: beyond, the oldest is lost, and what is longer by itself.
     Delay(Duration),
-    /// The message comes after the next one of its queue pair and direction, or 10 ms later.
+    /// The message comes after the next one of its queue pair and direction, or 10 ms later. The
+    /// bound of [`Delay`](Self::Delay) holds.
     Reorder,
     /// One byte of the payload is flipped where it lands. Only messages with a payload count.
     Corrupt,

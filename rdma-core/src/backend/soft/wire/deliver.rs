@@ -33,9 +33,9 @@ impl Sink for State {
             Some(verdict) => {
                 self.conclude(now, qp, verdict);
                 self.overtaken(now, qp, &message);
-                unwanted(&message)
+                message.unwanted()
             }
-            None => unwanted(&message),
+            None => message.unwanted(),
         }
     }
 
@@ -43,11 +43,11 @@ impl Sink for State {
         let message = Message::Reply(*reply);
         let injected = if self.is_up(qp) { self.inject(now, qp, &message) } else { Injected::Lose };
         match injected {
-            Injected::Lose => return unwanted(&message),
+            Injected::Lose => return message.unwanted(),
             Injected::Hold { due, until_next } => return self.hold((due, until_next), None, qp, message),
             Injected::Deliver | Injected::Corrupt(_) | Injected::NotReady => {}
         }
-        let Some(found) = self.qps.get_mut(qp) else { return unwanted(&message) };
+        let Some(found) = self.qps.get_mut(qp) else { return message.unwanted() };
         let landing = found.requester.handle_reply(now, reply);
         self.pump(now, qp);
         match landing {
@@ -56,7 +56,7 @@ impl Sink for State {
             }
             Landing::Nothing | Landing::Discard => {
                 self.overtaken(now, qp, &message);
-                unwanted(&message)
+                message.unwanted()
             }
         }
     }
@@ -95,14 +95,6 @@ impl Sink for State {
         if let Some(qp) = self.qps.get_mut(qp) {
             qp.requester.moving(now);
         }
-    }
-}
-
-/// What becomes of a payload that nobody wants.
-fn unwanted(message: &Message) -> Placement {
-    match message.payload_len() {
-        0 => Placement::Nothing,
-        len => Placement::Discard { len },
     }
 }
 
