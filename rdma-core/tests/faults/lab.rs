@@ -48,7 +48,12 @@ pub fn patient() -> RetryOptions {
 
 /// Two devices without faults yet, connected.
 pub fn pair(wire: Wire, retry: &RetryOptions) -> (End, End) {
-    let (left, right) = (start(wire), start(wire));
+    pair_with(wire, retry, &QueuePairOptions::default())
+}
+
+/// The same, with queues of that depth.
+pub fn pair_with(wire: Wire, retry: &RetryOptions, queues: &QueuePairOptions) -> (End, End) {
+    let (left, right) = (start(wire, queues), start(wire, queues));
     let endpoint = |end: &Start| end.qp.endpoint(&end.worker, GID_INDEX).unwrap();
     let (to_right, to_left) = (endpoint(&right), endpoint(&left));
     let path = PathOptions {
@@ -64,14 +69,16 @@ pub fn pair(wire: Wire, retry: &RetryOptions) -> (End, End) {
     (connect(left, to_right), connect(right, to_left))
 }
 
-fn start(wire: Wire) -> Start {
+fn start(wire: Wire, queues: &QueuePairOptions) -> Start {
     let faults = FaultPlan::seeded(0x5eed);
     let options = SoftOptions { wire, faults: Some(faults.clone()), ..SoftOptions::default() };
     let context = Device::soft(options).open().unwrap();
     let pd = context.alloc_pd().unwrap();
-    let mut worker = context.worker(WorkerOptions::default()).unwrap();
+    let mut options = WorkerOptions::default();
+    options.max_cqe += queues.max_send_wr + queues.max_recv_wr;
+    let mut worker = context.worker(options).unwrap();
     let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
-    let qp = worker.create_queue_pair(&pd, &QueuePairOptions::default()).unwrap();
+    let qp = worker.create_queue_pair(&pd, queues).unwrap();
     let qp = qp.init(&mut worker, &InitOptions { access, ..InitOptions::default() }).unwrap();
     Start { faults, context, pd, worker, qp }
 }

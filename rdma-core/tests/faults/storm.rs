@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::lab::{bytes, pair, patient, soon};
+use super::lab::{bytes, pair, pair_with, patient, soon};
 use super::{WIRES, lab};
 use rdma_core::fault::{Fault, FaultPlan, Rule};
-use rdma_core::{AckTimeout, RetryOptions, Segment, Work};
+use rdma_core::{AckTimeout, QueuePairOptions, RetryOptions, Segment, Work};
 
 const ROUNDS: u32 = 300;
 const WINDOW: u32 = 16;
@@ -65,6 +65,26 @@ fn nothing_is_lost_twice_or_swapped() {
         assert_eq!(bytes(&target), pattern(BYTES * ROUNDS as usize), "{wire:?}");
         let counts = right.faults.counts();
         assert!(counts.dropped > 0 && counts.delayed > 0 && counts.reordered > 0, "{counts:?}");
+    }
+}
+
+/// Each swapped reply lets the next requests out, whose replies are swapped: that must not pile up on a stack.
+#[test]
+fn a_deep_queue_whose_replies_are_swapped_completes() {
+    const DEPTH: u32 = 16_384;
+    for wire in WIRES {
+        let queues = QueuePairOptions { max_send_wr: DEPTH, ..QueuePairOptions::default() };
+        let (mut left, right) = pair_with(wire, &patient(), &queues);
+        left.faults.add(Rule::new(Fault::Reorder).with_probability(0.5));
+        let to = right.region(1).remote().slice(0..0).unwrap();
+        let mut batch = left.worker.batch(&left.qp);
+        for _ in 0..DEPTH {
+            batch.push(Work::write(Segment::Empty, to)).unwrap();
+        }
+        batch.submit().unwrap();
+        for _ in 0..DEPTH {
+            left.worker.wait(soon()).unwrap().result.unwrap();
+        }
     }
 }
 

@@ -84,6 +84,8 @@ pub(super) struct State {
     /// Messages that faults hold back, oldest first.
     pub(super) held: Vec<Held>,
     pub(super) held_serials: u64,
+    /// Whether some of them are being delivered.
+    pub(super) delivering: bool,
     /// Payloads under way of which faults flip a byte, by its address.
     pub(super) corrupting: Vec<(Token, u64)>,
     /// Kept for its capacity.

@@ -161,25 +161,31 @@ impl State {
         self.held.iter().filter(|held| held.whole).map(|held| held.due).min()
     }
 
-    /// Delivers what is due.
+    /// Delivers what is due, and what becomes due by that. What is delivered lets out more: only
+    /// the outermost call delivers, so that swapped messages do not pile up on the stack.
     pub(in super::super) fn deliver_due(&mut self, now: Instant) {
-        self.deliver_held(now, |held| held.due <= now);
+        if std::mem::replace(&mut self.delivering, true) {
+            return;
+        }
+        while let Some(index) = self.held.iter().position(|held| held.whole && held.due <= now) {
+            let held = self.held.remove(index);
+            self.deliver(now, held);
+        }
+        self.delivering = false;
     }
 
     /// A message was delivered to `to`: those that waited to be overtaken follow.
     pub(in super::super) fn overtaken(&mut self, now: Instant, to: QpRef, by: &Message) {
-        if !self.held.is_empty() {
-            self.deliver_held(now, |held| {
-                held.until_next && held.to == to && held.message.is_request() == by.is_request()
-            });
+        if self.held.is_empty() {
+            return;
         }
-    }
-
-    fn deliver_held(&mut self, now: Instant, which: impl Fn(&Held) -> bool) {
-        while let Some(index) = self.held.iter().position(|held| held.whole && which(held)) {
-            let held = self.held.remove(index);
-            self.deliver(now, held);
+        for held in &mut self.held {
+            let waits = held.whole && held.until_next;
+            if waits && held.to == to && held.message.is_request() == by.is_request() {
+                held.due = held.due.min(now);
+            }
         }
+        self.deliver_due(now);
     }
 
     fn deliver(&mut self, now: Instant, held: Held) {
