@@ -34,6 +34,8 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub enum Meet<'a> {
     /// It connects to this listener. The first that has the job's token is taken; others are sent away.
+    ///
+    /// The listener is made non-blocking and stays so: several threads may share it, each with its deadline.
     Accept(&'a TcpListener),
     /// It listens there, or will before the deadline.
     Connect(SocketAddr),
@@ -67,6 +69,8 @@ pub(crate) fn meet(how: &Meet<'_>, token: &JobToken, deadline: Deadline) -> Resu
 fn accept(listener: &TcpListener, token: &JobToken, deadline: Deadline) -> Result<Met, HandshakeError> {
     let failed = |source| HandshakeError::Listen { source };
     let started = Instant::now();
+    // Whom one thread sees come another may have taken, and then there is nobody to wait for.
+    listener.set_nonblocking(true).map_err(failed)?;
     loop {
         if !readable(listener, deadline).map_err(failed)? {
             return Err(HandshakeError::NobodyCame { waited: started.elapsed() });

@@ -1,6 +1,7 @@
 //! Meeting, and everything that can be at the other end instead.
 
 use super::*;
+use std::sync::mpsc;
 use std::thread;
 
 fn soon() -> Deadline {
@@ -102,4 +103,26 @@ fn a_length_beyond_any_blob_is_not_waited_for() {
     let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &sent));
     assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(12)).unwrap(), huge);
     assert!(server.join().unwrap().is_ok());
+}
+
+#[test]
+fn whoever_shares_a_listener_keeps_its_deadline_though_another_takes_the_connection() {
+    let (listener, address) = listener();
+    let late = Deadline::after(Duration::from_millis(700));
+    let (done, ends) = mpsc::channel();
+    for _ in 0..4 {
+        let (shared, done) = (listener.try_clone().unwrap(), done.clone());
+        thread::spawn(move || done.send(meet(&Meet::Accept(&shared), &TOKEN, late).map(drop)));
+    }
+    // All of them see each stranger come, and one gets it.
+    while late.remaining() > Duration::from_millis(100) {
+        drop(TcpStream::connect(address).unwrap());
+    }
+    for _ in 0..4 {
+        let outcome = ends.recv_timeout(Duration::from_secs(20)).expect("it waits for ever");
+        assert!(matches!(outcome, Err(HandshakeError::NobodyCame { .. })), "{outcome:?}");
+    }
+    let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &blob(20)));
+    assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20));
+    assert_eq!(server.join().unwrap().unwrap(), blob(30));
 }
