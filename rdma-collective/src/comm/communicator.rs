@@ -160,9 +160,9 @@ impl Communicator {
         let lanes = [ring.next.lane, ring.previous.lane];
         let drained = self.engine.say_goodbye(&lanes, deadline);
         let mut core = self.engine.lock();
-        for lane in lanes {
-            core.fence_lane(lane, deadline)?;
-        }
+        // One that cannot be ended does not keep the other from it.
+        let fenced = lanes.map(|lane| core.fence_lane(lane, deadline));
+        fenced.into_iter().collect::<Result<(), _>>()?;
         if drained { Ok(()) } else { Err(CollectiveError::Unsent) }
     }
 }

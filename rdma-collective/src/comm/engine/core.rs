@@ -239,7 +239,8 @@ impl Core {
     fn probe(&mut self, now: Instant) {
         for (_, place) in &mut self.lanes {
             let Place::Open(lane) = place else { continue };
-            if lane.silent_since().is_some_and(|since| now >= since + self.probe_after) {
+            let due = lane.silent_since().and_then(|since| since.checked_add(self.probe_after));
+            if due.is_some_and(|due| now >= due) {
                 lane.probe();
             }
         }
@@ -259,7 +260,7 @@ impl Core {
         let services = services
             .filter_map(|service| service.lock().unwrap_or_else(PoisonError::into_inner).next_deadline());
         let probes = self.lanes.iter().filter_map(|(_, place)| match place {
-            Place::Open(lane) => Some(lane.silent_since()? + self.probe_after),
+            Place::Open(lane) => lane.silent_since()?.checked_add(self.probe_after),
             _ => None,
         });
         services.chain(probes).min()

@@ -39,28 +39,21 @@ impl OpeningLane {
     ) -> Result<Self, SetupError> {
         let queues = QueuePairOptions {
             max_send_wr: options.max_send_wr,
-            max_recv_wr: options.credits + RESERVED,
+            // Saturated, it is more than any device has, which says so.
+            max_recv_wr: options.credits.saturating_add(RESERVED),
             ..QueuePairOptions::default()
         };
-        let control_bytes = options.control_bytes_max as usize;
-        let receives = queues.max_recv_wr as usize;
-        let mut rest = pd.alloc_local((receives + CONTROL_SENDS) * control_bytes)?;
         let qp = worker.create_queue_pair(pd, &queues)?;
-        let qp = qp.init(worker, init).map_err(|refused| refused.error)?;
-        for _ in 0..receives {
-            let (buffer, tail) = rest.split_at(control_bytes)?;
-            worker.post_recv(&qp, buffer).map_err(|refused| SetupError::Post(refused.error))?;
-            rest = tail;
+        let qp = qp.init(worker, init).map_err(|refused| end(worker, refused))?;
+        let receives = queues.max_recv_wr as usize;
+        let control = post_receives(worker, pd, &qp, receives, options.control_bytes_max as usize);
+        match control.and_then(|control| Ok((control, qp.endpoint(worker, gid_index)?))) {
+            Ok((control, endpoint)) => Ok(Self { qp, endpoint, options, control }),
+            Err(error) => {
+                fence(worker, qp);
+                Err(error)
+            }
         }
-        let mut control = Vec::with_capacity(CONTROL_SENDS);
-        for _ in 1..CONTROL_SENDS {
-            let (buffer, tail) = rest.split_at(control_bytes)?;
-            control.push(buffer);
-            rest = tail;
-        }
-        control.push(rest);
-        let endpoint = qp.endpoint(worker, gid_index)?;
-        Ok(Self { qp, endpoint, options, control })
     }
 
     /// What the peer connects to.
@@ -117,10 +110,37 @@ impl OpeningLane {
     }
 }
 
+/// Posts `receives` buffers of `bytes`, and gives those for control messages that are sent.
+fn post_receives(
+    worker: &mut Worker,
+    pd: &ProtectionDomain,
+    qp: &QueuePair<Init>,
+    receives: usize,
+    bytes: usize,
+) -> Result<Vec<LocalBuf>, SetupError> {
+    let mut rest = pd.alloc_local(receives.saturating_add(CONTROL_SENDS).saturating_mul(bytes))?;
+    for _ in 0..receives {
+        let (buffer, tail) = rest.split_at(bytes)?;
+        worker.post_recv(qp, buffer).map_err(|refused| SetupError::Post(refused.error))?;
+        rest = tail;
+    }
+    let mut control = Vec::with_capacity(CONTROL_SENDS);
+    for _ in 1..CONTROL_SENDS {
+        let (buffer, tail) = rest.split_at(bytes)?;
+        control.push(buffer);
+        rest = tail;
+    }
+    control.push(rest);
+    Ok(control)
+}
+
 fn end<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectError>) -> SetupError {
-    let Refused { object, error } = refused;
-    if let Err(Refused { error, .. }) = worker.fence(object, Deadline::after(END_WITHIN)) {
+    fence(worker, refused.object);
+    refused.error.into()
+}
+
+fn fence<S: State>(worker: &mut Worker, qp: QueuePair<S>) {
+    if let Err(Refused { error, .. }) = worker.fence(qp, Deadline::after(END_WITHIN)) {
         tracing::warn!(%error, "a queue pair that did not connect stays until the engine goes");
     }
-    error.into()
 }

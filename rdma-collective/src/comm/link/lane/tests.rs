@@ -231,3 +231,38 @@ fn a_name_of_a_lane_that_is_gone_names_no_other() {
     drop(core);
     drop(right);
 }
+
+#[test]
+fn a_lane_that_cannot_be_opened_is_an_error_and_leaves_no_queue_pair_behind() {
+    use rdma_core::{InitOptions, WorkerOptions};
+    let context = Device::soft(SoftOptions::default()).open().unwrap();
+    let mut worker = context.worker(WorkerOptions { max_cqe: 64, ..WorkerOptions::default() }).unwrap();
+    let (pd, init) = (context.alloc_pd().unwrap(), InitOptions::default());
+    let mut open = |gid_index, options| OpeningLane::new(&mut worker, &pd, &init, gid_index, options);
+    let gid = context.gids(init.port).unwrap()[0].index;
+    let before = open(gid, OPTIONS).unwrap();
+    for _ in 0..50 {
+        // The device has no such address, and finds that at the end.
+        let error = open(9999, OPTIONS).unwrap_err();
+        assert!(matches!(error, crate::error::SetupError::Connect(_)), "{error}");
+    }
+    for credits in [u32::MAX, u32::MAX - 1, 1 << 24] {
+        let options = LaneOptions { credits, control_bytes_max: u32::MAX, ..OPTIONS };
+        let error = open(gid, options).unwrap_err();
+        assert!(matches!(error, crate::error::SetupError::Create(_)), "{error}");
+    }
+    let after = open(gid, OPTIONS).unwrap();
+    assert_ne!(before.endpoint().qp_num, after.endpoint().qp_num);
+}
+
+#[test]
+fn an_engine_that_never_probes_has_no_time_to_do_it_at() {
+    let engine = EngineOptions { probe_after: Duration::MAX, ..EngineOptions::default() };
+    let engine = Engine::new(&Device::soft(SoftOptions::default()).open().unwrap(), engine).unwrap();
+    let lane = engine.lock().open_lane(OPTIONS).unwrap();
+    let (left, right) = join(End { engine, lane }, end(None));
+    left.with(|lane| lane.watch(Instant::now()));
+    assert_eq!(left.engine.next_deadline(), None);
+    right.with(|lane| lane.note(Imm::Freed { count: 1 }));
+    left.until(|lane| lane.take());
+}
