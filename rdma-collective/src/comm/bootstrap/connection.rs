@@ -56,14 +56,14 @@ pub(super) enum Dropped {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, from: SocketAddr, expires: Instant) -> io::Result<Self> {
+    pub(super) fn new(stream: TcpStream, from: SocketAddr, expires: Option<Instant>) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
             from,
             state: State::Stranger,
-            expires: Some(expires),
+            expires,
             reader: FrameReader::new(HELLO_BYTES),
             sending: None,
         })
@@ -89,7 +89,7 @@ impl Connection {
     }
 
     /// Reads on until a frame is there or there is nothing to read; never beyond the frame.
-    pub(super) fn receive(&mut self, until: Instant) -> Result<Option<Frame>, Dropped> {
+    pub(super) fn receive(&mut self, until: Option<Instant>) -> Result<Option<Frame>, Dropped> {
         let mut buffer = [0; 8192];
         loop {
             let len = self.reader.wanted().min(buffer.len());
@@ -101,7 +101,7 @@ impl Connection {
                 Err(error) => return Err(Dropped::Io(error)),
             };
             if self.state == State::Member && !self.reader.is_partial() {
-                self.expires = Some(until);
+                self.expires = until;
             }
             if let Some(frame) = self.reader.push(&buffer[..read]).map_err(Dropped::Frame)? {
                 if self.state == State::Member {
@@ -131,11 +131,11 @@ impl Connection {
     }
 
     /// Sends a frame, now as far as possible and the rest by [`Connection::flush`].
-    pub(super) fn send(&mut self, frame: Frame, until: Instant) -> Result<(), Dropped> {
+    pub(super) fn send(&mut self, frame: Frame, until: Option<Instant>) -> Result<(), Dropped> {
         debug_assert!(self.sending.is_none(), "one request at a time has one answer at a time");
         self.sending = Some(Sending { frame, sent: 0 });
         if self.state == State::Member {
-            self.expires = Some(until);
+            self.expires = until;
         }
         self.flush()
     }

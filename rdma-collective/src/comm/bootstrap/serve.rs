@@ -139,7 +139,7 @@ impl Service {
                 debug!(%from, "dropped: no room among those that have joined");
                 continue;
             }
-            let expires = Instant::now() + self.options.hello_timeout;
+            let expires = Instant::now().checked_add(self.options.hello_timeout);
             if let Ok(connection) = Connection::new(stream, from, expires) {
                 self.connections.insert(self.next_id, connection);
                 self.next_id += 1;
@@ -157,7 +157,7 @@ impl Service {
 
     /// Lets a connection do what it is ready for.
     fn turn(&mut self, id: ConnectionId, flags: PollFlags) {
-        let until = Instant::now() + self.options.transfer_timeout;
+        let until = Instant::now().checked_add(self.options.transfer_timeout);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let done = if flags.contains(PollFlags::OUT) {
             connection.flush().map(|()| None)
@@ -212,7 +212,7 @@ impl Service {
     }
 
     fn send(&mut self, id: ConnectionId, frame: Frame) {
-        let until = Instant::now() + self.options.transfer_timeout;
+        let until = Instant::now().checked_add(self.options.transfer_timeout);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Err(reason) = connection.send(frame, until) {
             self.remove(id, &reason);

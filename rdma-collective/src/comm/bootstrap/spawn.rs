@@ -108,7 +108,8 @@ impl LocalRanks {
         command
     }
 
-    /// Which store this process is to join, and as whom, when it is one of [`LocalRanks`]; otherwise `None`.
+    /// Which store this process is to join, and as whom, when it is one of [`LocalRanks`]; otherwise `None`. An empty
+    /// variable counts as unset.
     ///
     /// From then on it is killed when its parent ends.
     ///
@@ -116,9 +117,9 @@ impl LocalRanks {
     ///
     /// [`SpawnError::Variable`] when the variables contradict each other, [`SpawnError::Orphan`] when the parent is gone.
     pub fn joined() -> Result<Option<Join>, SpawnError> {
-        let Ok(token) = env::var(TOKEN) else { return Ok(None) };
-        let token =
-            token.parse().map_err(|_| SpawnError::Variable { name: TOKEN, value: "(secret)".to_owned() })?;
+        let Some(token) = env::var_os(TOKEN).filter(|token| !token.is_empty()) else { return Ok(None) };
+        let token = token.to_str().and_then(|token| token.parse().ok());
+        let token = token.ok_or(SpawnError::Variable { name: TOKEN, value: "(secret)".to_owned() })?;
         let parent = variable::<i32>(PARENT)?;
         let ip = variable("MASTER_ADDR")?;
         let address = SocketAddr::new(ip, variable("MASTER_PORT")?);

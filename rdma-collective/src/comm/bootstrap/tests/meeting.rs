@@ -154,3 +154,18 @@ fn closing_waits_for_the_ranks_and_names_those_that_stay() {
         other.close(long()).unwrap();
     });
 }
+
+#[test]
+fn times_without_end_are_no_times() {
+    let options = StoreOptions {
+        hello_timeout: Duration::MAX,
+        transfer_timeout: Duration::MAX,
+        ..StoreOptions::new(TOKEN, 1)
+    };
+    let server = StoreServer::bind(any_port(), options).unwrap();
+    let mut client = client(&server, 0, 1);
+    client.set("key", &[1; 1000], Deadline::after(Duration::MAX)).unwrap();
+    assert_eq!(client.get("key", Deadline::after(Duration::MAX)).unwrap(), [1; 1000]);
+    drop(client);
+    server.close(long()).unwrap();
+}
