@@ -11,15 +11,12 @@ use rdma_core::{Deadline, PeerAccess};
 use super::checksum;
 use super::link::{LinkOptions, Opening};
 use super::pool::{Pool, PoolUse};
-use super::receive::{Next, Outcome, Receives};
+use super::receive::{Next, Outcome, Receives, TELL_WITHIN};
 use super::verdict::{BlockVerdict, Verdicts};
 use crate::comm::bootstrap::JobToken;
 use crate::comm::link::handshake::Meet;
 use crate::comm::{Engine, Service};
 use crate::error::{KvError, LaneFailure, SetupError, TransferError};
-
-/// How long telling the peer that all has arrived may take beyond the deadline.
-const TELL_WITHIN: Duration = Duration::from_secs(1);
 
 /// The end of a KV link that has room for blocks.
 ///
@@ -168,7 +165,8 @@ impl Shared {
 }
 
 impl Grant {
-    /// Waits until all blocks have arrived, and checks them when the link has checksums.
+    /// Waits until all blocks have arrived, and checks them when the link has checksums. The peer is told then, which may
+    /// take a second beyond the deadline when it does not listen.
     ///
     /// # Errors
     ///
@@ -176,8 +174,8 @@ impl Grant {
     /// number of blocks. The blocks are free again, and nothing writes them any more.
     pub fn wait(mut self) -> Result<Received, TransferError> {
         let shared = Arc::clone(&self.shared);
-        let mut deadline = self.deadline;
         loop {
+            let deadline = Deadline::after(self.deadline.remaining() + TELL_WITHIN);
             let next = shared.engine.wait_for(deadline, |_, _| match shared.lock().next(self.id) {
                 Some(next) => Poll::Ready(next),
                 None => Poll::Pending,
@@ -185,9 +183,7 @@ impl Grant {
             match next {
                 Some(Next::Check { blocks, sums }) => {
                     let corrupt = shared.check(&blocks, &sums);
-                    shared.lock().checked(self.id, &corrupt);
-                    // All has arrived; the peer is still to be told.
-                    deadline = Deadline::after(deadline.remaining().max(TELL_WITHIN));
+                    shared.lock().checked(self.id, &corrupt, Instant::now());
                 }
                 Some(Next::Take(outcome)) => {
                     self.told = true;

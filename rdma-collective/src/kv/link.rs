@@ -9,7 +9,7 @@ use super::layout::{Layout, Shape};
 use super::pool::{Pool, PoolUse};
 use crate::comm::bootstrap::JobToken;
 use crate::comm::link::codec::{Ended, NoRoom, Reader, Writer};
-use crate::comm::link::control::{ENVELOPE_BYTES, Kind};
+use crate::comm::link::control::{ENVELOPE_BYTES, Kind, MESSAGE_BYTES_MAX};
 use crate::comm::link::handshake::{Meet, meet};
 use crate::comm::link::{Blob, Lane, LaneOptions, LinkKind};
 use crate::comm::{Core, Engine, LaneId};
@@ -25,7 +25,7 @@ pub struct LinkOptions {
     /// Messages that the peer may have sent before receives are returned to it (320). Fewer than twice its
     /// `max_send_wr` throttle it.
     pub credits: u32,
-    /// The longest control message (1024 bytes); lists of blocks are cut to it.
+    /// The longest control message (1024 bytes), 64 to 65543; lists of blocks are cut to it.
     pub control_bytes_max: u32,
     /// The longest write (1 MiB); adjacent blocks are merged up to it.
     pub write_bytes_max: u32,
@@ -93,7 +93,7 @@ impl Opening<'_> {
             epoch: self.options.epoch,
             max_send_wr: self.options.max_send_wr.max(8),
             credits: self.options.credits.max(4),
-            control_bytes_max: self.options.control_bytes_max.max(CONTROL_BYTES_MIN),
+            control_bytes_max: self.options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
         };
         let lane = self.engine.lock().open_lane(options)?;
         let opened = self.connect(lane, how);

@@ -157,6 +157,12 @@ impl Pushes {
         self.grants[transfer].is_some()
     }
 
+    /// Numbers that a grant has taken memory for.
+    #[cfg(test)]
+    pub(super) fn grant_capacity(&self, transfer: usize) -> usize {
+        self.grants[transfer].as_ref().map_or(0, |granted| granted.blocks.capacity())
+    }
+
     /// What became of a push, once; `None` while it is under way.
     pub(super) fn outcome(&mut self, id: u64) -> Option<Result<Pushed, KvError>> {
         let of_id = |place: &&mut Option<State>| place.as_ref().is_some_and(|state| state.id == id);

@@ -7,7 +7,7 @@ mod arrive;
 mod finish;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
@@ -21,6 +21,9 @@ use super::verdict::{Arrived, BlockVerdict, Verdicts};
 use crate::comm::link::imm::TRANSFERS_MAX;
 use crate::comm::{Core, Service};
 use crate::error::{KvError, LaneFailure, TransferError};
+
+/// How long telling the peer that all has arrived may take beyond the deadline.
+pub(super) const TELL_WITHIN: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -68,8 +71,8 @@ enum Stage {
     Filling,
     /// All have arrived; their sums are to be checked by whoever waits.
     Arrived,
-    /// The peer is to be told that all is done.
-    Confirming(Verdicts),
+    /// The peer is to be told that all is done, by then.
+    Confirming(Verdicts, Instant),
     Ended(Result<Verdicts, TransferError>),
 }
 
@@ -79,8 +82,8 @@ pub(super) struct Outcome {
     pub(super) verdicts: Verdicts,
     pub(super) bytes: u64,
     pub(super) writes: u32,
-    pub(super) waited: std::time::Duration,
-    pub(super) moved: std::time::Duration,
+    pub(super) waited: Duration,
+    pub(super) moved: Duration,
 }
 
 /// What whoever waits for a grant has to do next.
@@ -159,7 +162,7 @@ impl Receives {
         let place = self.place(id)?;
         let state = place.as_mut()?;
         match &state.stage {
-            Stage::Filling | Stage::Confirming(_) => None,
+            Stage::Filling | Stage::Confirming(..) => None,
             Stage::Arrived => Some(Next::Check {
                 blocks: state.hold.blocks().into(),
                 sums: std::mem::take(&mut state.sums),
@@ -177,7 +180,7 @@ impl Receives {
     }
 
     /// The blocks of a grant were checked: those of `corrupt`, by layer and place, do not hold.
-    pub(super) fn checked(&mut self, id: u64, corrupt: &[(u32, usize)]) {
+    pub(super) fn checked(&mut self, id: u64, corrupt: &[(u32, usize)], now: Instant) {
         let layers = self.pool.layout().shape().layers;
         let Some(Some(state)) = self.place(id) else { return };
         if let Stage::Arrived = state.stage {
@@ -185,7 +188,7 @@ impl Receives {
             for &(layer, place) in corrupt {
                 verdicts.set(layer, place, BlockVerdict::Corrupt);
             }
-            state.stage = Stage::Confirming(verdicts);
+            state.confirm(verdicts, now);
         }
     }
 
@@ -223,7 +226,7 @@ impl Receives {
     }
 
     /// Tells the peer what is done, and lets go of the blocks.
-    fn confirm(&mut self, core: &mut Core) -> bool {
+    fn confirm(&mut self, core: &mut Core, now: Instant) -> bool {
         let mut any = false;
         for place in &mut self.grants {
             let Some(state) = place else { continue };
@@ -233,9 +236,9 @@ impl Receives {
                 // Nobody asks whether the sums hold.
                 let layers = self.pool.layout().shape().layers;
                 let verdicts = Verdicts::new(layers, state.hold.blocks(), BlockVerdict::Valid);
-                state.stage = Stage::Confirming(verdicts);
+                state.confirm(verdicts, now);
             }
-            let Stage::Confirming(verdicts) = &state.stage else { continue };
+            let Stage::Confirming(verdicts, _) = &state.stage else { continue };
             let done = Done {
                 grant: state.grant.grant,
                 lease: state.begin.as_ref().map_or(0, |begun| begun.begin.lease),
@@ -259,6 +262,20 @@ impl Receives {
 }
 
 impl State {
+    /// All has arrived; telling the peer may take a little longer than the deadline, and not for ever.
+    fn confirm(&mut self, verdicts: Verdicts, now: Instant) {
+        self.stage = Stage::Confirming(verdicts, self.deadline.instant().max(now + TELL_WITHIN));
+    }
+
+    /// When it has to be looked at, though nothing arrives.
+    fn due(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Filling => Some(self.deadline.instant()),
+            Stage::Confirming(_, by) => Some(by),
+            Stage::Arrived | Stage::Ended(_) => None,
+        }
+    }
+
     fn end(&mut self, outcome: Result<Verdicts, TransferError>) {
         self.hold.release();
         if !matches!(self.stage, Stage::Ended(_)) {
@@ -281,10 +298,10 @@ impl Service for Receives {
                 true
             }
         };
-        self.tell_grants(core);
-        any |= self.complete();
-        any |= self.confirm(core);
+        any |= self.complete(now);
+        any |= self.confirm(core, now);
         self.expire(core, now);
+        self.tell_grants(core);
         let ended = match self.link.lane(core) {
             Some(lane) => lane.ended(),
             None => Some(LaneFailure::Fenced),
@@ -296,7 +313,6 @@ impl Service for Receives {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let filling = self.grants.iter().flatten().filter(|state| matches!(state.stage, Stage::Filling));
-        filling.map(|state| state.deadline.instant()).min()
+        self.grants.iter().flatten().filter_map(State::due).min()
     }
 }

@@ -36,13 +36,17 @@ fn engine() -> Engine {
 }
 
 fn pair() -> (Prefill, Decode) {
+    pair_of(SHAPE, LinkOptions { checksums: true, ..LinkOptions::default() })
+}
+
+fn pair_of(shape: Shape, options: LinkOptions) -> (Prefill, Decode) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let linger = Duration::from_millis(20);
-    let options = LinkOptions { checksums: true, linger, ..LinkOptions::default() };
+    let options = LinkOptions { linger, ..options };
     let other = options.clone();
     let pool =
-        |engine: &Engine, purpose| Pool::allocate(engine, Layout::new(SHAPE).unwrap(), purpose).unwrap();
+        move |engine: &Engine, purpose| Pool::allocate(engine, Layout::new(shape).unwrap(), purpose).unwrap();
     let prefill = thread::spawn(move || {
         let engine = engine();
         let pool = pool(&engine, PoolUse::Source);
@@ -227,4 +231,93 @@ fn links_come_and_go_and_leave_nothing_behind() {
             assert!(decode.grant(round, &[2, 1], soon()).unwrap().wait().unwrap().verdicts.all_valid());
         });
     }
+}
+
+/// Moves one request, both ends driven.
+fn assert_goes_on(prefill: &Prefill, decode: &Decode, request: u64) {
+    thread::scope(|scope| {
+        scope.spawn(|| prefill.push(request, &[0, 3], soon()).unwrap().wait().unwrap());
+        assert!(decode.grant(request, &[2, 1], soon()).unwrap().wait().unwrap().verdicts.all_valid());
+    });
+}
+
+#[test]
+fn the_length_of_a_list_that_is_only_announced_takes_no_memory() {
+    let (prefill, decode) = pair();
+    prefill.shared().lock().link.theirs = Layout::new(Shape { blocks: 1 << 30, ..SHAPE }).unwrap();
+    decode.shared().engine.lock_with(|core| {
+        assert!(decode.shared().lock().link.tell(core, GRANT, |body| {
+            body.u64(1)?;
+            body.u64(5)?;
+            body.u32(9000)?;
+            body.put(&[0; 4])?;
+            [1 << 30, 0, 1, 2].into_iter().try_for_each(|number| body.u32(number))
+        }));
+    });
+    while !prefill.shared().lock().has_grant(0) {
+        prefill.shared().engine.drive(Instant::now(), 16).unwrap();
+    }
+    assert!(prefill.shared().lock().grant_capacity(0) < 1000);
+}
+
+#[test]
+fn a_grant_or_a_push_that_is_late_from_the_start_ends_alone() {
+    let (prefill, decode) = pair();
+    let late = Deadline::after(Duration::ZERO);
+    for _ in 0..3 {
+        let error = decode.grant(5, &[1, 2], late).unwrap().wait().unwrap_err();
+        assert!(matches!(*error.cause, KvError::DeadlineExceeded { request: 5, .. }), "{error}");
+        assert_eq!(error.verdicts.count(super::BlockVerdict::Missing), 4);
+        assert_eq!(decode.pool().held(1), None);
+        drop(decode.grant(5, &[1, 2], late).unwrap());
+    }
+    assert_goes_on(&prefill, &decode, 6);
+    // The grant of a push that is late is there already, and waits for one that is not.
+    let grant = decode.grant(5, &[1, 2], soon()).unwrap();
+    while !prefill.shared().lock().has_grant(0) {
+        prefill.shared().engine.drive(Instant::now(), 16).unwrap();
+    }
+    let error = prefill.push(5, &[1, 2], late).unwrap().wait().unwrap_err();
+    assert!(matches!(error, KvError::DeadlineExceeded { request: 5, .. }), "{error}");
+    thread::scope(|scope| {
+        scope.spawn(|| prefill.push(5, &[1, 2], soon()).unwrap().wait().unwrap());
+        assert!(grant.wait().unwrap().verdicts.all_valid());
+    });
+    assert_goes_on(&prefill, &decode, 7);
+}
+
+#[test]
+fn all_that_has_arrived_is_told_so_though_the_peer_cannot_be() {
+    let (prefill, decode) = pair_of(SHAPE, LinkOptions { credits: 4, ..LinkOptions::default() });
+    let started = Instant::now();
+    let grant = decode.grant(5, &[1, 2], Deadline::after(Duration::from_millis(600))).unwrap();
+    while !prefill.shared().lock().has_grant(0) {
+        prefill.shared().engine.drive(Instant::now(), 16).unwrap();
+    }
+    // No receive is left for what decode has to say, and prefill is driven no more.
+    decode.shared().engine.lock_with(|core| {
+        let shared = decode.shared().lock();
+        let lane = shared.link.lane(core).unwrap();
+        while lane.room() > 0 {
+            lane.note(Imm::Freed { count: 0 });
+        }
+    });
+    let _pushed = prefill.push(5, &[1, 2], soon()).unwrap();
+    let received = grant.wait().unwrap();
+    assert!(received.verdicts.all_valid());
+    assert!(started.elapsed() >= Duration::from_millis(599), "the peer had time to listen");
+    assert!((0..4).all(|block| decode.pool().held(block).is_none()));
+    assert!(matches!(decode.grant(6, &[0], soon()), Err(KvError::LinkEnded { .. })));
+}
+
+#[test]
+fn control_messages_longer_than_their_envelope_can_say_are_cut_to_what_it_can() {
+    let shape = Shape { layers: 1, blocks: 40_000, block_tokens: 1, ..SHAPE };
+    let options = LinkOptions { control_bytes_max: 1 << 20, credits: 16, ..LinkOptions::default() };
+    let (prefill, decode) = pair_of(shape, options);
+    let blocks: Vec<u32> = (0..20_000).map(|block| block * 2).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| prefill.push(1, &blocks, soon()).unwrap().wait().unwrap());
+        assert!(decode.grant(1, &blocks, soon()).unwrap().wait().unwrap().verdicts.all_valid());
+    });
 }

@@ -1,5 +1,7 @@
 //! What became of each block of a transfer, layer by layer.
 
+use std::fmt;
+
 use super::layout::Layout;
 use super::plan::BlockPlan;
 
@@ -15,7 +17,7 @@ pub enum BlockVerdict {
 }
 
 /// The verdicts on all blocks of a transfer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Verdicts {
     blocks: Box<[u32]>,
     layers: u32,
@@ -96,6 +98,21 @@ impl Verdicts {
             .zip(&self.states)
             .filter(|(_, state)| **state != BlockVerdict::Valid)
             .map(|((layer, block), state)| (layer, block, *state))
+    }
+}
+
+impl fmt::Debug for Verdicts {
+    /// In a line, however many blocks there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use BlockVerdict::{Corrupt, Missing, Valid};
+        let [valid, missing, corrupt] = [Valid, Missing, Corrupt].map(|verdict| self.count(verdict));
+        f.debug_struct("Verdicts")
+            .field("layers", &self.layers)
+            .field("blocks", &self.blocks.len())
+            .field("valid", &valid)
+            .field("missing", &missing)
+            .field("corrupt", &corrupt)
+            .finish()
     }
 }
 
@@ -195,6 +212,14 @@ mod tests {
             let missing = verdicts.count(BlockVerdict::Missing);
             prop_assert_eq!((verdicts.invalid().count(), verdicts.all_valid()), (missing, missing == 0));
         }
+    }
+
+    #[test]
+    fn a_request_of_any_size_is_shown_in_a_line() {
+        let mut verdicts = Verdicts::new(80, &[7; 10_000], BlockVerdict::Valid);
+        verdicts.set(79, 9_999, BlockVerdict::Missing);
+        let expected = "Verdicts { layers: 80, blocks: 10000, valid: 799999, missing: 1, corrupt: 0 }";
+        assert_eq!(format!("{verdicts:?}"), expected);
     }
 
     #[test]

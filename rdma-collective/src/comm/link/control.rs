@@ -7,6 +7,8 @@ use super::codec::{NoRoom, Reader, Writer};
 
 /// The version of every control message.
 const VERSION: u8 = 1;
+/// The longest message: the envelope counts the bytes behind it with 16 bits.
+pub(crate) const MESSAGE_BYTES_MAX: u32 = ENVELOPE_BYTES as u32 + u16::MAX as u32;
 /// Bytes of the envelope.
 pub(crate) const ENVELOPE_BYTES: usize = 8;
 

@@ -48,8 +48,8 @@ impl Pushes {
         }
         if piece.first == 0 && place.is_none() {
             let expires = now.checked_add(Duration::from_millis(grant.time_to_live_ms.into()));
-            let list = Vec::with_capacity(piece.total as usize);
-            *place = Some(Granted { grant, blocks: list, total: piece.total, expires });
+            // Not reserved in advance: how long it will be is the peer's word.
+            *place = Some(Granted { grant, blocks: Vec::new(), total: piece.total, expires });
         }
         match place {
             Some(granted)

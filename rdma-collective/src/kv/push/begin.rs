@@ -24,7 +24,8 @@ impl Pushes {
                 continue;
             };
             let waiting = self.pushes.iter_mut().flatten().find(|state| {
-                state.request == granted.grant.request && matches!(state.stage, Stage::Waiting)
+                let waits = matches!(state.stage, Stage::Waiting) && !state.deadline.expired_at(now);
+                waits && state.request == granted.grant.request
             });
             if let Some(state) = waiting
                 && let Some(granted) = place.take()

@@ -11,7 +11,7 @@ use crate::kv::verdict::{BlockVerdict, Verdicts};
 
 impl Receives {
     /// Finds the transfers of which all has arrived: as many writes as were announced, and the sums if they are wanted.
-    pub(super) fn complete(&mut self) -> bool {
+    pub(super) fn complete(&mut self, now: Instant) -> bool {
         let layers = self.pool.layout().shape().layers;
         let mut any = false;
         for state in self.grants.iter_mut().flatten() {
@@ -20,7 +20,7 @@ impl Receives {
             }
             let blocks = state.hold.blocks();
             if !self.checksums {
-                state.stage = Stage::Confirming(Verdicts::new(layers, blocks, BlockVerdict::Valid));
+                state.confirm(Verdicts::new(layers, blocks, BlockVerdict::Valid), now);
                 any = true;
             } else if state.sums.len() == layers as usize * blocks.len() {
                 state.stage = Stage::Arrived;
@@ -30,17 +30,21 @@ impl Receives {
         any
     }
 
-    /// A grant that is late ends the link: only so is it certain that nothing of it lands any more.
+    /// A grant that is late ends the link: only so is it certain that nothing of it lands any more. One that the peer
+    /// was never told of ends alone.
     pub(super) fn expire(&mut self, core: &mut Core, now: Instant) {
         let layout = *self.pool.layout();
         let (peer, lane) = (self.link.peer, self.link.name);
         let mut fence = false;
-        for state in self.grants.iter_mut().flatten() {
-            // What has all arrived is not late, however late it is looked at.
-            if !matches!(state.stage, Stage::Filling) || !state.deadline.expired_at(now) {
+        for place in &mut self.grants {
+            // What has all arrived is not late, however late it is looked at; but the peer has to listen.
+            let Some(state) = place.as_mut().filter(|state| state.due().is_some_and(|due| due <= now)) else {
+                continue;
+            };
+            fence |= state.told > 0;
+            if let Stage::Confirming(..) = state.stage {
                 continue;
             }
-            fence = true;
             let cause = Arc::new(KvError::DeadlineExceeded {
                 request: state.grant.request,
                 peer,
@@ -48,8 +52,19 @@ impl Receives {
                 bytes_outstanding: state.bytes_outstanding(&layout),
                 waited: now.saturating_duration_since(state.granted),
             });
-            // Told now, freed when the lane is fenced.
-            state.stage = Stage::Ended(Err(TransferError { cause, verdicts: state.verdicts(&layout) }));
+            let error = TransferError { cause, verdicts: state.verdicts(&layout) };
+            if state.told > 0 {
+                // Told now, freed when the lane is fenced.
+                state.stage = Stage::Ended(Err(error));
+                continue;
+            }
+            state.end(Err(error));
+            if let Some(lane) = self.link.lane(core) {
+                lane.unwatch();
+            }
+            if state.abandoned {
+                *place = None;
+            }
         }
         if fence {
             self.end(core, LaneFailure::Fenced);
@@ -68,7 +83,7 @@ impl Receives {
             }
             let outcome = match &state.stage {
                 // All has arrived, and the peer alone does not know.
-                Stage::Confirming(verdicts) => Ok(verdicts.clone()),
+                Stage::Confirming(verdicts, _) => Ok(verdicts.clone()),
                 _ => Err(TransferError {
                     cause: Arc::new(KvError::PeerFailed {
                         request: state.grant.request,
