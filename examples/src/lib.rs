@@ -7,6 +7,7 @@ pub mod columns;
 pub mod devices;
 pub mod fault;
 pub mod memory;
+pub mod output;
 pub mod perftest;
 pub mod processes;
 pub mod sizes;

@@ -1,10 +1,10 @@
 //! Programs that start themselves as several processes: starting, what is handed down, and seeing to their end.
 
+use crate::output::complain;
 use anyhow::Context;
 use rdma_collective::comm::bootstrap::JobToken;
 use rdma_collective::error::BootstrapError;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use std::io::Write;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -73,12 +73,6 @@ pub fn end_with(launcher: u32) -> anyhow::Result<()> {
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     anyhow::ensure!(parent == Some(launcher), "the launcher (process {launcher}) is gone");
     Ok(())
-}
-
-/// Writes a line to standard error in one piece: several processes share it.
-pub fn complain(line: impl std::fmt::Display) {
-    // There is nowhere left to say that it failed.
-    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Processes that are ended when it is dropped.

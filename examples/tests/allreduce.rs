@@ -100,6 +100,10 @@ fn sizes_that_overflow_are_errors() {
 fn buffers_beyond_memory_are_an_error() {
     let ended = run(ALLREDUCE, "--device soft -b 1 -e 1000000G -f 2 --ranks 2").expect(1);
     assert!(ended.stderr.contains("lower -e or --ranks"), "{}", ended.stderr);
+    let port = free_port().to_string();
+    let alone = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port)];
+    let ended = start_with(ALLREDUCE, "--device soft -b 1 -e 1000000G -f 2", &alone).finish().expect(1);
+    assert!(ended.stderr.contains("lower -e or --ranks"), "{}", ended.stderr);
 }
 
 #[test]
@@ -107,6 +111,34 @@ fn an_unknown_device_is_an_error() {
     let ended = run(ALLREDUCE, "--device nosuch0 --ranks 2 -b 8 -e 8").expect(1);
     assert!(ended.stderr.contains("nosuch0"), "{}", ended.stderr);
     assert!(!ended.stdout.contains("busbw"), "{}", ended.stdout);
+    assert!(run(ALLREDUCE, "--device= -b 8 -e 8").expect(2).stderr.contains("--device"));
+    table("-b 8 -e 8 -n 1", 2, 0);
+}
+
+#[test]
+fn the_header_has_device_and_wire_and_why_not_the_others() {
+    for device in ["soft", "auto"] {
+        let text = run(ALLREDUCE, &format!("--device {device} --ranks 2 -b 8 -e 8 -n 1")).expect(0).stdout;
+        assert!(text.contains(" device  0 [") && text.contains(", wire "), "{text}");
+        assert!(common::refused(&text) > 0, "{text}");
+    }
+}
+
+#[test]
+fn arguments_and_variables_that_are_no_text_do_not_stop_the_file() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(OsStr::from_bytes(b"run\xff.json"));
+    let ended = std::process::Command::new(ALLREDUCE)
+        .args(["--device", "soft", "--ranks", "2", "-b", "8", "-e", "8", "-n", "1", "-J"])
+        .arg(&path)
+        .env("NCCL_DEBUG", OsStr::from_bytes(b"\xfe"))
+        .output()
+        .unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(json["results"].as_array().unwrap().len(), 1);
 }
 
 #[test]

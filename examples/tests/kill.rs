@@ -1,12 +1,14 @@
-//! Real processes that are killed in the middle of their work: the others end by themselves, and say who is gone.
+//! Real processes that are killed or stopped in the middle of their work: the others end by themselves, and say who.
 
 mod common;
 
-use common::{Running, free_port, start_with};
+use common::{Running, free_port, start, start_with};
+use rustix::process::Signal;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
+const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
 
 /// Ranks that have work for hours.
 fn ranks(count: u32) -> Vec<Running> {
@@ -34,6 +36,48 @@ fn survivors_of_a_killed_rank_end_and_name_it() {
     let ended: Vec<_> = ranks.into_iter().map(|rank| rank.finish().expect(1)).collect();
     for survivor in &ended {
         assert!(survivor.stderr.contains("rank 1"), "{}", survivor.stderr);
+    }
+}
+
+#[test]
+fn survivors_of_a_stopped_rank_end_and_name_it() {
+    let mut ranks = ranks(3);
+    ranks[0].wait_for("busbw");
+    sleep(Duration::from_millis(500));
+    let stopped = ranks.remove(1);
+    stopped.signal(Signal::STOP);
+    let begin = Instant::now();
+    for rank in ranks {
+        let survivor = rank.finish().expect(1);
+        assert!(survivor.stderr.contains("rank 1"), "{}", survivor.stderr);
+    }
+    assert!(begin.elapsed() < Duration::from_secs(100), "they waited for ever");
+    stopped.signal(Signal::CONT);
+    // It finds itself alone, and ends as well.
+    stopped.finish().expect(1);
+}
+
+#[test]
+fn the_other_side_of_a_stopped_one_ends_and_says_what_is_missing() {
+    for (stops, stays) in [("prefill", "decode"), ("decode", "prefill")] {
+        let port = free_port();
+        let flags = "--device soft --prompt 4096 -T 60";
+        let mut waits = start(KVCACHE, &format!("{flags} --role {stays} --listen 127.0.0.1:{port}"));
+        let stopped = start(KVCACHE, &format!("{flags} --role {stops} --peer 127.0.0.1:{port}"));
+        waits.wait_for("Using device"); // connected
+        stopped.signal(Signal::STOP);
+        let survivor = waits.finish().expect(1);
+        assert!(
+            survivor.stderr.contains("is lost") || survivor.stderr.contains("deadline"),
+            "{}",
+            survivor.stderr
+        );
+        if stays == "decode" {
+            assert!(survivor.stdout.contains("missing"), "{}", survivor.stdout);
+            assert!(survivor.stdout.contains("Other bytes changed  : 0 OK"), "{}", survivor.stdout);
+        }
+        stopped.signal(Signal::CONT);
+        stopped.finish().expect(1);
     }
 }
 

@@ -136,6 +136,18 @@ fn a_pool_beyond_memory_is_an_error() {
 fn an_unknown_device_is_an_error() {
     let ended = run(KVCACHE, "--device nosuch0 --prompt 16").expect(1);
     assert!(ended.stderr.contains("nosuch0"), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("Using device"), "{}", ended.stdout);
+    assert!(run(KVCACHE, "--device= --prompt 16").expect(2).stderr.contains("--device"));
+    json("--prompt 16", 0);
+}
+
+#[test]
+fn the_header_has_device_and_wire_and_why_not_the_others() {
+    for device in ["soft", "auto"] {
+        let text = run(KVCACHE, &format!("--device {device} --prompt 16")).expect(0).stdout;
+        assert!(text.contains("# Using device ") && text.contains(", wire "), "{text}");
+        assert!(common::refused(&text) > 0, "{text}");
+    }
 }
 
 #[test]
@@ -146,7 +158,9 @@ fn a_side_that_nobody_meets_ends_at_its_deadline() {
         format!("--role prefill --peer 127.0.0.1:{port}"),
     ] {
         let ended = run(KVCACHE, &format!("--device soft --prompt 16 -T 1 {flags}")).expect(1);
-        assert!(!ended.stderr.is_empty());
+        // Why, and once.
+        let cause = if flags.contains("decode") { "no process of this job" } else { "Connection refused" };
+        assert_eq!(ended.stderr.matches(cause).count(), 1, "{}", ended.stderr);
     }
 }
 

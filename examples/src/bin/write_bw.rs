@@ -4,6 +4,7 @@
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use examples::output;
 use examples::perftest::RULE;
 use examples::perftest::args::{BandwidthArgs, Plan};
 use examples::perftest::bandwidth::{Recorder, Report, line, titles};
@@ -18,7 +19,7 @@ fn main() -> ExitCode {
     match run(&BandwidthArgs::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("write_bw: {error:#}");
+            output::complain(format_args!("write_bw: {}", output::in_a_line(&error)));
             ExitCode::FAILURE
         }
     }
@@ -27,25 +28,24 @@ fn main() -> ExitCode {
 fn run(args: &BandwidthArgs) -> anyhow::Result<()> {
     let plan = args.plan();
     let mut session = connect(Test::WriteBw, &args.common, &plan)?;
-    print!("{}", titles());
+    output::say(titles())?;
     if args.common.host.is_some() {
         let within = Duration::from_secs(args.common.timeout_s);
         for size in plan.sizes() {
             let report =
                 measure(&mut session, &plan, size, within).with_context(|| format!("{size} bytes"))?;
-            print!("{}", line(&report));
+            output::say(line(&report))?;
             session.exchange.send("report", &Some(report))?;
         }
         session.exchange.send("end", &None::<Report>)?;
         let () = session.exchange.receive("end")?; // the server's memory stays until all has landed
     } else {
         while let Some(report) = session.exchange.receive::<Option<Report>>("report")? {
-            print!("{}", line(&report));
+            output::say(line(&report))?;
         }
         session.exchange.send("end", &())?;
     }
-    println!("{RULE}");
-    Ok(())
+    output::say(format_args!("{RULE}\n"))
 }
 
 /// How far one queue pair has come.

@@ -5,6 +5,7 @@
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use examples::output;
 use examples::perftest::RULE;
 use examples::perftest::args::{LatencyArgs, Plan};
 use examples::perftest::exchange::Test;
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
     match run(&LatencyArgs::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("write_lat: {error:#}");
+            output::complain(format_args!("write_lat: {}", output::in_a_line(&error)));
             ExitCode::FAILURE
         }
     }
@@ -30,16 +31,15 @@ fn run(args: &LatencyArgs) -> anyhow::Result<()> {
     let within = Duration::from_secs(args.common.timeout_s);
     let client = args.common.host.is_some();
     let mut session = connect(Test::WriteLat, &args.common, &plan)?;
-    print!("{}", titles());
+    output::say(titles())?;
     for size in plan.sizes() {
         let report =
             measure(&mut session, &plan, size, client, within).with_context(|| format!("{size} bytes"))?;
-        print!("{}", line(&report));
+        output::say(line(&report))?;
         // Neither side's next size may write over a byte that the other one still watches.
         let () = session.exchange.swap("end of a size", &())?;
     }
-    println!("{RULE}");
-    Ok(())
+    output::say(format_args!("{RULE}\n"))
 }
 
 /// Exchanges all messages of one size; the client begins.

@@ -5,6 +5,7 @@ use super::banner::{self, DeviceInfo};
 use super::exchange::{Endpoint, Exchange, Hello, Test};
 use crate::columns::header::refused_lines;
 use crate::devices::{self, Selected};
+use crate::output;
 use anyhow::{Context as _, ensure};
 use rdma_core::error::CreateError;
 use rdma_core::{
@@ -73,7 +74,7 @@ pub fn connect(test: Test, common: &Common, plan: &Plan) -> anyhow::Result<Sessi
         Some(host) => Exchange::connect(host, common.port, within)?,
         None => {
             let stars = "*".repeat(36);
-            println!("\n{stars}\n* Waiting for client to connect... *\n{stars}");
+            output::say(format_args!("\n{stars}\n* Waiting for client to connect... *\n{stars}\n"))?;
             Exchange::accept(common.port, within)?
         }
     };
@@ -92,10 +93,10 @@ pub fn connect(test: Test, common: &Common, plan: &Plan) -> anyhow::Result<Sessi
     let mut session = side.connect(&theirs, &path, plan, exchange)?;
     print_banner(test, common, plan, &selected, &mut session, mtu)?;
     for endpoint in &ours {
-        print!("{}", banner::address("local", endpoint));
+        output::say(banner::address("local", endpoint))?;
     }
     for endpoint in &theirs {
-        print!("{}", banner::address("remote", endpoint));
+        output::say(banner::address("remote", endpoint))?;
     }
     let () = session.exchange.swap("readiness", &())?;
     Ok(session)
@@ -167,9 +168,8 @@ fn print_banner(
         gid_index: Some(selected.gid.index),
     };
     let plan = Plan { inline_bytes: session.inline_bytes, ..*plan };
-    print!("{}", refused_lines(" ", &selected.refused));
-    print!("{}", banner::block(test, &plan, &info, common.host.is_some()));
-    Ok(())
+    output::say(refused_lines(" ", &selected.refused))?;
+    output::say(banner::block(test, &plan, &info, common.host.is_some()))
 }
 
 /// This side's half, before the other one is known.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -92,6 +93,12 @@ impl Running {
         self.child.id()
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
     /// Waits until it has printed a line that contains `text`.
     pub fn wait_for(&mut self, text: &str) {
         let deadline = Instant::now() + LONG;
@@ -136,6 +143,13 @@ impl Ended {
         );
         self
     }
+}
+
+/// Devices that a header says were not used, each with a reason.
+pub fn refused(text: &str) -> usize {
+    let after = text.split_once("# Not used\n").map_or("", |(_, after)| after);
+    let lines = after.lines().map_while(|line| line.strip_prefix("#  "));
+    lines.filter(|line| line.split_once(": ").is_some_and(|(_, reason)| !reason.is_empty())).count()
 }
 
 /// A port that nobody listened on just now.

@@ -1,5 +1,6 @@
 //! nccl-tests' flags and defaults, and which of them do not go together; no device is asked here.
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, ValueEnum};
 use examples::fault::CorruptAt;
 use examples::sizes::parse_size;
@@ -61,7 +62,7 @@ pub struct Args {
 
     /// `auto` (the first usable NIC, else soft), `soft`, or a name as in ibv_devices; one that is named is used or
     /// the run fails
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = NonEmptyStringValueParser::new())]
     pub device: String,
 
     /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches rank 0 in a check

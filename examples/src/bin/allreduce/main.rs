@@ -16,7 +16,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use examples::processes::Group;
 use examples::sizes::sweep::Sweep;
-use examples::{memory, processes};
+use examples::{memory, output, processes};
 use half::f16;
 use job::Job;
 use measure::Bench;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            processes::complain(format_args!("allreduce: {error:#}"));
+            output::complain(format_args!("allreduce: {}", output::in_a_line(&error)));
             ExitCode::FAILURE
         }
     }
@@ -53,9 +53,7 @@ fn main() -> ExitCode {
 fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let ranks = args.ranks(cores);
-    let need = sweep.last().saturating_mul(2).saturating_add(RANK_BYTES).saturating_mul(ranks as u64);
-    let what = format!("two buffers of {} bytes on each of {ranks} ranks", sweep.last());
-    memory::require(&memory::Roots::default(), &what, need, "lower -e or --ranks")?;
+    fits(sweep, ranks)?;
     let token = JobToken::random()?;
     let options = StoreOptions::new(token, u32::try_from(ranks)?);
     let server = StoreServer::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;
@@ -70,15 +68,25 @@ fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
     Ok(group.supervise())
 }
 
+/// That the buffers of so many ranks fit this machine.
+fn fits(sweep: &Sweep, ranks: usize) -> anyhow::Result<()> {
+    let need = sweep.last().saturating_mul(2).saturating_add(RANK_BYTES).saturating_mul(ranks as u64);
+    let what = format!("two buffers of {} bytes on each of {ranks} ranks", sweep.last());
+    Ok(memory::require(&memory::Roots::default(), &what, need, "lower -e or --ranks")?)
+}
+
 /// Is one rank; true when no element was wrong on any.
 fn run(seat: &Seat, args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
+    if seat.launcher.is_none() {
+        fits(sweep, 1)?; // a launcher of ours has looked for all ranks together
+    }
     let mut job = Job::join(seat, args)?;
     let mut report = Report::begin(&job, args, sweep)?;
     let outcome = match args.dtype {
         Dtype::Float => sizes::<f32>(&mut job, args, sweep, &mut report),
         Dtype::Half => sizes::<f16>(&mut job, args, sweep, &mut report),
     };
-    let ok = report.end(outcome.as_ref().err().map(|error| format!("{error:#}")))?;
+    let ok = report.end(outcome.as_ref().err().map(output::in_a_line))?;
     outcome?;
     job.close()?;
     Ok(ok)

@@ -5,9 +5,11 @@ use crate::job::Job;
 use anyhow::Context;
 use examples::columns::header::Config;
 use examples::columns::{Closing, Row, json, print};
+use examples::output;
 use examples::sizes::sweep::{Step, Sweep};
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::time::SystemTime;
 
 const PROGRAM: &str = "allreduce";
@@ -84,8 +86,8 @@ impl Report {
             let report = json::Report {
                 started: self.started,
                 ended: SystemTime::now(),
-                args: std::env::args().collect(),
-                env: steering(std::env::vars()),
+                args: std::env::args_os().map(readable).collect(),
+                env: steering(std::env::vars_os().map(|(name, value)| (readable(name), readable(value)))),
                 config: self.config,
                 rows: self.rows,
                 errors: error.into_iter().collect(),
@@ -96,12 +98,13 @@ impl Report {
     }
 
     fn say(&self, text: &str) -> anyhow::Result<()> {
-        if self.prints {
-            let mut out = io::stdout().lock();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")?;
-        }
-        Ok(())
+        if self.prints { output::say(text) } else { Ok(()) }
     }
+}
+
+/// As text, whatever bytes there are.
+fn readable(text: OsString) -> String {
+    text.to_string_lossy().into_owned()
 }
 
 /// The variables that steer a run, as `NAME=value`.

@@ -1,6 +1,7 @@
 //! The flags, and the request they describe: how many blocks of how many bytes, in pools how large.
 
 use crate::presets::{self, Request};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, ValueEnum};
 use examples::fault::CorruptAt;
 use rdma_collective::error::LayoutError;
@@ -42,7 +43,7 @@ pub struct Args {
 
     /// `auto` (the first usable NIC, else soft), `soft`, or a name as in ibv_devices; one that is named is used or
     /// the run fails
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = NonEmptyStringValueParser::new())]
     pub device: String,
 
     /// Let the library check each block by checksum, too, which reads all bytes once more on both sides

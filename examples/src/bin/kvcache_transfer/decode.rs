@@ -8,6 +8,7 @@ use crate::presets::Request;
 use crate::progress;
 use crate::report::{self, Moved, Report};
 use crate::side::{Place, Side, destination_ids};
+use examples::output;
 use rdma_collective::error::TransferError;
 use rdma_collective::kv::{BlockVerdict, Decode, LinkOptions, Received};
 use rdma_core::Deadline;
@@ -26,7 +27,7 @@ pub fn run(args: &Args, request: &Request) -> anyhow::Result<bool> {
     let decode = Decode::new(&side.engine, &side.pool, &place.meet(), &side.token, &options, deadline)?;
     let device = side.device(decode.peer_access());
     if !args.json {
-        print!("{}", report::header(args, request, &device));
+        output::say(report::header(args, request, &device))?;
     }
     if let (Some(fault), Some(plan)) = (args.fault, &side.faults) {
         fault.arm(plan);
@@ -67,7 +68,7 @@ fn finish(
     if let Err(error) = outcome {
         report.fail(error.to_string());
     }
-    println!("{}", if args.json { report.json() } else { report.closing().trim_end().to_owned() });
+    output::say(if args.json { report.json() + "\n" } else { report.closing() })?;
     match outcome {
         Ok(_) => Ok(report.ok),
         Err(error) => Err(anyhow::anyhow!("{error}")),

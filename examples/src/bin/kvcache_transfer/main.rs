@@ -16,8 +16,8 @@ mod side;
 use anyhow::Context;
 use args::{Args, Role};
 use clap::Parser;
-use examples::memory;
 use examples::processes::{self, Group};
+use examples::{memory, output};
 use presets::Request;
 use rdma_collective::comm::bootstrap::{JobToken, StoreOptions, StoreServer};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            processes::complain(format_args!("{error:#}"));
+            output::complain(output::in_a_line(&error));
             ExitCode::FAILURE
         }
     }

@@ -5,6 +5,7 @@ use crate::presets::Request;
 use crate::report;
 use crate::side::{Place, Side, source_ids};
 use anyhow::Context;
+use examples::output;
 use rdma_collective::kv::{LinkOptions, Prefill, Pushed};
 use rdma_core::Deadline;
 
@@ -23,12 +24,12 @@ pub fn run(args: &Args, request: &Request) -> anyhow::Result<bool> {
     let options = LinkOptions::default();
     let prefill = Prefill::new(&side.engine, &side.pool, &place.meet(), &side.token, &options, deadline)?;
     if args.role.is_some() && !args.json {
-        print!("{}", report::header(args, request, &side.device(prefill.peer_access())));
+        output::say(report::header(args, request, &side.device(prefill.peer_access())))?;
     }
     let push = prefill.push(REQUEST, &source_ids(args, request), Deadline::after(args.timeout()))?;
     let pushed = push.wait().context("the push")?;
     if args.role.is_some() && !args.json {
-        println!("{}", line(&pushed));
+        output::say(line(&pushed))?;
     }
     Ok(pushed.corrupt == 0)
 }
@@ -37,7 +38,7 @@ fn line(pushed: &Pushed) -> String {
     let Pushed { bytes, writes, corrupt, elapsed, .. } = pushed;
     let verdict = if *corrupt == 0 { "OK" } else { "FAILED" };
     format!(
-        "# Pushed {bytes} bytes in {writes} writes, confirmed after {:.3} ms; corrupt: {corrupt} {verdict}",
+        "# Pushed {bytes} bytes in {writes} writes, confirmed after {:.3} ms; corrupt: {corrupt} {verdict}\n",
         elapsed.as_secs_f64() * 1e3
     )
 }
