@@ -1,5 +1,7 @@
 //! Both ends of a KV link in one process, with pools whose every byte is known.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
