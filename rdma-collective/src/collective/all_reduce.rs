@@ -229,11 +229,4 @@ fn copy(steps: Ring, buffers: Buffers<'_>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_defaults_are_the_schedules() {
-        assert_eq!(staging(&CommunicatorOptions::default()), Staging::default());
-    }
-}
+mod tests;
