@@ -15,24 +15,27 @@ pub(super) struct Events {
     pub(super) device: DeviceRef,
     queue: VecDeque<AsyncEvent>,
     channel: Channel,
+    /// Whether one was dropped since the last was taken.
+    dropped: bool,
 }
 
 impl Events {
     pub(super) fn new(device: DeviceRef, channel: Channel) -> Self {
-        Self { device, queue: VecDeque::new(), channel }
+        Self { device, queue: VecDeque::new(), channel, dropped: false }
     }
 
     pub(super) fn raise(&mut self, event: AsyncEvent) {
         if self.queue.len() < EVENTS_MAX {
             self.queue.push_back(event);
             self.channel.raise();
-        } else {
-            tracing::warn!(kind = %event.kind, "nobody takes this context's events; one is dropped");
+        } else if !std::mem::replace(&mut self.dropped, true) {
+            tracing::warn!(kind = %event.kind, "nobody takes this context's events; from now on they are dropped");
         }
     }
 
     pub(super) fn next(&mut self) -> std::io::Result<Option<AsyncEvent>> {
         let event = self.queue.pop_front();
+        self.dropped = false;
         if self.queue.is_empty() {
             self.channel.consume()?;
         }

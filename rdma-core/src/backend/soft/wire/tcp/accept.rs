@@ -16,7 +16,7 @@ impl Tcp {
                 Ok(Some(fd)) => fd,
                 Ok(None) => return,
                 Err(why) => {
-                    tracing::warn!(%why, "accepting failed; trying again in {ACCEPT_PAUSE:?}");
+                    self.warn(&why, "accepting failed; trying again in a moment");
                     return self.pause_accepting(now);
                 }
             };
@@ -26,7 +26,7 @@ impl Tcp {
                     self.make_room(self.strangers.len(), self.strangers.front().copied());
                     self.strangers.push_back(key);
                 }
-                Err(why) => tracing::warn!(%why, "a connection cannot be watched"),
+                Err(why) => self.warn(&why, "a connection cannot be watched"),
             }
         }
     }

@@ -16,6 +16,7 @@ mod socket;
 mod stranger;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,6 +33,7 @@ use self::inflow::Role;
 use self::link::{Link, LinkError};
 use self::outflow::Outgoing;
 use self::stranger::{Leaving, Stranger};
+use self::throttle::Throttle;
 use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink, Sockets};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request};
 use crate::backend::soft::gid;
@@ -100,6 +102,10 @@ pub(in super::super) struct Tcp {
     ask_again: bool,
     /// Until when listeners are not asked, for want of descriptors.
     accept_paused: Option<Instant>,
+    /// When sockets were last served.
+    served: Option<Instant>,
+    /// Bounds what strangers make it write to the log.
+    throttle: Throttle,
 }
 
 impl Tcp {
@@ -117,6 +123,8 @@ impl Tcp {
             staging: vec![0; STAGING_BYTES].into(),
             ask_again: false,
             accept_paused: None,
+            served: None,
+            throttle: Throttle::default(),
         }
     }
 
@@ -157,9 +165,16 @@ impl Tcp {
     fn lose(&mut self, key: SocketKey, why: &LinkError) {
         match why {
             LinkError::Closed | LinkError::Io(_) => tracing::debug!(%why, "a connection is over"),
-            _ => tracing::warn!(%why, "closing a connection"),
+            _ => self.warn(why, "closing a connection"),
         }
         self.remove(key);
+    }
+
+    /// Writes a line that a stranger has caused, unless there were many of late.
+    fn warn(&mut self, why: &dyn std::error::Error, what: &str) {
+        if let Some(left_out) = self.served.map_or(Some(0), |now| self.throttle.admit(now)) {
+            tracing::warn!(%why, left_out, "{what}");
+        }
     }
 
     /// The connection of a requester, opened when there is none.
@@ -296,6 +311,7 @@ impl Sockets for Tcp {
     }
 
     fn flush(&mut self, now: Instant, sink: &mut dyn Sink) {
+        self.served = Some(now);
         self.ask_again(sink);
         let mut budget = BUDGET;
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -333,6 +349,7 @@ impl Sockets for Tcp {
     }
 
     fn ready(&mut self, now: Instant, key: u64, sink: &mut dyn Sink) {
+        self.served = Some(now);
         let key = SocketKey::from(KeyData::from_ffi(key));
         if let Err(why) = self.read(now, key, sink) {
             return self.lose(key, &why);
@@ -350,6 +367,7 @@ impl Sockets for Tcp {
     }
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink) {
+        self.served = Some(now);
         self.ask_again(sink);
         self.resume_accepting(now);
         while let Some((key, deadline)) = self.oldest_waiting()

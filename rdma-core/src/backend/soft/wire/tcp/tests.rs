@@ -134,7 +134,10 @@ impl End {
 
     /// What a driver does once.
     fn turn(&mut self) {
-        let now = Instant::now();
+        self.turn_at(Instant::now());
+    }
+
+    fn turn_at(&mut self, now: Instant) {
         let mut events = Vec::with_capacity(16);
         let soon = rustix::event::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&soon)).unwrap();

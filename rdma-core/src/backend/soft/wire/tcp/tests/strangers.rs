@@ -1,6 +1,7 @@
 //! Whatever a stranger says to the listener, it is dropped and real traffic goes on.
 
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
@@ -28,6 +29,51 @@ fn garbage_is_dropped_at_once() {
         assert_closed(&mut a, &mut b, stranger);
     }
     assert_works(&mut a, &mut b);
+}
+
+/// Counts the warnings of a thread.
+#[derive(Default)]
+struct Warnings(AtomicUsize);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_flood_of_garbage_does_not_flood_the_log() {
+    const FLOOD: usize = 100;
+    let (_a, mut b) = End::pair();
+    let warnings = Arc::new(Warnings::default());
+    let written = || warnings.0.load(Ordering::Relaxed);
+    let mut garbage = |now, count| {
+        let begun = Instant::now();
+        for _ in 0..count {
+            let mut stranger = b.stranger();
+            stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            stranger.set_nonblocking(true).unwrap();
+            while stranger.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                b.turn_at(now);
+                assert!(begun.elapsed() < Duration::from_secs(60), "a stranger stays");
+            }
+        }
+    };
+    let begin = Instant::now();
+    tracing::subscriber::with_default(Arc::clone(&warnings), || garbage(begin, FLOOD));
+    assert_eq!(written(), throttle::LINES_MAX as usize);
+    tracing::subscriber::with_default(Arc::clone(&warnings), || garbage(begin + throttle::PERIOD, 1));
+    assert_eq!(written(), throttle::LINES_MAX as usize + 1);
 }
 
 #[test]

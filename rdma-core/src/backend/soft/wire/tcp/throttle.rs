@@ -1,0 +1,48 @@
+//! How many lines strangers may make this process write to its log.
+
+use std::time::{Duration, Instant};
+
+/// Lines written in each [`PERIOD`]; what is beyond is counted.
+pub(super) const LINES_MAX: u32 = 8;
+pub(super) const PERIOD: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Throttle {
+    /// When the period ends that the last line was asked for in.
+    end: Option<Instant>,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Throttle {
+    /// Whether a line may be written now; then with how many were left out since the last.
+    pub(super) fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.end.is_none_or(|end| now >= end) {
+            (self.end, self.lines) = (Some(now + PERIOD), 0);
+        }
+        if self.lines >= LINES_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_writes_a_few_lines_a_period_and_the_next_tells_how_many_were_left_out() {
+        let (mut throttle, begin) = (Throttle::default(), Instant::now());
+        for (period, left_out) in [(0, 0), (1, 92), (5, 92)] {
+            let now = begin + period * PERIOD;
+            assert_eq!(throttle.admit(now), Some(left_out));
+            let more = (1..100).filter(|_| throttle.admit(now + PERIOD / 2).is_some()).count();
+            assert_eq!(more, LINES_MAX as usize - 1);
+        }
+        assert_eq!(throttle.admit(begin), None, "the clock of a caller may be a little behind");
+    }
+}
