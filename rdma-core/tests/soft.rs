@@ -70,7 +70,8 @@ fn a_port_is_taken_once_and_freed_with_the_device() {
     let device = Device::soft(options);
     let first = device.open().unwrap();
     let again = Device::soft(SoftOptions { tcp_port, ..SoftOptions::default() });
-    assert!(again.open().is_err());
+    let clash = again.open().unwrap_err().to_string();
+    assert!(clash.contains(&format!("127.0.0.1:{tcp_port}: Address already in use")), "{clash}");
     drop(first);
     again.open().unwrap();
 }

@@ -27,7 +27,12 @@ pub struct End<S: State = ReadyToSend> {
 
 impl End<Init> {
     pub fn new() -> Self {
-        let options = SoftOptions { wire: Wire::Tcp, ..SoftOptions::default() };
+        Self::at(0)
+    }
+
+    /// A device that listens at that port, of which 0 is a free one.
+    pub fn at(tcp_port: u16) -> Self {
+        let options = SoftOptions { wire: Wire::Tcp, tcp_port, ..SoftOptions::default() };
         let context = Device::soft(options).open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();

@@ -135,6 +135,23 @@ fn a_peer_that_is_gone_is_told_when_the_retries_are_used_up() {
     a.transfer(Work::write(a.filled(10, 1), b.region(10).remote()));
 }
 
+/// Whoever closes first keeps the connection for a minute; that must not keep a restarted server from its port.
+#[test]
+fn a_device_is_opened_again_at_its_port_while_old_connections_linger() {
+    let free = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    for fill in 1..4 {
+        let (mut a, mut b) = End::new().join(End::at(port));
+        let (here, there) = (a.region(10), b.region(10));
+        a.transfer(Work::write(a.filled(10, fill), there.remote()));
+        b.transfer(Work::write(b.filled(10, fill), here.remote()));
+        end::assert_holds(&there, 0..10, fill);
+        // The listening end first: its side of the connection lingers.
+        drop((there, b));
+    }
+}
+
 #[test]
 fn reads_are_served_from_memory_that_is_still_there_alone() {
     let mut idle = End::new();

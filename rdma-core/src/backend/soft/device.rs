@@ -132,7 +132,12 @@ fn listen(
     wire: Wire,
     address: SocketAddrV4,
 ) -> io::Result<SocketAddrV4> {
-    let port = if wire == Wire::Local { 0 } else { hold.guarded().sockets.listen(device, address)? };
+    if wire == Wire::Local {
+        return Ok(SocketAddrV4::new(*address.ip(), 0));
+    }
+    let listening = hold.guarded().sockets.listen(device, address);
+    // Of a device that has the port already, or another program that has.
+    let port = listening.map_err(|source| io::Error::new(source.kind(), format!("{address}: {source}")))?;
     Ok(SocketAddrV4::new(*address.ip(), port))
 }
 
