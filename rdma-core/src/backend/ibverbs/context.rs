@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::event::{self, Events};
+use super::gid;
 use super::port::{self, Limits};
 use super::symbols::Symbols;
 use super::sys::ibv_context;
-use super::{event, gid};
 use crate::backend::interface;
 use crate::error::{CreateError, OpenError, QueryError};
 use crate::{AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, WorkerOptions};
@@ -25,6 +26,7 @@ pub(crate) struct Context {
     name: String,
     pub(super) symbols: &'static Symbols,
     context: NonNull<ibv_context>,
+    events: Events,
     /// Read once: they do not change while a device is there.
     limits: Limits,
     /// The process that opened it; a forked child inherits the value, not the right to release it.
@@ -46,12 +48,14 @@ impl Context {
         name: &str,
         symbols: &'static Symbols,
         context: NonNull<ibv_context>,
+        events: Events,
         refused: impl Fn(io::Error) -> OpenError,
     ) -> Result<Self, OpenError> {
         // INVARIANT: as the caller promised; an error below drops the value, which closes it.
         let pid = std::process::id();
-        let mut opened = Self { name: name.to_owned(), symbols, context, limits: Limits::NONE, pid };
-        event::set_nonblocking(interface::Context::event_fd(&opened)).map_err(&refused)?;
+        let mut opened = Self { name: name.to_owned(), symbols, context, events, limits: Limits::NONE, pid };
+        event::set_nonblocking(opened.async_fd()).map_err(&refused)?;
+        opened.events.watch(opened.async_fd()).map_err(&refused)?;
         opened.limits = match port::query_device(&opened) {
             Ok(limits) => limits,
             Err(QueryError::Library(error)) => return Err(error.into()),
@@ -67,6 +71,16 @@ impl Context {
 
     pub(super) fn as_ptr(&self) -> *mut ibv_context {
         self.context.as_ptr()
+    }
+
+    pub(super) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Where the library tells of its events.
+    fn async_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context is open and closes its descriptor when it is closed, which `self` outlives.
+        unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
     }
 
     /// The device's name, for messages.
@@ -123,8 +137,7 @@ impl interface::Context for Context {
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context is open and closes its descriptor when it is closed, which `self` outlives.
-        unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
+        self.events.fd()
     }
 }
 

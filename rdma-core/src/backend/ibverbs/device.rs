@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 
+use super::event::Events;
 use super::library::library;
 use super::symbols::Symbols;
 use super::sys::ibv_device;
@@ -36,6 +37,7 @@ impl Device {
                 reason: None,
             });
         };
+        let events = Events::new().map_err(|source| explain::opening(&self.name, "uverbs*", source))?;
         let open_device = list.symbols.ibv_open_device.clone()?;
         // SAFETY: the device is of a list that was not freed; a context stays valid after that.
         let context = unsafe { open_device(device) };
@@ -44,7 +46,7 @@ impl Device {
         let refused = |source| explain::opening(&self.name, &node, source);
         let context = super::not_null(context).map_err(refused)?;
         // SAFETY: opened just now and given to no one else.
-        unsafe { Context::new(&self.name, list.symbols, context, refused) }
+        unsafe { Context::new(&self.name, list.symbols, context, events, refused) }
     }
 }
 

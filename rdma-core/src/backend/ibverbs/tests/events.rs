@@ -63,6 +63,34 @@ fn a_queue_that_overran_says_so_after_the_event_was_taken() {
     assert!(matches!(error, PollError::Overrun), "{error}");
 }
 
+#[test]
+#[ignore = "needs a device"]
+fn a_queue_that_overran_says_so_though_nobody_takes_events() {
+    for asks in [false, true] {
+        let mut pair = Pair::with(&QueuePairOptions::default(), 1);
+        let (here, there) = (pair.memory(64, Access::LOCAL_WRITE), pair.memory(64, REMOTE));
+        let chain: Vec<RawSend> =
+            (0..64).map(|wr_id| here.request(wr_id, RawOpcode::Write, 8, Some(&there))).collect();
+        pair.send(LEFT, &chain).unwrap();
+        assert!(readable(pair.context.event_fd(), SOON), "no event of the completion queue");
+        let mut out = [RawCompletion::default(); 256];
+        let until = Instant::now() + SOON;
+        let error = loop {
+            if asks {
+                pair.worker.request_notify().unwrap();
+            }
+            match pair.worker.poll(&mut out) {
+                Ok(taken) => assert!(taken < 64, "nothing was lost"),
+                Err(error) => break error,
+            }
+            assert!(Instant::now() < until, "the loss is not noticed");
+        };
+        assert!(matches!(error, PollError::Overrun), "{error}");
+        assert!(readable(pair.context.event_fd(), AT_ONCE), "the event was taken away from who waits for it");
+        assert_eq!(pair.context.next_event().unwrap().unwrap().kind, EventKind::CQ_ERR);
+    }
+}
+
 /// Takes events until this one, or fails.
 fn await_port_event(context: &crate::backend::ibverbs::Context, kind: EventKind) {
     let until = Instant::now() + SOON;
