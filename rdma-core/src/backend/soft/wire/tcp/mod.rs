@@ -316,10 +316,12 @@ impl Sockets for Tcp {
         let mut budget = BUDGET;
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
-            if let Some(link) = self.link(key) {
+            let waits = self.link(key).is_some_and(|link| {
                 link.dirty = false;
-            }
-            match self.write(now, key, sink, budget) {
+                link.watched.contains(EventFlags::OUT)
+            });
+            // One that waits for room already gets it from epoll; what is queued by then goes in one call.
+            match self.write(now, key, sink, if waits { 0 } else { budget }) {
                 Ok(bytes) => budget -= bytes.min(budget),
                 Err(why) => self.lose(key, &why),
             }

@@ -116,6 +116,8 @@ impl Outflow {
     /// Writes at most `budget` bytes, and tells how many.
     ///
     /// A frame whose payload may not be read any more is dropped when no byte of it was sent.
+    /// What is cut by the budget is cut between two segments: the few bytes that are left over
+    /// would travel, be acknowledged and wake the peer on their own.
     ///
     /// # Errors
     ///
@@ -129,7 +131,11 @@ impl Outflow {
         let mut bytes = 0;
         while bytes < budget {
             self.drop_revoked(sink)?;
-            let gathered = self.gather(sink, budget - bytes);
+            let mut gathered = self.gather(sink, budget - bytes);
+            let more_follows = gathered.bytes == budget - bytes;
+            if more_follows {
+                gathered = self.gather(sink, socket::whole_segments(fd, budget - bytes));
+            }
             if gathered.count == 0 {
                 break;
             }
@@ -142,7 +148,7 @@ impl Outflow {
             };
             self.advance(sent);
             bytes += sent;
-            if sent < gathered.bytes {
+            if sent < gathered.bytes || more_follows {
                 break;
             }
         }

@@ -7,7 +7,7 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::SocketFlags;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 /// Connections that the kernel completes before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -71,6 +71,12 @@ fn no_delay(fd: &impl AsFd) -> io::Result<()> {
 /// Says that nothing more will be sent. A failure means that the connection is gone already.
 pub(super) fn end_sending(fd: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
+}
+
+/// As many of `bytes` as fill whole segments of the connection.
+pub(super) fn whole_segments(fd: BorrowedFd<'_>, bytes: usize) -> usize {
+    let segment = SockRef::from(&fd).tcp_mss().map_or(1, |mss| mss as usize);
+    bytes - bytes % segment.max(1)
 }
 
 /// Receives into `direct` first, and what is beyond it into `staging`. 0 bytes is the end.

@@ -1,7 +1,11 @@
 //! What queue pairs do over the wire, and what the wire does about lost connections and revoked memory.
 
-use proptest::prelude::*;
+use std::net::TcpListener;
 
+use proptest::prelude::*;
+use socket2::SockRef;
+
+use super::outflow::Outflow;
 use super::*;
 use crate::backend::soft::engine::message::Nak;
 
@@ -49,6 +53,30 @@ fn acknowledgements_that_wait_together_become_one() {
     let replies = a.state.replies.len() - before;
     assert!(replies < 100, "{replies} acknowledgements for 200 messages that came at once");
     assert!(a.state.moved > 0);
+}
+
+#[test]
+fn what_a_budget_cuts_is_cut_between_two_segments() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let segment = SockRef::from(&stream).tcp_mss().unwrap() as usize;
+    let a = End::new(1);
+    let source = vec![1; 4 * BUDGET];
+    let request = Request {
+        psn: 1,
+        op: RequestOp::Write,
+        imm: None,
+        remote_addr: 0,
+        rkey: 7,
+        len: source.len() as u32,
+    };
+    let token = Token { qp: a.qp, right: Right::Requested { serial: 1 } };
+    let payload = Payload { token, addr: source.as_ptr().expose_provenance() as u64, len: request.len };
+    let mut outflow = Outflow::new();
+    outflow.push(Outgoing::request(&frame::encode_request(&request), Some(payload))).unwrap();
+    let mut write = |budget| outflow.write(stream.as_fd(), &a.state, budget).unwrap();
+    assert_eq!(write(BUDGET), BUDGET - BUDGET % segment);
+    assert_eq!(write(100), 0, "what is less than a segment waits for more room");
 }
 
 #[test]
