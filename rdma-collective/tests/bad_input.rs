@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use common::long;
+use common::{introduction, long};
 use pair::{CANARY, Pair, SHAPE, TOKEN, engine, pool, source_byte};
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
@@ -81,6 +81,7 @@ fn ring_with(damage: Damage) -> SetupError {
             let blob = store.get(&format!("comm/world/0/0/{end}"), long()).unwrap();
             store.set(&format!("comm/world/0/1/{end}"), &damage(blob), long()).unwrap();
         }
+        store.barrier("comm/world/0/blobs", long()).unwrap();
         again(&engine(Wire::Local, None), &mut store);
     });
     let (engine, mut store) = (engine(Wire::Local, None), join(0));
@@ -89,18 +90,6 @@ fn ring_with(damage: Damage) -> SetupError {
     again(&engine, &mut store);
     other.join().unwrap();
     error
-}
-
-/// What a rank on the software device with default options says: `docs/wire.md`.
-fn introduction() -> Vec<u8> {
-    let options = CommunicatorOptions::default();
-    let mut told = vec![1, 0, 1];
-    told.extend(7_u32.to_le_bytes());
-    told.extend(options.slots.to_le_bytes());
-    told.extend((options.slot_bytes as u64).to_le_bytes());
-    told.extend((options.chunk_bytes_min as u64).to_le_bytes());
-    told.extend([1, b'h', 1, b'd']);
-    told
 }
 
 /// Passes on what both sides say, but prefill's blob, which it damages. It ends with the connection.

@@ -37,6 +37,8 @@ pub(super) struct Store {
     world: u32,
     /// Who joined, once and for all, by rank.
     joined: BTreeMap<u32, Joined>,
+    /// The first rank that has left: others may have ended because of it.
+    first_left: Option<u32>,
     /// The rank of each open connection that joined.
     connections: HashMap<ConnectionId, u32>,
     values: HashMap<String, Vec<u8>>,
@@ -76,6 +78,7 @@ impl Store {
             token,
             world,
             joined: BTreeMap::new(),
+            first_left: None,
             connections: HashMap::new(),
             values: HashMap::new(),
             value_bytes: 0,
@@ -189,6 +192,7 @@ impl Store {
                 return;
             }
         }
+        let rank = *self.first_left.get_or_insert(rank);
         self.gatherings.clear();
         let (gathering, others) = std::mem::take(&mut self.waits)
             .into_iter()
@@ -249,7 +253,7 @@ impl Store {
     }
 
     fn may_gather(&self, value_bytes: usize) -> Result<(), Refusal> {
-        if let Some((&rank, _)) = self.joined.iter().find(|(_, joined)| joined.connection.is_none()) {
+        if let Some(rank) = self.first_left {
             return Err(Refusal::Left { rank });
         }
         let (bytes, bytes_max) =

@@ -148,6 +148,8 @@ impl Setup<'_> {
         let to_previous = self.blob(previous, vec![inbox.remote()])?;
         self.store.set(&self.key(format_args!("{rank}/next")), &to_next, self.deadline)?;
         self.store.set(&self.key(format_args!("{rank}/previous")), &to_previous, self.deadline)?;
+        // One that is lost before it could say where it is ends this wait for all; a key is waited for in vain.
+        self.store.barrier(&self.key("blobs"), self.deadline)?;
         let from_next = self.peer(next_rank, "previous")?;
         let from_previous = self.peer(previous_rank, "next")?;
         let [slots] = from_next.regions[..] else {

@@ -172,7 +172,13 @@ fn a_rank_that_leaves_ends_every_gathering_and_no_key() {
     assert_eq!(replies(&mut store), [(10, 1, left.clone())]);
     assert!(store.is_waiting(11));
     store.handle_request(now, 10, 2, gather("again", b"", 1000));
-    assert_eq!(replies(&mut store), [(10, 2, left)]);
+    assert_eq!(replies(&mut store), [(10, 2, left.clone())]);
+    // Whoever leaves then may do so because of the first one.
+    store.handle_disconnect(10);
+    store.handle_timeout(after(now, 1000));
+    replies(&mut store);
+    store.handle_request(now, 11, 2, gather("again", b"", 1000));
+    assert_eq!(replies(&mut store), [(11, 2, left)]);
     assert!(matches!(
         store.join(13, from(2), &Hello { world: 3, ..hello(2, 6) }),
         Err(Refusal::JoinedTwice { rank: 2, .. })
