@@ -162,6 +162,6 @@ pub enum LaneFailure {
     #[error("{0}")]
     Device(Arc<str>),
     /// This side ended it.
-    #[error("it was ended here")]
+    #[error("this side ended it: a transfer on it missed its deadline, or its end was dropped")]
     Fenced,
 }

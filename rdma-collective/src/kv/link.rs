@@ -27,7 +27,7 @@ pub struct LinkOptions {
     pub credits: u32,
     /// The longest control message (1024 bytes), 64 to 65543; lists of blocks are cut to it.
     pub control_bytes_max: u32,
-    /// The longest write (1 MiB); adjacent blocks are merged up to it.
+    /// The longest write (1 MiB), at most 2 GiB; adjacent blocks are merged up to it.
     pub write_bytes_max: u32,
     /// Whether blocks are checked by checksum, which reads them once more on both sides (no); the destination decides.
     pub checksums: bool,

@@ -16,6 +16,9 @@ use crate::comm::link::handshake::Meet;
 use crate::comm::{Engine, Service};
 use crate::error::{KvError, LaneFailure, SetupError};
 
+/// The longest message of any device. What a port reports is no bound to go by.
+const MESSAGE_BYTES_MAX: u32 = 1 << 31;
+
 /// The end of a KV link that has blocks and writes them.
 ///
 /// Pushes of one link are carried out in the order in which their grants meet them, and go on whoever drives the engine.
@@ -77,7 +80,8 @@ impl Prefill {
         let (peer, access) = (link.peer, link.access);
         let mut core = engine.lock();
         let source = core.attach(pool.region());
-        let pushes = Pushes::new(link, pool.clone(), source, options.write_bytes_max);
+        let write_bytes_max = options.write_bytes_max.min(MESSAGE_BYTES_MAX);
+        let pushes = Pushes::new(link, pool.clone(), source, write_bytes_max);
         let state = Arc::new(Mutex::new(pushes));
         let service: Arc<Mutex<dyn Service>> = Arc::clone(&state) as _;
         core.register(Arc::downgrade(&service));

@@ -157,6 +157,11 @@ impl Pushes {
         self.grants[transfer].is_some()
     }
 
+    #[cfg(test)]
+    pub(super) fn write_bytes_max(&self) -> u32 {
+        self.write_bytes_max
+    }
+
     /// Numbers that a grant has taken memory for.
     #[cfg(test)]
     pub(super) fn grant_capacity(&self, transfer: usize) -> usize {

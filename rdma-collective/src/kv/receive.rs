@@ -153,6 +153,11 @@ impl Receives {
         Ok(grant.grant)
     }
 
+    #[cfg(test)]
+    pub(super) fn has_arrived(&self, transfer: usize) -> bool {
+        self.grants[transfer].as_ref().is_some_and(|state| matches!(state.stage, Stage::Arrived))
+    }
+
     fn place(&mut self, id: u64) -> Option<&mut Option<State>> {
         self.grants.iter_mut().find(|place| place.as_ref().is_some_and(|state| state.grant.grant == id))
     }
@@ -182,13 +187,19 @@ impl Receives {
     /// The blocks of a grant were checked: those of `corrupt`, by layer and place, do not hold.
     pub(super) fn checked(&mut self, id: u64, corrupt: &[(u32, usize)], now: Instant) {
         let layers = self.pool.layout().shape().layers;
+        let ended = self.link.ended.is_some();
         let Some(Some(state)) = self.place(id) else { return };
         if let Stage::Arrived = state.stage {
             let mut verdicts = Verdicts::new(layers, state.hold.blocks(), BlockVerdict::Valid);
             for &(layer, place) in corrupt {
                 verdicts.set(layer, place, BlockVerdict::Corrupt);
             }
-            state.confirm(verdicts, now);
+            if ended {
+                // The peer alone does not know.
+                state.end(Ok(verdicts));
+            } else {
+                state.confirm(verdicts, now);
+            }
         }
     }
 

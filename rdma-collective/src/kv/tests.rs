@@ -321,3 +321,28 @@ fn control_messages_longer_than_their_envelope_can_say_are_cut_to_what_it_can() 
         assert!(decode.grant(1, &blocks, soon()).unwrap().wait().unwrap().verdicts.all_valid());
     });
 }
+
+#[test]
+fn all_that_has_arrived_can_be_checked_though_the_peer_is_gone() {
+    let (prefill, decode) = pair();
+    let grant = decode.grant(5, &[1, 2], soon()).unwrap();
+    let push = prefill.push(5, &[0, 3], soon()).unwrap();
+    while !decode.shared().lock().has_arrived(0) {
+        prefill.shared().engine.drive(Instant::now(), 16).unwrap();
+        decode.shared().engine.drive(Instant::now(), 16).unwrap();
+    }
+    drop((push, prefill));
+    while !decode.shared().lock().link.ended.is_some() {
+        decode.shared().engine.drive(Instant::now(), 16).unwrap();
+    }
+    assert!(decode.pool().held(1).is_some(), "it is still to be looked at");
+    assert!(grant.wait().unwrap().verdicts.all_valid());
+    assert!((0..4).all(|block| decode.pool().held(block).is_none()));
+}
+
+#[test]
+fn a_write_is_no_longer_than_any_device_takes() {
+    let (prefill, _decode) =
+        pair_of(SHAPE, LinkOptions { write_bytes_max: u32::MAX, ..LinkOptions::default() });
+    assert!(prefill.shared().lock().write_bytes_max() <= 1 << 31);
+}

@@ -10,7 +10,7 @@ use super::plan::BlockPlan;
 pub enum BlockVerdict {
     /// What the source held: all of it has arrived, and the checksum holds where one was asked for.
     Valid,
-    /// Anything: not all of it has arrived.
+    /// Anything: not all of it has arrived, or its checksum, where one was asked for, was not checked.
     Missing,
     /// All of it has arrived, and the checksum does not hold.
     Corrupt,
