@@ -332,7 +332,7 @@ fn all_that_has_arrived_can_be_checked_though_the_peer_is_gone() {
         decode.shared().engine.drive(Instant::now(), 16).unwrap();
     }
     drop((push, prefill));
-    while !decode.shared().lock().link.ended.is_some() {
+    while decode.shared().lock().link.ended.is_none() {
         decode.shared().engine.drive(Instant::now(), 16).unwrap();
     }
     assert!(decode.pool().held(1).is_some(), "it is still to be looked at");
