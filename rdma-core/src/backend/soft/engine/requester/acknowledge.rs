@@ -68,11 +68,14 @@ impl Requester {
     }
 
     /// Counts everything before `end` as carried out. `false` when a read among it was not
-    /// answered: its answer is lost, and it goes out again.
+    /// answered: its answer is lost, and it goes out again. Once: acknowledgements that were on
+    /// their way then say nothing new, and if the second answer is lost, too, the timer tells.
     fn acknowledge(&mut self, now: Instant, end: usize) -> bool {
         while self.acked < end {
             if self.oldest_is_read() {
-                self.retry();
+                if !std::mem::replace(&mut self.asked_again, true) {
+                    self.retry();
+                }
                 return false;
             }
             self.count_acknowledged(now);
@@ -111,6 +114,7 @@ impl Requester {
             self.reads_outstanding = self.reads_outstanding.saturating_sub(1);
         }
         self.acked += 1;
+        self.asked_again = false;
         self.sent = self.sent.max(self.acked);
         self.reset_retries();
         self.ack_timer =

@@ -76,6 +76,8 @@ pub(crate) struct Requester {
     retries_left: u8,
     rnr_retries_left: u8,
     rewound: bool,
+    /// The oldest is a read that was asked for again since its answer is missing.
+    asked_again: bool,
     limits: Limits,
 }
 
@@ -101,6 +103,7 @@ impl Requester {
             retries_left: 0,
             rnr_retries_left: 0,
             rewound: false,
+            asked_again: false,
             limits,
         }
     }
@@ -200,6 +203,11 @@ impl Requester {
     pub(crate) fn holds(&self, serial: u64) -> bool {
         let (oldest, end) = (self.first_serial + self.acked as u64, self.next_serial());
         !self.is_error() && (oldest..end).contains(&serial)
+    }
+
+    /// Whether the peer has acknowledged request `serial`: it drops what it hears of it again.
+    pub(crate) fn carried_out(&self, serial: u64) -> bool {
+        !self.is_error() && serial < self.first_serial + self.acked as u64
     }
 
     fn outstanding(&self) -> usize {

@@ -51,6 +51,39 @@ fn requester(start: Instant, opcodes: [RawOpcode; 2], last_retry: bool) -> Reque
     requester
 }
 
+/// Each of them brought the read and all behind it out again, and used up a retry.
+#[test]
+fn acknowledgements_behind_a_lost_answer_ask_for_it_once() {
+    let now = Instant::now();
+    let mut it = Requester::new(8);
+    let rnr_retry = RnrRetry::Unlimited;
+    it.start(5, Limits { ack_timeout: TIMEOUT, retry_cnt: 2, rnr_retry, max_rd_atomic: 4 });
+    for opcode in [RawOpcode::Read, RawOpcode::Write, RawOpcode::Write, RawOpcode::Write, RawOpcode::Write] {
+        it.post(RawSend { wr_id: 1, signalled: false, ..send(opcode, 0, 8, 0) }).unwrap();
+    }
+    effects(&mut it, now);
+    let again = "rewind, send 5, send 6, send 7, send 8, send 9";
+    let hear = |it: &mut Requester, psn, kind, len| {
+        let landing = it.handle_reply(now, &Reply { psn, kind, len });
+        if let Landing::At { serial, .. } = landing {
+            it.landed(now, serial);
+        }
+        effects(it, now)
+    };
+    assert_eq!(hear(&mut it, 6, ReplyKind::Ack, 0), again);
+    for _ in 0..20 {
+        for psn in 6..10 {
+            assert_eq!(hear(&mut it, psn, ReplyKind::Ack, 0), "nothing");
+        }
+    }
+    // The second answer is lost, too: now the timer asks.
+    it.handle_timeout(now + TIMEOUT);
+    assert_eq!(effects(&mut it, now), again);
+    assert_eq!(hear(&mut it, 5, ReplyKind::ReadData, 8), "nothing");
+    assert_eq!(hear(&mut it, 9, ReplyKind::Ack, 0), "nothing");
+    assert_eq!(it.len(), 0, "not all is carried out");
+}
+
 type Made = Box<dyn Fn(Instant) -> Requester>;
 
 fn senders() -> Vec<(&'static str, Made)> {
