@@ -91,6 +91,11 @@ impl Sink for State {
         }
     }
 
+    fn carried_out(&self, token: Token) -> bool {
+        let Right::Requested { serial } = token.right else { return false };
+        self.qps.get(token.qp).is_some_and(|qp| qp.requester.carried_out(serial))
+    }
+
     fn moving(&mut self, now: Instant, qp: QpRef) {
         if let Some(qp) = self.qps.get_mut(qp) {
             qp.requester.moving(now);

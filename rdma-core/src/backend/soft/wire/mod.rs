@@ -109,6 +109,10 @@ pub(crate) trait Sink {
     /// Whether the memory behind `token` may still be used, in this hold of the lock.
     fn still_valid(&self, token: Token) -> bool;
 
+    /// Whether the request behind `token` was carried out, so that what is sent of it once more is
+    /// dropped by the peer, whatever it is.
+    fn carried_out(&self, token: Token) -> bool;
+
     /// Bytes of `qp`'s requests are moving: its acknowledgement timer starts again.
     fn moving(&mut self, now: Instant, qp: QpRef);
 }
@@ -117,7 +121,8 @@ pub(crate) trait Sink {
 ///
 /// A requester has one connection of its own to the peer device's listener: its requests go
 /// one way, the replies come back on it. A payload whose token turned invalid before its first
-/// byte was sent is dropped with its message; one that turned invalid later ends the connection.
+/// byte was sent is dropped with its message; one that turned invalid later is made up to its
+/// length with zeros when the peer will drop it, and else ends the connection.
 pub(crate) trait Sockets: Send {
     /// Listens for peers of `device` at the address and port of its GID (port 0: a free one),
     /// and tells the port.

@@ -88,6 +88,10 @@ impl Sink for Memory {
         !self.revoked.iter().any(|psn| token.right == Right::Placing { serial: (*psn).into() })
     }
 
+    fn carried_out(&self, _: Token) -> bool {
+        false
+    }
+
     fn moving(&mut self, _: Instant, _: QpRef) {}
 }
 

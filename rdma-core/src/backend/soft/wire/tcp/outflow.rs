@@ -16,6 +16,9 @@ const FRAMES_MAX: usize = 1 << 16;
 /// Frames in one call.
 const BATCH: usize = 32;
 
+/// What is sent in place of a payload that the peer will drop and that may not be read any more.
+static FILLER: [u8; 16 << 10] = [0; 16 << 10];
+
 /// One frame to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
@@ -59,6 +62,11 @@ impl Outgoing {
 
     fn valid(&self, sink: &dyn Sink) -> bool {
         self.token().is_none_or(|token| sink.still_valid(token))
+    }
+
+    /// Whether the peer will drop its payload: an acknowledgement came late, while it was sent again.
+    fn superfluous(&self, sink: &dyn Sink) -> bool {
+        self.token().is_some_and(|token| sink.carried_out(token))
     }
 }
 
@@ -115,13 +123,14 @@ impl Outflow {
 
     /// Writes at most `budget` bytes, and tells how many.
     ///
-    /// A frame whose payload may not be read any more is dropped when no byte of it was sent.
+    /// A frame whose payload may not be read any more is dropped when no byte of it was sent. When
+    /// one was and the peer will drop the payload, zeros make up its length.
     /// What is cut by the budget is cut between two segments: the few bytes that are left over
     /// would travel, be acknowledged and wake the peer on their own.
     ///
     /// # Errors
     ///
-    /// [`LinkError::Revoked`] when a byte was; otherwise what the socket says.
+    /// [`LinkError::Revoked`] when a byte was and the peer will not; otherwise what the socket says.
     pub(super) fn write(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -157,7 +166,7 @@ impl Outflow {
 
     fn drop_revoked(&mut self, sink: &dyn Sink) -> Result<(), LinkError> {
         while let Some(front) = self.queue.front() {
-            if front.valid(sink) {
+            if front.valid(sink) || self.sent > 0 && front.superfluous(sink) {
                 break;
             }
             if self.sent > 0 {
@@ -168,17 +177,22 @@ impl Outflow {
         Ok(())
     }
 
-    /// The next bytes to send, at most `budget`. Every payload in them was found valid.
+    /// The next bytes to send, at most `budget`. Every payload in them was found valid, or is filler.
     fn gather(&self, sink: &dyn Sink, budget: usize) -> Gathered {
         let mut gathered = Gathered::new(budget);
         let mut skip = self.sent;
         for frame in self.queue.iter().take(BATCH) {
-            if !frame.valid(sink) {
+            let filler = !frame.valid(sink);
+            if filler && skip == 0 {
                 break;
             }
             let header = &frame.header[skip.min(frame.header_len)..frame.header_len];
             let mut whole = gathered.push(header.as_ptr(), header.len());
             skip = skip.saturating_sub(frame.header_len);
+            if let (Some(payload), true) = (frame.payload, filler) {
+                gathered.fill_up(payload.len as usize - skip);
+                break;
+            }
             if let Some(payload) = frame.payload {
                 let start = std::ptr::with_exposed_provenance::<u8>(payload.addr as usize);
                 whole = whole && gathered.push(start.wrapping_add(skip), payload.len as usize - skip);
@@ -225,5 +239,16 @@ impl Gathered {
             self.bytes += fits;
         }
         fits == len
+    }
+
+    /// Adds `len` bytes of no meaning, as far as budget and vectors go.
+    fn fill_up(&mut self, mut len: usize) {
+        while len > 0 && self.count < self.vectors.len() {
+            let n = len.min(FILLER.len());
+            if !self.push(FILLER.as_ptr(), n) {
+                return;
+            }
+            len -= n;
+        }
     }
 }

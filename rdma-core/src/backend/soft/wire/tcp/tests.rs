@@ -18,6 +18,8 @@ struct Scripted {
     /// Whose hello is taken, and for which queue pair.
     takes: Vec<(Hello, QpRef)>,
     revoked: HashSet<u64>,
+    /// Revoked because they are carried out.
+    done: HashSet<u64>,
     /// The token of a placement is its address.
     target: Vec<u8>,
     requests: Vec<Request>,
@@ -78,7 +80,11 @@ impl Sink for Scripted {
 
     fn still_valid(&self, token: Token) -> bool {
         let (Right::Requested { serial } | Right::Placing { serial }) = token.right else { return false };
-        !self.revoked.contains(&serial)
+        !self.revoked.contains(&serial) && !self.done.contains(&serial)
+    }
+
+    fn carried_out(&self, token: Token) -> bool {
+        matches!(token.right, Right::Requested { serial } if self.done.contains(&serial))
     }
 
     fn moving(&mut self, _: Instant, _: QpRef) {

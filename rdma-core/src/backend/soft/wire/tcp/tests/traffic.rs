@@ -106,6 +106,29 @@ fn a_payload_revoked_when_partly_sent_ends_the_connection_and_the_next_message_o
 }
 
 #[test]
+fn a_payload_acknowledged_while_it_is_sent_again_is_made_up_with_zeros_and_the_stream_goes_on() {
+    let (mut a, mut b) = End::pair();
+    let large = vec![1; 64 << 20];
+    b.state.target = vec![0xee; large.len()];
+    a.write(1, &large, 0);
+    until(&mut a, &mut b, |_, b| b.state.placing.is_some());
+    let link = a.tcp.requesters[a.qp].link;
+    a.state.done.insert(1);
+    // What is carried out before its first byte is sent is dropped, as before.
+    a.write(2, &[2; 10], 0);
+    a.state.done.insert(2);
+    let begin = large.len() - 10;
+    until(&mut a, &mut b, |_, b| b.state.placed == [1]);
+    let ones = b.state.target.iter().position(|byte| *byte != 1).unwrap();
+    assert!(b.state.target[ones..].iter().all(|byte| *byte == 0), "memory that was given back was read");
+    a.write(3, &[3; 10], begin);
+    until(&mut a, &mut b, |a, _| a.state.replies.last().is_some_and(|reply| reply.psn == 3));
+    assert_eq!(b.state.placed, [1, 3]);
+    assert_eq!(b.state.target[begin..], [3; 10]);
+    assert_eq!((a.tcp.requesters[a.qp].link, a.connections()), (link, 1), "the connection was opened anew");
+}
+
+#[test]
 fn a_placement_revoked_on_the_way_writes_nothing_more_and_the_stream_goes_on() {
     let (mut a, mut b) = End::pair();
     let large = vec![1; 64 << 20];
