@@ -1,5 +1,7 @@
 //! A world of ranks in threads of this process, each with a device and an engine of its own.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::sync::Arc;
 use std::thread;
 

@@ -93,8 +93,10 @@ mod tests {
     }
 
     impl Side {
-        fn new(granted: u32, own: u32) -> Self {
-            let credits = Credits::new(granted, own);
+        /// One that has sent and received `before` messages in its life.
+        fn new(granted: u32, own: u32, before: u64) -> Self {
+            let [sent, returned, consumed, told] = [before; 4];
+            let credits = Credits { sent, returned, consumed, told, ..Credits::new(granted, own) };
             Self { credits, posted: own + RESERVED, arrived: VecDeque::new(), under_way: VecDeque::new() }
         }
     }
@@ -132,9 +134,10 @@ mod tests {
         #[test]
         fn no_message_ever_finds_no_receive_and_credits_come_back(
             grants in (1_u32..9, 1_u32..9),
+            before in prop_oneof![Just(0), u64::from(COUNT_MASK) - 40..=u64::from(COUNT_MASK)],
             actions in prop::collection::vec((0_usize..2, 0_u8..4), 0..400),
         ) {
-            let mut sides = [Side::new(grants.1, grants.0), Side::new(grants.0, grants.1)];
+            let mut sides = [Side::new(grants.1, grants.0, before), Side::new(grants.0, grants.1, before)];
             for (side, action) in actions {
                 act(&mut sides, side, action);
             }
