@@ -2,8 +2,9 @@
 //!
 //! It starts with the first open device and ends after the last. It sleeps until the next
 //! timer or socket. Threads that poll an empty completion queue serve the sockets themselves;
-//! while some do, the driver only naps, so as not to compete with them for cores and the lock.
-//! Once a thread is about to sleep for a completion, the sockets are the driver's again.
+//! beside them the driver naps, so as not to compete for cores and the lock, and in between
+//! serves what they leave. Once a thread is about to sleep for a completion, the sockets are the
+//! driver's again.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,11 +19,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::channel::Channel;
 use super::fabric::{Fabric, Guarded, Hold};
 
-/// How long the driver leaves the sockets to threads that poll, before it looks whether they still do.
+/// How long the driver leaves the sockets to threads that poll, before it looks itself.
 const NAP: Duration = Duration::from_millis(1);
-/// Looks at the sockets, since the driver last counted, that make it nap. A thread that is about
-/// to sleep looks once more; one that polls and moves large messages does so every 100 us or so.
-const NAP_POLLS: u64 = 4;
+/// Posts and polls in that time that make it nap. A thread that is about to sleep polls twice;
+/// one that moves large messages does so every 100 us or so.
+const NAP_CALLS: u64 = 4;
+/// How often the lock is tried beside threads that poll, before it is waited for.
+const LOCK_TRIES: u32 = 64;
+const LOCK_PAUSE: Duration = Duration::from_micros(50);
 /// Descriptors served in one go.
 const READY_MAX: usize = 32;
 /// What the driver's own descriptor is called among the ready ones; sockets have greater keys.
@@ -38,8 +42,8 @@ pub(super) struct Driver {
     /// Sockets are registered in it, with keys of the sockets' own choice.
     pub(super) epoll: Arc<OwnedFd>,
     wake: Channel,
-    /// Counts looks at the sockets by polling threads.
-    polls: AtomicU64,
+    /// Counts posts and polls.
+    calls: AtomicU64,
     /// Counts threads that were about to sleep until a completion.
     arms: AtomicU64,
     /// Whether the driver leaves the sockets to others.
@@ -55,7 +59,7 @@ impl Driver {
         Ok(Self {
             epoll: Arc::new(epoll),
             wake,
-            polls: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
             arms: AtomicU64::new(0),
             napping: AtomicBool::new(false),
             connected: AtomicBool::new(false),
@@ -81,6 +85,13 @@ impl Driver {
         self.wake.raise();
     }
 
+    /// A thread posts or polls, and will serve the sockets, if there are any, once it finds nothing to take.
+    pub(super) fn count_call(&self) {
+        if self.connected.load(Ordering::Relaxed) {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// A thread is about to sleep until a completion: the driver has the sockets to itself again.
     ///
     /// Either the driver sees the count before it naps, or this sees that it naps.
@@ -101,33 +112,45 @@ impl Driver {
         epoll::wait(&self.epoll, buffer, timeout.as_ref()).map_or(&[], |(ready, _)| ready)
     }
 
-    /// Naps for as long as other threads poll, until `until`, or until woken.
-    fn nap(&self, counted: &mut Counted, until: Option<Instant>) {
+    /// Naps for `longest`, until `until` at the latest, unless a thread went to sleep since the last
+    /// count. Whether it was woken.
+    fn nap(&self, count: &Count, longest: Duration, until: Option<Instant>) -> bool {
+        let mut woken = false;
         self.napping.store(true, Ordering::SeqCst);
-        while self.others_poll(counted) && until.is_none_or(|until| now() < until) {
-            let nap = now() + NAP;
+        if self.arms.load(Ordering::SeqCst) == count.arms {
+            let nap = now() + longest;
             let timeout = left(until.map_or(nap, |until| until.min(nap)));
-            if !matches!(poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout)), Ok(0)) {
-                break;
-            }
+            woken = !matches!(poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout)), Ok(0));
         }
         self.napping.store(false, Ordering::SeqCst);
+        if woken {
+            let _ = self.wake.consume();
+        }
+        woken
     }
 
-    /// Whether threads polled since the last count, and none went to sleep.
-    fn others_poll(&self, counted: &mut Counted) -> bool {
-        let now =
-            Counted { polls: self.polls.load(Ordering::Relaxed), arms: self.arms.load(Ordering::SeqCst) };
-        let last = std::mem::replace(counted, now);
-        counted.arms == last.arms && counted.polls.wrapping_sub(last.polls) >= NAP_POLLS
+    /// Whether threads that post and poll move everything along.
+    fn others_serve(&self, count: &mut Count) -> bool {
+        let calls = self.calls.load(Ordering::Relaxed);
+        let (arms, at) = (self.arms.load(Ordering::SeqCst), now());
+        let naps = at.duration_since(count.at).as_nanos() / NAP.as_nanos();
+        let enough = u128::from(calls.wrapping_sub(count.calls)) >= u128::from(NAP_CALLS) * naps.max(1);
+        let sleeps = arms != count.arms;
+        // Between two events there is time for few calls: they add up.
+        if enough || sleeps || naps > 0 {
+            *count = Count { calls, arms, at, others_serve: enough && !sleeps };
+        }
+        count.others_serve
     }
 }
 
 /// The driver's last count of what other threads do.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counted {
-    polls: u64,
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    calls: u64,
     arms: u64,
+    at: Instant,
+    others_serve: bool,
 }
 
 /// How long to wait for sockets.
@@ -153,11 +176,11 @@ pub(super) fn start(hold: &mut Hold<'_>, fabric: &'static Fabric) -> io::Result<
 
 fn run(fabric: &'static Fabric) {
     let driver = &fabric.driver;
-    let mut counted = Counted::default();
-    let mut buffer = [MaybeUninit::uninit(); READY_MAX];
+    let mut count = Count { calls: 0, arms: 0, at: now(), others_serve: false };
+    let mut looked = Looked::Nothing;
     loop {
         let until = {
-            let mut hold = fabric.lock();
+            let mut hold = lock(fabric, count.others_serve);
             hold.guarded().asleep = None;
             if hold.devices.is_empty() {
                 hold.guarded().running = false;
@@ -168,12 +191,40 @@ fn run(fabric: &'static Fabric) {
             hold.guarded().asleep = Some(until);
             until
         };
-        driver.nap(&mut counted, until);
-        for event in driver.ready(&mut buffer, Wait::Until(until)) {
-            match event.data.u64() {
-                WAKE_KEY => drop(driver.wake.consume()),
-                key => serve(&mut fabric.lock(), key),
-            }
+        let mut woken = false;
+        while driver.others_serve(&mut count) && !woken && until.is_none_or(|until| now() < until) {
+            // Those that poll do not keep up with what it found ready and could serve.
+            let longest = if looked == Looked::Served { Duration::ZERO } else { NAP };
+            woken = driver.nap(&count, longest, until);
+            looked = look(fabric);
+        }
+        if !count.others_serve {
+            wait_and_serve(fabric, until);
+        }
+    }
+}
+
+/// The lock. Threads that post and poll would wake one that waits for it at every release, only
+/// to take it again first: beside them it is tried now and then, and waited for in the end.
+fn lock(fabric: &Fabric, others_serve: bool) -> Hold<'_> {
+    let tries = if others_serve { LOCK_TRIES } else { 0 };
+    for _ in 0..tries {
+        if let Some(hold) = fabric.try_lock() {
+            return hold;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    fabric.lock()
+}
+
+/// Serves the sockets that become ready until `until`, once.
+fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) {
+    let driver = &fabric.driver;
+    let mut buffer = [MaybeUninit::uninit(); READY_MAX];
+    for event in driver.ready(&mut buffer, Wait::Until(until)) {
+        match event.data.u64() {
+            WAKE_KEY => drop(driver.wake.consume()),
+            key => serve(&mut fabric.lock(), key),
         }
     }
 }
@@ -181,24 +232,37 @@ fn run(fabric: &'static Fabric) {
 /// Serves the sockets that are ready, for a thread that has nothing else to do. When none is, the
 /// peer may need the core to send something.
 pub(super) fn poll_sockets(fabric: &Fabric) {
-    let driver = &fabric.driver;
-    if !driver.connected.load(Ordering::Relaxed) {
-        return;
-    }
-    driver.polls.fetch_add(1, Ordering::Relaxed);
-    let mut buffer = [MaybeUninit::uninit(); READY_MAX];
-    let ready = driver.ready(&mut buffer, Wait::Not);
-    if ready.is_empty() {
+    if fabric.driver.connected.load(Ordering::Relaxed) && look(fabric) == Looked::Nothing {
         std::thread::yield_now();
     }
-    for event in ready {
-        // Whoever has the lock makes progress, and what is ready stays so.
-        if event.data.u64() != WAKE_KEY
-            && let Some(mut hold) = fabric.try_lock()
-        {
-            serve(&mut hold, event.data.u64());
+}
+
+/// What a look at the sockets came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    /// None was ready.
+    Nothing,
+    /// All that were ready were served.
+    Served,
+    /// Another thread had the lock.
+    Met,
+}
+
+/// Serves the sockets that are ready, but for those that are while another thread has the lock: it
+/// makes progress, and what is ready stays so.
+fn look(fabric: &Fabric) -> Looked {
+    let mut buffer = [MaybeUninit::uninit(); READY_MAX];
+    let mut looked = Looked::Nothing;
+    for event in fabric.driver.ready(&mut buffer, Wait::Not) {
+        let key = event.data.u64();
+        if key == WAKE_KEY {
+            continue;
         }
+        let Some(mut hold) = fabric.try_lock() else { return Looked::Met };
+        serve(&mut hold, key);
+        looked = Looked::Served;
     }
+    looked
 }
 
 fn serve(hold: &mut Hold<'_>, key: u64) {

@@ -244,6 +244,7 @@ impl RawWorker for Worker {
 
     unsafe fn post_send(&mut self, slot: Slot, chain: &[RawSend]) -> Result<(), RawPostError> {
         let place = self.place(slot).map_err(|source| RawPostError { posted: 0, source })?;
+        self.fabric().driver.count_call();
         // SAFETY: the caller's promise is passed on unchanged.
         unsafe { self.fabric().lock().post_send(driver::now(), place.id, chain) }
     }
@@ -254,6 +255,7 @@ impl RawWorker for Worker {
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
+        self.fabric().driver.count_call();
         if !self.hint.is_raised() {
             driver::poll_sockets(self.fabric());
             if !self.hint.is_raised() {
