@@ -97,7 +97,7 @@ impl Engine {
         self.lock().next_deadline()
     }
 
-    /// Asks for [`wake_fd`](Self::wake_fd) to become readable at the next completion.
+    /// Asks for [`wake_fd`](Self::wake_fd) to become readable at the next completion, and not to be so for earlier ones.
     ///
     /// Drive once more afterwards, before sleeping: what completed in between does not make it readable.
     ///
@@ -106,6 +106,10 @@ impl Engine {
     /// As for [`drive`](Self::drive).
     pub fn arm(&self) -> Result<(), EngineError> {
         let mut core = self.lock();
+        // A thread that sleeps for all has to see them first, and takes them then.
+        if !core.asleep {
+            core.consume_events();
+        }
         core.arm();
         core.health()
     }

@@ -266,3 +266,23 @@ fn an_engine_that_never_probes_has_no_time_to_do_it_at() {
     right.with(|lane| lane.note(Imm::Freed { count: 1 }));
     left.until(|lane| lane.take());
 }
+
+/// Whether the engine wants to be driven, by its descriptor, within `millis`.
+fn is_woken(engine: &Engine, millis: u32) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(millis) * 1_000_000 };
+    poll(&mut [PollFd::new(&engine.wake_fd(), PollFlags::IN)], Some(&timeout)).unwrap() > 0
+}
+
+#[test]
+fn an_engine_that_is_armed_again_is_quiet_until_something_comes() {
+    let (left, right) = pair();
+    for count in 0..5 {
+        left.engine.arm().unwrap();
+        while left.engine.drive(Instant::now(), 64).unwrap() > 0 {}
+        assert!(!is_woken(&left.engine, 0), "for nothing, in round {count}");
+        right.with(|lane| lane.note(Imm::Freed { count }));
+        assert!(is_woken(&left.engine, 900), "not told in round {count}");
+        left.until(|lane| lane.take());
+    }
+}
