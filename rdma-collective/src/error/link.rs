@@ -88,7 +88,7 @@ pub enum HandshakeError {
         source: io::Error,
     },
     /// The peer says nothing more.
-    #[error("{peer} said nothing more until the deadline; see whether it is stopped")]
+    #[error("{peer} said nothing more until the deadline; see whether it is stopped, or another program")]
     Silent {
         /// The peer.
         peer: SocketAddr,
