@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "copies inline data from where the poster says it is")]
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use super::engine::keys::Domain;
@@ -55,8 +56,8 @@ pub(super) struct QueuePair {
     pub(super) carrier: Carrier,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
-    /// One place a request of the send queue.
-    inline: Box<[u8]>,
+    /// One place a request of the send queue. Wires read them by address, so no `&mut` is made.
+    inline: Vec<Cell<u8>>,
     max_inline_data: u32,
     max_send_wr: u32,
 }
@@ -82,7 +83,7 @@ impl QueuePair {
             carrier: Carrier::Local,
             requester: Requester::new(options.max_send_wr as usize),
             responder: Responder::new((options.max_recv_wr + SENTINELS) as usize, planted),
-            inline: vec![0; inline].into(),
+            inline: vec![Cell::new(0); inline],
             max_inline_data: options.max_inline_data,
             max_send_wr: options.max_send_wr,
         }
@@ -105,16 +106,18 @@ impl QueuePair {
             }
             let place = (self.requester.next_serial() % u64::from(self.max_send_wr)) as usize;
             let begin = place * self.max_inline_data as usize;
-            let place = self.inline.get_mut(begin..begin + send.len as usize).ok_or(libc::EINVAL)?;
+            let place = self.inline.get(begin..begin + send.len as usize).ok_or(libc::EINVAL)?;
+            let target = place.as_ptr().cast::<u8>().cast_mut();
             if !place.is_empty() {
-                // SAFETY: the source is readable by the caller's promise, the place is ours
-                // alone: the request that had it before has left the queue.
+                // SAFETY: the source is readable by the caller's promise. The place is ours alone,
+                // for the request that had it before has left the queue, and cells are written
+                // through a shared reference.
                 unsafe {
-                    let from = send.addr as usize as *const u8;
-                    std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len());
+                    let from = std::ptr::with_exposed_provenance::<u8>(send.addr as usize);
+                    std::ptr::copy_nonoverlapping(from, target, place.len());
                 }
             }
-            send.addr = place.as_ptr() as u64;
+            send.addr = target.expose_provenance() as u64;
         }
         self.requester.post(send).map_err(|_| libc::ENOMEM)
     }
