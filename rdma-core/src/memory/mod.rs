@@ -16,6 +16,7 @@ pub mod pinning;
 mod region;
 mod registered;
 
+pub(crate) use copy::copy_shared;
 pub use local_buf::LocalBuf;
 pub(crate) use mapping::Mapping;
 pub use owned::Memory;

@@ -13,6 +13,7 @@ use super::fabric::{Command, ContextRef, CqRef, State};
 use super::fault::Planted;
 use super::wire::{DeviceRef, Hello, QpRef};
 use crate::backend::interface::{RawOpcode, RawSend, SENTINELS};
+use crate::memory::copy_shared;
 use crate::{Access, Gid, QpNum, QueuePairOptions};
 
 /// Which wire carries a queue pair's messages.
@@ -114,7 +115,7 @@ impl QueuePair {
                 // through a shared reference.
                 unsafe {
                     let from = std::ptr::with_exposed_provenance::<u8>(send.addr as usize);
-                    std::ptr::copy_nonoverlapping(from, target, place.len());
+                    copy_shared(from, target, place.len());
                 }
             }
             send.addr = target.expose_provenance() as u64;

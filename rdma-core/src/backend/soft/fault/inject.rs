@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "flips a byte where a payload landed")]
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use super::super::engine::effect::Source;
@@ -253,8 +254,8 @@ pub(in super::super) fn byte_of(addr: u64, len: u32, chance: u64) -> u64 {
 /// It is mapped and writable, and no reference to it exists.
 pub(in super::super) unsafe fn flip(addr: u64) {
     let byte = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
-    // SAFETY: by the caller's promise.
-    unsafe { byte.write(!byte.read()) };
+    // SAFETY: by the caller's promise; others may use the byte at the same time.
+    unsafe { AtomicU8::from_ptr(byte) }.fetch_xor(0xff, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::super::engine::responder::Verdict;
 use super::super::fabric::State;
 use super::super::fault::{Injected, Message, byte_of, flip};
 use super::{Placement, QpRef};
+use crate::memory::copy_shared;
 
 impl State {
     /// Carries a request of `from` to its peer, and the reply back. A peer that is not there
@@ -146,6 +147,6 @@ pub(in super::super) unsafe fn copy(from: u64, to: u64, len: u32) {
     let from = std::ptr::with_exposed_provenance::<u8>(from as usize);
     let to = std::ptr::with_exposed_provenance_mut::<u8>(to as usize);
     // SAFETY: the ranges are valid by the caller's promise. Threads and peers may use shared
-    // memory at the same time, as with a device: bytes are torn then, and nothing is assumed of them.
-    unsafe { std::ptr::copy(from, to, len as usize) };
+    // memory at the same time, as with a device.
+    unsafe { copy_shared(from, to, len as usize) };
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::super::{Placement, QpRef, Sink, Token};
 use super::frame::{self, FrameError, REPLY_BYTES, REQUEST_BYTES};
 use crate::backend::soft::engine::message::RequestOp;
+use crate::memory::copy_shared;
 
 /// Payloads from here on are received straight into their place: one call a message. Smaller
 /// ones come many to a call, and are copied out.
@@ -120,7 +121,7 @@ impl Inflow {
                     // SAFETY: the state said under the lock that is still held that `token`,
                     // and with it `addr..addr + left`, may be written; `n` is no more than
                     // `left`. `bytes` is this side's own buffer, never registered memory.
-                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, n) };
+                    unsafe { copy_shared(bytes.as_ptr(), target, n) };
                     self.expect = Expect::Place { token, addr: addr + n as u64, left: left - n };
                     n
                 }
