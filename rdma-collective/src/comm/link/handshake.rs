@@ -3,6 +3,7 @@
 //! Whoever has no token is answered in 24 bytes and costs one connection; nothing of it is used. What the blobs hold is
 //! the users' of the link, and so is the connection afterwards: it ends when its process does.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -23,6 +24,8 @@ const VERSION: u16 = 1;
 const GREETING_BYTES: usize = 24;
 /// How long one that has connected may take to say who it is.
 const GREETING_WITHIN: Duration = Duration::from_secs(2);
+/// Those that may be about to say it; one more takes the place of the oldest.
+const STRANGERS_MAX: usize = 16;
 /// What each side says when it can receive.
 const READY: [u8; 4] = *b"REDY";
 /// The longest that one attempt to connect takes.
@@ -49,6 +52,17 @@ pub(crate) struct Met {
     deadline: Deadline,
 }
 
+/// One that has connected and has not said who it is.
+#[derive(Debug)]
+struct Stranger {
+    stream: TcpStream,
+    peer: SocketAddr,
+    until: Deadline,
+    greeting: [u8; GREETING_BYTES],
+    /// Bytes of it that have come.
+    len: usize,
+}
+
 /// What a side thinks of the other's greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Verdict(u16);
@@ -71,23 +85,33 @@ fn accept(listener: &TcpListener, token: &JobToken, deadline: Deadline) -> Resul
     let started = Instant::now();
     // Whom one thread sees come another may have taken, and then there is nobody to wait for.
     listener.set_nonblocking(true).map_err(failed)?;
+    let mut strangers = VecDeque::new();
     loop {
-        if !readable(listener, deadline).map_err(failed)? {
+        strangers.retain(|stranger: &Stranger| !stranger.until.expired());
+        if deadline.expired() {
             return Err(HandshakeError::NobodyCame { waited: started.elapsed() });
         }
-        let (stream, peer) = match listener.accept() {
-            Ok(accepted) => accepted,
-            // It went away again, or another thread was faster.
-            Err(error) if is_passing(&error) => continue,
-            Err(source) => return Err(failed(source)),
-        };
-        let mut met = Met { stream, peer, deadline: deadline.min(Deadline::after(GREETING_WITHIN)) };
-        match met.welcome(token) {
-            Ok(()) => {
-                met.deadline = deadline;
-                return Ok(met);
+        wait(listener, &strangers, deadline).map_err(failed)?;
+        match listener.accept() {
+            Ok((stream, peer)) => {
+                if strangers.len() >= STRANGERS_MAX {
+                    strangers.pop_front();
+                }
+                strangers.extend(Stranger::new(stream, peer));
             }
-            Err(error) => tracing::debug!(%peer, %error, "a stranger was sent away"),
+            // It went away again, another thread was faster, or one that is here has something to say.
+            Err(error) if is_passing(&error) => {}
+            Err(source) => return Err(failed(source)),
+        }
+        for mut stranger in std::mem::take(&mut strangers) {
+            match stranger.listen() {
+                Ok(false) => strangers.push_back(stranger),
+                Ok(true) => match stranger.answer(token, deadline) {
+                    Ok(met) => return Ok(met),
+                    Err(error) => tracing::debug!(%error, "a stranger was sent away"),
+                },
+                Err(error) => tracing::debug!(peer = %stranger.peer, %error, "a stranger went away"),
+            }
         }
     }
 }
@@ -153,33 +177,11 @@ impl Met {
         self.write(&bytes)
     }
 
-    fn greeting(&mut self) -> Result<(Verdict, JobToken), HandshakeError> {
-        let mut bytes = [0; GREETING_BYTES];
-        self.read(&mut bytes)?;
-        let [m0, m1, m2, m3, v0, v1, c0, c1, token @ ..] = bytes;
-        if [m0, m1, m2, m3] != MAGIC {
-            return Err(HandshakeError::Garbage { peer: self.peer });
-        }
-        let theirs = u16::from_le_bytes([v0, v1]);
-        if theirs != VERSION {
-            return Err(HandshakeError::OtherVersion { peer: self.peer, ours: VERSION, theirs });
-        }
-        Ok((Verdict(u16::from_le_bytes([c0, c1])), JobToken::from_bytes(token)))
-    }
-
-    /// Answers one that has connected.
-    fn welcome(&mut self, token: &JobToken) -> Result<(), HandshakeError> {
-        let (_, theirs) = self.greeting()?;
-        if theirs != *token {
-            self.greet(Verdict::OTHER_TOKEN, &[0; 16])?;
-            return Err(HandshakeError::OtherToken { peer: self.peer });
-        }
-        self.greet(Verdict::WELCOME, token.as_bytes())
-    }
-
     /// Takes the answer of the one that listens, which has the token too.
     fn be_welcomed(&mut self, token: &JobToken) -> Result<(), HandshakeError> {
-        match self.greeting()? {
+        let mut bytes = [0; GREETING_BYTES];
+        self.read(&mut bytes)?;
+        match read_greeting(self.peer, bytes)? {
             (Verdict::WELCOME, theirs) if theirs == *token => Ok(()),
             _ => Err(HandshakeError::OtherToken { peer: self.peer }),
         }
@@ -226,19 +228,73 @@ impl Met {
     }
 }
 
-/// Whether somebody connects before the deadline.
-fn readable(listener: &TcpListener, deadline: Deadline) -> io::Result<bool> {
-    loop {
-        let remaining = deadline.remaining();
-        let timeout =
-            Timespec { tv_sec: remaining.as_secs() as i64, tv_nsec: remaining.subsec_nanos().into() };
-        match poll(&mut [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)], Some(&timeout)) {
-            Ok(0) if deadline.expired() => return Ok(false),
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(true),
-            Err(error) => return Err(error.into()),
+impl Stranger {
+    fn new(stream: TcpStream, peer: SocketAddr) -> Option<Self> {
+        stream.set_nonblocking(true).ok()?;
+        let until = Deadline::after(GREETING_WITHIN);
+        Some(Self { stream, peer, until, greeting: [0; GREETING_BYTES], len: 0 })
+    }
+
+    /// Takes what it has said; whether that is all of it.
+    fn listen(&mut self) -> io::Result<bool> {
+        loop {
+            let missing = self.greeting.get_mut(self.len..).unwrap_or_default();
+            if missing.is_empty() {
+                return Ok(true);
+            }
+            match self.stream.read(missing) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.len += read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
+
+    /// Answers it, once it has said all.
+    fn answer(self, token: &JobToken, deadline: Deadline) -> Result<Met, HandshakeError> {
+        let Self { stream, peer, until, greeting, .. } = self;
+        stream.set_nonblocking(false).map_err(|source| HandshakeError::Lost { peer, source })?;
+        let mut met = Met { stream, peer, deadline: deadline.min(until) };
+        let (_, theirs) = read_greeting(peer, greeting)?;
+        if theirs != *token {
+            met.greet(Verdict::OTHER_TOKEN, &[0; 16])?;
+            return Err(HandshakeError::OtherToken { peer });
+        }
+        met.greet(Verdict::WELCOME, token.as_bytes())?;
+        met.deadline = deadline;
+        Ok(met)
+    }
+}
+
+/// Waits until somebody connects or says something, or a time is over.
+fn wait(listener: &TcpListener, strangers: &VecDeque<Stranger>, deadline: Deadline) -> io::Result<()> {
+    let mut polled = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+    polled.extend(strangers.iter().map(|stranger| PollFd::new(&stranger.stream, PollFlags::IN)));
+    let next = strangers.iter().map(|stranger| stranger.until).fold(deadline, Deadline::min);
+    let left = next.remaining();
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    match poll(&mut polled, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a greeting of 24 bytes says.
+fn read_greeting(
+    peer: SocketAddr,
+    bytes: [u8; GREETING_BYTES],
+) -> Result<(Verdict, JobToken), HandshakeError> {
+    let [m0, m1, m2, m3, v0, v1, c0, c1, token @ ..] = bytes;
+    if [m0, m1, m2, m3] != MAGIC {
+        return Err(HandshakeError::Garbage { peer });
+    }
+    let theirs = u16::from_le_bytes([v0, v1]);
+    if theirs != VERSION {
+        return Err(HandshakeError::OtherVersion { peer, ours: VERSION, theirs });
+    }
+    Ok((Verdict(u16::from_le_bytes([c0, c1])), JobToken::from_bytes(token)))
 }
 
 fn is_passing(error: &io::Error) -> bool {

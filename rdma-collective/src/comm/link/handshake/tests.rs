@@ -126,3 +126,18 @@ fn whoever_shares_a_listener_keeps_its_deadline_though_another_takes_the_connect
     assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20));
     assert_eq!(server.join().unwrap().unwrap(), blob(30));
 }
+
+#[test]
+fn a_crowd_of_silent_strangers_holds_nobody_up() {
+    let (listener, address) = listener();
+    let mut crowd: Vec<_> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // One that says the half of it is as silent.
+    crowd[39].write_all(b"RDMH\x01\0\0\0abc").unwrap();
+    let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &blob(20)));
+    let other = JobToken::from_bytes([4; 16]);
+    let error = meet(&Meet::Connect(address), &other, soon()).unwrap_err();
+    assert!(matches!(error, HandshakeError::OtherToken { .. }), "{error}");
+    assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20));
+    assert_eq!(server.join().unwrap().unwrap(), blob(30));
+    drop(crowd);
+}
