@@ -86,6 +86,7 @@ fn a_json_file_that_cannot_be_written_is_an_error_before_the_run() {
 fn minbytes_above_maxbytes_is_an_error() {
     let ended = run(ALLREDUCE, "-b 1G -e 1M").expect(2);
     assert!(ended.stderr.contains("-b 1G") && ended.stderr.contains("above"), "{}", ended.stderr);
+    table("-b 8 -e 8 -n 1", 2, 0);
 }
 
 #[test]
@@ -94,6 +95,7 @@ fn sizes_that_overflow_are_errors() {
         let ended = run(ALLREDUCE, line).expect(2);
         assert!(ended.stderr.contains("overflows"), "{}", ended.stderr);
     }
+    table("-b 8 -e 8 -n 1", 2, 0);
 }
 
 #[test]
@@ -104,6 +106,7 @@ fn buffers_beyond_memory_are_an_error() {
     let alone = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port)];
     let ended = start_with(ALLREDUCE, "--device soft -b 1 -e 1000000G -f 2", &alone).finish().expect(1);
     assert!(ended.stderr.contains("lower -e or --ranks"), "{}", ended.stderr);
+    table("-b 8 -e 8 -n 1", 2, 0);
 }
 
 #[test]

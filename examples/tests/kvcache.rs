@@ -130,6 +130,7 @@ fn a_pool_beyond_memory_is_an_error() {
         let ended = run(KVCACHE, &format!("--device soft --prompt 134217728 {flags}")).expect(1);
         assert!(ended.stderr.contains("lower --prompt"), "{}", ended.stderr);
     }
+    json("--prompt 16", 0);
 }
 
 #[test]

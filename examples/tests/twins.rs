@@ -105,6 +105,9 @@ fn an_unknown_device_is_an_error_on_both_sides() {
     let client = run(WRITE_BW, &format!("127.0.0.1 {flags}")).expect(1);
     assert!(client.stderr.contains("nosuch0"), "{}", client.stderr);
     server.finish().expect(1);
+    let (server, client) = pair(WRITE_BW, "-s 64 -n 5");
+    server.expect(0);
+    client.expect(0);
 }
 
 #[test]
@@ -114,6 +117,9 @@ fn a_gid_index_that_does_not_exist_is_an_error() {
     let client = run(WRITE_BW, &format!("127.0.0.1 {flags}")).expect(1);
     assert!(client.stderr.contains("no GID at index 60"), "{}", client.stderr);
     server.finish().expect(1);
+    let (server, client) = pair(WRITE_BW, "-s 64 -n 5 -x 1");
+    server.expect(0);
+    client.expect(0);
 }
 
 #[test]
