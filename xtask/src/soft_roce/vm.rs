@@ -1,6 +1,7 @@
 //! One virtual machine: its command line, its life, and what the guest has said so far.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,10 @@ use super::guest::Folder;
 use super::prepare::Tools;
 use super::verdict::{self, Verdict};
 use crate::process::Group;
+use crate::workspace;
+
+/// Where a guest has empty folders of its own in place of the host's.
+const HIDDEN: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
 /// What a machine is made of.
 pub struct Shape {
@@ -66,6 +71,9 @@ impl Vm {
         if let Some(wire) = &shape.wire {
             command.arg(format!("--qemu-opts={wire}"));
         }
+        for folder in hidden_builds()? {
+            command.arg("--rodir").arg(folder);
+        }
         command.arg("--run").arg(&tools.vmlinuz).arg("--rwdir").arg(&folder.path).arg("--").arg("bash");
         command.args(folder.script()).current_dir("/").env("PATH", tools.search_path()?);
         command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
@@ -120,4 +128,12 @@ impl Vm {
             self.ready = Some(now);
         }
     }
+}
+
+/// What was built, where the guest would not see it by itself.
+fn hidden_builds() -> Result<Vec<PathBuf>> {
+    let target = workspace::target()?;
+    let is_hidden = HIDDEN.iter().any(|folder| target.starts_with(folder));
+    let builds = ["debug", "release"].map(|profile| target.join(profile));
+    Ok(builds.into_iter().filter(|build| is_hidden && build.is_dir()).collect())
 }
