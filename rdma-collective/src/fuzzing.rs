@@ -83,9 +83,11 @@ pub fn kv_plan(data: &[u8]) {
         .iter()
         .map(|word| BlockPair { source: *word as u32, destination: (*word >> 32) as u32 })
         .collect();
-    if let Ok(plan) = BlockPlan::new(layout, layout, &pairs, 1 << 20) {
+    // Small, since a write merges one range after the other, and those of a shape may be of 1 byte.
+    let bound = 1 << 12;
+    if let Ok(plan) = BlockPlan::new(layout, layout, &pairs, bound) {
         for write in plan.descriptors().take(1000) {
-            assert!((1..=1 << 20).contains(&write.len));
+            assert!((1..=u64::from(bound)).contains(&write.len));
             assert!(write.offset_local + write.len <= layout.bytes());
             assert!(write.offset_remote + write.len <= layout.bytes());
         }

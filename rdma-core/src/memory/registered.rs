@@ -192,9 +192,30 @@ mod tests {
         memory.pid = std::process::id();
         assert!(memory.into_mapping().is_ok());
         assert_eq!(count.load(Ordering::Relaxed), 1);
-        let (mut memory, count) = registered();
+    }
+
+    /// What a parent has; it owns no memory, since the child leaks it.
+    struct Parents;
+
+    static TOUCHED: AtomicU32 = AtomicU32::new(0);
+
+    impl Registration for Parents {
+        fn keys(&self) -> Keys {
+            Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
+        }
+
+        fn deregister(&mut self) -> Result<(), CloseError> {
+            TOUCHED.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_forked_child_drops_stays_its_parents() {
+        let mapping = Mapping::allocate(16).unwrap();
+        let mut memory = Registered::new(mapping, Box::new(Parents), Access::LOCAL_WRITE, PdId(1));
         memory.pid += 1;
         drop(memory);
-        assert_eq!(count.load(Ordering::Relaxed), 0);
+        assert_eq!(TOUCHED.load(Ordering::Relaxed), 0);
     }
 }

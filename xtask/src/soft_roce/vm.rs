@@ -130,10 +130,10 @@ impl Vm {
     }
 }
 
-/// What was built, where the guest would not see it by itself.
+/// What was built and planned, where the guest would not see it by itself.
 fn hidden_builds() -> Result<Vec<PathBuf>> {
     let target = workspace::target()?;
     let is_hidden = HIDDEN.iter().any(|folder| target.starts_with(folder));
-    let builds = ["debug", "release"].map(|profile| target.join(profile));
+    let builds = ["debug", "release", "soft-roce-plans"].map(|folder| target.join(folder));
     Ok(builds.into_iter().filter(|build| is_hidden && build.is_dir()).collect())
 }

@@ -51,9 +51,9 @@ fn write_plan(hosts: u8) -> Result<PathBuf> {
         built.extend(cargo::build(&mut cargo::cargo(args)?)?);
     }
     let plan = cases::plan(hosts, &built)?;
-    let folder = workspace::target()?.join("soft-roce");
+    let folder = workspace::target()?.join("soft-roce-plans");
     fs::create_dir_all(&folder)?;
-    let path = folder.join(format!("plan-{hosts}.json"));
+    let path = folder.join(format!("{hosts}.json"));
     fs::write(&path, serde_json::to_vec_pretty(&plan)?)?;
     Ok(path)
 }
