@@ -6,5 +6,7 @@
 pub mod pair;
 pub mod peers;
 pub mod plain;
+pub mod preparing;
+pub mod programs;
 pub mod ratio;
 pub mod soft;

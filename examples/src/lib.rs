@@ -4,7 +4,7 @@
 //! can hold what a program printed against what the numbers in it must be.
 
 pub mod columns;
-pub mod devices;
+pub mod debug;
 pub mod fault;
 pub mod memory;
 pub mod output;

@@ -13,12 +13,12 @@ use thiserror::Error;
 /// The job's token in hexadecimal, by which its processes know each other; ours, since no launcher has one.
 const JOB_TOKEN: &str = "RDMA_JOB_TOKEN";
 /// The process that started this one, and watches it.
-const LAUNCHER: &str = "RDMA_LAUNCHER_PID";
+const LAUNCHER: &str = "RDMA_PARENT_PID";
 /// What tells jobs apart that were given no token: nothing but their port.
 const NO_TOKEN: [u8; 16] = *b"no token was set";
 /// How long the others may take to notice that one process failed, and to say so, before they are ended.
 const GRACE: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a process is told by the one that started it, besides its arguments.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +37,7 @@ pub enum HandedDownError {
     #[error("RDMA_JOB_TOKEN: {0}")]
     Token(BootstrapError),
     /// The launcher.
-    #[error("RDMA_LAUNCHER_PID is `{0}`, which is no process: unset it")]
+    #[error("RDMA_PARENT_PID is `{0}`, which is no process: unset it")]
     Launcher(String),
 }
 

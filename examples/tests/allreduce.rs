@@ -43,6 +43,28 @@ fn half_precision_is_exact_too() {
 }
 
 #[test]
+fn every_type_and_reduction_is_exact_in_ring_order_and_in_the_order_of_ranks() {
+    for order in ["", "--reproducible"] {
+        let (table, text) = table(&format!("-b 6K -e 6K -n 1 -w 0 -o all -d all {order}"), 3, 0);
+        assert_eq!(table.rows.len(), 12 * 5, "{text}");
+        let names = |row: usize| (table.rows[row].dtype.as_str(), table.rows[row].redop.as_str());
+        assert_eq!((names(0), names(4), names(5)), (("int8", "sum"), ("int8", "avg"), ("uint8", "sum")));
+        assert_eq!(names(59), ("bfloat16", "avg"));
+        let wrong = table.rows.iter().flat_map(|row| [row.out_of_place.wrong, row.in_place.wrong]);
+        assert!(wrong.into_iter().all(|wrong| wrong == Some(0.0)), "{text}");
+    }
+}
+
+#[test]
+fn the_flags_of_timing_change_no_result() {
+    for flags in ["-z 0 -a 0", "-z 1 -a 1 -m 3", "-z 2 -a 2 -u 1", "-z 3 -a 3 -m 2 -u 7 -r 1"] {
+        let (table, text) = table(&format!("-b 4K -e 4K -n 3 -d bfloat16 -o avg {flags}"), 2, 0);
+        assert!(table.rows[0].out_of_place.time_us.value > 0.0, "{flags}: {text}");
+        assert_eq!(table.rows[0].in_place.wrong, Some(0.0), "{flags}: {text}");
+    }
+}
+
+#[test]
 fn messages_beyond_the_staging_memory_are_right() {
     let (table, _) = table("-b 9000004 -e 9000004 -n 1 -w 0", 2, 0);
     assert_eq!(table.rows[0].count, 2_250_001);
@@ -101,11 +123,11 @@ fn sizes_that_overflow_are_errors() {
 #[test]
 fn buffers_beyond_memory_are_an_error() {
     let ended = run(ALLREDUCE, "--device soft -b 1 -e 1000000G -f 2 --ranks 2").expect(1);
-    assert!(ended.stderr.contains("lower -e or --ranks"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("lower -e, -m or --ranks"), "{}", ended.stderr);
     let port = free_port().to_string();
     let alone = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port)];
     let ended = start_with(ALLREDUCE, "--device soft -b 1 -e 1000000G -f 2", &alone).finish().expect(1);
-    assert!(ended.stderr.contains("lower -e or --ranks"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("lower -e, -m or --ranks"), "{}", ended.stderr);
     table("-b 8 -e 8 -n 1", 2, 0);
 }
 
@@ -136,7 +158,7 @@ fn arguments_and_variables_that_are_no_text_do_not_stop_the_file() {
     let ended = std::process::Command::new(ALLREDUCE)
         .args(["--device", "soft", "--ranks", "2", "-b", "8", "-e", "8", "-n", "1", "-J"])
         .arg(&path)
-        .env("NCCL_DEBUG", OsStr::from_bytes(b"\xfe"))
+        .env("NCCL_PROTO", OsStr::from_bytes(b"\xfe"))
         .output()
         .unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Ended, Running, free_port, run, start};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -90,6 +91,65 @@ fn a_corrupted_byte_is_one_corrupt_block_and_fails_the_run() {
     }
     let table = run(KVCACHE, "--device soft --prompt 64 --fault corrupt@9").expect(1);
     assert!(table.stdout.contains("127 of 128 FAILED (0 missing, 1 corrupt)"), "{}", table.stdout);
+}
+
+#[test]
+fn many_requests_at_once_are_verified_and_timed() {
+    let report = json("--prompt 64 --requests 12 --concurrency 3", 0);
+    let blocks = Value::from(12 * 128);
+    assert_eq!((&report["completed"], &report["aborted"]), (&Value::from(12), &Value::from(0)));
+    assert_eq!((&report["blocks_verified"], &report["bytes"]), (&blocks, &Value::from(12 * (8_u64 << 20))));
+    let [p50, p99, max] = ["p50_ms", "p99_ms", "max_ms"].map(|of| report["latency"][of].as_f64().unwrap());
+    assert!(0.0 < p50 && p50 <= p99 && p99 <= max, "{report}");
+    let table = run(KVCACHE, "--device soft --model deepseek-v3 --prompt 16 --requests 3").expect(0).stdout;
+    assert!(table.contains("p99") && table.contains("183 of 183 OK"), "{table}");
+}
+
+#[test]
+fn pulled_and_streamed_requests_are_right_too() {
+    for way in ["--pull", "--stream", "--pull --checksums", "--stream --checksums"] {
+        let one = json(&format!("--prompt 64 {way}"), 0);
+        assert_eq!((&one["blocks_verified"], &one["other_bytes_changed"]), (&128.into(), &0.into()), "{one}");
+        let many = json(&format!("--prompt 64 --requests 6 --concurrency 2 {way}"), 0);
+        let counts = (&many["completed"], &many["blocks_verified"], &many["other_bytes_changed"]);
+        assert_eq!(counts, (&6.into(), &(6 * 128).into(), &0.into()), "{many}");
+    }
+    let [decode, prefill] = finish(sides("--role decode --pull", "--role prefill --pull"), 0);
+    assert!(decode.stdout.contains("2048 of 2048 OK"), "{}", decode.stdout);
+    assert!(prefill.stdout.contains("corrupt: 0 OK"), "{}", prefill.stdout);
+}
+
+#[test]
+fn requests_that_are_given_up_leave_the_others_and_their_blocks_right() {
+    for way in ["", "--stream", "--pull", "--pull --checksums"] {
+        let report = json(&format!("--prompt 128 --requests 24 --concurrency 4 --abort-rate 50 {way}"), 0);
+        let count = |of: &str| report[of].as_u64().unwrap();
+        assert!(count("aborted") >= 6 && count("completed") >= 6, "{report}");
+        assert_eq!((count("aborted") + count("completed"), count("verdicts_untrue")), (24, 0), "{report}");
+        assert_eq!((count("blocks_verified"), count("other_bytes_changed")), (count("completed") * 256, 0));
+        assert!(report["revocation"]["max_ms"].as_f64().unwrap() > 0.0, "{report}");
+    }
+}
+
+#[test]
+fn a_streamed_request_that_is_late_says_so_and_not_that_its_blocks_are_held() {
+    let flags = "--prompt 512 --requests 5000 --stream";
+    let [mut decode, prefill] =
+        sides(&format!("--role decode {flags} -T 2"), &format!("--role prefill {flags}"));
+    decode.wait_for("Using device"); // connected
+    prefill.signal(Signal::STOP);
+    let error = decode.finish().expect(1).stderr;
+    assert!(error.contains("request ") && !error.contains("to a transfer that"), "{error}");
+}
+
+#[test]
+fn a_corrupted_byte_among_many_requests_fails_the_run() {
+    let report = json("--prompt 64 --requests 4 --concurrency 2 --fault corrupt@9", 1);
+    assert_eq!(
+        (&report["verdicts_untrue"], &report["ok"]),
+        (&Value::from(1), &Value::from(false)),
+        "{report}"
+    );
 }
 
 #[test]

@@ -4,13 +4,16 @@
 
 use rdma_core::{Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory};
 
+use crate::comm::Process;
 use crate::comm::bootstrap::fuzz;
+use crate::comm::env::fuzz as env_fuzz;
 use crate::comm::link::imm::Imm;
 use crate::comm::link::{Blob, LinkKind, control};
 use crate::comm::operation::{Abort, Header};
-use crate::kv::fuzz as kv_fuzz;
 use crate::kv::layout::{Layout, Shape};
+use crate::kv::plan::fuzz as fuzz_parts;
 use crate::kv::plan::{BlockPair, BlockPlan, Limits, WriteDescriptor, coalesce};
+use crate::kv::{fuzz as kv_fuzz, fuzz_payload};
 
 /// The store's frames and messages, in pieces.
 pub fn frame(data: &[u8]) {
@@ -22,13 +25,22 @@ pub fn store(data: &[u8]) {
     fuzz::store(data);
 }
 
-/// A blob from a peer, as it comes; and one of ours, with a byte of it altered.
+/// Variables as a launcher, a person or a broken script sets them: lines of names and values, of any bytes.
+///
+/// A line whose first byte is small sets the variable of that number in the library's own table.
+pub fn environment(data: &[u8]) {
+    env_fuzz(data);
+}
+
+/// A blob from a peer, as it comes, and what it says of a pool; and one of ours, with a byte of it altered.
 pub fn blob(data: &[u8]) {
     for kind in [LinkKind::COLLECTIVE, LinkKind::KV] {
         if let Ok((blob, rest)) = Blob::decode(data, kind, 7) {
             assert_eq!(blob.encode().as_deref(), Ok(&data[..data.len() - rest.len()]));
+            fuzz_payload(&blob.payload);
         }
     }
+    fuzz_payload(data);
     let Some((place, payload)) = data.split_first_chunk::<2>() else { return };
     let region = |words: &[u8; 20]| RemoteMemory {
         addr: u64::from_le_bytes(*words.first_chunk().unwrap_or(&[0; 8])),
@@ -45,9 +57,11 @@ pub fn blob(data: &[u8]) {
         job,
         epoch: 1,
         soft: true,
+        beats: false,
         endpoint,
         credits: 8,
         control_bytes_max: 64,
+        process: Process::default(),
         regions,
         payload,
     };
@@ -72,7 +86,7 @@ pub fn control_message(data: &[u8]) {
     kv_fuzz(data);
 }
 
-/// A pool shape from a peer, and a plan for blocks that a peer names.
+/// A pool shape from a peer, and plans for blocks that a peer names: all of them, or the parts that it wants.
 pub fn kv_plan(data: &[u8]) {
     let Some((encoded, rest)) = data.split_first_chunk() else { return };
     let Ok(shape) = Shape::decode(encoded) else { return };
@@ -92,6 +106,16 @@ pub fn kv_plan(data: &[u8]) {
             assert!(write.offset_remote + write.len <= layout.bytes());
         }
     }
+    // What a grant in part says behind its blocks: so many words as there are bits to tell.
+    let there = |pair: &&BlockPair| pair.source.max(pair.destination) < shape.blocks;
+    let told: Vec<BlockPair> = pairs.iter().take_while(there).take(16).copied().collect();
+    let bits = u64::from(shape.layers) * told.len() as u64;
+    let wanted = rest.as_rchunks().1.iter().map(|word| u32::from_le_bytes(*word));
+    let mut wanted: Vec<u32> = wanted.take(bits.div_ceil(32).min(64) as usize).collect();
+    if let Some(last) = wanted.last_mut() {
+        *last &= u32::MAX >> (bits.wrapping_neg() % 32);
+    }
+    fuzz_parts(layout, &told, &wanted, bound);
     let writes: Vec<WriteDescriptor> = words
         .as_chunks()
         .0
@@ -108,8 +132,13 @@ pub fn kv_plan(data: &[u8]) {
 }
 
 #[cfg(test)]
+mod seeds;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::link::blob::VERSION;
+    use crate::error::BlobError;
     use crate::kv::layout::{Model, Order};
     use proptest::prelude::*;
 
@@ -125,27 +154,48 @@ mod tests {
         }
 
         #[test]
+        fn no_variables_break_the_environment(
+            lines in prop::collection::vec((0_u8..80, prop_oneof![
+                "[0-9]{1,3}", "[\\PC]{0,12}", "[a-z0-9:,^=()x]{0,16}", Just("0".to_owned()), Just("4".to_owned()),
+            ]), 0..20),
+            rest in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let lines = lines.iter().flat_map(|(name, value)| [&[*name][..], value.as_bytes(), b"\n"].concat());
+            environment(&lines.chain(rest).collect::<Vec<u8>>());
+        }
+
+        #[test]
         fn no_bytes_break_a_blob(data in prop::collection::vec(any::<u8>(), 0..200), sealed: bool) {
             let mut data = data;
             if sealed && data.len() >= 16 {
                 // As a peer that means harm would write it.
                 let len = data.len();
-                data[..8].copy_from_slice(b"RDML\x01\0\x01\0");
+                data[..4].copy_from_slice(b"RDML");
+                data[4..6].copy_from_slice(&VERSION.to_le_bytes());
+                data[6..8].copy_from_slice(&LinkKind::COLLECTIVE.0.to_le_bytes());
                 data[8..12].copy_from_slice(&(len as u32).to_le_bytes());
                 data[12..16].copy_from_slice(&7_u32.to_le_bytes());
+                if let Some([flags, mtu]) = data.get_mut(20..22).and_then(|bytes| bytes.as_chunks_mut().0.first_mut()) {
+                    (*flags, *mtu) = (*flags & 3, 1 + *mtu % 5);
+                }
                 let sum = crc32c::crc32c(&data[..len - 4]);
                 data[len - 4..].copy_from_slice(&sum.to_le_bytes());
+                let read = Blob::decode(&data, LinkKind::COLLECTIVE, 7);
+                prop_assert!(matches!(read, Ok(_) | Err(BlobError::Malformed { .. })), "{:?}", read);
             }
             blob(&data);
         }
 
         #[test]
         fn no_bytes_break_control_messages(mut data in prop::collection::vec(any::<u8>(), 0..100), sealed: bool) {
-            if sealed && data.len() >= 8 {
-                let body = data.len() as u16 - 8;
-                data[0] = 1;
+            if sealed && data.len() >= 12 {
+                let body = data.len() as u16 - 12;
+                data[0] = 2;
                 data[2..4].copy_from_slice(&body.to_le_bytes());
                 data[4..8].fill(0);
+                let sum = crc32c::crc32c_append(crc32c::crc32c(&data[..8]), &data[12..]);
+                data[8..12].copy_from_slice(&sum.to_le_bytes());
+                prop_assert!(control::decode(&data, 0).is_ok());
             }
             control_message(&data);
         }
@@ -159,6 +209,9 @@ mod tests {
             let shape = Model::DEEPSEEK_V3.shape(16, 16, Order::BlockLayerPart).encode();
             let words = ids.iter().flat_map(|id| (id << 32 | (id * 7 % 19)).to_le_bytes());
             kv_plan(&shape.into_iter().chain(words).collect::<Vec<u8>>());
+            // Blocks that are there, once each.
+            let words = (0..ids.len() as u64 % 16).flat_map(|id| (id << 32 | (id * 7 % 16)).to_le_bytes());
+            kv_plan(&shape.into_iter().chain(words).chain(data).collect::<Vec<u8>>());
         }
     }
 }

@@ -11,10 +11,12 @@ use common::{introduction, long};
 use pair::{CANARY, Pair, SHAPE, TOKEN, engine, pool, source_byte};
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, Meet};
-use rdma_collective::error::{BlobError, BootstrapError, HandshakeError, KvError, SetupError};
+use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, Meet};
+use rdma_collective::error::{BlobError, BootstrapError, HandshakeError, KvError, PoolError, SetupError};
+use rdma_collective::kv::layout::{Layout, Shape};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
-use rdma_core::Wire;
+use rdma_core::error::RegisterError;
+use rdma_core::{Device, Memory, SoftOptions, Wire};
 
 /// What a blob becomes on its way.
 type Damage = fn(Vec<u8>) -> Vec<u8>;
@@ -34,7 +36,7 @@ fn altered(mut blob: Vec<u8>) -> Vec<u8> {
 }
 
 fn of_another_version(mut blob: Vec<u8>) -> Vec<u8> {
-    blob[BLOB_VERSION] = 2;
+    blob[BLOB_VERSION] += 1;
     blob
 }
 
@@ -82,6 +84,8 @@ fn ring_with(damage: Damage) -> SetupError {
             store.set(&format!("comm/world/0/1/{end}"), &damage(blob), long()).unwrap();
         }
         store.barrier("comm/world/0/blobs", long()).unwrap();
+        let told = store.all_gather("comm/world/0/connected", b"", long()).unwrap();
+        assert!(!told[0].is_empty(), "rank 0 says that it has failed");
         again(&engine(Wire::Local, None), &mut store);
     });
     let (engine, mut store) = (engine(Wire::Local, None), join(0));
@@ -191,7 +195,7 @@ fn a_blob_that_is_altered() {
 #[test]
 fn a_blob_of_another_version() {
     for error in [ring_with(of_another_version), link_with(of_another_version)] {
-        assert!(matches!(error, SetupError::Blob(BlobError::OtherVersion { ours: 1, theirs: 2 })), "{error}");
+        assert!(matches!(error, SetupError::Blob(BlobError::OtherVersion { ours: 2, theirs: 3 })), "{error}");
         assert!(error.to_string().contains("run one release"), "{error}");
     }
 }
@@ -251,4 +255,30 @@ fn ranges_of_blocks_that_are_empty_unaligned_repeated_or_wrap() {
     let pair = Pair { prefill, decode, source, destination };
     pair.transfer(1, &[(3, 24 - 1), (0, 0)]);
     pair.assert_moved(&[(3, 23), (0, 0)]);
+}
+
+#[test]
+fn a_pool_larger_than_the_devices_or_the_systems_limits_is_refused_with_the_limit() {
+    let bound = 1 << 16;
+    let options = SoftOptions { max_mr_size: bound, ..SoftOptions::default() };
+    let engine = Engine::new(&Device::soft(options).open().unwrap(), EngineOptions::default()).unwrap();
+    let shape = |blocks| Layout::new(Shape { blocks, ..SHAPE }).unwrap();
+    let most = (bound / shape(1).bytes()) as u32;
+    let refused = |layout| Pool::allocate(&engine, layout, PoolUse::Source).unwrap_err();
+    let error = refused(shape(most + 1)).to_string();
+    assert!(error.contains("max_mr_size") && error.contains(&bound.to_string()), "{error}");
+    // A pebibyte: the address space has room for less, and the machine for much less.
+    let blocks = ((1_u64 << 50)
+        / Layout::new(Shape { block_tokens: 1 << 20, blocks: 1, ..SHAPE }).unwrap().bytes())
+        as u32;
+    let huge = Layout::new(Shape { block_tokens: 1 << 20, blocks, ..SHAPE }).unwrap();
+    let error = refused(huge);
+    let PoolError::Register(RegisterError::BeyondSystem { len, limit, .. }) = &error else {
+        panic!("{error}")
+    };
+    assert!(*len == huge.bytes() && limit < len);
+    let memory = Memory::from(vec![7; shape(most + 1).bytes() as usize]);
+    let given_back = Pool::register(&engine, memory, shape(most + 1), PoolUse::Source).unwrap_err().object;
+    assert!(given_back.iter().all(|byte| *byte == 7));
+    Pool::allocate(&engine, shape(most), PoolUse::Source).unwrap();
 }

@@ -6,7 +6,6 @@ mod pair;
 use std::thread;
 use std::time::Duration;
 
-use common::long;
 use pair::{CANARY, Pair, SHAPE, Setup, source_byte};
 use rdma_collective::kv::{LinkOptions, Pool};
 use rdma_core::fault::{Fault, FaultPlan, Rule};
@@ -58,9 +57,11 @@ fn no_byte_lands_in_blocks_that_were_used_again_after_the_deadline_of_their_gran
     let mut in_the_middle = 0;
     for wire in WIRES {
         for round in 0..12 {
-            let pair = slow(wire, round);
+            let pair = &slow(wire, round);
             thread::scope(|scope| {
-                scope.spawn(|| pair.prefill.push(1, &blocks(), long()).and_then(|push| push.wait()));
+                // It may wait for another grant, when this one was over before it was told.
+                let later = Deadline::after(Duration::from_secs(5));
+                scope.spawn(move || pair.prefill.push(1, &blocks(), later).and_then(|push| push.wait()));
                 let soon = Deadline::after(Duration::from_millis(2 + 4 * round));
                 let Err(error) = pair.decode.grant(1, &blocks(), soon).unwrap().wait() else { return };
                 let mut landed = 0;

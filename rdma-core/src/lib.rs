@@ -15,7 +15,7 @@ pub mod memory;
 mod types;
 mod verbs;
 
-pub use backend::soft::{SoftOptions, Wire, fault};
+pub use backend::soft::{SoftOptions, Wire, fault, interface_addresses};
 pub use backend::work::{Attached, AttachedRange, Completion, Segment, Work};
 pub use memory::{LocalBuf, Memory, Region};
 pub use types::*;

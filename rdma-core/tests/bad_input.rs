@@ -161,6 +161,36 @@ fn overlapping_ranges() {
     assert_eq!((&bytes[..10], &bytes[10..]), (&[1; 10][..], &[2; 20][..]));
 }
 
+/// Between regions and within one, every range there is and those that end one byte behind.
+#[test]
+fn copies_between_regions() {
+    let rig = rig(None);
+    let [source, other] = [0; 2].map(|_| rig.pd.alloc_region(8, OPEN).unwrap());
+    let bytes = *b"abcdefgh";
+    for case in 0..2 * 9 * 10 * 10 {
+        let (offset, len, start) = (case % 10, case / 10 % 10, case / 100 % 9);
+        let target = if case < 900 { &other } else { &source };
+        source.copy_in(0, &bytes).unwrap();
+        target.copy_in(0, &bytes).unwrap();
+        let copied = source.copy_to(offset, len, target, start);
+        let mut expected = bytes;
+        match (bytes.get(offset..offset + len), expected.get_mut(start..start + len)) {
+            (Some(from), Some(to)) => {
+                to.copy_from_slice(from);
+                assert!(copied.is_ok());
+            }
+            _ => assert!(copied.is_err(), "{len} bytes from {offset} to {start}"),
+        }
+        let mut found = [0; 8];
+        target.copy_out(0, &mut found).unwrap();
+        assert_eq!(found, expected, "{len} bytes from {offset} to {start}");
+    }
+    assert!(
+        source.copy_to(usize::MAX, 2, &other, 0).is_err()
+            && source.copy_to(0, 2, &other, usize::MAX).is_err()
+    );
+}
+
 #[test]
 fn a_range_whose_end_wraps() {
     let mut rig = rig(None);

@@ -116,7 +116,12 @@ fn a_memory_cgroup_that_is_too_small() {
                 stderr.contains("this registration may fail: the memory cgroup is too small"),
                 "{stderr}"
             );
-            let refused = stderr.contains("refused: ibv_reg_mr of 134217728 bytes failed");
+            let beyond = "refused: 268435456 bytes are more than what";
+            assert!(
+                stderr.contains(beyond) && stderr.contains("memory.max says: 167772160 bytes"),
+                "{stderr}"
+            );
+            let refused = stderr.contains("refused: ibv_reg_mr of 100663296 bytes failed");
             let killed = child.status.signal() == Some(libc::SIGKILL);
             assert!(refused || killed, "neither refused nor killed ({})\n{stderr}", child.status);
             return;
@@ -125,12 +130,16 @@ fn a_memory_cgroup_that_is_too_small() {
     };
     let limit_files = ["memory.max", "memory.limit_in_bytes"].map(|name| directory.join(name));
     let limit_file = limit_files.into_iter().find(|file| file.exists()).expect("one of both versions");
-    fs::write(limit_file, (64 * MIB).to_string()).expect("the limit can be set");
+    fs::write(limit_file, (160 * MIB).to_string()).expect("the limit can be set");
     fs::write(directory.join("cgroup.procs"), "0").expect("the group can be joined");
 
     tracing_subscriber::fmt().with_ansi(false).with_writer(io::stderr).init();
     let (_, pd) = open();
-    let refused = register(&pd, 128 * MIB).map(drop).unwrap_err();
+    // More than the group will ever have is refused at once; what it does not have now is warned of.
+    let beyond = register(&pd, 256 * MIB).map(drop).unwrap_err();
+    eprintln!("refused: {beyond}");
+    let _held = register(&pd, 96 * MIB).expect("there is room for one");
+    let refused = register(&pd, 96 * MIB).map(drop).unwrap_err();
     eprintln!("refused: {refused}");
 }
 

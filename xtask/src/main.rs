@@ -6,6 +6,7 @@ mod ci;
 mod packages;
 mod process;
 mod programs;
+mod soak;
 mod soft_roce;
 mod tally;
 mod test;
@@ -32,6 +33,8 @@ enum Command {
     SoftRoceInside(soft_roce::InsideArgs),
     /// Runs every test there is, on soft-RoCE too, and says how many ran where.
     Test(test::Args),
+    /// Runs the tests that repeat themselves (chaos, rounds), with their full counts.
+    Soak(soak::Args),
     /// Runs the checks of CI, all of them or those named.
     Ci(ci::Args),
     /// Compares the public API with what is checked in.
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::SoftRoce(args) => soft_roce::main(&args),
         Command::SoftRoceInside(args) => soft_roce::inside(&args).map(|()| ExitCode::SUCCESS),
         Command::Test(args) => test::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Soak(args) => soak::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Ci(args) => ci::main(&args).map(|()| ExitCode::SUCCESS),
         Command::PublicApi(args) => ci::public_api(&args).map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::main().map(|()| ExitCode::SUCCESS),

@@ -95,8 +95,15 @@ impl Group {
             }
             thread::sleep(POLL);
         }
-        let _ = kill_process_group(self.pid, Signal::KILL);
-        self.status = self.child.wait().ok();
+        self.kill();
+    }
+
+    /// Kills the whole group, with no notice.
+    pub fn kill(&mut self) {
+        if self.status.is_none() {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+            self.status = self.child.wait().ok();
+        }
     }
 
     fn leader_ended(&self) -> io::Result<bool> {

@@ -1,15 +1,18 @@
 //! Our twins and the KV program beside perftest, on one RDMA device: the rows of "soft-RoCE" in RESULTS.md.
 //!
 //! `cargo xtask soft-roce -- target/release/soft_roce` runs it on the kernel's soft-RoCE; it needs
-//! `write_bw`, `write_lat` and `kvcache_transfer` built beside it, and perftest installed.
+//! `write_bw`, `write_lat`, `allreduce` and `kvcache_transfer` built beside it, and perftest installed.
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use benches::peers::{perftest_figure, serve_and_run};
+use benches::preparing;
+use benches::programs;
 use benches::ratio::{Bound, HEAD, Row};
 use clap::Parser;
+use rdma_core::DeviceList;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -112,17 +115,54 @@ fn run(args: &Args) -> Result<bool> {
     }
     if "KV transfer".contains(&args.only) {
         let reference = &specs()[0];
-        let bound = Bound::AtLeast(0.8);
+        let bound = Bound::AtLeast(0.9);
         let name = "KV transfer in 64 KiB blocks against ib_write_bw at 64 KiB";
-        let row = Row::measure(name, "MB/s", bound, args.pairs, || kv(args), || theirs(args, reference))?;
+        let row = Row::measure(
+            name,
+            "MB/s",
+            bound,
+            args.pairs,
+            || programs::kv(&args.device),
+            || theirs(args, reference),
+        )?;
+        println!("{row}");
+        all_hold &= row.holds();
+    }
+    let row = "planning and requests of a KV transfer of 4096 blocks of 64 KiB against all of it";
+    if row.contains(&args.only) {
+        let row = preparing(args, row)?;
+        println!("{row}");
+        all_hold &= row.holds();
+    }
+    // Where the processor is emulated, adding floats costs as much as sending them: so integers, too.
+    let types = ["int32", "float"];
+    let sizes = [(1 << 20, 20), (4 << 20, 6)];
+    for (data_type, (bytes, iterations)) in types.into_iter().flat_map(|one| sizes.map(|size| (one, size))) {
+        let what = format!("all-reduce of {data_type}, 2 ranks, {} MiB", bytes >> 20);
+        let name = format!("{what}, against one direction of ib_write_bw -b");
+        if !name.contains(&args.only) {
+            continue;
+        }
+        let ours = || programs::all_reduce(&args.device, 2, bytes, data_type, iterations);
+        let theirs = || one_of_both_directions(args, bytes);
+        let row = Row::measure(&name, "GB/s", Bound::AtLeast(0.8), args.pairs, ours, theirs)?;
         println!("{row}");
         all_hold &= row.holds();
     }
     Ok(all_hold)
 }
 
+/// Both figures of a pair are of one transfer.
+fn preparing(args: &Args, name: &str) -> Result<Row> {
+    let context = DeviceList::probe().find(&args.device)?.open()?;
+    let mut link = preparing::Link::new(&context, Some(args.gid_index)).map_err(|error| error.to_string())?;
+    let pairs = (0..args.pairs).map(|_| link.push()).collect::<std::result::Result<_, _>>();
+    let pairs = pairs.map_err(|error| error.to_string())?;
+    Ok(Row { name: name.to_owned(), unit: "s", bound: Bound::AtMost(0.05), pairs })
+}
+
 fn ours(args: &Args, spec: &Spec) -> Result<f64> {
-    figure(args, spec, beside(spec.ours)?)
+    figure(args, spec, programs::beside(spec.ours)?)
 }
 
 fn theirs(args: &Args, spec: &Spec) -> Result<f64> {
@@ -144,32 +184,17 @@ fn figure(args: &Args, spec: &Spec, program: PathBuf) -> Result<f64> {
     perftest_figure(&serve_and_run(command(), client, PORT)?, spec.bytes, spec.column)
 }
 
-/// MB/s, in perftest's 2^20, of a transfer whose blocks are 64 KiB.
-fn kv(args: &Args) -> Result<f64> {
-    let mut command = Command::new(beside("kvcache_transfer")?);
-    command.args([
-        "--device",
-        &args.device,
-        "--model",
-        "llama-3.1-8b",
-        "--block",
-        "16",
-        "--prompt",
-        "1024",
-        "--json",
-    ]);
-    let output = command.output()?;
-    if !output.status.success() {
-        return Err(
-            format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into()
-        );
-    }
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let gigabytes = report["gigabytes_per_second"].as_f64().ok_or("no gigabytes_per_second in the report")?;
-    Ok(gigabytes * 1e9 / f64::from(1 << 20))
-}
-
-fn beside(program: &str) -> Result<PathBuf> {
-    let path = std::env::current_exe()?.with_file_name(program);
-    if path.exists() { Ok(path) } else { Err(format!("{} is not built", path.display()).into()) }
+/// One direction of `ib_write_bw -b`, in GB/s of 10^9: both links of a ring of two carry data both ways.
+fn one_of_both_directions(args: &Args, bytes: u64) -> Result<f64> {
+    let spec = Spec {
+        name: "both directions",
+        ours: "write_bw",
+        theirs: "ib_write_bw",
+        bytes,
+        flags: &["-n", "60", "-b"],
+        column: BANDWIDTH,
+        unit: "MB/s",
+        bound: Bound::AtLeast(0.8),
+    };
+    Ok(theirs(args, &spec)? * f64::from(1 << 20) / 1e9 / 2.0)
 }

@@ -15,6 +15,7 @@ cases!("register":
     keys_differ,
     many_at_once,
     memory_comes_back_with_its_bytes,
+    memory_of_the_callers_is_written_and_given_back,
     #[exact] an_attached_region_is_not_deregistered,
     #[exact] memory_of_another_domain_is_refused_at_the_post,
     copies_beyond_the_end_are_refused,
@@ -93,6 +94,23 @@ fn memory_comes_back_with_its_bytes(lab: &Lab) -> CaseResult {
     check!(memory[..] == bytes[..]);
     let again = right.pd.register(memory, OPEN)?;
     check!(bytes_of(&again)? == bytes);
+    Ok(())
+}
+
+fn memory_of_the_callers_is_written_and_given_back(lab: &Lab) -> CaseResult {
+    let (mut left, right) = lab.pair()?;
+    for len in [1, 5000, 1 << 20] {
+        let target = right.pd.register(Memory::adopt(vec![0; len]), OPEN)?;
+        let bytes = pattern(len as u64, len);
+        write(lab, &mut left, &bytes, target.remote())?;
+        let owned: Vec<u8> = target.deregister()?.into_owner().map_err(|_| "it was a Vec")?;
+        check!(owned == bytes, "{len} bytes arrived wrong");
+    }
+    let refused = match right.pd.register(Memory::adopt(Vec::new()), OPEN) {
+        Err(refused) => refused,
+        Ok(_) => return Err("no bytes were registered".into()),
+    };
+    check!(matches!(refused.error, RegisterError::ZeroLength), "{}", refused.error);
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! What a run was asked to do and on which devices: the `#` lines above the table, and `config` in the JSON.
 
+use rdma_collective::comm::env::RefusedDevice;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -25,7 +26,7 @@ pub struct Config {
     pub warmup_iters: u32,
     /// `-n`.
     pub iterations: u32,
-    /// Always 1: nothing is aggregated.
+    /// `-m`.
     pub aggregated_iterations: u32,
     /// `-c`.
     pub validation: u32,
@@ -57,6 +58,14 @@ pub struct Refused {
     pub device: String,
     /// Why.
     pub reason: String,
+}
+
+impl Refused {
+    /// Those that were refused when a device was selected.
+    pub fn all(devices: &[RefusedDevice]) -> Vec<Self> {
+        let each = devices.iter();
+        each.map(|refused| Self { device: refused.device.clone(), reason: refused.reason.clone() }).collect()
+    }
 }
 
 impl Config {

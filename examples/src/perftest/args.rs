@@ -108,8 +108,13 @@ pub struct LatencyArgs {
     pub cq_moderation: u32,
 }
 
-const AFTER: &str =
-    "Both sides take the same -s, -n, -q, -m and -a; the server refuses a client whose differ.";
+const AFTER: &str = "\
+Both sides take the same -s, -n, -q, -m and -a; the server refuses a client whose differ.
+
+Exit status:
+  0  the run is complete, on both sides
+  1  the run failed: the last line says why
+  2  wrong flags";
 
 /// What a test runs with, once the flags have been put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

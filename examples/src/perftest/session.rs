@@ -3,10 +3,10 @@
 use super::args::{Common, Plan};
 use super::banner::{self, DeviceInfo};
 use super::exchange::{Endpoint, Exchange, Hello, Test};
-use crate::columns::header::refused_lines;
-use crate::devices::{self, Selected};
+use crate::columns::header::{Refused, refused_lines};
 use crate::output;
 use anyhow::{Context as _, ensure};
+use rdma_collective::comm::env::{NcclOptions, SelectedDevice};
 use rdma_core::error::CreateError;
 use rdma_core::{
     Access, Attached, Gid, Init, InitOptions, Lid, Mtu, PathOptions, PeerAccess, Psn, QpNum, QueuePair,
@@ -102,16 +102,16 @@ pub fn connect(test: Test, common: &Common, plan: &Plan) -> anyhow::Result<Sessi
     Ok(session)
 }
 
-fn select(common: &Common, local: IpAddr) -> anyhow::Result<Selected> {
+fn select(common: &Common, local: IpAddr) -> anyhow::Result<SelectedDevice> {
     // The software device answers at the address over which the other side was met.
     let soft = SoftOptions { address: local, ..SoftOptions::default() };
     let wanted = common.device.as_deref().unwrap_or("auto");
-    Ok(devices::select(wanted, soft, common.gid_index)?)
+    Ok(NcclOptions::default().select(wanted, soft, common.gid_index)?)
 }
 
 fn path_mtu(
     common: &Common,
-    selected: &Selected,
+    selected: &SelectedDevice,
     exchange: &mut Exchange,
     test: Test,
     plan: &Plan,
@@ -150,7 +150,7 @@ fn print_banner(
     test: Test,
     common: &Common,
     plan: &Plan,
-    selected: &Selected,
+    selected: &SelectedDevice,
     session: &mut Session,
     mtu: Mtu,
 ) -> anyhow::Result<()> {
@@ -168,7 +168,7 @@ fn print_banner(
         gid_index: Some(selected.gid.index),
     };
     let plan = Plan { inline_bytes: session.inline_bytes, ..*plan };
-    output::say(refused_lines(" ", &selected.refused))?;
+    output::say(refused_lines(" ", &Refused::all(&selected.refused)))?;
     output::say(banner::block(test, &plan, &info, common.host.is_some()))
 }
 
@@ -183,7 +183,7 @@ struct Side {
 }
 
 impl Side {
-    fn create(selected: &Selected, plan: &Plan, inline_is_default: bool) -> anyhow::Result<Self> {
+    fn create(selected: &SelectedDevice, plan: &Plan, inline_is_default: bool) -> anyhow::Result<Self> {
         let context = &selected.context;
         let pd = context.alloc_pd()?;
         let count = u32::from(plan.queue_pairs);
@@ -216,7 +216,7 @@ impl Side {
         Ok(Self { worker, queue_pairs, inbox, outbox, inline_bytes, soft })
     }
 
-    fn endpoints(&self, selected: &Selected, plan: &Plan) -> anyhow::Result<Vec<Endpoint>> {
+    fn endpoints(&self, selected: &SelectedDevice, plan: &Plan) -> anyhow::Result<Vec<Endpoint>> {
         let remote = self.inbox.remote();
         let endpoint = |(index, queue_pair): (u64, &QueuePair<Init>)| {
             let own = queue_pair.endpoint(&self.worker, selected.gid.index)?;

@@ -42,9 +42,7 @@ pub fn start(program: &str, line: &str) -> Running {
 /// Starts a program with more environment.
 pub fn start_with(program: &str, line: &str, variables: &[(&str, &str)]) -> Running {
     let mut command = Command::new(program);
-    for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"] {
-        command.env_remove(name);
-    }
+    unsteered(&mut command);
     let mut child = command
         .args(line.split_whitespace())
         .envs(variables.iter().copied())
@@ -56,6 +54,30 @@ pub fn start_with(program: &str, line: &str, variables: &[(&str, &str)]) -> Runn
     let stdout = Pipe::read(child.stdout.take().unwrap());
     let stderr = Pipe::read(child.stderr.take().unwrap());
     Running { child, stdout, stderr }
+}
+
+/// Takes away what a launcher around the tests, or a person, may have set.
+pub fn unsteered(command: &mut Command) {
+    const FAMILIES: [&str; 12] = [
+        "OMPI_",
+        "PMI",
+        "MPI_",
+        "SLURM_",
+        "LWS_",
+        "PET_",
+        "VC_",
+        "VK_",
+        "JOB_COMPLETION_INDEX",
+        "TORCHELASTIC_",
+        "NCCL_",
+        "RDMA_",
+    ];
+    let torch = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
+    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let of_launchers = |name: &String| FAMILIES.iter().any(|family| name.starts_with(family));
+    for name in set.filter(of_launchers).chain(torch.map(str::to_owned)) {
+        command.env_remove(name);
+    }
 }
 
 /// Runs a program to its end.
@@ -91,6 +113,21 @@ impl Running {
     /// Its process.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it has printed so far.
+    pub fn stdout(&self) -> String {
+        self.stdout.text.lock().unwrap().clone()
+    }
+
+    /// What it has complained of so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.text.lock().unwrap().clone()
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     /// Sends it a signal.

@@ -7,6 +7,11 @@
 mod all_reduce;
 mod reduce;
 pub mod schedule;
+mod tensor;
 
-pub use half::f16;
-pub use reduce::{DataType, Element, ReduceOp, reduce, reduce_into};
+#[doc = include_str!("../../../docs/numerics.md")]
+pub mod numerics {}
+
+pub use half::{bf16, f16};
+pub use reduce::{DataType, Element, ReduceOp, finish, reduce, reduce_into};
+pub use tensor::Tensor;

@@ -1,85 +1,97 @@
-//! Ranks that run the same operations: who they are, and the two links of a ring that this one has.
+//! Ranks that run the same operations: who they are, and the operations of this one in their order.
 //!
-//! How the links come to be is `connect`'s; the operations are in `collective`, on top of this.
+//! How the links come to be is `connect`'s; what operations do is `collective`'s, on top of this.
 
+mod abort;
+mod announce;
+mod blame;
 mod connect;
+mod hold;
 mod info;
+mod job;
 mod options;
+mod pending;
+mod ring;
+mod stalls;
+mod state;
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess};
 
-use super::link::mailbox::{Inbox, Outbox};
-use super::operation::{Abort, Header};
-use super::{Engine, LaneId};
-use crate::error::{CollectiveError, LaneName};
+use super::{Core, Engine, LaneId, Service};
+use crate::error::CollectiveError;
 
+pub use abort::Aborter;
+use announce::Announcer;
 pub use info::RankInfo;
+pub(crate) use job::Job;
 pub use options::CommunicatorOptions;
+pub(crate) use pending::sealed::Output as JobOutput;
+pub use pending::{Output, Pending, PendingFuture, StillPending, WaitError};
+pub(crate) use ring::{Lost, PIECE_BYTES, Parts, Ring, Scratch, violation};
+pub(crate) use stalls::Direction;
+pub(crate) use state::State;
 
-/// Bytes that are read out of a slot at a time: few enough to be in the processor's cache still when they are reduced.
-const SCRATCH_BYTES: usize = 16 * 1024;
+/// How long a lane may take to end: nothing else on the engine goes on meanwhile.
+const FENCE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A group of ranks, seen from one of them.
 ///
 /// All ranks make it at the same time, by the store where they meet, and call the same operations in the same order.
-/// Only neighbours in the ring of ranks are connected. An operation that fails ends the communicator on all ranks:
-/// each later one returns [`CollectiveError::Ended`].
+/// Only neighbours in the ring of ranks are connected. Operations run one after the other; those of several communicators
+/// on one engine interleave. An operation that fails ends the communicator on all ranks: each later one returns
+/// [`CollectiveError::Ended`].
 ///
 /// Dropping it waits for what this rank has sent to arrive, at most
 /// [`linger`](CommunicatorOptions::linger); [`close`](Self::close) does so with an error. A process that exits without
 /// either may take its last messages with it.
-#[derive(Debug)]
 pub struct Communicator {
-    engine: Engine,
+    shared: Arc<Shared>,
     rank: u32,
     options: CommunicatorOptions,
     ranks: Vec<RankInfo>,
-    /// Absent when the rank is alone.
-    ring: Option<Ring>,
-    sequence: u64,
-    scratch: Box<[u8]>,
-    ended: Option<Arc<CollectiveError>>,
+    /// Rank of, and way to the memory of, the rank before and the rank after.
+    neighbours: Option<[(u32, PeerAccess); 2]>,
+    lanes: Option<[LaneId; 2]>,
     closed: bool,
 }
 
-/// The two neighbours of a ring.
-#[derive(Debug)]
-pub(crate) struct Ring {
-    /// Where this rank sends to, and gets slots back from.
-    pub(crate) next: Neighbour<Outbox>,
-    /// Where this rank receives from, and gives slots back to.
-    pub(crate) previous: Neighbour<Inbox>,
-    /// What the rank before has said of operations that this rank has not begun. It can be some ahead when there is
-    /// nothing to reduce, fewer than there are ranks: each completes when the one before it has begun.
-    pub(crate) ahead: VecDeque<Header>,
-    /// A rank that is ahead has failed in an operation that this rank has not begun; the present one may complete.
-    pub(crate) abort: Option<Abort>,
+/// What a communicator and its pending operations have in common.
+pub(crate) struct Shared {
+    engine: Engine,
+    state: Arc<Mutex<State>>,
 }
 
-/// One of them.
-#[derive(Debug)]
-pub(crate) struct Neighbour<B> {
-    pub(crate) rank: u32,
-    pub(crate) lane: LaneId,
-    pub(crate) name: LaneName,
-    pub(crate) mailbox: B,
-    access: PeerAccess,
-}
-
-/// What an operation works with.
-pub(crate) struct Parts<'a> {
-    pub(crate) engine: &'a Engine,
-    pub(crate) ring: Option<&'a mut Ring>,
-    pub(crate) scratch: &'a mut [u8],
-    pub(crate) rank: u32,
-    /// Of this operation.
-    pub(crate) sequence: u64,
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Communicator {
+    fn connected(
+        engine: &Engine,
+        rank: u32,
+        options: CommunicatorOptions,
+        ranks: Vec<RankInfo>,
+        ring: Option<Ring>,
+        announcer: Announcer,
+    ) -> Self {
+        let neighbours = ring
+            .as_ref()
+            .map(|Ring { previous, next, .. }| [(previous.rank, previous.access), (next.rank, next.access)]);
+        let lanes = ring.as_ref().map(|ring| [ring.next.lane, ring.previous.lane]);
+        let state = Arc::new(Mutex::new(State::new(rank, ring, announcer)));
+        engine.lock().register(&state);
+        let shared = Arc::new(Shared { engine: engine.clone(), state });
+        Self { shared, rank, options, ranks, neighbours, lanes, closed: false }
+    }
+
     /// This process's rank.
     #[must_use]
     pub fn rank(&self) -> u32 {
@@ -108,71 +120,158 @@ impl Communicator {
     /// The engine that it is on.
     #[must_use]
     pub fn engine(&self) -> &Engine {
-        &self.engine
+        &self.shared.engine
     }
 
     /// The neighbours that this rank is connected to, and how their memory is reached; none when it is alone.
     pub fn neighbours(&self) -> impl Iterator<Item = (u32, PeerAccess)> + '_ {
-        let ring = self.ring.iter();
-        ring.flat_map(|ring| [(ring.previous.rank, ring.previous.access), (ring.next.rank, ring.next.access)])
+        self.neighbours.iter().flatten().copied()
     }
 
     /// Waits until all that this rank has sent has arrived, tells its neighbours that it leaves, and ends.
     ///
     /// The other ranks need not close at the same time: an operation of theirs that needs this rank no more completes.
+    /// Operations that are still pending are waited for first.
     ///
     /// # Errors
     ///
     /// [`CollectiveError::Ended`] when it had failed before; [`CollectiveError::Engine`] when the device refuses to end
     /// a lane. At the deadline it ends all the same, with [`CollectiveError::Unsent`].
     pub fn close(mut self, deadline: Deadline) -> Result<(), CollectiveError> {
-        let outcome = self.leave(deadline);
-        match &self.ended {
-            Some(first) => Err(CollectiveError::Ended { first: Arc::clone(first) }),
-            None => outcome,
+        match (self.leave(deadline), self.shared.lock().ended()) {
+            // The memory of a lane that did not end is kept, whatever was before.
+            (Err(fence @ CollectiveError::Engine(_)), _) => Err(fence),
+            (_, Some(CollectiveError::Ended { first })) if !matches!(*first, CollectiveError::Unsent) => {
+                Err(CollectiveError::Ended { first })
+            }
+            (outcome, _) => outcome,
         }
     }
 
-    /// Begins an operation: what it works with, or why there is none any more.
-    pub(crate) fn begin(&mut self) -> Result<Parts<'_>, CollectiveError> {
-        if let Some(first) = &self.ended {
-            return Err(CollectiveError::Ended { first: Arc::clone(first) });
-        }
-        let sequence = self.sequence;
-        self.sequence += 1;
-        Ok(Parts {
-            engine: &self.engine,
-            ring: self.ring.as_mut(),
-            scratch: &mut self.scratch,
-            rank: self.rank,
-            sequence,
+    /// Queues an operation behind those that are pending, for `deadline`.
+    pub(crate) fn start<T: Output>(
+        &mut self,
+        job: Box<dyn Job>,
+        deadline: Deadline,
+    ) -> Result<Pending<T>, (Box<dyn Job>, CollectiveError)> {
+        let shared = &self.shared;
+        let id = shared.engine.lock_with(|core| {
+            let mut state = shared.lock();
+            let id = state.push(job, deadline)?;
+            state.advance(core, Instant::now());
+            Ok::<_, (Box<dyn Job>, CollectiveError)>(id)
+        })?;
+        Ok(Pending::new(Arc::clone(shared), id))
+    }
+
+    /// Runs an operation on memory that is borrowed, behind those that are pending: `begin` is called once with its
+    /// number, `step` until it is ready or `deadline` passes, and then `late`. The communicator ends with an error.
+    pub(crate) fn run<R>(
+        &mut self,
+        deadline: Deadline,
+        mut begin: impl FnMut(&mut Parts<'_>, &mut Core, u64) -> R,
+        mut step: impl FnMut(&mut R, &mut Parts<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
+        late: impl FnOnce(&mut R, &mut Parts<'_>, &mut Core) -> CollectiveError,
+    ) -> Result<(), CollectiveError> {
+        let shared = &self.shared;
+        let mut running = None;
+        let outcome = shared.engine.wait_for(deadline, |core, now| {
+            let mut state = shared.lock();
+            if running.is_none() {
+                if let Some(ended) = state.ended() {
+                    return Poll::Ready(Err(ended));
+                }
+                if deadline.expired_at(now) {
+                    return Poll::Ready(Err(state.end_queued(core)));
+                }
+                if !state.is_idle() {
+                    return Poll::Pending;
+                }
+                let sequence = state.next_sequence();
+                state.borrowed = true;
+                running = Some(begin(&mut state.parts(), core, sequence));
+                if let Some(ring) = &mut state.ring {
+                    ring.give_up_at(core, deadline);
+                }
+            }
+            match &mut running {
+                Some(running) => step(running, &mut state.parts(), core),
+                None => Poll::Pending,
+            }
+        });
+        shared.engine.lock_with(|core| {
+            let mut state = shared.lock();
+            state.borrowed &= running.is_none();
+            let outcome = match (outcome, &mut running) {
+                (Some(outcome), _) => outcome,
+                (None, Some(running)) => Err(late(running, &mut state.parts(), core)),
+                (None, None) => Err(state.end_queued(core)),
+            };
+            if let Err(error) = &outcome
+                && running.is_some()
+            {
+                state.end(error);
+            }
+            outcome
         })
     }
 
-    /// An operation failed: there are no more.
-    pub(crate) fn end(&mut self, error: &CollectiveError) {
-        self.ended.get_or_insert_with(|| Arc::new(error.clone()));
+    #[cfg(test)]
+    pub(crate) fn with_ring<T>(&self, with: impl FnOnce(&mut Core, &mut Ring) -> T) -> Option<T> {
+        let shared = &self.shared;
+        shared.engine.lock_with(|core| shared.lock().ring.as_mut().map(|ring| with(core, ring)))
     }
 
     fn leave(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
         self.closed = true;
-        let Some(ring) = self.ring.take() else { return Ok(()) };
-        let lanes = [ring.next.lane, ring.previous.lane];
-        let drained = self.engine.say_goodbye(&lanes, deadline);
-        let mut core = self.engine.lock();
-        // One that cannot be ended does not keep the other from it.
-        let fenced = lanes.map(|lane| core.fence_lane(lane, deadline));
+        let shared = &self.shared;
+        let idle = shared
+            .engine
+            .wait_for(deadline, |_, _| if shared.lock().is_idle() { Poll::Ready(()) } else { Poll::Pending });
+        if idle.is_none() {
+            shared.lock().end(&CollectiveError::Unsent);
+        }
+        let Some(lanes) = self.lanes.take() else {
+            shared.lock().announcer.closed();
+            return Ok(());
+        };
+        let drained = shared.engine.say_goodbye(&lanes, deadline);
+        let fenced = shared.engine.lock_with(|core| {
+            // One that cannot be ended does not keep the other from it.
+            let within = deadline.min(Deadline::after(FENCE_WITHIN));
+            let fenced = lanes.map(|lane| core.fence_lane(lane, within));
+            let mut state = shared.lock();
+            state.advance(core, Instant::now());
+            state.release(core);
+            fenced
+        });
         fenced.into_iter().collect::<Result<(), _>>()?;
-        if drained { Ok(()) } else { Err(CollectiveError::Unsent) }
+        shared.lock().announcer.closed();
+        if idle.is_some() && drained { Ok(()) } else { Err(CollectiveError::Unsent) }
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
         if !self.closed
+            && !self.shared.engine.is_forked()
             && let Err(error) = self.leave(Deadline::after(self.options.linger))
         {
-            tracing::warn!(rank = self.rank, %error, "a communicator was dropped before all it sent had arrived");
+            let rank = self.rank();
+            tracing::warn!(rank, %error, "a communicator was dropped before all it sent had arrived");
         }
     }
 }
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator")
+            .field("rank", &self.rank())
+            .field("size", &self.size())
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,11 +3,20 @@
 pub mod bootstrap;
 mod communicator;
 mod engine;
+pub mod env;
 pub(crate) mod link;
+mod liveness;
 pub(crate) mod operation;
 
-pub use communicator::{Communicator, CommunicatorOptions, RankInfo};
-pub(crate) use communicator::{Parts, Ring as RingLinks};
-pub(crate) use engine::{Core, LaneId, Service};
-pub use engine::{Engine, EngineOptions};
+pub use communicator::{
+    Aborter, Communicator, CommunicatorOptions, Output, Pending, PendingFuture, RankInfo, StillPending,
+    WaitError,
+};
+pub(crate) use communicator::{
+    Direction, Job, JobOutput, Lost, PIECE_BYTES, Parts, Ring as RingLinks, Scratch, violation,
+};
+pub(crate) use engine::{Core, EngineId, LaneId, Service, gid_preference};
+pub use engine::{Driver, Engine, EngineOptions};
 pub use link::handshake::Meet;
+#[cfg(any(fuzzing, test))]
+pub(crate) use liveness::Process;

@@ -12,6 +12,9 @@ pub(crate) const OPERATION: Kind = Kind(16);
 /// An [`Abort`].
 pub(crate) const ABORT: Kind = Kind(17);
 
+/// A [`Waits`].
+pub(crate) const WAITS: Kind = Kind(18);
+
 /// Which operation of a communicator it is, and what its caller asked for. It goes in front of the operation's first
 /// message, or in a control message when there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,17 @@ pub(crate) struct Abort {
     /// The rank that found out.
     pub(crate) reporter: u32,
     pub(crate) reason: AbortReason,
+}
+
+/// A rank has waited for long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// The operation in which it does.
+    pub(crate) sequence: u64,
+    /// The rank that it waits for, directly or by others that wait; itself, when it waits no more.
+    pub(crate) culprit: u32,
+    /// How many others there are.
+    pub(crate) hops: u32,
 }
 
 impl Header {
@@ -78,6 +92,8 @@ impl Abort {
             AbortReason::PeerFailed => 1,
             AbortReason::DeadlineExceeded => 2,
             AbortReason::Mismatch => 3,
+            AbortReason::Requested => 4,
+            AbortReason::Queued => 5,
             AbortReason::Other => 0,
         };
         writer.put(&[reason, 0, 0, 0])
@@ -90,12 +106,28 @@ impl Abort {
             1 => AbortReason::PeerFailed,
             2 => AbortReason::DeadlineExceeded,
             3 => AbortReason::Mismatch,
+            4 => AbortReason::Requested,
+            5 => AbortReason::Queued,
             _ => AbortReason::Other,
         };
         if reader.rest() != [0; 3] {
             return Err(Ended);
         }
         Ok(Self { sequence, culprit, reporter, reason })
+    }
+}
+
+impl Waits {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u64(self.sequence)?;
+        writer.u32(self.culprit)?;
+        writer.u32(self.hops)
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
+        let mut reader = Reader::new(bytes);
+        let (sequence, culprit, hops) = (reader.u64()?, reader.u32()?, reader.u32()?);
+        if reader.rest().is_empty() { Ok(Self { sequence, culprit, hops }) } else { Err(Ended) }
     }
 }
 
@@ -134,9 +166,18 @@ mod tests {
     }
 
     #[test]
+    fn waits_come_back() {
+        let waits = Waits { sequence: 1 << 40, culprit: 3, hops: 2 };
+        let mut bytes = [0; 17];
+        waits.write(&mut Writer::new(&mut bytes)).unwrap();
+        assert_eq!(Waits::read(&bytes[..16]), Ok(waits));
+        assert_eq!((Waits::read(&bytes[..15]), Waits::read(&bytes)), (Err(Ended), Err(Ended)));
+    }
+
+    #[test]
     fn aborts_come_back_and_unknown_reasons_are_other() {
-        use AbortReason::{DeadlineExceeded, Mismatch, Other, PeerFailed};
-        for reason in [Other, PeerFailed, DeadlineExceeded, Mismatch] {
+        use AbortReason::{DeadlineExceeded, Mismatch, Other, PeerFailed, Queued, Requested};
+        for reason in [Other, PeerFailed, DeadlineExceeded, Mismatch, Requested, Queued] {
             let abort = Abort { sequence: 9, culprit: 2, reporter: 1, reason };
             let mut bytes = [0; 20];
             abort.write(&mut Writer::new(&mut bytes)).unwrap();

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+use super::Setting;
 
 /// Why a process did not meet the others, or could not serve them.
 ///
@@ -42,6 +44,74 @@ pub enum BootstrapError {
         address: SocketAddr,
         /// The system's reason.
         source: io::Error,
+    },
+    /// Every port at which the store may be looked for is taken.
+    #[error("the ports {ports:?} of {host} are all taken; set MASTER_PORT to another one, on all ranks")]
+    NoFreePort {
+        /// Where they were tried.
+        host: IpAddr,
+        /// Which were tried.
+        ports: Vec<u16>,
+    },
+    /// Whoever listens at the places where the store may be is not this job's.
+    #[error(
+        "no store of this job at {host}, ports {ports:?}, within {waited:.1?}; see whether rank 0 runs there{}. The \
+         last that answered: {source}",
+        told(by.as_ref())
+    )]
+    NotFound {
+        /// Where was looked.
+        host: IpAddr,
+        /// At which ports.
+        ports: Vec<u16>,
+        /// How long was looked.
+        waited: Duration,
+        /// What was found instead.
+        source: Box<BootstrapError>,
+        /// The variable that says so, when one does.
+        by: Option<Setting>,
+    },
+    /// A host has no address.
+    #[error("the host {host:?} has no address: {reason}; see MASTER_ADDR, and whether its pod has started")]
+    UnknownHost {
+        /// The host.
+        host: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// Another process holds the job's name on this host.
+    #[error(
+        "the name {name} of this job is taken on this host ({source}): another process is its rank 0; give each job \
+         its own MASTER_PORT, and MASTER_ADDR"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// No rank 0 of the job on this host.
+    #[error(
+        "no rank 0 of {name} on this host within {waited:.1?}; see whether it runs, and when it runs on another host \
+         or in another container set MASTER_ADDR and MASTER_PORT on all ranks"
+    )]
+    NobodyByName {
+        /// The name.
+        name: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Another user holds the job's name on this host.
+    #[error(
+        "user {uid} holds the name {name} on this host, and this job is of user {own}; ask why, or set MASTER_ADDR and MASTER_PORT"
+    )]
+    Impostor {
+        /// The name.
+        name: String,
+        /// Who holds it.
+        uid: u32,
+        /// Who we are.
+        own: u32,
     },
     /// The store cannot start to serve, or had to stop.
     #[error(
@@ -177,7 +247,8 @@ pub enum BootstrapError {
     },
     /// Some ranks did not come to a gathering in time.
     #[error(
-        "{missing} did not come to {name:?} within {waited:.1?}; see whether they run and where they wait"
+        "{missing} did not come to {name:?} within {waited:.1?}; see whether they run and where they wait{}",
+        elsewhere.as_ref().map(|elsewhere| format!(": {elsewhere}")).unwrap_or_default()
     )]
     RanksMissing {
         /// The gathering.
@@ -186,6 +257,8 @@ pub enum BootstrapError {
         waited: Duration,
         /// The ranks.
         missing: RankList,
+        /// Why they may look for rank 0 where it is not, at rank 0.
+        elsewhere: Option<Box<Elsewhere>>,
     },
     /// A rank left, so that no gathering can be complete.
     #[error("rank {rank} has left the store, and {name:?} needs all ranks; see why its process ended")]
@@ -195,6 +268,35 @@ pub enum BootstrapError {
         /// The gathering.
         name: String,
     },
+}
+
+/// Rank 0 is not where the others are told to look for it, unless that leads to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// The variable that says where rank 0 is.
+    pub by: Setting,
+    /// The address that its value stands for, which is none of this host's.
+    pub ip: IpAddr,
+    /// Where rank 0 listens instead.
+    pub listens: SocketAddr,
+}
+
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { by, ip, listens } = self;
+        write!(
+            f,
+            "rank 0 listens on {listens}, all interfaces, since {by} ({ip}) is no address of its host; unless a \
+             service or a translation leads from there to here, the others do not find it: set {} to an address of \
+             rank 0's host, on all ranks",
+            by.name
+        )
+    }
+}
+
+fn told(by: Option<&Setting>) -> String {
+    by.map(|by| format!(", since {by} says so; rank 0 warns where that is no address of its host"))
+        .unwrap_or_default()
 }
 
 fn hint(absent: &RankList) -> String {

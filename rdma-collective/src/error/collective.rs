@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdma_core::error::RegisterError;
+
 use super::{EngineError, LaneFailure, LaneName};
 use crate::collective::DataType;
 
@@ -73,6 +75,18 @@ pub enum ScheduleError {
     },
 }
 
+/// Why there is no tensor.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocError {
+    /// More elements than a buffer can have.
+    #[error(transparent)]
+    Count(#[from] ReduceError),
+    /// The memory is not to be had, or a limit on pinned memory refuses.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+}
+
 /// A name that is no data type or no operation of this library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} {name:?}; use one of {known}")]
@@ -95,6 +109,45 @@ pub struct OperationName {
     pub of: String,
 }
 
+/// Where an operation was when it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interrupted {
+    /// The operation.
+    pub operation: OperationName,
+    /// Bytes that were still to come.
+    pub bytes_outstanding: u64,
+    /// How long before its end it made progress last.
+    pub last_progress: Duration,
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operation, bytes_outstanding, last_progress } = self;
+        write!(
+            f,
+            "in {operation}, with {bytes_outstanding} bytes outstanding and the last progress {last_progress:.1?} ago"
+        )
+    }
+}
+
+/// In which operation, or in none.
+fn place(interrupted: &Option<Interrupted>) -> String {
+    interrupted.as_ref().map_or_else(|| "between operations".to_owned(), ToString::to_string)
+}
+
+fn aborted(culprit: u32, reporter: u32, reason: AbortReason, interrupted: &Option<Interrupted>) -> String {
+    let place = place(interrupted);
+    if reason == AbortReason::Mismatch {
+        // Which of the two is wrong, nobody knows.
+        format!(
+            "ranks {culprit} and {reporter} called different operations, here {place}; call the same in the same order \
+             on ranks {culprit} and {reporter}"
+        )
+    } else {
+        format!("of rank {culprit} ({reason}), here {place}; see rank {culprit}")
+    }
+}
+
 impl fmt::Display for OperationName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sequence, collective, count, of } = self;
@@ -112,6 +165,10 @@ pub enum AbortReason {
     DeadlineExceeded,
     /// The rank at fault called something else.
     Mismatch,
+    /// The rank asked for the end, by an [`Aborter`](crate::comm::Aborter).
+    Requested,
+    /// The rank's deadline passed before its operation could begin, as [`CollectiveError::Queued`] tells it.
+    Queued,
     /// Something that this release does not know.
     Other,
 }
@@ -119,9 +176,11 @@ pub enum AbortReason {
 impl fmt::Display for AbortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::PeerFailed => "its link failed",
+            Self::PeerFailed => "it is lost",
             Self::DeadlineExceeded => "it was waited for until the deadline",
             Self::Mismatch => "it called another operation",
+            Self::Requested => "it asked for the end",
+            Self::Queued => "its deadline passed before its operation could begin",
             Self::Other => "for a reason that this release does not know",
         })
     }
@@ -131,10 +190,10 @@ impl fmt::Display for AbortReason {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {
-    /// The link to a neighbour failed: it is dead, or the network between is.
+    /// A neighbour died, is silent, or the network between is.
     #[error(
-        "rank {rank} is lost in {operation} with {bytes_outstanding} bytes outstanding ({lane}: {cause}); \
-         see why its process or its network ended"
+        "rank {rank} is lost {} ({lane}: {cause}); see why its process or its network ended",
+        place(interrupted)
     )]
     PeerFailed {
         /// The neighbour.
@@ -143,44 +202,48 @@ pub enum CollectiveError {
         lane: LaneName,
         /// What became of the lane.
         cause: LaneFailure,
-        /// The operation.
-        operation: OperationName,
-        /// Bytes that were still to come.
-        bytes_outstanding: u64,
+        /// What ended by it; `None` when no operation was under way.
+        interrupted: Option<Interrupted>,
     },
-    /// A neighbour was waited for until the deadline.
+    /// A rank was waited for until the deadline.
     #[error(
-        "rank {rank} was waited for in {operation} with {bytes_outstanding} bytes outstanding ({lane}), \
-         and the deadline passed after {waited:.1?}; see whether it runs, and where it waits"
+        "rank {rank} was waited for {interrupted} ({lane}), and the deadline passed after {waited:.1?}; \
+         see whether it runs, and where it waits"
     )]
     DeadlineExceeded {
-        /// The neighbour.
+        /// The rank that was late: a neighbour, or one that a neighbour waited for, be it by others that waited.
         rank: u32,
-        /// The lane to it.
+        /// The lane over which nothing came: to the neighbour.
         lane: LaneName,
-        /// The operation.
-        operation: OperationName,
-        /// Bytes that were still to come.
-        bytes_outstanding: u64,
+        /// What ended by it.
+        interrupted: Interrupted,
         /// How long was waited.
         waited: Duration,
     },
-    /// Another rank gave the operation up and said so.
-    #[error(
-        "rank {reporter} gave {operation} up because of rank {culprit} ({reason}), with {bytes_outstanding} bytes \
-         outstanding here; see rank {culprit}"
-    )]
+    /// Another rank has found out and said so, or has asked for it.
+    #[error("all ranks end because {}", aborted(*culprit, *reporter, *reason, interrupted))]
     Aborted {
-        /// The rank at fault.
+        /// The rank at fault; for [`Mismatch`](AbortReason::Mismatch), it or the reporter.
         culprit: u32,
         /// The rank that found out.
         reporter: u32,
         /// Why.
         reason: AbortReason,
-        /// The operation.
-        operation: OperationName,
-        /// Bytes that were still to come.
-        bytes_outstanding: u64,
+        /// What ended by it; `None` when no operation was under way.
+        interrupted: Option<Interrupted>,
+    },
+    /// This process did not run for a while, and counts as lost: the other ranks have ended because of it.
+    #[error(
+        "the other ranks went on without this one, which they lost {}{}; see what stopped this process: a signal, a \
+         debugger, a host without a core to spare",
+        place(interrupted),
+        away.map_or_else(String::new, |away| format!(" and which did not run for {away:.1?}"))
+    )]
+    Fenced {
+        /// How long it did not run, as far as it noticed.
+        away: Option<Duration>,
+        /// What ended by it; `None` when no operation was under way.
+        interrupted: Option<Interrupted>,
     },
     /// Two ranks are not in the same operation.
     #[error(
@@ -221,6 +284,32 @@ pub enum CollectiveError {
         "the deadline passed before all that was sent had arrived, and it may be lost; see whether the neighbours run"
     )]
     Unsent,
+    /// The deadline passed before the operation began, for instance behind others; nothing of it was sent. The others may
+    /// have begun it, so that the communicator ends on all ranks.
+    #[error(
+        "the deadline passed before the operation could begin; wait for operations begun earlier first, or give it more \
+         time"
+    )]
+    Queued,
+    /// As many operations are pending as can be; the buffers come back, and the communicator goes on.
+    #[error("{max} operations are pending, and there can be no more; wait for one of them")]
+    TooManyOperations {
+        /// How many there can be.
+        max: usize,
+    },
+    /// Bytes that a region does not have.
+    #[error("bytes {start} to {end} of a region of {len}; pass a range that it has")]
+    Range {
+        /// The first byte.
+        start: usize,
+        /// One beyond the last.
+        end: usize,
+        /// Bytes of the region.
+        len: usize,
+    },
+    /// Memory of another engine, whose device this one cannot reach it by.
+    #[error("the memory is registered with another engine; allocate or register it with this one's")]
+    ForeignMemory,
     /// The engine cannot go on.
     #[error(transparent)]
     Engine(#[from] EngineError),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdma_core::QpNum;
 use rdma_core::error::{
@@ -9,7 +10,7 @@ use rdma_core::error::{
     RegisterError,
 };
 
-use super::{BlobError, BootstrapError, HandshakeError, LayoutError};
+use super::{BlobError, BootstrapError, HandshakeError, LaneFailure, LayoutError};
 use crate::kv::PoolUse;
 
 /// An engine, a communicator or a link could not be set up.
@@ -48,6 +49,14 @@ pub enum SetupError {
         /// What the system said.
         source: io::Error,
     },
+    /// The engine's thread could not be started.
+    #[error(
+        "the engine's thread could not be started: {source}; raise the limit on threads (`ulimit -u`, pids.max), or drive the engine yourself"
+    )]
+    Thread {
+        /// What the system said.
+        source: io::Error,
+    },
     /// The sizes of staging memory do not make sense, or differ from the peer's.
     #[error(
         "{slots} slots of {slot_bytes} bytes are no mailbox that both sides have; use 1 to 4096 slots, alike on all ranks"
@@ -73,6 +82,14 @@ pub enum SetupError {
         /// Its value there.
         theirs: String,
     },
+    /// Another rank could not be set up, and has said why.
+    #[error("rank {rank} could not be set up: {reason}; mend it there")]
+    Rank {
+        /// That rank.
+        rank: u32,
+        /// Its error.
+        reason: String,
+    },
     /// What a rank says of itself makes no sense.
     #[error("what rank {rank} says of itself makes no sense; run one release on all ranks")]
     Introduction {
@@ -96,11 +113,58 @@ pub enum SetupError {
         /// What it was given.
         given: PoolUse,
     },
+    /// The pool is registered elsewhere.
+    #[error("the pool is of another engine than this link; make both on one engine")]
+    OtherEngine,
+    /// The peer's blob is of an end that was before this one, or will be after it.
+    #[error(
+        "the peer's blob is of epoch {theirs}, this end of epoch {ours}; exchange blobs that are made for each other"
+    )]
+    OtherEpoch {
+        /// The epoch of this end.
+        ours: u32,
+        /// The blob's.
+        theirs: u32,
+    },
+    /// No device reaches one of the other kind.
+    #[error(
+        "this end has {}, and the peer has not; choose devices of one kind on both sides",
+        if *.soft { "the software device" } else { "an RDMA device" }
+    )]
+    OtherDevice {
+        /// Whether it is this end that has the software device.
+        soft: bool,
+    },
+    /// The peer did not connect.
+    #[error(
+        "the peer did not say within {waited:.1?} that it is connected; see whether it runs, and has this end's blob"
+    )]
+    PeerSilent {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The lane ended before the peer had said anything.
+    #[error("the peer was lost before it was connected ({cause}); see whether it runs, and connect anew")]
+    PeerLost {
+        /// What became of the lane.
+        cause: LaneFailure,
+    },
     /// What the peer says of its pool makes no sense.
     #[error("the peer's {field} makes no sense; run one release on both sides")]
     Peer {
         /// What is wrong.
         field: &'static str,
+    },
+    /// Peers would be held for lost that are not.
+    #[error(
+        "peers that are silent for {peer_timeout:?} would count as lost, and say that they live every {heartbeat:?}; \
+         give them at least 1 s and two heartbeats, of at least 1 ms"
+    )]
+    PeerTimeout {
+        /// How often a side says that it lives.
+        heartbeat: Duration,
+        /// How long the other may say nothing.
+        peer_timeout: Duration,
     },
     /// The lane was ended meanwhile.
     #[error("the lane was ended before it was connected; set the link up anew")]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdma_core::{Failure, QpNum};
+use rdma_core::{Failure, Gid, QpNum};
 
 /// Bytes are not the other end of the link that was meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +127,31 @@ pub enum HandshakeError {
     },
 }
 
+/// Who is at the other end of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PeerName {
+    /// Where it was met.
+    Address(SocketAddr),
+    /// As its blob says.
+    Process {
+        /// The number of its process, where that is known; otherwise 0.
+        pid: u32,
+        /// The address of its device.
+        gid: Gid,
+    },
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Process { pid: 0, gid } => write!(f, "GID {gid}"),
+            Self::Process { pid, gid } => write!(f, "GID {gid}, process {pid}"),
+        }
+    }
+}
+
 /// Names a lane: one queue pair to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaneName {
@@ -155,12 +180,35 @@ pub enum LaneFailure {
     /// The peer sent what it may not send.
     #[error("the peer broke the protocol ({0}); run one release on both sides")]
     Violation(Arc<str>),
+    /// The peer speaks of a link that came before this one, or after it.
+    #[error("the peer is at epoch {theirs} of this link, this side at {ours}; connect both ends anew")]
+    OtherEpoch {
+        /// This side's.
+        ours: u32,
+        /// The peer's.
+        theirs: u32,
+    },
     /// The device did not take a request.
     #[error("{0}")]
     Refused(Arc<str>),
     /// The device failed, and with it every lane.
     #[error("{0}")]
     Device(Arc<str>),
+    /// The peer's process on this host has ended, and had not closed the lane.
+    #[error("its process {pid} has ended; see what it said last, and the kernel's log")]
+    Died {
+        /// The process.
+        pid: u32,
+    },
+    /// The connection that the peer's process on another host held has closed, and it had not closed the lane.
+    #[error("the connection to its process is closed; see what it said last, and whether its host runs")]
+    Disconnected,
+    /// The peer's process says nothing any more.
+    #[error("its process has said nothing for {since:.1?}; see whether it is stopped, starved or cut off")]
+    Silent {
+        /// For how long.
+        since: Duration,
+    },
     /// This side ended it.
     #[error("this side ended it: a transfer on it missed its deadline, or its end was dropped")]
     Fenced,

@@ -3,17 +3,22 @@
 mod bootstrap;
 mod collective;
 mod comm;
+mod env;
 mod kv;
 mod link;
+mod select;
 mod spawn;
 mod transfer;
 
-pub use bootstrap::{BootstrapError, FrameError, RankList};
+pub use bootstrap::{BootstrapError, Elsewhere, FrameError, RankList};
 pub use collective::{
-    AbortReason, CollectiveError, OperationName, ParseNameError, ReduceError, ScheduleError,
+    AbortReason, AllocError, CollectiveError, Interrupted, OperationName, ParseNameError, ReduceError,
+    ScheduleError,
 };
 pub use comm::{EngineError, SetupError};
+pub use env::{EnvError, JoinError, Setting};
 pub use kv::{LayoutError, PlanError, Side};
-pub use link::{BlobError, HandshakeError, LaneFailure, LaneName};
+pub use link::{BlobError, HandshakeError, LaneFailure, LaneName, PeerName};
+pub use select::SelectError;
 pub use spawn::SpawnError;
 pub use transfer::{KvError, PoolError, TransferError};

@@ -1,13 +1,13 @@
 //! Errors of pools and of transfers between them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdma_core::Access;
 use rdma_core::error::{RangeError, RegisterError};
 
-use super::{EngineError, LaneFailure, LaneName, LayoutError, PlanError};
-use crate::kv::{HoldKind, Verdicts};
+use super::{EngineError, LaneFailure, LaneName, LayoutError, PeerName, PlanError};
+use crate::kv::{HoldKind, PoolUse, Verdicts};
 
 /// A pool could not be made, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +32,27 @@ pub enum PoolError {
     /// The memory is shorter than its layout.
     #[error(transparent)]
     Memory(#[from] RangeError),
+    /// The region lacks a right.
+    #[error("a {purpose:?} pool needs memory with {needed:?}, and the region has {given:?}; register it so")]
+    Access {
+        /// What the pool is for.
+        purpose: PoolUse,
+        /// The rights it needs.
+        needed: Access,
+        /// Those of the region.
+        given: Access,
+    },
+    /// The region is registered elsewhere.
+    #[error("the region was registered by another engine; register it on the one that uses it")]
+    OtherEngine,
+    /// Something still uses the pool.
+    #[error(
+        "{users} others still use the pool; drop its other handles, and the ends of links that were made with it"
+    )]
+    InUse {
+        /// Handles, ends of links and transfers.
+        users: usize,
+    },
     /// A transfer holds the block.
     #[error("block {block} is {by}; wait until the transfer has ended")]
     Held {
@@ -71,13 +92,71 @@ pub enum KvError {
     },
     /// More writes than can be told apart.
     #[error(
-        "the request takes {writes} writes, and {max} can be told apart; split it, or raise write_bytes_max"
+        "request {request} takes more writes than {max}, which can be told apart; split it, or raise write_bytes_max"
     )]
     TooManyWrites {
-        /// What it takes.
-        writes: u64,
+        /// The request.
+        request: u64,
         /// The bound.
         max: u32,
+    },
+    /// Layers are announced in order, each once.
+    #[error(
+        "layer {layer} of request {request} was announced before layer {expected}; announce layers in order"
+    )]
+    LayerOutOfOrder {
+        /// The request.
+        request: u64,
+        /// The layer announced.
+        layer: u32,
+        /// The next one in order.
+        expected: u32,
+    },
+    /// The layer was announced before, or the push has all layers from the beginning.
+    #[error("layer {layer} of request {request} was announced already; announce each layer once")]
+    LayerRepeated {
+        /// The request.
+        request: u64,
+        /// The layer announced.
+        layer: u32,
+    },
+    /// A layer had not arrived when its wait was over; the transfer goes on.
+    #[error(
+        "layer {layer} of request {request} has not arrived yet, and the transfer goes on; wait again, or longer"
+    )]
+    LayerLate {
+        /// The request.
+        request: u64,
+        /// The layer waited for.
+        layer: u32,
+    },
+    /// The blocks that were offered for a request are not to be read any more.
+    #[error(
+        "the offer of request {request} has ended: its time was up, or it was revoked, and its blocks may hold something \
+         else; offer them anew, for longer"
+    )]
+    LeaseExpired {
+        /// The request.
+        request: u64,
+    },
+    /// No offer came for a pull.
+    #[error(
+        "nobody offered blocks of request {request} before the deadline of its pull; see whether prefill has it"
+    )]
+    NotOffered {
+        /// The request.
+        request: u64,
+    },
+    /// The source pool's memory exports no right to read it.
+    #[error(
+        "blocks can only be pulled from a pool that peers may read; make prefill's with PoolUse::SourceToPull"
+    )]
+    NotReadable,
+    /// There is nothing to move again.
+    #[error("every block of request {request} is valid; there is nothing to grant again")]
+    NothingMissing {
+        /// The request.
+        request: u64,
     },
     /// Source and destination have different numbers of blocks.
     #[error(
@@ -103,6 +182,35 @@ pub enum KvError {
         /// The request.
         request: u64,
     },
+    /// This side gave the transfer up.
+    #[error(
+        "request {request} was revoked on this side; nothing of it moves any more, and it can be begun anew"
+    )]
+    Revoked {
+        /// The request.
+        request: u64,
+    },
+    /// The peer gave the transfer up.
+    #[error(
+        "the peer gave up request {request}, which was revoked or late there; see its error, or begin anew"
+    )]
+    PeerRevoked {
+        /// The request.
+        request: u64,
+    },
+    /// The device did not end a lane over which blocks may still be read or written.
+    #[error(
+        "the device did not end the lane of request {request} ({peer}, {lane}), and its blocks are quarantined; \
+         make a new pool, and see the device's log"
+    )]
+    Quarantined {
+        /// The request.
+        request: u64,
+        /// The peer.
+        peer: PeerName,
+        /// The lane to it.
+        lane: LaneName,
+    },
     /// Not all had happened at the deadline.
     #[error(
         "request {request} was not done at its deadline, {waited:.1?} after it began, with {bytes_outstanding} bytes \
@@ -112,7 +220,7 @@ pub enum KvError {
         /// The request.
         request: u64,
         /// The peer.
-        peer: SocketAddr,
+        peer: PeerName,
         /// The lane to it.
         lane: LaneName,
         /// Bytes not known to have arrived.
@@ -129,7 +237,7 @@ pub enum KvError {
         /// The request.
         request: u64,
         /// The peer.
-        peer: SocketAddr,
+        peer: PeerName,
         /// The lane to it.
         lane: LaneName,
         /// What became of the lane.
@@ -141,7 +249,7 @@ pub enum KvError {
     #[error("the link to {peer} has ended ({cause}); connect anew")]
     LinkEnded {
         /// The peer.
-        peer: SocketAddr,
+        peer: PeerName,
         /// What became of its lane.
         cause: LaneFailure,
     },

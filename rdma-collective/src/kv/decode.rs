@@ -1,27 +1,33 @@
 //! Decode as callers see it: it has room for the blocks of requests, grants it, and learns what has arrived.
 
+mod layer;
+mod outcome;
+
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess};
 
-use super::checksum;
-use super::link::{LinkOptions, Opening};
+pub use layer::LayerFuture;
+
+use super::journal::{Journal, LinkEvent, LinkStats, TransferKind};
+use super::link::{Link, LinkOptions, Opening, Prepared};
+use super::pending::Handle;
 use super::pool::{Pool, PoolUse};
-use super::receive::{Next, Outcome, Receives, TELL_WITHIN};
+use super::receive::{END_WITHIN, Receives};
+use super::revoking::Revoking;
 use super::verdict::{BlockVerdict, Verdicts};
 use crate::comm::bootstrap::JobToken;
 use crate::comm::link::handshake::Meet;
 use crate::comm::{Engine, Service};
-use crate::error::{KvError, LaneFailure, SetupError, TransferError};
+use crate::error::{KvError, LaneFailure, LayoutError, PeerName, PlanError, SetupError, TransferError};
 
 /// The end of a KV link that has room for blocks.
 ///
-/// A grant that misses its deadline ends the link, since its writes may still be under way: all others on it end with an
-/// error too, and the next ones need a new link. When a grant has ended, well or not, nothing of it lands any more.
+/// When a grant has ended, well or not, nothing of it lands any more. One that misses its deadline, or is
+/// [revoked](Grant::revoke), asks the peer to stop, and the link goes on; only when the peer does not answer is the lane
+/// fenced, and all others on it end with an error too.
 pub struct Decode {
     shared: Arc<Shared>,
     access: PeerAccess,
@@ -32,8 +38,9 @@ pub struct Decode {
 pub(super) struct Shared {
     pub(super) engine: Engine,
     state: Arc<Mutex<Receives>>,
+    journal: Journal,
     pool: Pool,
-    peer: SocketAddr,
+    peer: PeerName,
 }
 
 /// Blocks granted to a request. Dropping it lets them fill unseen.
@@ -41,6 +48,7 @@ pub(super) struct Shared {
 pub struct Grant {
     shared: Arc<Shared>,
     id: u64,
+    request: u64,
     blocks: Box<[u32]>,
     deadline: Deadline,
     told: bool,
@@ -90,17 +98,40 @@ impl Decode {
         options: &LinkOptions,
         deadline: Deadline,
     ) -> Result<Self, SetupError> {
-        let opening = Opening { engine, pool, purpose: PoolUse::Destination, token, options, deadline };
-        let link = opening.open(meet)?;
-        let (peer, access) = (link.peer, link.access);
-        let state = Arc::new(Mutex::new(Receives::new(link, pool.clone(), options.checksums)));
-        let service: Arc<Mutex<dyn Service>> = Arc::clone(&state) as _;
-        engine.lock().register(Arc::downgrade(&service));
-        let shared = Shared { engine: engine.clone(), state, pool: pool.clone(), peer };
-        Ok(Self { shared: Arc::new(shared), access, linger: options.linger })
+        let mut opening = Opening::new(engine, pool, PoolUse::Destination, token, options)?;
+        Ok(Self::over(opening.meet(meet, token, deadline)?, engine, pool, options))
     }
 
-    /// Grants `blocks` of all layers to `request`, to be filled in that order until `deadline`.
+    /// Prepares an end for a link that is opened over the caller's own control plane; see [`Prepared`].
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::WrongUse`] and [`SetupError::OtherEngine`] for a pool that does not go with it, others for what the
+    /// device refuses.
+    pub fn prepare(
+        engine: &Engine,
+        pool: &Pool,
+        token: &JobToken,
+        options: &LinkOptions,
+    ) -> Result<Prepared<Self>, SetupError> {
+        Ok(Prepared::new(Opening::new(engine, pool, PoolUse::Destination, token, options)?))
+    }
+
+    pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
+        let (peer, access) = (link.peer, link.access);
+        let mut core = engine.lock();
+        let destination = pool.attach(&mut core);
+        let receives = Receives::new(link, pool.clone(), destination, options);
+        let journal = receives.journal.clone();
+        let state = Arc::new(Mutex::new(receives));
+        core.register(&state);
+        drop(core);
+        let shared = Shared { engine: engine.clone(), state, journal, pool: pool.clone(), peer };
+        Self { shared: Arc::new(shared), access, linger: options.linger }
+    }
+
+    /// Grants `blocks` of all layers to `request`, to be filled in that order. The grant lives until `deadline`, whoever
+    /// waits for it: then the blocks are taken back, and a push that meets it later is refused.
     ///
     /// It returns at once. The blocks can be used when the grant was waited for.
     ///
@@ -109,20 +140,70 @@ impl Decode {
     /// [`KvError::Plan`] for no blocks, one that is not there or one that is given twice, [`KvError::Held`],
     /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`], or [`KvError::LinkEnded`]; nothing is lost then.
     pub fn grant(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Grant, KvError> {
+        self.granted(request, (blocks, None), deadline)
+    }
+
+    /// Grants the blocks of an earlier transfer again, for what `verdicts` has of them as missing or corrupt: that alone
+    /// is moved, over this link or another one of the pool.
+    ///
+    /// Prefill pushes the same blocks as before, in the same order. A block of another pool, and one that was granted or
+    /// [written](Pool::write) since the verdicts were made, is moved whole. What else writes the pool's memory is not seen:
+    /// such a block has to be granted anew.
+    ///
+    /// # Errors
+    ///
+    /// As for [`grant`](Self::grant), and [`KvError::NothingMissing`] when all is valid.
+    pub fn grant_missing(
+        &self,
+        request: u64,
+        verdicts: &Verdicts,
+        deadline: Deadline,
+    ) -> Result<Grant, KvError> {
+        self.check_layers(verdicts)?;
+        self.granted(request, (verdicts.blocks(), Some(verdicts)), deadline)
+    }
+
+    /// That verdicts speak of as many layers as the pool has.
+    pub(super) fn check_layers(&self, verdicts: &Verdicts) -> Result<(), KvError> {
+        let layers = self.shared.pool.layout().shape().layers;
+        if verdicts.layers() == layers {
+            return Ok(());
+        }
+        let (ours, theirs) = (layers.to_string(), verdicts.layers().to_string());
+        Err(PlanError::from(LayoutError::Differs { field: "layers", ours, theirs }).into())
+    }
+
+    fn granted(
+        &self,
+        request: u64,
+        blocks: (&[u32], Option<&Verdicts>),
+        deadline: Deadline,
+    ) -> Result<Grant, KvError> {
         let now = Instant::now();
         let shared = &self.shared;
         let id = shared.engine.lock_with(|core| {
             let mut state = shared.lock();
-            let id = state.add(core, request, blocks, deadline, now)?;
+            let id = state.add(core, (TransferKind::Grant, request), blocks, deadline, now)?;
             state.advance(core, now);
             Ok::<_, KvError>(id)
         })?;
-        Ok(Grant { shared: Arc::clone(shared), id, blocks: blocks.into(), deadline, told: false })
+        Ok(Grant::new(Arc::clone(shared), id, request, blocks.0, deadline))
     }
 
-    #[cfg(test)]
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// What this end has done so far; it keeps no transfer waiting, and can be asked as often as one likes.
+    #[must_use]
+    pub fn stats(&self) -> LinkStats {
+        self.shared.journal.stats()
+    }
+
+    /// Takes the oldest event; of more than 256 the oldest are dropped, and [counted](LinkStats::events_dropped).
+    #[must_use]
+    pub fn next_event(&self) -> Option<LinkEvent> {
+        self.shared.journal.next_event()
     }
 
     /// The pool that it grants blocks of.
@@ -131,9 +212,9 @@ impl Decode {
         &self.shared.pool
     }
 
-    /// Where the peer was met.
+    /// Who is at the other end.
     #[must_use]
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer(&self) -> PeerName {
         self.shared.peer
     }
 
@@ -149,58 +230,66 @@ impl Shared {
         // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Layer and place of each block whose sum does not hold.
-    fn check(&self, blocks: &[u32], sums: &[u32]) -> Vec<(u32, usize)> {
-        let mut scratch = vec![0; checksum::SCRATCH_BYTES];
-        let layers = 0..self.pool.layout().shape().layers;
-        let places = layers
-            .flat_map(|layer| blocks.iter().enumerate().map(move |(place, block)| (layer, place, *block)));
-        let broken = places.zip(sums).filter(|((layer, _, block), sum)| {
-            let found = checksum::of_block(&self.pool, *layer, *block, &mut scratch);
-            !found.is_ok_and(|found| found == **sum)
-        });
-        broken.map(|((layer, place, _), _)| (layer, place)).collect()
-    }
 }
 
 impl Grant {
-    /// Waits until all blocks have arrived, and checks them when the link has checksums. The peer is told then, which may
-    /// take a second beyond the deadline when it does not listen.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        id: u64,
+        request: u64,
+        blocks: &[u32],
+        deadline: Deadline,
+    ) -> Self {
+        Self { shared, id, request, blocks: blocks.into(), deadline, told: false }
+    }
+
+    /// Waits until all blocks have arrived, and were checked when the link has checksums. The peer is told then, or asked
+    /// to stop at the deadline, which may take up to a second more when it does not listen, and up to six as long as it is
+    /// heard: over a slow link its answer comes behind what was queued before. What has arrived by the deadline may be
+    /// checked for five seconds more.
     ///
     /// # Errors
     ///
     /// [`TransferError`] with what is known of each block: at the deadline, when the peer is lost, or when it has another
     /// number of blocks. The blocks are free again, and nothing writes them any more.
     pub fn wait(mut self) -> Result<Received, TransferError> {
-        let shared = Arc::clone(&self.shared);
-        loop {
-            let deadline = Deadline::after(self.deadline.remaining() + TELL_WITHIN);
-            let next = shared.engine.wait_for(deadline, |_, _| match shared.lock().next(self.id) {
-                Some(next) => Poll::Ready(next),
-                None => Poll::Pending,
-            });
-            match next {
-                Some(Next::Check { blocks, sums }) => {
-                    let corrupt = shared.check(&blocks, &sums);
-                    shared.lock().checked(self.id, &corrupt, Instant::now());
-                }
-                Some(Next::Take(outcome)) => {
-                    self.told = true;
-                    return outcome.map(|outcome| {
-                        let Outcome { verdicts, bytes, writes, waited, moved } = outcome;
-                        Received { verdicts, bytes, writes, elapsed: waited, moving: moved }
-                    });
-                }
-                // The service has ended it at the deadline, unless the engine could not.
-                None => {
-                    let cause = KvError::LinkEnded { peer: shared.peer, cause: LaneFailure::Fenced };
-                    let layers = shared.pool.layout().shape().layers;
-                    let verdicts = Verdicts::new(layers, &self.blocks, BlockVerdict::Missing);
-                    return Err(TransferError { cause: Arc::new(cause), verdicts });
-                }
-            }
-        }
+        let deadline = Deadline::after(self.deadline.remaining() + END_WITHIN);
+        self.outcome_by(deadline).unwrap_or_else(|| {
+            // The service has ended it at the deadline, unless the engine could not.
+            let cause = KvError::LinkEnded { peer: self.shared.peer, cause: LaneFailure::Fenced };
+            let verdicts = Verdicts::new(self.layers(), &self.blocks, BlockVerdict::Missing);
+            Err(TransferError { cause: Arc::new(cause), verdicts })
+        })
+    }
+
+    fn layers(&self) -> u32 {
+        self.shared.pool.layout().shape().layers
+    }
+
+    /// Takes the blocks back, and says what had arrived in them. After `Ok` nothing of the transfer lands any more.
+    ///
+    /// The peer is asked to stop, which takes a round trip and leaves the link as it is. When it has not answered by
+    /// `deadline`, the lane is fenced: then the link has ended, and every transfer on it with it.
+    ///
+    /// It blocks meanwhile; [`start_revoke`](Self::start_revoke) does not.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::Quarantined`] when the device did not fence the lane: its blocks are never used again.
+    pub fn revoke(self, deadline: Deadline) -> Result<Verdicts, KvError> {
+        self.start_revoke(deadline).wait()
+    }
+
+    /// Begins to take the blocks back, as [`revoke`](Self::revoke) does, and returns at once.
+    pub fn start_revoke(self, deadline: Deadline) -> Revoking<Verdicts> {
+        let shared = &self.shared;
+        shared.engine.lock_with(|core| {
+            let mut state = shared.lock();
+            state.revoke(core, self.id, deadline);
+            state.advance(core, Instant::now());
+        });
+        let peer = shared.peer;
+        Revoking::new(self, peer, deadline)
     }
 
     /// How far it has come, as of the engine's last drive.
@@ -212,18 +301,27 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if !self.told {
-            self.shared.lock().abandon(self.id);
+        let shared = &self.shared;
+        if self.told || shared.engine.is_forked() {
+            return;
         }
+        shared.lock().abandon(self.id);
     }
 }
 
 impl Drop for Decode {
     fn drop(&mut self) {
         let shared = &self.shared;
+        if shared.engine.is_forked() {
+            return;
+        }
         let lane = shared.lock().link.lane;
         shared.engine.say_goodbye(&[lane], Deadline::after(self.linger));
-        shared.engine.lock_with(|core| shared.lock().end(core, LaneFailure::Fenced));
+        shared.engine.lock_with(|core| {
+            let mut state = shared.lock();
+            state.end(core, LaneFailure::Fenced);
+            state.detach(core);
+        });
     }
 }
 

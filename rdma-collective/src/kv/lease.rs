@@ -1,9 +1,10 @@
 //! Which blocks of a pool are in use by transfers: read by leases, to be written by grants.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::Layout;
-use super::pool::Pool;
+use super::pool::{Pool, PoolId};
 use crate::error::{KvError, PlanError, Side};
 
 /// How a transfer holds a block.
@@ -34,6 +35,8 @@ pub(super) struct Holds {
     /// 0 is free, what is positive counts leases, the others are below.
     blocks: Box<[i32]>,
     next_lease: u64,
+    /// How often each block was granted, or written by the caller.
+    generations: Box<[AtomicU64]>,
 }
 
 const GRANTED: i32 = -1;
@@ -41,7 +44,8 @@ const QUARANTINED: i32 = -2;
 
 impl Holds {
     pub(super) fn new(blocks: u32) -> Self {
-        Self { blocks: vec![0; blocks as usize].into(), next_lease: 1 }
+        let generations = (0..blocks).map(|_| AtomicU64::new(0)).collect();
+        Self { blocks: vec![0; blocks as usize].into(), next_lease: 1, generations }
     }
 
     /// How a block is held; one that is not there is free.
@@ -54,12 +58,45 @@ impl Holds {
         }
     }
 
+    /// What a block holds is something else from now on.
+    pub(super) fn changes(&self, block: u32) {
+        // Nothing else is ordered by it: who asks has been told of the change by other means.
+        if let Some(generation) = self.generations.get(block as usize) {
+            generation.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells contents of a block apart.
+    pub(super) fn generation(&self, block: u32) -> Option<u64> {
+        self.generations.get(block as usize).map(|generation| generation.load(Ordering::Relaxed))
+    }
+
     fn set(&mut self, blocks: &[u32], change: impl Fn(i32) -> i32) {
         for block in blocks {
             if let Some(state) = self.blocks.get_mut(*block as usize) {
                 *state = change(*state);
             }
         }
+    }
+}
+
+/// What verdicts speak of: the blocks of one pool, as one transfer has left them.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    pool: PoolId,
+    /// By place in the request.
+    generations: Box<[u64]>,
+}
+
+impl Origin {
+    /// The places of a request whose blocks do not hold any more what they held.
+    pub(super) fn changed(&self, pool: &Pool, blocks: &[u32]) -> Vec<usize> {
+        let (same, holds) = (self.pool == pool.id(), pool.holds());
+        let still = |place: usize, block| {
+            same && self.generations.get(place).is_some_and(|of| holds.generation(block) == Some(*of))
+        };
+        let places = blocks.iter().enumerate();
+        places.filter(|(place, block)| !still(*place, **block)).map(|(place, _)| place).collect()
     }
 }
 
@@ -71,6 +108,8 @@ pub(super) struct Hold {
     blocks: Box<[u32]>,
     /// Tells leases of one pool apart; 0 for grants.
     lease: u64,
+    /// Of what is written into the blocks by this transfer; none for leases.
+    generations: Box<[u64]>,
     released: bool,
 }
 
@@ -89,10 +128,11 @@ impl Hold {
         let lease = holds.next_lease;
         holds.next_lease += 1;
         drop(holds);
-        Ok(Self { pool: pool.clone(), kind: HoldKind::Leased, blocks: blocks.into(), lease, released: false })
+        let (pool, kind, generations) = (pool.clone(), HoldKind::Leased, Box::default());
+        Ok(Self { pool, kind, blocks: blocks.into(), lease, generations, released: false })
     }
 
-    /// Holds `blocks` to be written by one transfer.
+    /// Holds `blocks` to be written by one transfer. They hold what they did until it [begins](Self::begin).
     pub(super) fn grant(pool: &Pool, blocks: &[u32]) -> Result<Self, KvError> {
         check_blocks(Side::Destination, blocks, pool.layout())?;
         let mut holds = pool.holds();
@@ -103,17 +143,24 @@ impl Hold {
         }
         holds.set(blocks, |_| GRANTED);
         drop(holds);
-        Ok(Self {
-            pool: pool.clone(),
-            kind: HoldKind::Granted,
-            blocks: blocks.into(),
-            lease: 0,
-            released: false,
-        })
+        let (pool, kind, generations) = (pool.clone(), HoldKind::Granted, Box::default());
+        Ok(Self { pool, kind, blocks: blocks.into(), lease: 0, generations, released: false })
+    }
+
+    /// What the blocks hold is of the transfer that writes them from now on.
+    pub(super) fn begin(&mut self) {
+        let holds = self.pool.holds();
+        self.blocks.iter().for_each(|block| holds.changes(*block));
+        self.generations = self.blocks.iter().filter_map(|block| holds.generation(*block)).collect();
     }
 
     pub(super) fn blocks(&self) -> &[u32] {
         &self.blocks
+    }
+
+    /// What the blocks hold once this transfer has ended, to be told apart from what they hold later.
+    pub(super) fn origin(&self) -> Origin {
+        Origin { pool: self.pool.id(), generations: self.generations.clone() }
     }
 
     pub(super) fn lease_id(&self) -> u64 {

@@ -2,8 +2,14 @@
 //!
 //! Lists of blocks and of checksums go in pieces: each says how long the whole is and where it begins.
 
+mod pull;
+mod revoke;
+
 use crate::comm::link::codec::{Ended, NoRoom, Reader, Writer};
 use crate::comm::link::control::Kind;
+
+pub(super) use pull::{LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take};
+pub(super) use revoke::{QUIESCED, Quiesced, REVOKE, Reason, Revoke};
 
 /// Destination blocks for a request: from decode to prefill.
 pub(super) const GRANT: Kind = Kind(32);
@@ -63,31 +69,38 @@ pub(super) struct Grant {
     /// The slot that its writes' immediates carry.
     pub(super) transfer: u8,
     pub(super) checksums: bool,
+    /// Behind the blocks it is told which of them are wanted, layer by layer; all, when not.
+    pub(super) partial: bool,
+    /// How many blocks there are.
+    pub(super) blocks: u32,
 }
 
 impl Grant {
     pub(super) fn write(
         &self,
         writer: &mut Writer<'_>,
-        blocks: &[u32],
+        list: &[u32],
         first: usize,
         room: usize,
     ) -> Result<(), NoRoom> {
         writer.u64(self.grant)?;
         writer.u64(self.request)?;
         writer.u32(self.time_to_live_ms)?;
-        writer.put(&[self.transfer, self.checksums.into(), 0, 0])?;
-        write_piece(writer, blocks, first, room)
+        writer.put(&[self.transfer, self.checksums.into(), self.partial.into(), 0])?;
+        writer.u32(self.blocks)?;
+        write_piece(writer, list, first, room)
     }
 
     pub(super) fn read(body: &[u8]) -> Result<(Self, Piece<'_>), Ended> {
         let mut reader = Reader::new(body);
         let (grant, request, time_to_live_ms) = (reader.u64()?, reader.u64()?, reader.u32()?);
-        let (transfer, checksums) = match reader.array()? {
-            [transfer, flag @ (0 | 1), 0, 0] => (transfer, flag == 1),
+        let (transfer, checksums, partial) = match reader.array()? {
+            [transfer, checksums @ (0 | 1), partial @ (0 | 1), 0] => (transfer, checksums == 1, partial == 1),
             _ => return Err(Ended),
         };
-        Ok((Self { grant, request, time_to_live_ms, transfer, checksums }, Piece::read(reader)?))
+        let blocks = reader.u32()?;
+        let grant = Self { grant, request, time_to_live_ms, transfer, checksums, partial, blocks };
+        Ok((grant, Piece::read(reader)?))
     }
 }
 
@@ -98,6 +111,8 @@ pub(super) struct Begin {
     pub(super) lease: u64,
     pub(super) writes: u32,
     pub(super) write_bytes_max: u32,
+    /// No write has bytes of two layers, and they come layer by layer.
+    pub(super) by_layer: bool,
 }
 
 impl Begin {
@@ -112,6 +127,7 @@ impl Begin {
         writer.u64(self.lease)?;
         writer.u32(self.writes)?;
         writer.u32(self.write_bytes_max)?;
+        writer.put(&[self.by_layer.into(), 0, 0, 0])?;
         write_piece(writer, blocks, first, room)
     }
 
@@ -119,7 +135,11 @@ impl Begin {
         let mut reader = Reader::new(body);
         let (grant, lease) = (reader.u64()?, reader.u64()?);
         let (writes, write_bytes_max) = (reader.u32()?, reader.u32()?);
-        Ok((Self { grant, lease, writes, write_bytes_max }, Piece::read(reader)?))
+        let by_layer = match reader.array()? {
+            [flag @ (0 | 1), 0, 0, 0] => flag == 1,
+            _ => return Err(Ended),
+        };
+        Ok((Self { grant, lease, writes, write_bytes_max, by_layer }, Piece::read(reader)?))
     }
 }
 
@@ -180,17 +200,42 @@ pub(super) struct Refuse {
     pub(super) grant: u64,
     /// Blocks that the source has for the request.
     pub(super) blocks: u32,
+    pub(super) refusal: Refusal,
+}
+
+/// Why a grant is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The source has another number of blocks.
+    Blocks,
+    /// Its time to live is over.
+    Expired,
+    /// The source cannot make a plan of it.
+    Plan,
 }
 
 impl Refuse {
     pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        let refusal = match self.refusal {
+            Refusal::Blocks => 1,
+            Refusal::Expired => 2,
+            Refusal::Plan => 3,
+        };
         writer.u64(self.grant)?;
-        writer.u32(self.blocks)
+        writer.u32(self.blocks)?;
+        writer.put(&[refusal, 0, 0, 0])
     }
 
     pub(super) fn read(body: &[u8]) -> Result<Self, Ended> {
         let mut reader = Reader::new(body);
-        let refuse = Self { grant: reader.u64()?, blocks: reader.u32()? };
+        let (grant, blocks) = (reader.u64()?, reader.u32()?);
+        let refusal = match reader.array()? {
+            [1, 0, 0, 0] => Refusal::Blocks,
+            [2, 0, 0, 0] => Refusal::Expired,
+            [3, 0, 0, 0] => Refusal::Plan,
+            _ => return Err(Ended),
+        };
+        let refuse = Self { grant, blocks, refusal };
         if reader.rest().is_empty() { Ok(refuse) } else { Err(Ended) }
     }
 }
@@ -202,11 +247,13 @@ pub(crate) fn fuzz(body: &[u8]) {
         Grant::read(body).map(|(_, piece)| piece),
         Begin::read(body).map(|(_, piece)| piece),
         read_checksums(body).map(|(_, piece)| piece),
+        Offer::read(body).map(|(_, piece)| piece),
     ];
     for piece in pieces.into_iter().flatten() {
         assert!(piece.first as usize + piece.numbers().len() <= piece.total as usize);
     }
-    let _ = (Done::read(body), Refuse::read(body));
+    let _ = (Done::read(body), Refuse::read(body), Revoke::read(body), Quiesced::read(body));
+    let _ = (Take::read(body), Recall::read(body), Release::read(body));
 }
 
 #[cfg(test)]
@@ -224,15 +271,23 @@ mod tests {
 
     #[test]
     fn messages_come_back_and_their_pieces_do_not() {
-        let grant = Grant { grant: 1, request: 2, time_to_live_ms: 3, transfer: 255, checksums: true };
+        let grant = Grant {
+            grant: 1,
+            request: 2,
+            time_to_live_ms: 3,
+            transfer: 255,
+            checksums: true,
+            partial: true,
+            blocks: 2,
+        };
         let bytes = written(|writer| grant.write(writer, &[7, 8, 9], 1, 10));
         assert!(bytes.len() - 2 * 4 <= LIST_AT_MOST);
         let (back, piece) = Grant::read(&bytes).unwrap();
         assert_eq!((back, piece.total, piece.first), (grant, 3, 1));
         assert!(piece.numbers().eq([8, 9]));
-        assert!((0..32).chain([33, 34, 35]).all(|len| Grant::read(&bytes[..len]).is_err()));
+        assert!((0..36).chain([37, 38, 39]).all(|len| Grant::read(&bytes[..len]).is_err()));
 
-        let begin = Begin { grant: 1, lease: 2, writes: 3, write_bytes_max: 4 };
+        let begin = Begin { grant: 1, lease: 2, writes: 3, write_bytes_max: 4, by_layer: true };
         let bytes = written(|writer| begin.write(writer, &[5; 20], 18, 10));
         let (back, piece) = Begin::read(&bytes).unwrap();
         assert_eq!((back, piece.numbers().len()), (begin, 2));
@@ -246,7 +301,7 @@ mod tests {
         let done = Done { grant: 1, lease: 2, missing: 0, corrupt: 3 };
         let bytes = written(|writer| done.write(writer));
         assert_eq!((Done::read(&bytes), Done::read(&bytes[1..])), (Ok(done), Err(Ended)));
-        let refuse = Refuse { grant: 1, blocks: 2 };
+        let refuse = Refuse { grant: 1, blocks: 2, refusal: Refusal::Expired };
         let bytes = written(|writer| refuse.write(writer));
         assert_eq!(
             (Refuse::read(&bytes), Refuse::read(&[&bytes[..], &[0]].concat())),

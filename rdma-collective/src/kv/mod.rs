@@ -1,7 +1,8 @@
 //! KV-cache blocks: pools of them, and their transfer from where they were computed to where they are used.
 //!
 //! Decode [grants](Decode::grant) blocks of its pool to a request, prefill [pushes](Prefill::push) those that it has of the
-//! request, and decode learns of each block whether it is there. Where blocks lie is [`layout`]'s, which writes carry
+//! request; or prefill [offers](Prefill::offer) them, and decode [pulls](Decode::pull). Decode learns of each block whether it
+//! is there. Where blocks lie is [`layout`]'s, which writes carry
 //! them is [`plan`]'s; links and progress are `comm`'s.
 //!
 //! ```
@@ -49,25 +50,37 @@
 
 mod checksum;
 mod decode;
+mod fence;
+mod journal;
 pub mod layout;
 mod lease;
 mod link;
 mod message;
+mod pending;
 pub mod plan;
 mod pool;
 mod prefill;
+mod pull;
 mod push;
 mod receive;
+mod remembered;
+mod revoking;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
 #[cfg(any(fuzzing, test))]
+pub(crate) use link::fuzz as fuzz_payload;
+#[cfg(any(fuzzing, test))]
 pub(crate) use message::fuzz;
 
-pub use decode::{Decode, Grant, Progress, Received};
+pub use decode::{Decode, Grant, LayerFuture, Progress, Received};
+pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};
 pub use lease::HoldKind;
-pub use link::LinkOptions;
-pub use pool::{Pool, PoolUse};
-pub use prefill::{Prefill, Push, Pushed};
+pub use link::{LinkOptions, Prepared};
+pub use pending::{GrantFuture, OfferFuture, PullFuture, PushFuture};
+pub use pool::{Pool, PoolStats, PoolUse};
+pub use prefill::{Prefill, Pulled, Push, Pushed};
+pub use pull::{Offer, Pull};
+pub use revoking::{Revoking, RevokingFuture};
 pub use verdict::{BlockVerdict, Verdicts};

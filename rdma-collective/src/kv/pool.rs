@@ -1,16 +1,22 @@
 //! The memory of a KV cache: registered, laid out in blocks, and which of them are in use by transfers.
 //!
-//! Where blocks lie is `layout`'s; who moves them is `push` and `receive`.
+//! Where blocks lie is `layout`'s; who moves them is `push` and `receive`; how the memory comes and goes is `memory`'s.
+
+mod memory;
+mod stats;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
-use rdma_core::{Access, Region};
+use rdma_core::{Region, RemoteMemory};
 
+use self::memory::Attachments;
 use super::layout::{Extent, Layout};
 use super::lease::{HoldKind, Holds};
-use crate::comm::Engine;
 use crate::error::PoolError;
+
+pub(super) use memory::Source;
+pub use stats::PoolStats;
 
 /// What peers may do with a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,11 +24,15 @@ use crate::error::PoolError;
 pub enum PoolUse {
     /// Nothing: its blocks are pushed from here.
     Source,
+    /// Read it: its blocks are pushed from here, and pulled by those that they are offered to.
+    SourceToPull,
     /// Write it: blocks are pushed into it, those that are granted by those they are granted to.
     Destination,
 }
 
-/// The blocks of one KV cache, in memory that the library owns. Cloning it clones the handle.
+/// The blocks of one KV cache, in memory of the library's or of the caller's. Cloning it clones the handle.
+///
+/// Any number of links use one pool, and it is attached to the engine's worker once for all of them.
 ///
 /// A block that takes part in a transfer is *held*: it can be read, and is not [written](Self::write) or held in another
 /// way until the transfer has ended, so that nobody is handed the wrong tokens. The rights of peers follow the
@@ -48,8 +58,15 @@ pub struct Pool {
     inner: Arc<Inner>,
 }
 
+/// Tells pools apart, those that are gone too.
+#[derive(Clone)]
+pub(super) struct PoolId(Weak<Inner>);
+
 struct Inner {
     region: Region,
+    /// Where it begins in the region, which is long enough for the layout from there on.
+    offset: usize,
+    attachments: Mutex<Attachments>,
     layout: Layout,
     purpose: PoolUse,
     /// Read while a block is written by the caller, so that nobody takes hold of it meanwhile.
@@ -57,22 +74,6 @@ struct Inner {
 }
 
 impl Pool {
-    /// Registers zeroed memory for `layout` on the engine's device.
-    ///
-    /// # Errors
-    ///
-    /// [`PoolError::Register`]: the memory is not to be had, or a limit on pinned memory refuses, which it names.
-    pub fn allocate(engine: &Engine, layout: Layout, purpose: PoolUse) -> Result<Self, PoolError> {
-        let access = match purpose {
-            PoolUse::Source => Access::LOCAL_WRITE,
-            PoolUse::Destination => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-        };
-        // A layout has no more bytes than can be addressed.
-        let region = engine.lock().pd().alloc_region(layout.bytes() as usize, access)?;
-        let holds = RwLock::new(Holds::new(layout.shape().blocks));
-        Ok(Self { inner: Arc::new(Inner { region, layout, purpose, holds }) })
-    }
-
     /// Where its blocks lie.
     #[must_use]
     pub fn layout(&self) -> &Layout {
@@ -97,11 +98,12 @@ impl Pool {
         if let Some(by) = holds.of(block) {
             return Err(PoolError::Held { block, by });
         }
+        holds.changes(block);
         let mut done = 0;
         self.pieces(layer, block, offset, bytes.len(), |at, len| {
             let piece = bytes.get(done..done + len).unwrap_or_default();
             done += len;
-            self.inner.region.copy_in(at, piece)
+            self.inner.region.copy_in(self.inner.offset + at, piece)
         })
     }
 
@@ -118,7 +120,7 @@ impl Pool {
         self.pieces(layer, block, offset, bytes.len(), |at, len| {
             let piece = bytes.get_mut(done..done + len).unwrap_or_default();
             done += len;
-            self.inner.region.copy_out(at, piece)
+            self.inner.region.copy_out(self.inner.offset + at, piece)
         })
     }
 
@@ -128,13 +130,19 @@ impl Pool {
         self.looked_up().of(block)
     }
 
-    pub(crate) fn region(&self) -> &Region {
-        &self.inner.region
+    /// What a peer is told so that it can write blocks, and nothing else of the region.
+    pub(super) fn remote(&self) -> RemoteMemory {
+        let (region, start) = (self.inner.region.remote(), self.inner.offset as u64);
+        RemoteMemory { addr: region.addr + start, len: self.inner.layout.bytes(), ..region }
     }
 
     pub(super) fn holds(&self) -> RwLockWriteGuard<'_, Holds> {
         // A panic elsewhere leaves the counts in order: each changes in one statement.
         self.inner.holds.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn id(&self) -> PoolId {
+        PoolId(Arc::downgrade(&self.inner))
     }
 
     fn looked_up(&self) -> RwLockReadGuard<'_, Holds> {
@@ -170,6 +178,19 @@ impl Pool {
             left -= taken;
         }
         Ok(())
+    }
+}
+
+impl PartialEq for PoolId {
+    fn eq(&self, other: &Self) -> bool {
+        // The memory of one that is gone stays its own as long as something refers to it.
+        Weak::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PoolId").field(&self.0.as_ptr()).finish()
     }
 }
 

@@ -5,33 +5,55 @@
 mod arrive;
 mod begin;
 mod finish;
+mod offer;
 mod post;
+mod revoke;
+#[cfg(test)]
+mod transitions;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use rdma_core::{Attached, Deadline};
+use rdma_core::Deadline;
 
+use self::offer::Offered;
 use self::post::Posting;
 use super::checksum;
+use super::fence::Fence;
+use super::journal::{Entry, Journal, TransferKind, TransferOutcome};
 use super::lease::Hold;
 use super::link::Link;
-use super::message::{Done, Grant, Refuse};
-use super::pool::Pool;
+use super::message::{Done, Grant, Quiesced, Refuse};
+use super::pending::Wakers;
+use super::pool::{Pool, Source};
 use super::prefill::Pushed;
+use super::remembered::Remembered;
 use crate::comm::link::imm::TRANSFERS_MAX;
 use crate::comm::{Core, Service};
-use crate::error::{KvError, LaneFailure};
+use crate::error::{KvError, LaneFailure, LayoutError, PlanError};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Pushes {
     pub(super) link: Link,
+    pub(super) journal: Journal,
     pool: Pool,
-    source: Attached,
+    source: Source,
     write_bytes_max: u32,
     /// By the transfer slot that the peer chose.
     grants: Box<[Option<Granted>]>,
+    /// The highest number of a grant.
+    grants_seen: u64,
+    offers: Vec<Offered>,
+    pub(super) push_wakers: Wakers,
+    pub(super) offer_wakers: Wakers,
+    /// The highest number of a lease that was offered.
+    leases_given: u64,
+    /// Requests whose grant was taken back before a push met it.
+    taken_back: Remembered,
+    /// What the peer is to be told of grants that cannot be used, and of those that are given up.
+    refusals: VecDeque<Refuse>,
+    quiesced: VecDeque<Quiesced>,
     pushes: Vec<Option<State>>,
     next_id: u64,
     /// Those that have begun, in order: the first one posts.
@@ -41,6 +63,10 @@ pub(super) struct Pushes {
     /// Lengths of those that are not known to be done.
     in_flight: VecDeque<(u64, u32)>,
     done: u64,
+    /// When one of them was last known to be done.
+    moved: Instant,
+    /// Sums are still to be made, since then.
+    unsummed: Option<Instant>,
     scratch: Box<[u8]>,
 }
 
@@ -48,7 +74,8 @@ pub(super) struct Pushes {
 #[derive(Debug)]
 struct Granted {
     grant: Grant,
-    blocks: Vec<u32>,
+    /// The blocks, and then what is wanted of them.
+    list: Vec<u32>,
     total: u32,
     expires: Option<Instant>,
 }
@@ -58,12 +85,15 @@ struct Granted {
 struct State {
     id: u64,
     request: u64,
+    entry: Entry,
     hold: Hold,
     deadline: Deadline,
     started: Instant,
     bytes: u64,
     /// Bytes known to have arrived.
     bytes_done: u64,
+    /// Layers announced; absent when all are there from the beginning.
+    ready: Option<u32>,
     stage: Stage,
     /// Nobody waits for it.
     abandoned: bool,
@@ -73,40 +103,61 @@ struct State {
 enum Stage {
     /// For the peer to grant blocks.
     Waiting,
-    /// The grant cannot be used, and the peer is to be told.
-    Refusing(Refuse, KvError),
     /// Under way, and until the peer has confirmed it.
-    Begun {
-        grant: u64,
-        begun: Instant,
-        writes: u32,
-        all_posted: Option<u64>,
-        confirmed: Option<Done>,
+    Begun(Begun),
+    /// Given up; writes up to this one of the lane may be under way until then.
+    Quiescing {
+        of: Begun,
+        last: u64,
+        cause: KvError,
+        fence: Fence,
     },
     Ended(Result<Pushed, KvError>),
 }
 
+/// A push that has met its grant.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    grant: u64,
+    at: Instant,
+    writes: u32,
+    /// The last of its writes on the lane, once all are posted.
+    all_posted: Option<u64>,
+    confirmed: Option<Done>,
+}
+
 impl Pushes {
-    pub(super) fn new(link: Link, pool: Pool, source: Attached, write_bytes_max: u32) -> Self {
+    pub(super) fn new(link: Link, pool: Pool, source: Source, write_bytes_max: u32) -> Self {
         Self {
+            journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
             link,
             pool,
             source,
             write_bytes_max,
             grants: (0..TRANSFERS_MAX).map(|_| None).collect(),
+            grants_seen: 0,
+            offers: Vec::new(),
+            push_wakers: Wakers::default(),
+            offer_wakers: Wakers::default(),
+            leases_given: 0,
+            taken_back: Remembered::default(),
+            refusals: VecDeque::new(),
+            quiesced: VecDeque::new(),
             pushes: Vec::new(),
             next_id: 1,
             posting: VecDeque::new(),
             posted: 0,
             in_flight: VecDeque::new(),
             done: 0,
+            moved: Instant::now(),
+            unsummed: None,
             scratch: vec![0; checksum::SCRATCH_BYTES].into(),
         }
     }
 
-    /// The pool, as the engine's worker knows it.
-    pub(super) fn source(&self) -> Attached {
-        self.source
+    /// Nothing is written from the pool any more.
+    pub(super) fn detach(&self, core: &mut Core) {
+        self.pool.detach(core);
     }
 
     /// Begins a push; its number.
@@ -114,7 +165,7 @@ impl Pushes {
         &mut self,
         core: &mut Core,
         request: u64,
-        blocks: &[u32],
+        (blocks, by_layer): (&[u32], bool),
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
@@ -127,17 +178,23 @@ impl Pushes {
             return Err(KvError::TooManyTransfers { max: TRANSFERS_MAX });
         }
         let hold = Hold::lease(&self.pool, blocks)?;
+        if let Some(reason) = self.taken_back.take(request, now) {
+            return Err(revoke::taken_back(request, reason));
+        }
         let id = self.next_id;
         self.next_id += 1;
         let bytes = self.pool.layout().block_bytes() * blocks.len() as u64;
+        let kind = if by_layer { TransferKind::Stream } else { TransferKind::Push };
         let state = State {
             id,
             request,
+            entry: self.journal.begin(kind, request, blocks.len(), now),
             hold,
             deadline,
             started: now,
             bytes,
             bytes_done: 0,
+            ready: by_layer.then_some(0),
             stage: Stage::Waiting,
             abandoned: false,
         };
@@ -162,10 +219,20 @@ impl Pushes {
         self.write_bytes_max
     }
 
+    #[cfg(test)]
+    pub(super) fn is_posting(&self) -> bool {
+        !self.posting.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self, block: u32) -> Option<super::HoldKind> {
+        self.pool.held(block)
+    }
+
     /// Numbers that a grant has taken memory for.
     #[cfg(test)]
     pub(super) fn grant_capacity(&self, transfer: usize) -> usize {
-        self.grants[transfer].as_ref().map_or(0, |granted| granted.blocks.capacity())
+        self.grants[transfer].as_ref().map_or(0, |granted| granted.list.capacity())
     }
 
     /// What became of a push, once; `None` while it is under way.
@@ -187,6 +254,37 @@ impl Pushes {
         Some((state.bytes_done, state.bytes))
     }
 
+    /// The blocks of a layer hold what is to be pushed.
+    pub(super) fn layer_ready(&mut self, id: u64, layer: u32) -> Result<(), KvError> {
+        let layers = self.pool.layout().shape().layers;
+        let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id == id) else {
+            return Ok(());
+        };
+        let request = state.request;
+        if layer >= layers {
+            return Err(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into());
+        }
+        match &mut state.ready {
+            Some(ready) if *ready == layer => *ready += 1,
+            Some(ready) if *ready < layer => {
+                return Err(KvError::LayerOutOfOrder { request, layer, expected: *ready });
+            }
+            _ => return Err(KvError::LayerRepeated { request, layer }),
+        }
+        Ok(())
+    }
+
+    /// Wakes the tasks whose transfers have ended.
+    fn wake(&mut self, core: &mut Core) {
+        let pushes = &self.pushes;
+        self.push_wakers.wake(core, |id| {
+            let state = pushes.iter().flatten().find(|state| state.id == id);
+            state.is_some_and(|state| !matches!(state.stage, Stage::Ended(_)))
+        });
+        let offers = &self.offers;
+        self.offer_wakers.wake(core, |lease| offers.iter().any(|offered| offered.is_open(lease)));
+    }
+
     /// Nobody waits for a push any more; it goes on.
     pub(super) fn abandon(&mut self, id: u64) {
         for place in &mut self.pushes {
@@ -204,9 +302,21 @@ impl Pushes {
 }
 
 impl State {
+    /// When it has to be looked at, though nothing arrives.
+    fn due(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Ended(_) => None,
+            Stage::Quiescing { fence, .. } => Some(fence.due()),
+            Stage::Waiting | Stage::Begun(_) => Some(self.deadline.instant()),
+        }
+    }
+
     fn end(&mut self, outcome: Result<Pushed, KvError>) {
         self.hold.release();
         if !matches!(self.stage, Stage::Ended(_)) {
+            let arrived = |pushed: &Pushed| TransferOutcome::arrived(pushed.corrupt);
+            let how = outcome.as_ref().map_or_else(TransferOutcome::from, arrived);
+            self.entry.end(how, outcome.as_ref().map_or(self.bytes_done, |pushed| pushed.bytes));
             self.stage = Stage::Ended(outcome);
         }
     }
@@ -226,25 +336,35 @@ impl Service for Pushes {
                 true
             }
         };
-        any |= self.begin(now);
-        self.refuse(core);
-        any |= self.post(core);
-        any |= self.count_done(core);
+        any |= self.begin(core, now);
+        any |= self.count_done(core, now);
         any |= self.finish(core, now);
-        self.expire(core, now);
+        // What has not been taken from the queue yet may be what is waited for.
+        let known = core.known_until();
+        any |= self.expire(core, known, now);
+        any |= self.finish_stopped(core, now);
+        // What is said of transfers that end does not wait until others have moved.
+        self.refuse(core);
+        self.tell_quiesced(core);
+        let unsummed = self.tell_offers(core);
+        let (posted, again) = self.post(core);
+        self.unsummed = (unsummed || again).then_some(now);
+        any |= posted || unsummed;
         let ended = match self.link.lane(core) {
             Some(lane) => lane.ended(),
             None => Some(LaneFailure::Fenced),
         };
         if let Some(cause) = ended.filter(|_| self.link.ended.is_none()) {
             self.end(core, cause, now);
+            any = true;
         }
+        self.wake(core);
         any
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let active = self.pushes.iter().flatten().filter(|state| !matches!(state.stage, Stage::Ended(_)));
-        active.map(|state| state.deadline.instant()).min()
+        let pushes = self.pushes.iter().flatten().filter_map(State::due);
+        pushes.chain(self.offers.iter().filter_map(Offered::due)).chain(self.unsummed).min()
     }
 }
 

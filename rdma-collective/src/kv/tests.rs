@@ -1,19 +1,26 @@
 //! A peer that has the token and does not keep to the protocol: every message that cannot be ends the link, and no more.
 
+mod late;
+mod leases;
+mod resumed;
+
 use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
-use super::layout::{Attention, CacheType, Layout, Order, Shape};
-use super::message::{BEGIN, Begin, CHECKSUMS, DONE, Done, GRANT, REFUSE, Refuse, write_checksums};
+use super::layout::{Attention, CacheType, HeadOrder, Layout, Order, Shape, TensorParallel};
+use super::message::{
+    BEGIN, Begin, CHECKSUMS, DONE, Done, GRANT, QUIESCED, Quiesced, REFUSE, REVOKE, Reason, Refusal, Refuse,
+    Revoke, write_checksums,
+};
 use super::{Decode, LinkOptions, Pool, PoolUse, Prefill, message};
 use crate::comm::bootstrap::JobToken;
 use crate::comm::link::codec::{NoRoom, Writer};
 use crate::comm::link::control::Kind;
 use crate::comm::link::imm::Imm;
-use crate::comm::{Engine, EngineOptions, Meet};
+use crate::comm::{Driver, Engine, EngineOptions, Meet};
 use crate::error::{KvError, LaneFailure};
 
 const SHAPE: Shape = Shape {
@@ -23,6 +30,8 @@ const SHAPE: Shape = Shape {
     attention: Attention::Grouped { kv_heads: 1, head_dim: 4 },
     cache_type: CacheType::Bf16,
     order: Order::LayerBlockPart,
+    head_order: HeadOrder::Nhd,
+    tensor_parallel: TensorParallel::WHOLE,
 };
 const TOKEN: JobToken = JobToken::from_bytes([1; 16]);
 
@@ -32,10 +41,12 @@ fn soon() -> Deadline {
 
 fn engine() -> Engine {
     let options = SoftOptions { wire: Wire::Local, ..SoftOptions::default() };
-    Engine::new(&Device::soft(options).open().unwrap(), EngineOptions::default()).unwrap()
+    // The tests say when it is driven.
+    let engine = EngineOptions { driver: Driver::Caller, ..EngineOptions::default() };
+    Engine::new(&Device::soft(options).open().unwrap(), engine).unwrap()
 }
 
-fn pair() -> (Prefill, Decode) {
+pub(super) fn pair() -> (Prefill, Decode) {
     pair_of(SHAPE, LinkOptions { checksums: true, ..LinkOptions::default() })
 }
 
@@ -49,7 +60,7 @@ fn pair_of(shape: Shape, options: LinkOptions) -> (Prefill, Decode) {
         move |engine: &Engine, purpose| Pool::allocate(engine, Layout::new(shape).unwrap(), purpose).unwrap();
     let prefill = thread::spawn(move || {
         let engine = engine();
-        let pool = pool(&engine, PoolUse::Source);
+        let pool = pool(&engine, PoolUse::SourceToPull);
         Prefill::new(&engine, &pool, &Meet::Connect(address), &TOKEN, &other, soon()).unwrap()
     });
     let engine = engine();
@@ -57,6 +68,16 @@ fn pair_of(shape: Shape, options: LinkOptions) -> (Prefill, Decode) {
     let decode = Decode::new(&engine, &pool, &Meet::Accept(&listener), &TOKEN, &options, soon()).unwrap();
     (prefill.join().unwrap(), decode)
 }
+
+const TOLD: message::Grant = message::Grant {
+    grant: 1,
+    request: 5,
+    time_to_live_ms: 9000,
+    transfer: 0,
+    checksums: false,
+    partial: false,
+    blocks: 2,
+};
 
 /// Something that one end sends.
 type Wrong = (&'static str, Kind, Box<dyn Fn(&mut Writer<'_>) -> Result<(), NoRoom>>);
@@ -71,7 +92,7 @@ fn wrong(
 
 #[test]
 fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
-    let begin = Begin { grant: 1, lease: 1, writes: 2, write_bytes_max: 1 << 20 };
+    let begin = Begin { grant: 1, lease: 1, writes: 2, write_bytes_max: 1 << 20, by_layer: false };
     let cases = [
         wrong("does not belong", Kind(99), |_| Ok(())),
         wrong("does not belong", GRANT, |_| Ok(())),
@@ -91,7 +112,11 @@ fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         wrong("do not belong", CHECKSUMS, |body| write_checksums(body, 1, 4, 1, &[1])),
         wrong("malformed", CHECKSUMS, |body| write_checksums(body, 1, 4, 3, &[1, 2])),
         wrong("malformed", REFUSE, |_| Ok(())),
-        wrong("no grant", REFUSE, |body| Refuse { grant: 7, blocks: 1 }.write(body)),
+        wrong("no grant", REFUSE, |body| Refuse { grant: 7, blocks: 1, refusal: Refusal::Plan }.write(body)),
+        wrong("malformed", QUIESCED, |body| body.u64(1)),
+        wrong("no grant", QUIESCED, |body| {
+            Quiesced { grant: 2, reason: Reason::Revoked, writes: 0 }.write(body)
+        }),
     ];
     for (expected, kind, body) in cases {
         let (prefill, decode) = pair();
@@ -140,17 +165,50 @@ fn immediates_that_a_decode_cannot_get_end_its_link() {
 }
 
 #[test]
+fn writes_of_another_length_than_was_planned_end_their_link() {
+    let (prefill, decode) = pair();
+    let grant = decode.grant(5, &[1, 2], soon()).unwrap();
+    let begin = Begin { grant: 1, lease: 1, writes: 2, write_bytes_max: 1 << 20, by_layer: false };
+    prefill.shared().engine.lock_with(|core| {
+        let state = prefill.shared().lock();
+        assert!(state.link.tell(core, BEGIN, |body| begin.write(body, &[0, 1], 0, 9)));
+        // As many as were announced, with nothing in them.
+        let lane = state.link.lane(core).unwrap();
+        (0..2).for_each(|index| lane.note(Imm::Block { transfer: 0, index }));
+    });
+    let error = grant.wait().unwrap_err();
+    let KvError::PeerFailed { cause: LaneFailure::Violation(what), .. } = &*error.cause else {
+        panic!("{error}")
+    };
+    assert!(what.contains("another length"), "{what}");
+    assert_eq!(error.verdicts.count(super::BlockVerdict::Missing), 4);
+}
+
+#[test]
 fn what_a_prefill_cannot_be_told_ends_its_link_and_frees_its_blocks() {
-    let grant = message::Grant { grant: 1, request: 5, time_to_live_ms: 1000, transfer: 0, checksums: false };
+    let grant = message::Grant { time_to_live_ms: 1000, ..TOLD };
     let cases = [
         wrong("does not belong", Kind(99), |_| Ok(())),
         wrong("malformed", GRANT, |body| body.u64(1)),
-        wrong("no blocks", GRANT, move |body| grant.write(body, &[], 0, 9)),
-        wrong("more than there are", GRANT, move |body| grant.write(body, &[0; 5], 0, 9)),
+        wrong("no blocks", GRANT, move |body| message::Grant { blocks: 0, ..grant }.write(body, &[], 0, 9)),
+        wrong("more than there are", GRANT, move |body| {
+            message::Grant { blocks: 5, ..grant }.write(body, &[0; 5], 0, 9)
+        }),
+        wrong("another length", GRANT, move |body| grant.write(body, &[0, 1, 2], 0, 9)),
+        wrong("another length", GRANT, move |body| {
+            message::Grant { partial: true, ..grant }.write(body, &[0, 1], 0, 9)
+        }),
+        wrong("parts that cannot be", GRANT, move |body| {
+            message::Grant { partial: true, ..grant }.write(body, &[0, 1, 1 << 4], 0, 9)
+        }),
         wrong("out of order", GRANT, move |body| grant.write(body, &[0, 1], 1, 9)),
         wrong("malformed", DONE, |body| body.u64(1)),
         wrong("confirmation of nothing", DONE, |body| {
             Done { grant: 1, lease: 1, missing: 0, corrupt: 0 }.write(body)
+        }),
+        wrong("malformed", REVOKE, |body| body.u64(1)),
+        wrong("revocation of nothing", REVOKE, |body| {
+            Revoke { grant: 1, reason: Reason::Revoked }.write(body)
         }),
     ];
     for (expected, kind, body) in cases {
@@ -174,7 +232,7 @@ fn what_a_prefill_cannot_be_told_ends_its_link_and_frees_its_blocks() {
 fn granted_blocks_that_are_not_there_are_refused_before_anything_is_written() {
     let (prefill, decode) = pair();
     let push = prefill.push(5, &[1, 2], soon()).unwrap();
-    let grant = message::Grant { grant: 1, request: 5, time_to_live_ms: 9000, transfer: 0, checksums: false };
+    let grant = message::Grant { ..TOLD };
     decode.shared().engine.lock_with(|core| {
         assert!(decode.shared().lock().link.tell(core, GRANT, |body| grant.write(body, &[0, 4], 0, 9)));
     });
@@ -185,7 +243,7 @@ fn granted_blocks_that_are_not_there_are_refused_before_anything_is_written() {
 #[test]
 fn a_grant_that_has_expired_is_not_begun() {
     let (prefill, decode) = pair();
-    let grant = message::Grant { grant: 1, request: 5, time_to_live_ms: 5, transfer: 0, checksums: false };
+    let grant = message::Grant { time_to_live_ms: 5, ..TOLD };
     decode.shared().engine.lock_with(|core| {
         assert!(decode.shared().lock().link.tell(core, GRANT, |body| grant.write(body, &[0, 1], 0, 9)));
     });
@@ -251,6 +309,7 @@ fn the_length_of_a_list_that_is_only_announced_takes_no_memory() {
             body.u64(5)?;
             body.u32(9000)?;
             body.put(&[0; 4])?;
+            body.u32(1 << 30)?;
             [1 << 30, 0, 1, 2].into_iter().try_for_each(|number| body.u32(number))
         }));
     });
@@ -288,7 +347,7 @@ fn a_grant_or_a_push_that_is_late_from_the_start_ends_alone() {
 
 #[test]
 fn all_that_has_arrived_is_told_so_though_the_peer_cannot_be() {
-    let (prefill, decode) = pair_of(SHAPE, LinkOptions { credits: 4, ..LinkOptions::default() });
+    let (prefill, decode) = pair_of(SHAPE, LinkOptions { credits: 8, ..LinkOptions::default() });
     let started = Instant::now();
     let grant = decode.grant(5, &[1, 2], Deadline::after(Duration::from_millis(600))).unwrap();
     while !prefill.shared().lock().has_grant(0) {
@@ -320,24 +379,6 @@ fn control_messages_longer_than_their_envelope_can_say_are_cut_to_what_it_can() 
         scope.spawn(|| prefill.push(1, &blocks, soon()).unwrap().wait().unwrap());
         assert!(decode.grant(1, &blocks, soon()).unwrap().wait().unwrap().verdicts.all_valid());
     });
-}
-
-#[test]
-fn all_that_has_arrived_can_be_checked_though_the_peer_is_gone() {
-    let (prefill, decode) = pair();
-    let grant = decode.grant(5, &[1, 2], soon()).unwrap();
-    let push = prefill.push(5, &[0, 3], soon()).unwrap();
-    while !decode.shared().lock().has_arrived(0) {
-        prefill.shared().engine.drive(Instant::now(), 16).unwrap();
-        decode.shared().engine.drive(Instant::now(), 16).unwrap();
-    }
-    drop((push, prefill));
-    while decode.shared().lock().link.ended.is_none() {
-        decode.shared().engine.drive(Instant::now(), 16).unwrap();
-    }
-    assert!(decode.pool().held(1).is_some(), "it is still to be looked at");
-    assert!(grant.wait().unwrap().verdicts.all_valid());
-    assert!((0..4).all(|block| decode.pool().held(block).is_none()));
 }
 
 #[test]

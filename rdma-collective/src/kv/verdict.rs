@@ -1,9 +1,12 @@
 //! What became of each block of a transfer, layer by layer.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::layout::Layout;
+use super::lease::Origin;
 use super::plan::BlockPlan;
+use super::pool::Pool;
 
 /// What a destination block holds in one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,21 +20,43 @@ pub enum BlockVerdict {
 }
 
 /// The verdicts on all blocks of a transfer.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Verdicts {
     blocks: Box<[u32]>,
     layers: u32,
     /// By layer, then by place in the request.
     states: Box<[BlockVerdict]>,
+    /// Absent when nothing of it is valid.
+    origin: Option<Origin>,
 }
 
 impl Verdicts {
     pub(super) fn new(layers: u32, blocks: &[u32], all: BlockVerdict) -> Self {
-        Self { blocks: blocks.into(), layers, states: vec![all; layers as usize * blocks.len()].into() }
+        let states = vec![all; layers as usize * blocks.len()].into();
+        Self { blocks: blocks.into(), layers, states, origin: None }
     }
 
-    /// Those of a transfer of which `arrived` tells for each write of the plan whether it has.
-    pub(super) fn arrived(blocks: &[u32], plan: &BlockPlan, layout: &Layout, arrived: &Arrived) -> Self {
+    /// They speak of what a transfer has left in its blocks.
+    pub(super) fn of(self, origin: Origin) -> Self {
+        Self { origin: Some(origin), ..self }
+    }
+
+    /// What they still say of `pool`: a block of another one, or that was granted or written since, is missing.
+    pub(super) fn as_of_now(&self, pool: &Pool) -> Self {
+        let mut now = self.clone();
+        let changed = match &self.origin {
+            Some(origin) => origin.changed(pool, &self.blocks),
+            None => (0..self.blocks.len()).collect(),
+        };
+        for place in changed {
+            (0..self.layers).for_each(|layer| now.set(layer, place, BlockVerdict::Missing));
+        }
+        now
+    }
+
+    /// Those of a transfer of which `arrived` tells for each write of the plan whether it has. What the plan does not move
+    /// is valid.
+    pub(super) fn arrived(blocks: &[u32], plan: &Arc<BlockPlan>, layout: &Layout, arrived: &Arrived) -> Self {
         let mut verdicts = Self::new(layout.shape().layers, blocks, BlockVerdict::Valid);
         if arrived.count() == arrived.expected() {
             return verdicts;
@@ -42,7 +67,7 @@ impl Verdicts {
                 *at = place;
             }
         }
-        for (index, write) in (0..).zip(plan.descriptors()) {
+        for (index, write) in (0..).zip(Arc::clone(plan).into_descriptors()) {
             let (mut at, end) = (write.offset_remote, write.offset_remote + write.len);
             while at < end && !arrived.has(index) {
                 let (layer, block, next) = layout.locate(at);
@@ -100,6 +125,15 @@ impl Verdicts {
             .map(|((layer, block), state)| (layer, block, *state))
     }
 }
+
+impl PartialEq for Verdicts {
+    /// Whether they say the same of the same blocks, of whichever pool.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.blocks, self.layers, &self.states) == (&other.blocks, other.layers, &other.states)
+    }
+}
+
+impl Eq for Verdicts {}
 
 impl fmt::Debug for Verdicts {
     /// In a line, however many blocks there are.
@@ -188,7 +222,7 @@ mod tests {
             let blocks: Vec<u32> = (0..shape.blocks).rev().step_by(2).collect();
             let pairs: Vec<_> =
                 (0..).zip(&blocks).map(|(source, &destination)| BlockPair { source, destination }).collect();
-            let plan = BlockPlan::new(layout, layout, &pairs, bound).unwrap();
+            let plan = Arc::new(BlockPlan::new(layout, layout, &pairs, bound).unwrap());
             let mut arrived = Arrived::default();
             arrived.announce(plan.descriptors().count() as u32);
             let mut there = vec![false; layout.bytes() as usize];

@@ -2,6 +2,13 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::any::Any;
+use std::future::{Future, IntoFuture};
+use std::mem::ManuallyDrop;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rdma_collective::comm::CommunicatorOptions;
@@ -12,6 +19,11 @@ pub fn long() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
+/// Whether the full counts are asked for, and not a tenth of them.
+pub fn is_soak() -> bool {
+    std::env::var("SOAK").is_ok_and(|soak| soak == "full")
+}
+
 /// What a rank on the software device with default options says: `docs/wire.md`.
 pub fn introduction() -> Vec<u8> {
     let options = CommunicatorOptions::default();
@@ -20,6 +32,33 @@ pub fn introduction() -> Vec<u8> {
     told.extend(options.slots.to_le_bytes());
     told.extend((options.slot_bytes as u64).to_le_bytes());
     told.extend((options.chunk_bytes_min as u64).to_le_bytes());
+    told.push(options.reproducible.into());
     told.extend([1, b'h', 1, b'd']);
     told
+}
+
+/// Never drops `value`. It stays within reach, so that it is no leak to who looks for those.
+pub fn forget(value: impl Send + 'static) {
+    static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
+    FORGOTTEN.lock().unwrap().push(Box::new(ManuallyDrop::new(value)));
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest runtime: it looks again when it is woken, and at nothing else.
+pub fn block_on<T>(future: impl IntoFuture<Output = T>) -> T {
+    let mut future = pin!(future.into_future());
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
 }

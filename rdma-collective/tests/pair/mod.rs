@@ -7,11 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use rdma_collective::comm::bootstrap::JobToken;
-use rdma_collective::comm::{Engine, EngineOptions, Meet};
-use rdma_collective::kv::layout::{Attention, CacheType, Layout, Order, Shape};
-use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
+use rdma_collective::comm::{Driver, Engine, EngineOptions, Meet};
+use rdma_collective::kv::layout::{Attention, CacheType, HeadOrder, Layout, Order, Shape, TensorParallel};
+use rdma_collective::kv::{BlockVerdict, Decode, LinkOptions, Pool, PoolUse, Prefill, Verdicts};
 use rdma_core::fault::FaultPlan;
-use rdma_core::{AckTimeout, Device, RetryOptions, SoftOptions, Wire};
+use rdma_core::{AckTimeout, Context, Device, RetryOptions, SoftOptions, Wire};
 
 use crate::common::long;
 
@@ -24,26 +24,42 @@ pub const SHAPE: Shape = Shape {
     attention: Attention::Grouped { kv_heads: 2, head_dim: 8 },
     cache_type: CacheType::Bf16,
     order: Order::LayerPartBlock,
+    head_order: HeadOrder::Nhd,
+    tensor_parallel: TensorParallel::WHOLE,
 };
 
 /// A device that gives up within some tens of milliseconds, with what shall go wrong.
 pub fn engine(wire: Wire, faults: Option<FaultPlan>) -> Engine {
-    let context = Device::soft(SoftOptions { wire, faults, ..SoftOptions::default() }).open().unwrap();
-    let retry = RetryOptions { ack_timeout: AckTimeout::new(10), ..RetryOptions::default() };
-    let probe_after = Duration::from_millis(20);
-    Engine::new(&context, EngineOptions { retry, probe_after, ..EngineOptions::default() }).unwrap()
+    engine_driven(wire, faults, Driver::Thread)
 }
 
-pub fn pool(engine: &Engine, shape: Shape, purpose: PoolUse, fill: impl Fn(u32, u32, u64) -> u8) -> Pool {
+pub fn engine_driven(wire: Wire, faults: Option<FaultPlan>, driver: Driver) -> Engine {
+    engine_on(&Device::soft(SoftOptions { wire, faults, ..SoftOptions::default() }).open().unwrap(), driver)
+}
+
+pub fn engine_on(context: &Context, driver: Driver) -> Engine {
+    let retry = RetryOptions { ack_timeout: AckTimeout::new(10), ..RetryOptions::default() };
+    let heartbeat = Duration::from_millis(20);
+    Engine::new(context, EngineOptions { retry: Some(retry), heartbeat, driver, ..EngineOptions::default() })
+        .unwrap()
+}
+
+pub fn pool(engine: &Engine, shape: Shape, purpose: PoolUse, content: impl Fn(u32, u32, u64) -> u8) -> Pool {
     let pool = Pool::allocate(engine, Layout::new(shape).unwrap(), purpose).unwrap();
+    fill(&pool, content);
+    pool
+}
+
+/// Writes every byte of every block.
+pub fn fill(pool: &Pool, content: impl Fn(u32, u32, u64) -> u8) {
+    let shape = *pool.layout().shape();
     for layer in 0..shape.layers {
         for block in 0..shape.blocks {
             let bytes = 0..pool.layout().layer_block_bytes();
-            let bytes: Vec<u8> = bytes.map(|at| fill(layer, block, at)).collect();
+            let bytes: Vec<u8> = bytes.map(|at| content(layer, block, at)).collect();
             pool.write(layer, block, 0, &bytes).unwrap();
         }
     }
-    pool
 }
 
 /// What prefill's pool holds.
@@ -70,68 +86,108 @@ pub struct Setup {
     pub options: LinkOptions,
     /// What goes wrong at prefill and at decode.
     pub faults: [Option<FaultPlan>; 2],
+    /// Who drives prefill: its caller does so only while it waits.
+    pub driver: Driver,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let options = LinkOptions::default();
-        Self { wire: Wire::Local, source: SHAPE, destination: SHAPE, options, faults: [None, None] }
+        Self {
+            wire: Wire::Local,
+            source: SHAPE,
+            destination: SHAPE,
+            options,
+            faults: [None, None],
+            driver: Driver::Thread,
+        }
     }
+}
+
+/// A link between two pools of one process, over a TCP connection.
+pub fn link(
+    (at_prefill, source): (&Engine, &Pool),
+    (at_decode, destination): (&Engine, &Pool),
+    options: &LinkOptions,
+) -> (Prefill, Decode) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        let prefill = scope.spawn(|| {
+            Prefill::new(at_prefill, source, &Meet::Connect(address), &TOKEN, options, long()).unwrap()
+        });
+        let meet = Meet::Accept(&listener);
+        let decode = Decode::new(at_decode, destination, &meet, &TOKEN, options, long()).unwrap();
+        (prefill.join().unwrap(), decode)
+    })
 }
 
 impl Setup {
     pub fn connect(self) -> Pair {
-        let Self { wire, source, destination, options, faults: [at_prefill, at_decode] } = self;
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let other = options.clone();
-        let prefill = thread::spawn(move || {
-            let engine = engine(wire, at_prefill);
-            let source = pool(&engine, source, PoolUse::Source, source_byte);
-            let meet = Meet::Connect(address);
-            let prefill = Prefill::new(&engine, &source, &meet, &TOKEN, &other, long()).unwrap();
-            (prefill, source)
-        });
-        let engine = engine(wire, at_decode);
-        let destination = pool(&engine, destination, PoolUse::Destination, |_, _, _| CANARY);
-        let meet = Meet::Accept(&listener);
-        let decode = Decode::new(&engine, &destination, &meet, &TOKEN, &options, long()).unwrap();
-        let (prefill, source) = prefill.join().unwrap();
+        let Self { wire, source, destination, options, faults: [at_prefill, at_decode], driver } = self;
+        let (at_prefill, at_decode) = (engine_driven(wire, at_prefill, driver), engine(wire, at_decode));
+        let source = pool(&at_prefill, source, PoolUse::Source, source_byte);
+        let destination = pool(&at_decode, destination, PoolUse::Destination, |_, _, _| CANARY);
+        let (prefill, decode) = link((&at_prefill, &source), (&at_decode, &destination), &options);
         Pair { prefill, decode, source, destination }
     }
 }
 
+/// That the blocks of `pool` hold what those of the same place in prefill's list do, and that no other byte changed.
+pub fn assert_moved(pool: &Pool, pairs: &[(u32, u32)]) {
+    let layout = pool.layout();
+    let mut bytes = vec![0; layout.layer_block_bytes() as usize];
+    for layer in 0..layout.shape().layers {
+        for block in 0..layout.shape().blocks {
+            pool.read(layer, block, 0, &mut bytes).unwrap();
+            let source = pairs.iter().find(|(_, destination)| *destination == block);
+            for (at, byte) in (0..).zip(&bytes) {
+                let expected = source.map_or(CANARY, |(source, _)| source_byte(layer, *source, at));
+                assert_eq!(*byte, expected, "byte {at} of block {block} in layer {layer}");
+            }
+        }
+    }
+}
+
 impl Pair {
-    /// That decode's blocks hold what those of the same place in prefill's list do, and that no other byte changed.
-    pub fn assert_moved(&self, pairs: &[(u32, u32)]) {
-        let layout = self.destination.layout();
-        let mut bytes = vec![0; layout.layer_block_bytes() as usize];
-        for layer in 0..layout.shape().layers {
-            for block in 0..layout.shape().blocks {
-                self.destination.read(layer, block, 0, &mut bytes).unwrap();
-                let source = pairs.iter().find(|(_, destination)| *destination == block);
+    /// That each block which is called valid holds what its source held.
+    pub fn assert_true(&self, pairs: &[(u32, u32)], verdicts: &Verdicts) {
+        let mut bytes = vec![0; self.destination.layout().layer_block_bytes() as usize];
+        for layer in 0..self.destination.layout().shape().layers {
+            for (place, &(source, destination)) in pairs.iter().enumerate() {
+                self.destination.read(layer, destination, 0, &mut bytes).unwrap();
+                let valid = verdicts.get(layer, place) == Some(BlockVerdict::Valid);
                 for (at, byte) in (0..).zip(&bytes) {
-                    let expected = source.map_or(CANARY, |(source, _)| source_byte(layer, *source, at));
-                    assert_eq!(*byte, expected, "byte {at} of block {block} in layer {layer}");
+                    let whole = *byte == source_byte(layer, source, at);
+                    assert!(whole || !valid, "byte {at} of block {destination} in layer {layer}");
                 }
             }
         }
     }
 
+    /// [`assert_moved`], of decode's pool.
+    pub fn assert_moved(&self, pairs: &[(u32, u32)]) {
+        assert_moved(&self.destination, pairs);
+    }
+
     /// Moves blocks as one request, both ends driven by threads of their own.
     pub fn transfer(&self, request: u64, pairs: &[(u32, u32)]) {
-        let (sources, destinations): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
-        thread::scope(|scope| {
-            let pushing =
-                scope.spawn(|| self.prefill.push(request, &sources, long()).unwrap().wait().unwrap());
-            let received = self.decode.grant(request, &destinations, long()).unwrap().wait().unwrap();
-            let pushed = pushing.join().unwrap();
-            let bytes = self.source.layout().block_bytes() * pairs.len() as u64;
-            assert!(received.verdicts.all_valid());
-            assert_eq!((pushed.bytes, pushed.corrupt, received.bytes), (bytes, 0, bytes));
-            assert_eq!(pushed.writes, received.writes);
-        });
-        assert!(sources.iter().all(|block| self.source.held(*block).is_none()));
-        assert!(destinations.iter().all(|block| self.destination.held(*block).is_none()));
+        transfer(&self.prefill, &self.decode, request, pairs);
+        assert!(pairs.iter().all(|(block, _)| self.source.held(*block).is_none()));
+        assert!(pairs.iter().all(|(_, block)| self.destination.held(*block).is_none()));
     }
+}
+
+/// Moves blocks as one request over a link, both ends driven by threads of their own.
+pub fn transfer(prefill: &Prefill, decode: &Decode, request: u64, pairs: &[(u32, u32)]) {
+    let (sources, destinations): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
+    thread::scope(|scope| {
+        let pushing = scope.spawn(|| prefill.push(request, &sources, long()).unwrap().wait().unwrap());
+        let received = decode.grant(request, &destinations, long()).unwrap().wait().unwrap();
+        let pushed = pushing.join().unwrap();
+        let bytes = decode.pool().layout().block_bytes() * pairs.len() as u64;
+        assert!(received.verdicts.all_valid());
+        assert_eq!((pushed.bytes, pushed.corrupt, received.bytes), (bytes, 0, bytes));
+        assert_eq!(pushed.writes, received.writes);
+    });
 }

@@ -8,6 +8,16 @@ use crate::Access;
 use crate::error::RegisterError;
 use crate::memory::{Mapping, PdId, Registered};
 
+/// Why a registration is refused that is longer than any the device takes; `None` when it is not.
+pub(super) fn beyond_device(device: &str, len: u64, max_mr_size: u64) -> Option<String> {
+    // A driver that reports no bound reports 0 or all ones.
+    (max_mr_size > 0 && len > max_mr_size).then(|| {
+        format!(
+            "device {device} registers at most {max_mr_size} bytes at once (max_mr_size): use a smaller pool, or several"
+        )
+    })
+}
+
 /// Registers all of `mapping`; on an error the mapping comes back.
 pub(crate) fn register(
     pd: &AnyPd,
@@ -15,10 +25,27 @@ pub(crate) fn register(
     access: Access,
     id: PdId,
 ) -> Result<Registered, (Mapping, RegisterError)> {
+    if mapping.len() == 0 {
+        return Err((mapping, RegisterError::ZeroLength));
+    }
     // SAFETY: `Registered` owns the mapping and unmaps it only after `deregister` returned `Ok`;
     // when `register` fails there is no registration.
     match unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access) } {
         Ok(registration) => Ok(Registered::new(mapping, registration, access, id)),
         Err(error) => Err((mapping, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_longer_than_a_bound_that_there_is_is_beyond_it() {
+        assert_eq!(beyond_device("a", 1 << 40, 0), None);
+        assert_eq!(beyond_device("a", 1 << 40, u64::MAX), None);
+        assert_eq!(beyond_device("a", 4096, 4096), None);
+        let text = beyond_device("efa_0", 4097, 4096).unwrap();
+        assert!(text.contains("efa_0") && text.contains("4096") && text.contains("max_mr_size"), "{text}");
     }
 }

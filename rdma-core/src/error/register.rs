@@ -17,6 +17,16 @@ pub enum RegisterError {
         /// What there is.
         limit: u64,
     },
+    /// More than this machine, or the cgroup that the process runs in, can ever hold.
+    #[error("{len} bytes are more than {name}: {limit} bytes; ask for less, or raise that limit")]
+    BeyondSystem {
+        /// What was asked for.
+        len: u64,
+        /// What there is, in all.
+        limit: u64,
+        /// Which limit it is.
+        name: String,
+    },
     /// The access flags contradict each other.
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE: add it")]
     NeedsLocalWrite,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use super::Registered;
+use super::{Region, Registered};
 use crate::LocalKey;
 use crate::error::RangeError;
 
@@ -102,6 +102,28 @@ impl LocalBuf {
         // INVARIANT: disjoint halves of a range that this value owned alone.
         let left = Self { memory: Arc::clone(&self.memory), view: left.clone(), own: left };
         Ok((left, Self { memory: self.memory, view: right.clone(), own: right }))
+    }
+
+    /// All of the registration that `memory` is the one handle to, which exports no remote right.
+    pub(super) fn exclusive(memory: Arc<Registered>) -> Self {
+        debug_assert!(!memory.access().is_remote() && Arc::strong_count(&memory) == 1);
+        let own = 0..memory.len();
+        // INVARIANT: nobody else has a handle, so no other buffer of the registration exists.
+        Self { memory, view: own.clone(), own }
+    }
+
+    /// The same memory as a [`Region`], to be [attached](crate::Worker::attach) and posted by ranges; its view is lost.
+    ///
+    /// [`Region::into_local`] makes it a buffer again. Neither registers anything nor allocates.
+    ///
+    /// # Errors
+    ///
+    /// The buffer comes back when it is a part of a registration that was [split](Self::split_at).
+    pub fn into_region(mut self) -> Result<Region, Self> {
+        if Arc::get_mut(&mut self.memory).is_none() || self.own != (0..self.memory.len()) {
+            return Err(self);
+        }
+        Ok(Region::from_local(self.memory))
     }
 
     /// Bytes that it owns, whatever its view.

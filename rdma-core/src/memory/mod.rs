@@ -8,17 +8,18 @@
 //! With `backend`, this is the only home of `unsafe` in the crate. It knows no device: a
 //! registration is a `Registration` that a backend made.
 
+mod capacity;
 mod copy;
+mod kinds;
 mod local_buf;
-mod mapping;
 mod owned;
 pub mod pinning;
 mod region;
 mod registered;
 
 pub(crate) use copy::copy_shared;
+pub(crate) use kinds::Mapping;
 pub use local_buf::LocalBuf;
-pub(crate) use mapping::Mapping;
 pub use owned::Memory;
 pub use region::Region;
 pub(crate) use registered::{Keys, PdId, Registered, Registration};

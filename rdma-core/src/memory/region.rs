@@ -6,7 +6,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Memory, Registered, copy};
+use super::{LocalBuf, Memory, Registered, copy};
 use crate::error::{CloseError, RangeError};
 use crate::{Access, LocalKey, Refused, RemoteKey, RemoteMemory};
 
@@ -41,6 +41,35 @@ impl Region {
         Self { memory: Arc::new(memory) }
     }
 
+    pub(super) fn from_local(memory: Arc<Registered>) -> Self {
+        Self { memory }
+    }
+
+    /// The same memory as a [`LocalBuf`], whose bytes can be looked at.
+    ///
+    /// ```
+    /// use rdma_core::{Device, SoftOptions};
+    /// let pd = Device::soft(SoftOptions::default()).open()?.alloc_pd()?;
+    /// let region = pd.alloc_local(64)?.into_region().expect("it is whole");
+    /// region.copy_in(3, b"hello")?;
+    /// let other = region.clone();
+    /// let region = region.into_local().expect_err("there is another handle");
+    /// drop(other);
+    /// assert_eq!(&region.into_local().expect("it is the only handle")[3..8], b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The region comes back when it exports a right to peers, or other handles to it exist, attached ones included: then
+    /// something else may be writing it.
+    pub fn into_local(mut self) -> Result<LocalBuf, Self> {
+        if self.access().is_remote() || Arc::get_mut(&mut self.memory).is_none() {
+            return Err(self);
+        }
+        Ok(LocalBuf::exclusive(self.memory))
+    }
+
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors
@@ -65,6 +94,32 @@ impl Region {
         let source = self.address_of(offset, bytes.len())?;
         // SAFETY: as in `copy_in`.
         unsafe { copy::copy_out(source, bytes) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `offset` to `start` of `target`, in one pass; `target` may be this region.
+    ///
+    /// As with [`copy_out`](Self::copy_out), they may be torn when a peer writes them meanwhile.
+    ///
+    /// ```
+    /// use rdma_core::{Access, Device, SoftOptions};
+    /// let pd = Device::soft(SoftOptions::default()).open()?.alloc_pd()?;
+    /// let inbox = pd.alloc_region(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// let kept = pd.alloc_local(64)?.into_region().expect("it is whole");
+    /// inbox.copy_in(8, b"hello")?;
+    /// inbox.copy_to(8, 5, &kept, 32)?;
+    /// assert_eq!(&kept.into_local().expect("it is the only handle")[32..37], b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] when either region has fewer; nothing is copied then.
+    pub fn copy_to(&self, offset: usize, len: usize, target: &Self, start: usize) -> Result<(), RangeError> {
+        let (source, target) = (self.address_of(offset, len)?, target.address_of(start, len)?);
+        // SAFETY: `address_of` checked both ranges, and both regions are alive. No reference to either memory exists: a
+        // `LocalBuf`, which gives one, is the only handle to its own.
+        unsafe { copy::copy_shared(source.as_ptr(), target.as_ptr(), len) };
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::{Lid, Mtu, PortNum, QpNum};
 pub struct DeviceAttributes {
     /// Firmware version as the device words it; empty when it has none.
     pub firmware: String,
-    /// Vendor identifier (PCI or IEEE); 0 for a software device.
+    /// Vendor identifier (PCI or IEEE); 0 for a software device, and a number that is nobody's for soft-RoCE.
     pub vendor_id: u32,
     /// The vendor's part number.
     pub vendor_part_id: u32,
@@ -32,6 +32,17 @@ pub struct DeviceAttributes {
     /// RDMA reads a queue pair may have outstanding towards it.
     pub max_qp_rd_atom: u8,
 }
+
+impl DeviceAttributes {
+    /// Whether it is Linux's soft-RoCE (`rdma_rxe`), which repeats packets in its own way.
+    #[must_use]
+    pub fn is_soft_roce(&self) -> bool {
+        self.vendor_id == SOFT_ROCE
+    }
+}
+
+/// What the kernel driver says of its vendor.
+const SOFT_ROCE: u32 = 0x00ff_ffff;
 
 /// The state of a port; `ACTIVE` is the only one that carries data.
 #[doc(alias = "ibv_port_state")]

@@ -1,6 +1,8 @@
 //! What a caller chooses when it creates and connects; each default is argued in `docs/defaults.md`.
 
-use crate::{Access, AckTimeout, Mtu, PortNum, RnrRetry, RnrTimer};
+use std::time::Duration;
+
+use crate::{Access, AckTimeout, DeviceAttributes, Mtu, PortNum, RnrRetry, RnrTimer};
 
 /// How a [`Worker`](crate::Worker) is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +95,7 @@ impl Default for PathOptions {
 /// What RTR to RTS sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryOptions {
-    /// How long before an unacknowledged request is sent again (code 18, 1.07 s).
+    /// How long before an unacknowledged request is sent again (code 17, 537 ms).
     pub ack_timeout: AckTimeout,
     /// How often that is done before the request fails (7, the most there is).
     pub retry_cnt: u8,
@@ -101,6 +103,32 @@ pub struct RetryOptions {
     pub rnr_retry: RnrRetry,
     /// Reads that this end may have outstanding (16); more than the device takes is cut to that.
     pub max_rd_atomic: u8,
+}
+
+impl RetryOptions {
+    /// The defaults, and an ack timeout that suits the device.
+    ///
+    /// That of [soft-RoCE](DeviceAttributes::is_soft_roce) is 14 (67 ms): it waits so long for each of several packets
+    /// that a message has lost.
+    #[must_use]
+    pub fn suiting(device: &DeviceAttributes) -> Self {
+        let default = Self::default();
+        let ack_timeout = if device.is_soft_roce() { AckTimeout::new(14) } else { default.ack_timeout };
+        Self { ack_timeout, ..default }
+    }
+
+    /// The same, and an ack timeout with which a request is repeated for as long as `time` at least.
+    ///
+    /// [Soft-RoCE](DeviceAttributes::is_soft_roce) that is told to try 7 times tries for ever, and keeps its own.
+    #[must_use]
+    pub fn lasting(self, time: Duration, device: &DeviceAttributes) -> Self {
+        let tries = u32::from(self.retry_cnt) + 1;
+        let lasts = self.ack_timeout.duration().saturating_mul(tries) >= time;
+        if lasts || device.is_soft_roce() && self.retry_cnt >= 7 {
+            return self;
+        }
+        Self { ack_timeout: AckTimeout::at_least(time / tries), ..self }
+    }
 }
 
 impl Default for RetryOptions {
@@ -111,5 +139,46 @@ impl Default for RetryOptions {
             rnr_retry: RnrRetry::Times(6),
             max_rd_atomic: 16,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(vendor_id: u32) -> DeviceAttributes {
+        let firmware = String::new();
+        DeviceAttributes {
+            firmware,
+            vendor_id,
+            vendor_part_id: 0,
+            ports: 1,
+            max_qp: 1,
+            max_qp_wr: 1,
+            max_cqe: 1,
+            max_mr: 1,
+            max_mr_size: 1,
+            max_qp_rd_atom: 1,
+        }
+    }
+
+    #[test]
+    fn requests_are_repeated_for_as_long_as_is_asked() {
+        let (nic, soft_roce) = (device(0x02c9), device(0x00ff_ffff));
+        let minute = Duration::from_secs(60);
+        for (retry_cnt, code) in [(7, 21), (3, 22), (0, 24)] {
+            let retry = RetryOptions { retry_cnt, ..RetryOptions::suiting(&nic) }.lasting(minute, &nic);
+            assert_eq!(retry.ack_timeout, AckTimeout::new(code), "{retry_cnt}");
+            let tries = u32::from(retry_cnt) + 1;
+            assert!(retry.ack_timeout.duration() * tries >= minute);
+        }
+        let default = RetryOptions::suiting(&nic);
+        assert_eq!(default, RetryOptions::default());
+        assert_eq!(default.clone().lasting(Duration::from_secs(3), &nic), default);
+        let short = RetryOptions::suiting(&soft_roce);
+        assert_eq!(short.ack_timeout, AckTimeout::new(14));
+        assert_eq!(short.clone().lasting(minute, &soft_roce), short);
+        let few = RetryOptions { retry_cnt: 3, ..short }.lasting(minute, &soft_roce);
+        assert_eq!(few.ack_timeout, AckTimeout::new(22));
     }
 }

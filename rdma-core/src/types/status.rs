@@ -33,7 +33,7 @@ macro_rules! statuses {
 statuses! {
     SUCCESS = 0, "done";
     LOC_LEN_ERR = 1, "a message was longer than the receive that took it: post larger receives";
-    LOC_QP_OP_ERR = 2, "the queue pair could not carry out the request: check its access flags and limits";
+    LOC_QP_OP_ERR = 2, "the queue pair could not carry out the request: check its access flags and limits, and whether this side's link is up";
     LOC_EEC_OP_ERR = 3, "end-to-end context error";
     LOC_PROT_ERR = 4, "the local buffer is not within its registration or lacks LOCAL_WRITE: check this side";
     WR_FLUSH_ERR = 5, "flushed: the queue pair was in ERR; the first failed completion before it has the cause";

@@ -89,6 +89,12 @@ impl ProtectionDomain {
         Ok(Region::new(self.register_any(memory, access)?))
     }
 
+    /// Whether `region` was registered in this domain, so that its queue pairs may use it.
+    #[must_use]
+    pub fn owns(&self, region: &Region) -> bool {
+        region.memory().pd() == self.id
+    }
+
     fn register_any(
         &self,
         memory: Memory,

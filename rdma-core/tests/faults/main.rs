@@ -4,6 +4,7 @@
 mod lab;
 mod ports;
 mod storm;
+mod timers;
 
 use std::time::Duration;
 

@@ -1,9 +1,12 @@
-//! Each fuzz target for some seconds, from its checked-in inputs: enough to show that it builds, starts and does
-//! not fail at once. Longer runs are for a person with `cargo fuzz`.
+//! Each fuzz target for some seconds, from its checked-in inputs where it has some: enough to show that it builds, starts
+//! and does not fail at once. Longer runs are for a person with `cargo fuzz`.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::slice;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,14 +16,14 @@ use crate::{process, workspace};
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-const SECONDS: u64 = 10;
+const SECONDS: u64 = 6;
 const GRACE: Duration = Duration::from_secs(60);
 /// What cargo-fuzz passes to rustc: coverage for libFuzzer, and AddressSanitizer.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Zsanitizer=address";
 
-/// Builds all targets, and runs one after the other.
+/// Builds all targets, and runs them, as many at a time as there are processors.
 pub fn run() -> Result<()> {
     let root = workspace::root()?;
     if !root.join(MANIFEST).exists() {
@@ -34,20 +37,33 @@ pub fn run() -> Result<()> {
     if targets.is_empty() {
         bail!("{MANIFEST} has no target");
     }
-    let failed: Vec<&str> = targets
-        .iter()
-        .filter_map(|fuzz| match run_target(fuzz, &root, &target) {
-            Ok(()) => None,
-            Err(error) => {
-                println!("error: {error:#}");
-                Some(fuzz.name.as_str())
-            }
-        })
-        .collect();
+    let left = Mutex::new(targets.iter());
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(fuzz) = next(&left) {
+                    if let Err(error) = run_target(fuzz, &root, &target) {
+                        println!("error: {error:#}");
+                        lock(&failed).push(fuzz.name.as_str());
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     if !failed.is_empty() {
         bail!("fuzz targets that failed: {}", failed.join(", "));
     }
     Ok(())
+}
+
+fn next<'a>(left: &Mutex<slice::Iter<'a, Executable>>) -> Option<&'a Executable> {
+    lock(left).next()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn run_target(fuzz: &Executable, root: &Path, target: &Path) -> Result<()> {

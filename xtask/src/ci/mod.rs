@@ -5,6 +5,7 @@ mod asan;
 mod bare;
 mod deny;
 mod fuzz;
+mod loom;
 mod msrv;
 mod needed;
 mod public_api;
@@ -52,6 +53,8 @@ enum Step {
     Asan,
     /// Every fuzz target for some seconds.
     Fuzz,
+    /// Every interleaving of the parts without a lock.
+    Loom,
     /// Our declarations agree with the C headers.
     AbiCheck,
     /// Licences, sources and advisories of the dependencies.
@@ -126,6 +129,7 @@ fn run(step: Step) -> Result<Done> {
         Step::Needed => whole(needed::run()),
         Step::Asan => whole(asan::run()),
         Step::Fuzz => whole(fuzz::run()),
+        Step::Loom => whole(loom::run()),
         Step::AbiCheck => whole(abi_check::run()),
         Step::Deny => deny::run(),
         Step::SoftRoce => soft_roce(),
@@ -139,7 +143,7 @@ fn whole(result: Result<()>) -> Result<Done> {
 fn soft_roce() -> Result<Done> {
     let mut skipped = Vec::new();
     for hosts in [1, 2] {
-        match soft_roce::suite(hosts)?.outcome {
+        match soft_roce::suite(hosts, soft_roce::Share::Regular)?.outcome {
             soft_roce::Outcome::Passed => {}
             soft_roce::Outcome::Failed(reason) => bail!("on {hosts} host(s): {reason}"),
             soft_roce::Outcome::Skipped(reason) if workspace::in_ci() => {

@@ -12,6 +12,9 @@ use anyhow::{Context, Result, bail};
 /// The name of the device in every guest.
 pub const DEVICE: &str = "rxe0";
 
+/// A guest that writes this file to its folder is killed at once, with no notice, and has passed.
+pub const KILL: &str = "kill";
+
 /// What to run on every host, and for how long at most.
 pub struct Command {
     /// The program and its arguments.
@@ -88,6 +91,11 @@ impl Folder {
         [self.path.join("guest.sh"), self.path.clone()]
     }
 
+    /// Whether the guest has asked to be killed.
+    pub fn asks_for_its_death(&self) -> bool {
+        self.path.join(KILL).exists()
+    }
+
     /// What the guest wrote to one of its files so far.
     pub fn read(&self, name: &str) -> String {
         fs::read(self.path.join(name))
@@ -102,7 +110,7 @@ fn environment(place: &Place, folder: &Path, command: &Command) -> Result<Vec<u8
     pairs.push(("GUEST_MAC".to_owned(), mac.into()));
     pairs.push(("GUEST_DIRECTORY".to_owned(), std::env::current_dir()?.into()));
     pairs.push(("GUEST_TIMEOUT".to_owned(), command.timeout.as_secs().to_string().into()));
-    for name in ["PATH", "HOME", "CI", "RUST_BACKTRACE", "RUST_LOG"] {
+    for name in ["PATH", "HOME", "CI", "SOAK", "RUST_BACKTRACE", "RUST_LOG"] {
         pairs.extend(std::env::var_os(name).map(|value| (name.to_owned(), value)));
     }
     let mut text = Vec::new();

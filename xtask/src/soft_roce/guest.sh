@@ -62,6 +62,7 @@ await 60 test -c /dev/infiniband/uverbs0
 step chmod 666 /dev/infiniband/uverbs0 /dev/infiniband/rdma_cm
 [ "$ROCE_HOSTS" = 1 ] || await 240 peer_answers
 ulimit -l unlimited || verdict "failed setup (ulimit -l unlimited)"
+export ROCE_INTERFACE=$interface
 echo ready >>"$folder/stage"
 
 mapfile -d '' -t argv <"$folder/argv"

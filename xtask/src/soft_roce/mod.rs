@@ -21,7 +21,7 @@ use clap::Parser;
 
 use crate::workspace;
 
-pub use suite::{InsideArgs, inside, run as suite};
+pub use suite::{InsideArgs, Share, inside, run as suite};
 
 /// The exit status of a run that did not take place, as automake's test harness has it.
 const EXIT_SKIPPED: u8 = 77;

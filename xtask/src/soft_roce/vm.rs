@@ -89,6 +89,11 @@ impl Vm {
         if let Some(verdict) = verdict::read(&self.folder.read("verdict")) {
             return Ok(Progress::Said(verdict));
         }
+        if self.folder.asks_for_its_death() {
+            println!("soft-roce: a machine is killed, as its guest has asked");
+            self.group.kill();
+            return Ok(Progress::Said(Verdict::Ok));
+        }
         if self.folder.read("console").contains("Kernel panic") {
             return Ok(Progress::Silent("the guest's kernel panicked".to_owned()));
         }

@@ -34,7 +34,7 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// A path that only one machine has; not one that merely contains such a folder (`target/work/x`).
+/// A path that only one machine has; not one that merely contains such a folder (`target/home/x`).
 fn machine_path(line: &str) -> Option<String> {
     MACHINE_PATHS.iter().map(|(a, b)| format!("{a}{b}")).find(|start| {
         line.match_indices(start.as_str()).any(|(at, _)| {

@@ -1,14 +1,15 @@
 //! nccl-tests' flags and defaults, and which of them do not go together; no device is asked here.
 
-use clap::builder::NonEmptyStringValueParser;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use examples::fault::CorruptAt;
 use examples::sizes::parse_size;
 use examples::sizes::sweep::{Sweep, SweepError};
+use rdma_collective::collective::{DataType, ReduceOp};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Ring all-reduce among local processes, measured and checked as nccl-tests' all_reduce_perf does
+/// All-reduce among ranks, each a process, measured and checked as nccl-tests' all_reduce_perf does
 #[derive(Debug, Clone, Parser)]
 #[command(name = "allreduce", version, after_help = AFTER)]
 pub struct Args {
@@ -28,11 +29,15 @@ pub struct Args {
     #[arg(short = 'f', long = "stepfactor", value_name = "FACTOR", default_value_t = 1)]
     pub step_factor: u64,
 
-    /// Timed operations for each size
+    /// Timed iterations for each size
     #[arg(short = 'n', long = "iters", value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub iters: u32,
 
-    /// Operations before each size's timing, which count for nothing
+    /// Operations of each iteration, at most 64: all are started before the first is waited for, each on buffers of its own
+    #[arg(short = 'm', long = "agg_iters", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=AGGREGATED_MAX))]
+    pub agg_iters: u32,
+
+    /// Iterations before each size's timing, which count for nothing
     #[arg(short = 'w', long = "warmup_iters", value_name = "COUNT", default_value_t = 1)]
     pub warmup_iters: u32,
 
@@ -40,23 +45,49 @@ pub struct Args {
     #[arg(short = 'c', long = "check", value_name = "COUNT", default_value_t = 1)]
     pub check: u32,
 
-    /// Reduction
-    #[arg(short = 'o', long = "op", value_name = "OP", value_enum, default_value_t = Op::Sum)]
-    pub op: Op,
+    /// Reduction, or all of them one after the other
+    #[arg(short = 'o', long = "op", value_name = "OP", default_value = "sum", value_parser = choice(ReduceOp::ALL, ReduceOp::name))]
+    pub op: Choice<ReduceOp>,
 
-    /// Type of an element
-    #[arg(short = 'd', long = "datatype", value_name = "TYPE", value_enum, default_value_t = Dtype::Float)]
-    pub dtype: Dtype,
+    /// Type of an element, or all of them one after the other
+    #[arg(short = 'd', long = "datatype", value_name = "TYPE", default_value = "float", value_parser = choice(DataType::ALL, DataType::name))]
+    pub dtype: Choice<DataType>,
+
+    /// Root rank; an all-reduce has none, so that it changes nothing, and the table says -1
+    #[arg(short = 'r', long = "root", value_name = "RANK", default_value_t = 0)]
+    pub root: u32,
+
+    /// 0 and 2: iterations follow each other; 1: all ranks meet after each; 3: likewise, and the meeting is not timed.
+    /// An operation is complete when its call returns, whichever it is
+    #[arg(short = 'z', long = "blocking", value_name = "0..3", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub blocking: u8,
+
+    /// Time of which ranks is in the table: 0 rank 0's, 1 the mean, 2 the least, 3 the most
+    #[arg(short = 'a', long = "average", value_name = "0..3", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub average: u8,
+
+    /// Elements by which the buffers begin behind an aligned address
+    #[arg(short = 'u', long = "unalign", value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=UNALIGN_MAX))]
+    pub unalign: u32,
 
     /// Write the results to <FILE> as JSON, too; an existing file is kept and a number appended to the name
     #[arg(short = 'J', long = "output_file", value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Seconds that starting up, or any one operation, may take: then the run fails and says who was missing
-    #[arg(short = 'T', long = "timeout", value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    /// Seconds that starting up, or any one iteration, may take: then the run fails and says who was missing. Nothing
+    /// waits for ever: 0, which is no timeout in nccl-tests, is the longest, 86400
+    #[arg(short = 'T', long = "timeout", value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(0..=TIMEOUT_MAX_S))]
     pub timeout_s: u64,
 
-    /// Ranks, each a process on this host [default: one a core, 2 to 4]
+    /// Read for nccl-tests' sake: threads of a process, each of which would be ranks; 1
+    #[arg(short = 't', long = "nthreads", value_name = "COUNT", default_value_t = 1, value_parser = one_rank)]
+    pub threads: u32,
+
+    /// Read for nccl-tests' sake: GPUs of a thread, each of which would be a rank; 1
+    #[arg(short = 'g', long = "ngpus", value_name = "COUNT", default_value_t = 1, value_parser = one_rank)]
+    pub gpus: u32,
+
+    /// Ranks to start, each a process on this host [default: one a core, 2 to 4]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=RANKS_MAX))]
     pub ranks: Option<u16>,
 
@@ -64,6 +95,10 @@ pub struct Args {
     /// the run fails
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = NonEmptyStringValueParser::new())]
     pub device: String,
+
+    /// Reduce in the order of ranks, so that floating point gives the same bits whatever sizes it is cut into
+    #[arg(long)]
+    pub reproducible: bool,
 
     /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches rank 0 in a check
     #[arg(long, hide = true, value_name = "FAULT")]
@@ -74,23 +109,62 @@ pub struct Args {
 pub const RANKS_MAX: i64 = 256;
 
 const AFTER: &str = "\
-With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, as launchers do, this process is that one rank.
-The exit status is 0 when every element that was checked is right, 1 when not or when the run failed, 2 for wrong flags.";
+Started by torchrun, mpirun, srun, LeaderWorkerSet, Kubeflow Trainer, Volcano or an Indexed Job, or with RANK,
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, this process is one rank. NCCL_IB_HCA, NCCL_DEBUG and others of NCCL's
+variables count: docs/environment.md has them all.
 
-/// A reduction; nccl-tests has more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Op {
-    /// Addition.
-    Sum,
+Exit status:
+  0  the run is complete, and every element that was checked is right
+  1  an element is wrong, or the run failed: the last line says why, and names the rank at fault
+  2  wrong flags";
+
+/// The most operations that a communicator has under way.
+const AGGREGATED_MAX: i64 = 64;
+
+/// The longest that may be waited for anything: a day.
+const TIMEOUT_MAX_S: u64 = 86_400;
+
+/// The most elements that buffers may be shifted by.
+const UNALIGN_MAX: i64 = 4096;
+
+/// One of several, or all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice<T: 'static> {
+    /// All, in this order.
+    All(&'static [T]),
+    /// This one.
+    One(T),
 }
 
-/// An element's type; nccl-tests has more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Dtype {
-    /// 32 bits.
-    Float,
-    /// 16 bits.
-    Half,
+impl<T: Copy> Choice<T> {
+    /// What is chosen, in order.
+    pub fn each(self) -> impl Iterator<Item = T> {
+        let (all, one) = match self {
+            Self::All(all) => (all, None),
+            Self::One(one) => (&[][..], Some(one)),
+        };
+        all.iter().copied().chain(one)
+    }
+}
+
+/// Takes the names of `all`, and `all`.
+fn choice<T: Copy + Send + Sync>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = Choice<T>> {
+    let names = all.iter().map(move |one| name(*one)).chain(["all"]);
+    PossibleValuesParser::new(names).map(move |chosen| {
+        let one = all.iter().copied().find(|one| name(*one) == chosen);
+        one.map_or(Choice::All(all), Choice::One)
+    })
+}
+
+fn one_rank(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(1) => Ok(1),
+        _ => Err("a process is one rank, on the host's memory; start more ranks with --ranks or a launcher"
+            .to_owned()),
+    }
 }
 
 impl Args {
@@ -110,26 +184,12 @@ impl Args {
 
     /// What any one wait may take.
     pub fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout_s)
+        Duration::from_secs(if self.timeout_s == 0 { TIMEOUT_MAX_S } else { self.timeout_s })
     }
-}
 
-impl Op {
-    /// As in the table.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sum => "sum",
-        }
-    }
-}
-
-impl Dtype {
-    /// As in the table.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Float => "float",
-            Self::Half => "half",
-        }
+    /// Bytes of the buffers of one rank: an input and an output for each operation of an iteration.
+    pub fn buffer_bytes(&self, size_max: u64) -> u64 {
+        size_max.saturating_mul(2).saturating_mul(self.agg_iters.into())
     }
 }
 
@@ -153,17 +213,37 @@ mod tests {
         let args = parse("allreduce").unwrap();
         assert_eq!((args.min_bytes, args.max_bytes, args.step_bytes), (32 << 20, 32 << 20, 1 << 20));
         assert_eq!((args.step_factor, args.iters, args.warmup_iters, args.check), (1, 20, 1, 1));
-        assert_eq!((args.op, args.dtype), (Op::Sum, Dtype::Float));
+        assert_eq!((args.op, args.dtype), (Choice::One(ReduceOp::Sum), Choice::One(DataType::F32)));
+        assert_eq!((args.agg_iters, args.root, args.blocking), (1, 0, 0));
+        assert_eq!((args.average, args.unalign, args.reproducible), (1, 0, false));
         assert_eq!(args.sweep().unwrap().sizes().count(), 1);
     }
 
     #[test]
     fn long_names_are_nccl_tests() {
         let line = "allreduce --minbytes 8 --maxbytes 1K --stepbytes 4 --stepfactor 2 --iters 3 --warmup_iters 0 \
-                    --check 0 --op sum --datatype half --output_file x.json --timeout 9 --ranks 3 --device soft";
+                    --check 0 --op sum --datatype half --output_file x.json --timeout 9 --ranks 3 --device soft \
+                    --agg_iters 2 --root 1 --blocking 3 --average 0 --unalign 1";
         let args = parse(&line.split_whitespace().collect::<Vec<_>>().join(" ")).unwrap();
         assert_eq!((args.min_bytes, args.max_bytes, args.iters, args.check), (8, 1024, 3, 0));
-        assert_eq!((args.dtype, args.timeout(), args.ranks(1)), (Dtype::Half, Duration::from_secs(9), 3));
+        assert_eq!(args.dtype, Choice::One(DataType::F16));
+        assert_eq!((args.timeout(), args.ranks(1)), (Duration::from_secs(9), 3));
+        assert_eq!((args.agg_iters, args.root, args.blocking), (2, 1, 3));
+        assert_eq!((args.average, args.unalign), (0, 1));
+    }
+
+    #[test]
+    fn all_is_every_type_and_operation_in_nccl_tests_order() {
+        let args = parse("allreduce -o all -d all").unwrap();
+        let ops: Vec<_> = args.op.each().map(ReduceOp::name).collect();
+        assert_eq!(ops, ["sum", "prod", "max", "min", "avg"]);
+        let types: Vec<_> = args.dtype.each().map(DataType::name).collect();
+        assert_eq!(types[..3], ["int8", "uint8", "int16"]);
+        assert_eq!((types.len(), types[8..].join(" ")), (12, "half float double bfloat16".to_owned()));
+        assert_eq!(
+            parse("allreduce -d bfloat16").unwrap().dtype.each().collect::<Vec<_>>(),
+            [DataType::Bf16]
+        );
     }
 
     #[test]
@@ -191,12 +271,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_refused_by_name() {
-        let error = parse("allreduce -d bfloat16").unwrap_err().to_string();
-        assert!(error.contains("bfloat16") && error.contains("float, half"), "{error}");
-        assert!(parse("allreduce -o max").is_err());
+    fn values_out_of_range_are_refused() {
+        let error = parse("allreduce -d f8e4m3").unwrap_err().to_string();
+        assert!(error.contains("f8e4m3") && error.contains("bfloat16, all"), "{error}");
+        for line in ["-o mulsum", "-z 4", "-a 4", "-m 0", "-m 65", "-u 5000", "-r -1", "-T 86401"] {
+            assert!(parse(&format!("allreduce {line}")).is_err(), "{line}");
+        }
         assert!(parse("allreduce --ranks 0").is_err());
         assert!(parse("allreduce -n 0").is_err());
-        assert!(parse("allreduce -T 0").is_err());
+        for line in ["-g 2", "-t 2", "-g 0"] {
+            let error = parse(&format!("allreduce {line}")).unwrap_err().to_string();
+            assert!(error.contains("--ranks"), "{error}");
+        }
+    }
+
+    #[test]
+    fn command_lines_of_nccl_tests_are_read() {
+        let args = parse("allreduce -b 8 -e 128M -f 2 -g 1 -t 1 -T 0 -m 4").unwrap();
+        assert_eq!((args.gpus, args.threads, args.agg_iters), (1, 1, 4));
+        assert_eq!(args.timeout(), Duration::from_secs(86_400));
+        assert_eq!(args.buffer_bytes(10), 80);
     }
 }

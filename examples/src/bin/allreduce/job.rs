@@ -1,17 +1,19 @@
 //! One rank: its device, its communicator, and what it tells the other ranks besides the data.
 
 use crate::args::Args;
-use crate::seat::Seat;
 use anyhow::{Context, ensure};
 use examples::columns::header::{RankDevice, Refused};
-use examples::devices;
 use examples::fault::CorruptAt;
-use examples::processes;
-use rdma_collective::comm::bootstrap::{StoreClient, StoreOptions, StoreServer};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_collective::comm::bootstrap::{StoreClient, StoreServer};
+use rdma_collective::comm::env::{Joined, Launch, NcclOptions, SelectedDevice};
+use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine};
+use rdma_collective::error::BootstrapError;
 use rdma_core::fault::FaultPlan;
 use rdma_core::{Deadline, PeerAccess, SoftOptions};
 use std::time::Duration;
+
+/// How long the others may take to say why they have left.
+const EXPLAIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A rank that is connected.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct Job {
     pub faults: Option<FaultPlan>,
     timeout: Duration,
     meetings: u64,
+    /// Whether rank 0 serves the store, whose loss is its loss then.
+    served_by_rank_0: bool,
     /// Rank 0's, when nobody else serves.
     server: Option<StoreServer>,
 }
@@ -38,32 +42,21 @@ impl Job {
     /// # Errors
     ///
     /// Whatever of that fails; a rank that does not come is named when the time is up.
-    pub fn join(seat: &Seat, args: &Args) -> anyhow::Result<Self> {
+    pub fn join(launch: &Launch, nccl: &NcclOptions, args: &Args) -> anyhow::Result<Self> {
         let deadline = Deadline::after(args.timeout());
-        let rank = seat.join.rank;
-        let server = if rank == 0 && seat.launcher.is_none() {
-            let options = StoreOptions::new(seat.join.token, seat.join.world);
-            Some(StoreServer::bind(seat.join.address, options)?)
-        } else {
-            None
-        };
-        if let Some(launcher) = seat.launcher {
-            processes::end_with(launcher)?;
-        }
-        let mut store = StoreClient::connect(seat.join.clone(), deadline)?;
-        let faults = args.fault.filter(|_| rank == 0).map(CorruptAt::plan);
-        // Peers reach the software device at the address by which this rank reaches the store.
-        let address = store.local_address()?.ip();
+        let Joined { mut store, server, address, .. } = launch.join(deadline)?;
+        let faults = args.fault.filter(|_| launch.rank == 0).map(CorruptAt::plan);
         let soft = SoftOptions { address, faults: faults.clone(), ..SoftOptions::default() };
-        let selected = devices::select(&args.device, soft, None)?;
+        let selected = nccl.select(&args.device, soft, None)?;
         ensure!(
             faults.is_none() || selected.context.is_soft(),
             "--fault is for the software device, and {} is not: add --device soft",
             selected.context.name()
         );
-        let options = EngineOptions { gid_index: Some(selected.gid.index), ..EngineOptions::default() };
-        let engine = Engine::new(&selected.context, options)?;
-        let comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+        let engine = Engine::new(&selected.context, selected.engine_options(nccl))?;
+        let options =
+            CommunicatorOptions { reproducible: args.reproducible, ..CommunicatorOptions::default() };
+        let comm = Communicator::new(&engine, &mut store, options, deadline)?;
         let wire = describe_wire(&comm, &selected);
         let told = store.all_gather("wires", wire.as_bytes(), deadline)?;
         let devices = comm.ranks().iter().zip(&told).enumerate().map(|(rank, (info, wire))| RankDevice {
@@ -74,8 +67,10 @@ impl Job {
             device_info: String::from_utf8_lossy(wire).into_owned(),
         });
         let devices = devices.collect();
-        let (refused, timeout) = (selected.refused, args.timeout());
-        Ok(Self { comm, store, devices, refused, faults, timeout, meetings: 0, server })
+        let refused = Refused::all(&selected.refused);
+        let timeout = args.timeout();
+        let served_by_rank_0 = launch.parent.is_none();
+        Ok(Self { comm, store, devices, refused, faults, timeout, meetings: 0, served_by_rank_0, server })
     }
 
     /// Whether this is the rank that prints.
@@ -101,9 +96,27 @@ impl Job {
     pub fn gather(&mut self, value: u64) -> anyhow::Result<Vec<u64>> {
         self.meetings += 1;
         let name = format!("meeting/{}", self.meetings);
-        let told = self.store.all_gather(&name, &value.to_be_bytes(), Deadline::after(self.timeout))?;
+        let told = self.store.all_gather(&name, &value.to_be_bytes(), Deadline::after(self.timeout));
+        let told = told.map_err(|error| self.explain(error))?;
         let read = |bytes: &Vec<u8>| bytes.as_slice().try_into().map(u64::from_be_bytes);
         told.iter().map(read).collect::<Result<_, _>>().context("a rank runs another build")
+    }
+
+    /// A rank that is missing in the store may have left because of another one: the communicator knows of which.
+    fn explain(&self, error: BootstrapError) -> anyhow::Error {
+        let lost = matches!(error, BootstrapError::Lost { .. });
+        // At a deadline those that know have had their time to say so.
+        let within = if lost { EXPLAIN_WITHIN } else { EXPLAIN_WITHIN / 5 };
+        if let Some(failure) = self.comm.failure(Deadline::after(within)) {
+            return failure.into();
+        }
+        let gone = lost || matches!(error, BootstrapError::NoAnswer { .. });
+        let error = anyhow::Error::new(error);
+        if gone && self.served_by_rank_0 {
+            error.context("rank 0, which serves the store, is lost")
+        } else {
+            error
+        }
     }
 
     /// Ends in order: what this rank has sent arrives first.
@@ -123,7 +136,7 @@ impl Job {
     }
 }
 
-fn describe_wire(comm: &Communicator, selected: &devices::Selected) -> String {
+fn describe_wire(comm: &Communicator, selected: &SelectedDevice) -> String {
     let soft = selected.context.is_soft();
     let gid = &selected.gid;
     let wire = match comm.neighbours().next() {

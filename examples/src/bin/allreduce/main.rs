@@ -6,23 +6,22 @@
 mod args;
 mod check;
 mod job;
+mod launch;
 mod measure;
 mod report;
-mod seat;
+mod table;
 
 use anyhow::Context;
-use args::{Args, Dtype, RANKS_MAX};
+use args::Args;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use examples::processes::Group;
 use examples::sizes::sweep::Sweep;
-use examples::{memory, output, processes};
-use half::f16;
+use examples::{debug, memory, output, processes};
 use job::Job;
-use measure::Bench;
 use rdma_collective::comm::bootstrap::{JobToken, StoreOptions, StoreServer};
+use rdma_collective::comm::env::{Environment, Launch, Launcher, NcclOptions};
 use report::Report;
-use seat::Seat;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
@@ -33,13 +32,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let sweep =
         args.sweep().unwrap_or_else(|error| Args::command().error(ErrorKind::ValueValidation, error).exit());
-    let variable = |name: &str| std::env::var(name).ok();
-    let outcome = match Seat::find(variable, RANKS_MAX as u32) {
-        Ok(None) => start(&args, &sweep),
-        Ok(Some(seat)) => run(&seat, &args, &sweep).with_context(|| format!("rank {}", seat.join.rank)),
-        Err(error) => Err(error.into()),
-    };
-    match outcome {
+    match place(&args, &sweep) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -49,11 +42,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Is the rank that the environment tells of, or starts all ranks.
+fn place(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
+    let environment = Environment::of_process()?;
+    let nccl = environment.nccl.clone();
+    debug::say_what_happens(nccl.debug, environment.launch.as_ref().map(|launch| launch.rank));
+    debug::say_which_variables_won(nccl.debug, &environment.report());
+    match launch::rank(environment, args)? {
+        None => start(args, sweep),
+        Some(launch) => run(&launch, &nccl, args, sweep).with_context(|| format!("rank {}", launch.rank)),
+    }
+}
+
 /// Starts all ranks, once it is known that their buffers fit.
 fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let ranks = args.ranks(cores);
-    fits(sweep, ranks)?;
+    fits(args, sweep, ranks)?;
     let token = JobToken::random()?;
     let options = StoreOptions::new(token, u32::try_from(ranks)?);
     let server = StoreServer::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;
@@ -61,7 +66,7 @@ fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
     for rank in 0..ranks {
         group.start(format!("rank {rank}"), |command| {
             command.args(std::env::args_os().skip(1));
-            command.envs(seat::variables(rank, ranks, server.address()));
+            command.envs(launch::variables(rank, ranks, server.address()));
             processes::hand_down(command, token);
         })?;
     }
@@ -69,38 +74,24 @@ fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
 }
 
 /// That the buffers of so many ranks fit this machine.
-fn fits(sweep: &Sweep, ranks: usize) -> anyhow::Result<()> {
-    let need = sweep.last().saturating_mul(2).saturating_add(RANK_BYTES).saturating_mul(ranks as u64);
-    let what = format!("two buffers of {} bytes on each of {ranks} ranks", sweep.last());
-    Ok(memory::require(&memory::Roots::default(), &what, need, "lower -e or --ranks")?)
+fn fits(args: &Args, sweep: &Sweep, ranks: usize) -> anyhow::Result<()> {
+    let each = args.buffer_bytes(sweep.last());
+    let need = each.saturating_add(RANK_BYTES).saturating_mul(ranks as u64);
+    let buffers = 2 * args.agg_iters;
+    let what = format!("{buffers} buffers of {} bytes on each of {ranks} ranks", sweep.last());
+    Ok(memory::require(&memory::Roots::default(), &what, need, "lower -e, -m or --ranks")?)
 }
 
 /// Is one rank; true when no element was wrong on any.
-fn run(seat: &Seat, args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
-    if seat.launcher.is_none() {
-        fits(sweep, 1)?; // a launcher of ours has looked for all ranks together
+fn run(launch: &Launch, nccl: &NcclOptions, args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
+    if launch.launcher != Launcher::LocalRanks {
+        fits(args, sweep, launch.local_world.unwrap_or(1) as usize)?; // ours has looked for all ranks together
     }
-    let mut job = Job::join(seat, args)?;
+    let mut job = Job::join(launch, nccl, args)?;
     let mut report = Report::begin(&job, args, sweep)?;
-    let outcome = match args.dtype {
-        Dtype::Float => sizes::<f32>(&mut job, args, sweep, &mut report),
-        Dtype::Half => sizes::<f16>(&mut job, args, sweep, &mut report),
-    };
+    let outcome = table::run(&mut job, args, sweep, &mut report);
     let ok = report.end(outcome.as_ref().err().map(output::in_a_line))?;
     outcome?;
     job.close()?;
     Ok(ok)
-}
-
-fn sizes<T: check::Element + rdma_collective::collective::Element>(
-    job: &mut Job,
-    args: &Args,
-    sweep: &Sweep,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let mut bench = Bench::<T>::new(job, args, args.dtype.name(), sweep.last())?;
-    for bytes in sweep.sizes() {
-        report.row(bench.row(bytes)?)?;
-    }
-    Ok(())
 }

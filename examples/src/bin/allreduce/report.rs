@@ -43,7 +43,7 @@ impl Report {
             step_bytes,
             warmup_iters: args.warmup_iters,
             iterations: args.iters,
-            aggregated_iterations: 1,
+            aggregated_iterations: args.agg_iters,
             validation: args.check,
             devices: job.devices.clone(),
             refused: job.refused.clone(),

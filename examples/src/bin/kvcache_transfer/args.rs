@@ -9,7 +9,7 @@ use rdma_collective::kv::layout::Model;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Moves the KV cache of one request from a prefill process to a decode process, and checks every byte
+/// Moves the KV cache of requests from a prefill process to a decode process, and checks every byte
 #[derive(Debug, Clone, Parser)]
 #[command(name = "kvcache_transfer", version, after_help = AFTER)]
 pub struct Args {
@@ -24,6 +24,26 @@ pub struct Args {
     /// Tokens in a block
     #[arg(long, value_name = "TOKENS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub block: u32,
+
+    /// Requests that are moved one after the other, or several at once; with more than one, a table of latencies
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REQUESTS_MAX))]
+    pub requests: u32,
+
+    /// Requests that are under way at a time; pools have room for twice as many
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=CONCURRENCY_MAX))]
+    pub concurrency: u32,
+
+    /// Percentage of requests that decode gives up while their blocks arrive, or while it reads them
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub abort_rate: u8,
+
+    /// Decode reads the blocks from prefill, instead of prefill writing them
+    #[arg(long, conflicts_with = "stream")]
+    pub pull: bool,
+
+    /// Prefill announces layer by layer, and decode waits for each in turn
+    #[arg(long)]
+    pub stream: bool,
 
     /// Decides which blocks of the pools are used and what they hold; the same on both sides
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -64,9 +84,14 @@ pub struct Args {
 }
 
 const TOKENS_MAX: i64 = 1 << 27;
+const REQUESTS_MAX: i64 = 1 << 30;
+/// A link has room for 256 transfers, also for some that have ended and were not yet asked for.
+const CONCURRENCY_MAX: i64 = 128;
 const AFTER: &str = "\
-The exit status is 0 when every block arrived and no other byte changed, 1 when not or when the run failed, 2 for
-wrong flags.";
+Exit status:
+  0  every block arrived that was not given up, every verdict is true, and no other byte changed
+  1  not so, or the run failed: the last line says why
+  2  wrong flags";
 
 fn model_help() -> String {
     format!("Model whose cache is moved: {}", presets::names())
@@ -88,7 +113,17 @@ impl Args {
     ///
     /// [`LayoutError`] for pools beyond what can be addressed.
     pub fn request(&self) -> Result<Request, LayoutError> {
-        Request::new(&self.model, self.prompt, self.block)
+        Request::new(&self.model, self.prompt, self.block, self.concurrency())
+    }
+
+    /// Requests under way at a time, of which there are no more than requests.
+    pub fn concurrency(&self) -> u32 {
+        self.concurrency.min(self.requests)
+    }
+
+    /// Whether there is a table of latencies, or that of the one request.
+    pub fn many(&self) -> bool {
+        self.requests > 1 || self.abort_rate > 0
     }
 
     /// What any one wait may take.
@@ -130,6 +165,14 @@ mod tests {
     }
 
     #[test]
+    fn pools_have_room_for_twice_what_is_under_way() {
+        let blocks = |line: &str| parse(line).unwrap().request().unwrap().pool_blocks();
+        assert_eq!(blocks("kvcache_transfer --prompt 80"), 10);
+        assert_eq!(blocks("kvcache_transfer --prompt 80 --requests 9 --concurrency 4"), 40);
+        assert_eq!(blocks("kvcache_transfer --prompt 80 --requests 2 --concurrency 4"), 20);
+    }
+
+    #[test]
     fn flags_that_do_not_go_together_are_refused() {
         for line in [
             "kvcache_transfer --peer host:1",
@@ -140,6 +183,10 @@ mod tests {
             "kvcache_transfer --model gpt",
             "kvcache_transfer --role both",
             "kvcache_transfer -T 0",
+            "kvcache_transfer --requests 0",
+            "kvcache_transfer --pull --stream",
+            "kvcache_transfer --concurrency 129",
+            "kvcache_transfer --abort-rate 101",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

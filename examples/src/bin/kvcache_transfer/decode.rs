@@ -7,7 +7,9 @@ use crate::prefill::REQUEST;
 use crate::presets::Request;
 use crate::progress;
 use crate::report::{self, Moved, Report};
+use crate::requests::{self, Requests};
 use crate::side::{Place, Side, destination_ids};
+use crate::way::Incoming;
 use examples::output;
 use rdma_collective::error::TransferError;
 use rdma_collective::kv::{BlockVerdict, Decode, LinkOptions, Received};
@@ -32,10 +34,16 @@ pub fn run(args: &Args, request: &Request) -> anyhow::Result<bool> {
     if let (Some(fault), Some(plan)) = (args.fault, &side.faults) {
         fault.arm(plan);
     }
+    if args.many() {
+        return requests::decode::run(args, request, &Requests::new(args, request), decode, device);
+    }
     let ids = destination_ids(args, request);
     let begin = Instant::now();
-    let grant = decode.grant(REQUEST, &ids, Deadline::after(args.timeout()))?;
-    let outcome = progress::wait(&side.engine, grant, args.json);
+    let incoming = Incoming::new(args, &decode, REQUEST, &ids)?;
+    let outcome = match incoming.wait_layers(args) {
+        Ok(()) => progress::wait(&side.engine, incoming, args.json),
+        Err(error) => Err(error),
+    };
     let last_block = begin.elapsed();
     drop(decode); // nothing lands any more while the pool is looked at
     let owners = Owners::new(request, &ids)?;

@@ -1,4 +1,4 @@
-//! Moves the KV cache of one request from prefill to decode, and checks that every block arrived and nothing else
+//! Moves the KV cache of requests from prefill to decode, and checks that every block arrived and nothing else
 //! changed.
 //!
 //! Without `--role` it starts both sides as processes of their own, which meet in a store it serves.
@@ -11,15 +11,18 @@ mod prefill;
 mod presets;
 mod progress;
 mod report;
+mod requests;
 mod side;
+mod way;
 
 use anyhow::Context;
 use args::{Args, Role};
 use clap::Parser;
 use examples::processes::{self, Group};
-use examples::{memory, output};
+use examples::{debug, memory, output};
 use presets::Request;
 use rdma_collective::comm::bootstrap::{JobToken, StoreOptions, StoreServer};
+use rdma_collective::comm::env::{NcclOptions, Variables};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{ExitCode, Stdio};
 
@@ -28,16 +31,7 @@ const SIDE_BYTES: u64 = 32 << 20;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let outcome = match args.role {
-        None => start(&args).context("kvcache_transfer"),
-        Some(Role::Prefill) => {
-            fits(&args, 1).and_then(|request| prefill::run(&args, &request)).context("prefill")
-        }
-        Some(Role::Decode) => {
-            fits(&args, 1).and_then(|request| decode::run(&args, &request)).context("decode")
-        }
-    };
-    match outcome {
+    match run(&args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -47,13 +41,29 @@ fn main() -> ExitCode {
     }
 }
 
+fn run(args: &Args) -> anyhow::Result<bool> {
+    let nccl = NcclOptions::read(&Variables::of_process())?;
+    debug::say_what_happens(nccl.debug, None);
+    // Both sides have the variables of who started them.
+    if std::env::var_os(side::STORE).is_none() {
+        debug::say_which_variables_won(nccl.debug, &nccl.report());
+    }
+    match args.role {
+        None => start(args).context("kvcache_transfer"),
+        Some(Role::Prefill) => {
+            fits(args, 1).and_then(|request| prefill::run(args, &request)).context("prefill")
+        }
+        Some(Role::Decode) => fits(args, 1).and_then(|request| decode::run(args, &request)).context("decode"),
+    }
+}
+
 /// The request, once it is known that the pools of so many sides fit.
 fn fits(args: &Args, sides: u64) -> anyhow::Result<Request> {
     let request = args.request()?;
     let need = request.layout.bytes().saturating_add(SIDE_BYTES).saturating_mul(sides);
     let what =
-        if sides > 1 { "room for two pools of twice the request" } else { "a pool of twice the request" };
-    memory::require(&memory::Roots::default(), what, need, "lower --prompt")?;
+        if sides > 1 { "two pools of twice what is under way" } else { "a pool of twice what is under way" };
+    memory::require(&memory::Roots::default(), what, need, "lower --prompt or --concurrency")?;
     Ok(request)
 }
 

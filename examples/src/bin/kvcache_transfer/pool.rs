@@ -99,7 +99,7 @@ mod tests {
     const SMALL: Model = Model { layers: 3, ..Model::DEEPSEEK_V3 };
 
     fn pool() -> (Request, Pool, Content) {
-        let request = Request::new(&SMALL, 10, 2).unwrap();
+        let request = Request::new(&SMALL, 10, 2, 1).unwrap();
         let context = Device::soft(SoftOptions::default()).open().unwrap();
         let engine = Engine::new(&context, EngineOptions::default()).unwrap();
         let pool = Pool::allocate(&engine, request.layout, PoolUse::Source).unwrap();

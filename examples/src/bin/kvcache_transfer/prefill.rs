@@ -3,13 +3,15 @@
 use crate::args::{Args, Role};
 use crate::presets::Request;
 use crate::report;
+use crate::requests::{self, Requests};
 use crate::side::{Place, Side, source_ids};
+use crate::way::{self, Sent};
 use anyhow::Context;
 use examples::output;
-use rdma_collective::kv::{LinkOptions, Prefill, Pushed};
+use rdma_collective::kv::{LinkOptions, Prefill};
 use rdma_core::Deadline;
 
-/// The one request of this program.
+/// The request, when there is one.
 pub const REQUEST: u64 = 1;
 
 /// Is prefill; true when decode found no block corrupt.
@@ -26,19 +28,28 @@ pub fn run(args: &Args, request: &Request) -> anyhow::Result<bool> {
     if args.role.is_some() && !args.json {
         output::say(report::header(args, request, &side.device(prefill.peer_access())))?;
     }
-    let push = prefill.push(REQUEST, &source_ids(args, request), Deadline::after(args.timeout()))?;
-    let pushed = push.wait().context("the push")?;
-    if args.role.is_some() && !args.json {
-        output::say(line(&pushed))?;
+    if args.many() {
+        let total = requests::prefill::run(args, &Requests::new(args, request), &prefill)?;
+        if args.role.is_some() && !args.json {
+            let requests::prefill::Total { bytes, corrupt, revoked } = total;
+            output::say(format!(
+                "# Moved {bytes} bytes; corrupt: {corrupt}; requests given up: {revoked}\n"
+            ))?;
+        }
+        return Ok(total.corrupt == 0);
     }
-    Ok(pushed.corrupt == 0)
+    let sent = way::send(args, &prefill, REQUEST, &source_ids(args, request)).context("the transfer")?;
+    if args.role.is_some() && !args.json {
+        output::say(line(&sent))?;
+    }
+    Ok(sent.corrupt == 0)
 }
 
-fn line(pushed: &Pushed) -> String {
-    let Pushed { bytes, writes, corrupt, elapsed, .. } = pushed;
+fn line(sent: &Sent) -> String {
+    let Sent { bytes, operations, corrupt, elapsed } = sent;
     let verdict = if *corrupt == 0 { "OK" } else { "FAILED" };
     format!(
-        "# Pushed {bytes} bytes in {writes} writes, confirmed after {:.3} ms; corrupt: {corrupt} {verdict}\n",
+        "# Moved {bytes} bytes in {operations} operations, confirmed after {:.3} ms; corrupt: {corrupt} {verdict}\n",
         elapsed.as_secs_f64() * 1e3
     )
 }

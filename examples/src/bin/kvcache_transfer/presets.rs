@@ -6,21 +6,22 @@ use rdma_collective::kv::layout::{Layout, Model, Order};
 /// One request and the pools around it, which are alike on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// A pool of twice the blocks that the request has.
+    /// A pool of twice the blocks that the requests under way have.
     pub layout: Layout,
     /// Blocks of the request, in each layer.
     pub blocks: u32,
 }
 
 impl Request {
-    /// A prompt of so many tokens, in whole blocks.
+    /// A prompt of so many tokens, in whole blocks, in pools with room for twice so many of them.
     ///
     /// # Errors
     ///
     /// [`LayoutError`] for pools beyond what a machine can address.
-    pub fn new(model: &Model, prompt: u32, block_tokens: u32) -> Result<Self, LayoutError> {
+    pub fn new(model: &Model, prompt: u32, block_tokens: u32, concurrency: u32) -> Result<Self, LayoutError> {
         let blocks = prompt.div_ceil(block_tokens.max(1));
-        let layout = Layout::new(model.shape(block_tokens, blocks.saturating_mul(2), Order::LayerBlockPart))?;
+        let all = blocks.saturating_mul(2).saturating_mul(concurrency.max(1));
+        let layout = Layout::new(model.shape(block_tokens, all, Order::LayerBlockPart))?;
         Ok(Self { layout, blocks })
     }
 
@@ -68,27 +69,27 @@ mod tests {
 
     #[test]
     fn sixteen_tokens_of_a_grouped_layer_are_64_kib() {
-        let request = Request::new(&Model::LLAMA_3_1_8B, 16, 16).unwrap();
+        let request = Request::new(&Model::LLAMA_3_1_8B, 16, 16, 1).unwrap();
         assert_eq!(request.layout.layer_block_bytes(), 64 << 10);
-        let latent = Request::new(&Model::DEEPSEEK_V3, 16, 16).unwrap();
+        let latent = Request::new(&Model::DEEPSEEK_V3, 16, 16, 1).unwrap();
         assert_eq!(latent.layout.layer_block_bytes(), 18_432);
     }
 
     #[test]
     fn a_prompt_takes_whole_blocks_in_pools_twice_as_large() {
-        let request = Request::new(&Model::LLAMA_3_1_8B, 1000, 16).unwrap();
+        let request = Request::new(&Model::LLAMA_3_1_8B, 1000, 16, 1).unwrap();
         assert_eq!((request.blocks, request.pool_blocks(), request.layers()), (63, 126, 32));
         assert_eq!((request.bytes(), request.layer_blocks()), (63 * 32 * 65_536, 2016));
-        let exact = Request::new(&Model::DEEPSEEK_V3, 64, 64).unwrap();
+        let exact = Request::new(&Model::DEEPSEEK_V3, 64, 64, 1).unwrap();
         assert_eq!((exact.blocks, exact.bytes()), (1, 64 * 70_272));
     }
 
     #[test]
     fn a_pool_that_overflows_is_an_error() {
-        let error =
-            Request::new(&Model::LLAMA_3_1_70B, u32::MAX, u32::MAX / 2).map(|request| request.layout.bytes());
+        let error = Request::new(&Model::LLAMA_3_1_70B, u32::MAX, u32::MAX / 2, 1)
+            .map(|request| request.layout.bytes());
         assert!(error.is_ok_and(|bytes| i64::try_from(bytes).is_ok()), "all flags together fit 63 bits");
         let whole = Model { layers: u32::MAX, ..Model::LLAMA_3_1_70B };
-        assert!(matches!(Request::new(&whole, u32::MAX, 65_536), Err(LayoutError::TooLarge { .. })));
+        assert!(matches!(Request::new(&whole, u32::MAX, 65_536, 1), Err(LayoutError::TooLarge { .. })));
     }
 }

@@ -1,9 +1,10 @@
 //! Bars on a terminal; nothing anywhere else.
 
+use crate::way::Incoming;
 use indicatif::{ProgressBar, ProgressStyle};
 use rdma_collective::comm::Engine;
 use rdma_collective::error::TransferError;
-use rdma_collective::kv::{Grant, Received};
+use rdma_collective::kv::Received;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -14,51 +15,36 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// A bar that stood still so long is left to stand: whether the transfer failed is for waiting to say.
 const STILL: Duration = Duration::from_secs(2);
 
-/// Waits for a grant, with a bar when somebody looks.
+/// Waits for a request, with a bar when somebody looks.
 ///
 /// # Errors
 ///
-/// As [`Grant::wait`].
-pub fn wait(engine: &Engine, grant: Grant, quiet: bool) -> Result<Received, TransferError> {
+/// As [`Incoming::wait`].
+pub fn wait(engine: &Engine, incoming: Incoming, quiet: bool) -> Result<Received, TransferError> {
     if quiet || !stderr().is_terminal() {
-        return grant.wait();
+        return incoming.wait();
     }
-    let bar =
-        ProgressBar::new(grant.progress().bytes).with_style(style("{bytes}/{total_bytes} {bytes_per_sec}"));
+    let bar = ProgressBar::new(incoming.progress().bytes)
+        .with_style(style("{bytes}/{total_bytes} {bytes_per_sec}"));
     let (mut arrived, mut since) = (0, Instant::now());
     while since.elapsed() < STILL {
-        let progress = grant.progress();
+        let Ok(happened) = engine.arm().and_then(|()| engine.drive(Instant::now(), BUDGET)) else { break };
+        let progress = incoming.progress();
         if progress.bytes_arrived > arrived {
             (arrived, since) = (progress.bytes_arrived, Instant::now());
             bar.set_position(arrived);
         }
-        if arrived == progress.bytes || !look(engine) {
+        if arrived == progress.bytes {
             break;
         }
-    }
-    let received = grant.wait();
-    bar.finish_and_clear();
-    received
-}
-
-/// Drives, and sleeps while nothing happens; false when the engine cannot go on.
-fn look(engine: &Engine) -> bool {
-    let drive = || engine.drive(Instant::now(), BUDGET);
-    match drive() {
-        Ok(0) => {}
-        other => return other.is_ok(),
-    }
-    if engine.arm().is_err() {
-        return false;
-    }
-    match drive() {
-        Ok(0) => {
+        if happened == 0 {
             // An interrupted sleep is a short one.
             let _ = poll(&mut [PollFd::from_borrowed_fd(engine.wake_fd(), PollFlags::IN)], Some(&LOOK_EVERY));
-            true
         }
-        other => other.is_ok(),
     }
+    let received = incoming.wait();
+    bar.finish_and_clear();
+    received
 }
 
 /// A bar over the layers that were looked at.

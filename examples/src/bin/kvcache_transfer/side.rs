@@ -5,11 +5,13 @@ use crate::content::Content;
 use crate::pool::{self, Owners};
 use crate::presets::Request;
 use crate::report::Device;
+use crate::requests::Requests;
 use anyhow::{Context, ensure};
-use examples::devices::{self, Selected};
+use examples::columns::header::Refused;
 use examples::processes::{self, HandedDown};
 use rdma_collective::comm::bootstrap::{JobToken, Join, StoreClient};
-use rdma_collective::comm::{Engine, EngineOptions, Meet};
+use rdma_collective::comm::env::{NcclOptions, SelectedDevice, Variables};
+use rdma_collective::comm::{Engine, Meet};
 use rdma_collective::kv::{Pool, PoolUse};
 use rdma_core::fault::FaultPlan;
 use rdma_core::{Deadline, PeerAccess, SoftOptions};
@@ -30,7 +32,7 @@ pub struct Side {
     pub token: JobToken,
     /// What shall go wrong at this side's device.
     pub faults: Option<FaultPlan>,
-    selected: Selected,
+    selected: SelectedDevice,
 }
 
 /// How this side finds the other.
@@ -48,7 +50,9 @@ impl Place {
     ///
     /// An address that is none, or that cannot be listened on.
     pub fn find(args: &Args, role: Role) -> anyhow::Result<Self> {
-        if let Some(store) = std::env::var(STORE).ok().filter(|store| !store.is_empty()) {
+        // Of no meaning to a side that somebody else has started.
+        let store = std::env::var(STORE).ok().filter(|store| !store.is_empty());
+        if let (Some(_), Some(store)) = (handed_down()?.launcher, store) {
             let store =
                 store.parse().with_context(|| format!("{STORE} is `{store}`, which is no address"))?;
             return Self::by_store(args, role, store);
@@ -127,18 +131,22 @@ impl Side {
             processes::end_with(launcher)?;
         }
         let faults = args.fault.filter(|_| role == Role::Decode).map(|fault| fault.plan());
+        let nccl = NcclOptions::read(&Variables::of_process())?;
         let soft =
             SoftOptions { address: place.own_address(), faults: faults.clone(), ..SoftOptions::default() };
-        let selected = devices::select(&args.device, soft, None)?;
+        let selected = nccl.select(&args.device, soft, None)?;
         let name = selected.context.name();
         ensure!(
             faults.is_none() || selected.context.is_soft(),
             "--fault is for the software device, and {name} is not: add --device soft"
         );
-        let options = EngineOptions { gid_index: Some(selected.gid.index), ..EngineOptions::default() };
-        let engine = Engine::new(&selected.context, options)?;
+        let engine = Engine::new(&selected.context, selected.engine_options(&nccl))?;
+        let source = if args.pull { PoolUse::SourceToPull } else { PoolUse::Source };
         let (purpose, owners) = match role {
-            Role::Prefill => (PoolUse::Source, Owners::new(request, &source_ids(args, request))?),
+            Role::Prefill if args.many() => {
+                (source, Owners::new(request, Requests::new(args, request).sources())?)
+            }
+            Role::Prefill => (source, Owners::new(request, &source_ids(args, request))?),
             Role::Decode => (PoolUse::Destination, Owners::none(request)),
         };
         let pool = Pool::allocate(&engine, request.layout, purpose)?;
@@ -158,7 +166,7 @@ impl Side {
             name: self.selected.context.name().to_owned(),
             wire,
             gid: format!("{} {}", gid.index, gid.gid),
-            refused: self.selected.refused.clone(),
+            refused: Refused::all(&self.selected.refused),
         }
     }
 }

@@ -1,79 +1,65 @@
 //! The end of an operation that failed: the other ranks are told, and the caller gets the error.
 
-use std::time::Instant;
-
 use super::run::{Run, Stop};
 use crate::collective::schedule::Step;
 use crate::collective::{DataType, ReduceOp};
-use crate::comm::Core;
-use crate::comm::operation::{ABORT, Abort, Header};
-use crate::error::{AbortReason, CollectiveError, OperationName};
+use crate::comm::operation::{Abort, Header};
+use crate::comm::{Core, Direction, RingLinks};
+use crate::error::{AbortReason, CollectiveError, Interrupted, OperationName};
 
-impl Run<'_> {
+impl Run {
     /// Tells both neighbours, as far as they can be told, and makes the error.
-    pub(super) fn give_up(&mut self, core: &mut Core, stop: Stop) -> CollectiveError {
-        let operation = name(&self.header);
-        let bytes_outstanding = self.bytes_outstanding();
+    pub(super) fn give_up(&mut self, ring: &mut RingLinks, core: &mut Core, stop: Stop) -> CollectiveError {
         let own = self.header.rank;
-        let because =
-            |culprit, reason| Abort { sequence: self.header.sequence, culprit, reporter: own, reason };
+        let interrupted = self.interrupted(core);
         let (abort, error) = match stop {
-            Stop::Lane { rank, lane, cause } => (
-                because(rank, AbortReason::PeerFailed),
-                CollectiveError::PeerFailed { rank, lane, cause, operation, bytes_outstanding },
-            ),
-            Stop::Abort(abort) => {
-                let Abort { culprit, reporter, reason, .. } = abort;
-                let error =
-                    CollectiveError::Aborted { culprit, reporter, reason, operation, bytes_outstanding };
-                (abort, error)
+            Stop::Lost(lost) => {
+                (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))
             }
+            Stop::Abort(abort) => (abort, abort.into_error(own, core.away(), Some(interrupted))),
             Stop::Mismatch(theirs) => (
-                because(theirs.rank, AbortReason::Mismatch),
+                self.because(theirs.rank, AbortReason::Mismatch),
                 CollectiveError::Mismatch {
                     rank: own,
                     peer: theirs.rank,
-                    ours: operation,
+                    ours: interrupted.operation,
                     theirs: name(&theirs),
                 },
             ),
-            Stop::Reduce(error) => (because(own, AbortReason::Other), error.into()),
+            Stop::Reduce(error) => (self.because(own, AbortReason::Other), error.into()),
         };
-        self.tell(core, &abort);
+        ring.tell(core, abort);
         error
     }
 
-    /// The same at the deadline: the neighbour that the next step waits for is named.
-    pub(super) fn give_up_late(&mut self, core: &mut Core) -> CollectiveError {
-        let (rank, lane) = match self.step {
-            Some(Step::Put { .. }) => (self.ring.next.rank, self.ring.next.name),
-            _ => (self.ring.previous.rank, self.ring.previous.name),
+    /// The same at the deadline: the rank is named that the next step waits for, be it by others that wait.
+    pub(super) fn give_up_late(&mut self, ring: &mut RingLinks, core: &mut Core) -> CollectiveError {
+        let interrupted = self.interrupted(core);
+        let side = self.waits_for();
+        let (id, lane) = match side {
+            Direction::Next => (ring.next.lane, ring.next.name),
+            Direction::Previous => (ring.previous.lane, ring.previous.name),
         };
-        let abort = Abort {
-            sequence: self.header.sequence,
-            culprit: rank,
-            reporter: self.header.rank,
-            reason: AbortReason::DeadlineExceeded,
-        };
-        self.tell(core, &abort);
-        CollectiveError::DeadlineExceeded {
-            rank,
-            lane,
-            operation: name(&self.header),
-            bytes_outstanding: self.bytes_outstanding(),
-            waited: Instant::now().saturating_duration_since(self.started),
+        if let Some(away) = core.away_from(id) {
+            ring.tell(core, self.because(self.header.rank, AbortReason::PeerFailed));
+            return CollectiveError::Fenced { away: Some(away), interrupted: Some(interrupted) };
         }
+        let rank = ring.late(self.header.sequence, side);
+        ring.tell(core, self.because(rank, AbortReason::DeadlineExceeded));
+        let waited = core.driven().saturating_duration_since(self.started);
+        CollectiveError::DeadlineExceeded { rank, lane, interrupted, waited }
     }
 
-    fn tell(&self, core: &mut Core, abort: &Abort) {
-        for lane in self.lanes() {
-            if let Some(lane) = core.lane(lane)
-                && !matches!(lane.control(ABORT, |body| abort.write(body)), Ok(true))
-            {
-                tracing::debug!(lane = %lane.name(), "a neighbour could not be told that an operation failed");
-            }
+    fn because(&self, culprit: u32, reason: AbortReason) -> Abort {
+        Abort { sequence: self.header.sequence, culprit, reporter: self.header.rank, reason }
+    }
+
+    fn interrupted(&self, core: &Core) -> Interrupted {
+        Interrupted {
+            operation: name(&self.header),
+            bytes_outstanding: self.bytes_outstanding(),
+            last_progress: core.driven().saturating_duration_since(self.progressed),
         }
-        core.flush();
     }
 
     /// What was to come from the rank before this one and has not been used.
@@ -88,9 +74,7 @@ impl Run<'_> {
 }
 
 fn name(header: &Header) -> OperationName {
-    let data_type =
-        DataType::ALL.iter().find(|data_type| super::data_type_code(**data_type) == header.data_type);
-    let op = ReduceOp::ALL.iter().find(|op| super::reduction_code(**op) == header.reduction);
+    let (data_type, op) = (DataType::of_code(header.data_type), ReduceOp::of_code(header.reduction));
     let of = match (data_type, op) {
         (Some(data_type), Some(op)) => format!("{data_type} ({op})"),
         _ => format!("elements of type {} (operation {})", header.data_type, header.reduction),

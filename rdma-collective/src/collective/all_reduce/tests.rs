@@ -9,7 +9,7 @@ use super::*;
 use crate::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use crate::comm::link::control::Kind;
 use crate::comm::link::imm::Imm;
-use crate::comm::operation::{ABORT, Header, OPERATION};
+use crate::comm::operation::{ABORT, Header, OPERATION, WAITS};
 use crate::comm::{Core, Engine, EngineOptions, RingLinks};
 use crate::error::LaneFailure;
 
@@ -41,15 +41,13 @@ fn against(wrong: impl FnOnce(&mut Core, &mut RingLinks) + Send + 'static) -> Co
         (Communicator::new(&engine, &mut store, options, soon()).unwrap(), store)
     };
     let other = thread::spawn(move || {
-        let (mut comm, mut store) = communicator(1);
-        let parts = comm.begin().unwrap();
-        let (engine, ring) = (parts.engine, parts.ring.unwrap());
-        engine.lock_with(|core| wrong(core, ring));
+        let (comm, mut store) = communicator(1);
+        comm.with_ring(wrong).unwrap();
         let until = Instant::now() + Duration::from_secs(20);
         // It takes part in nothing else, and stays until the other has seen it.
         while store.get("seen", Deadline::after(Duration::from_millis(20))).is_err() && Instant::now() < until
         {
-            engine.drive(Instant::now(), 16).unwrap();
+            comm.engine().drive(Instant::now(), 16).unwrap();
         }
     });
     let (mut comm, mut store) = communicator(0);
@@ -124,17 +122,39 @@ fn messages_of_another_length_and_damaged_headers_end_the_operation() {
 
 #[test]
 fn control_messages_that_do_not_belong_to_a_ring_end_the_operation() {
-    for kind in [Kind(2), Kind(18), Kind(32), Kind(255)] {
+    for kind in [Kind(2), Kind(19), Kind(32), Kind(255)] {
         let error = against(move |core, ring| {
             assert_eq!(core.lane(ring.next.lane).unwrap().control(kind, |_| Ok(())), Ok(true));
         });
         assert_violation(&error, "a control message that does not belong here");
     }
-    for kind in [ABORT, OPERATION] {
+    for kind in [ABORT, OPERATION, WAITS] {
         let error = against(move |core, ring| {
             assert_eq!(core.lane(ring.next.lane).unwrap().control(kind, |body| body.u64(1)), Ok(true));
         });
         assert_violation(&error, "a control message that does not belong here");
+    }
+}
+
+#[test]
+fn whatever_differs_is_another_operation() {
+    for theirs in [
+        Header { count: COUNT as u64 + 1, ..HEADER },
+        Header { count: u64::MAX, ..HEADER },
+        Header { collective: 9, ..HEADER },
+        Header { data_type: 2, ..HEADER },
+        Header { data_type: 255, ..HEADER },
+        Header { reduction: 2, ..HEADER },
+        Header { reduction: 255, ..HEADER },
+    ] {
+        let error = against(move |core, ring| {
+            let lane = core.lane(ring.next.lane).unwrap();
+            assert_eq!(lane.control(OPERATION, |body| theirs.write(body)), Ok(true));
+        });
+        let CollectiveError::Mismatch { rank: 0, peer: 1, ours, theirs: told } = &error else {
+            panic!("{theirs:?}: {error}")
+        };
+        assert_ne!(ours.to_string(), told.to_string(), "{theirs:?}: {error}");
     }
 }
 

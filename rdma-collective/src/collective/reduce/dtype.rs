@@ -1,4 +1,4 @@
-//! The element types of collectives. Their arithmetic is in `kernels` and `half`.
+//! The element types of collectives. Their arithmetic is in `number` and `half`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,8 @@ use crate::error::{ParseNameError, ReduceError};
 
 /// The type of the elements of a collective, named as nccl-tests prints it.
 ///
-/// Elements are in the byte order of the machine, as in memory: jobs of mixed byte order are not supported.
+/// Elements are in the byte order of the machine, as in memory: jobs of mixed byte order are not supported. Which
+/// bits an operation gives is in [`numerics`](crate::collective::numerics).
 ///
 /// ```
 /// use rdma_collective::collective::DataType;
@@ -19,24 +20,67 @@ use crate::error::{ParseNameError, ReduceError};
 #[non_exhaustive]
 #[doc(alias = "ncclDataType_t")]
 pub enum DataType {
+    /// 8 bits with a sign, `int8`.
+    #[doc(alias = "ncclInt8")]
+    I8,
+    /// 8 bits, `uint8`.
+    #[doc(alias = "ncclUint8")]
+    U8,
+    /// 16 bits with a sign, `int16`; NCCL does not have it.
+    I16,
+    /// 16 bits, `uint16`; NCCL does not have it.
+    U16,
+    /// 32 bits with a sign, `int32`.
+    #[doc(alias = "ncclInt32")]
+    I32,
+    /// 32 bits, `uint32`.
+    #[doc(alias = "ncclUint32")]
+    U32,
+    /// 64 bits with a sign, `int64`.
+    #[doc(alias = "ncclInt64")]
+    I64,
+    /// 64 bits, `uint64`.
+    #[doc(alias = "ncclUint64")]
+    U64,
+    /// IEEE 754 half precision, `half`: computed in single precision, rounded after every operation.
+    #[doc(alias = "ncclFloat16")]
+    F16,
     /// IEEE 754 single precision, `float`.
     #[doc(alias = "ncclFloat32")]
     F32,
-    /// IEEE 754 half precision, `half`.
-    #[doc(alias = "ncclFloat16")]
-    F16,
+    /// IEEE 754 double precision, `double`.
+    #[doc(alias = "ncclFloat64")]
+    F64,
+    /// The upper half of single precision, `bfloat16`: computed in single precision, rounded after every operation.
+    #[doc(alias = "ncclBfloat16")]
+    Bf16,
 }
 
 impl DataType {
-    /// Every data type, in the order in which help texts list them.
-    pub const ALL: &[Self] = &[Self::F32, Self::F16];
+    /// Every data type, in the order of nccl-tests' `-d all`.
+    pub const ALL: &[Self] = &[
+        Self::I8,
+        Self::U8,
+        Self::I16,
+        Self::U16,
+        Self::I32,
+        Self::U32,
+        Self::I64,
+        Self::U64,
+        Self::F16,
+        Self::F32,
+        Self::F64,
+        Self::Bf16,
+    ];
 
     /// Bytes of one element.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 | Self::F16 | Self::Bf16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::I64 | Self::U64 | Self::F64 => 8,
         }
     }
 
@@ -44,8 +88,18 @@ impl DataType {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::F32 => "float",
+            Self::I8 => "int8",
+            Self::U8 => "uint8",
+            Self::I16 => "int16",
+            Self::U16 => "uint16",
+            Self::I32 => "int32",
+            Self::U32 => "uint32",
+            Self::I64 => "int64",
+            Self::U64 => "uint64",
             Self::F16 => "half",
+            Self::F32 => "float",
+            Self::F64 => "double",
+            Self::Bf16 => "bfloat16",
         }
     }
 
@@ -58,6 +112,29 @@ impl DataType {
             Some(bytes) if bytes <= isize::MAX as usize => Ok(bytes),
             _ => Err(ReduceError::TooManyElements { count, data_type: self }),
         }
+    }
+
+    /// What stands for it in the header of an operation.
+    pub(in crate::collective) const fn code(self) -> u8 {
+        match self {
+            Self::F32 => 1,
+            Self::F16 => 2,
+            Self::F64 => 3,
+            Self::Bf16 => 4,
+            Self::I8 => 5,
+            Self::I16 => 6,
+            Self::I32 => 7,
+            Self::I64 => 8,
+            Self::U8 => 9,
+            Self::U16 => 10,
+            Self::U32 => 11,
+            Self::U64 => 12,
+        }
+    }
+
+    /// The type that a header's code stands for.
+    pub(in crate::collective) fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|data_type| data_type.code() == code)
     }
 }
 
@@ -91,8 +168,19 @@ mod tests {
         assert_eq!(format!("[{:>6}]", DataType::F16), "[  half]");
         assert_eq!(
             "f64".parse::<DataType>().unwrap_err().to_string(),
-            "unknown data type \"f64\"; use one of float, half"
+            "unknown data type \"f64\"; use one of int8, uint8, int16, uint16, int32, uint32, int64, uint64, half, \
+             float, double, bfloat16"
         );
+    }
+
+    #[test]
+    fn codes_stand_for_one_type_each() {
+        let codes: std::collections::HashSet<u8> = DataType::ALL.iter().map(|t| t.code()).collect();
+        assert_eq!(codes, (1..=DataType::ALL.len() as u8).collect());
+        for &data_type in DataType::ALL {
+            assert_eq!(DataType::of_code(data_type.code()), Some(data_type));
+        }
+        assert_eq!((DataType::of_code(0), DataType::of_code(255)), (None, None));
     }
 
     #[test]

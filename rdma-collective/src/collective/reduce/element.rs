@@ -1,17 +1,18 @@
 //! The Rust types that stand for a [`DataType`], so that slices of them can be reduced.
 
 use super::DataType;
-use half::f16;
+use half::{bf16, f16};
 
 /// A number that collectives can reduce; sealed, one type for each [`DataType`].
 ///
 /// ```
-/// use rdma_collective::collective::{DataType, Element, f16};
+/// use rdma_collective::collective::{DataType, Element, bf16};
 ///
 /// fn type_of<T: Element>(_: &[T]) -> DataType {
 ///     T::DATA_TYPE
 /// }
-/// assert_eq!(type_of(&[f16::from_f32(1.5)]), DataType::F16);
+/// assert_eq!(type_of(&[bf16::from_f32(1.5)]), DataType::Bf16);
+/// assert_eq!(type_of(&[1_u64]), DataType::U64);
 /// ```
 pub trait Element: sealed::Plain {
     /// The data type this Rust type stands for.
@@ -26,35 +27,63 @@ pub trait Element: sealed::Plain {
     fn as_bytes_mut(elements: &mut [Self]) -> &mut [u8] {
         bytemuck::cast_slice_mut(elements)
     }
-}
 
-impl Element for f32 {
-    const DATA_TYPE: DataType = DataType::F32;
-}
+    /// The elements in `bytes`, which are aligned for them; none when they are not, or end inside an element.
+    fn from_bytes(bytes: &[u8]) -> &[Self] {
+        bytemuck::try_cast_slice(bytes).unwrap_or_default()
+    }
 
-impl Element for f16 {
-    const DATA_TYPE: DataType = DataType::F16;
+    /// The same, to be changed in place.
+    fn from_bytes_mut(bytes: &mut [u8]) -> &mut [Self] {
+        bytemuck::try_cast_slice_mut(bytes).unwrap_or_default()
+    }
 }
 
 mod sealed {
     /// Any bit pattern is a value, so that bytes from a peer can become elements.
     pub trait Plain: bytemuck::Pod + Send + Sync {}
-    impl Plain for f32 {}
-    impl Plain for half::f16 {}
 }
+
+macro_rules! elements {
+    ($($element:ty => $data_type:ident),*) => {$(
+        impl sealed::Plain for $element {}
+
+        impl Element for $element {
+            const DATA_TYPE: DataType = DataType::$data_type;
+        }
+    )*};
+}
+
+elements!(
+    i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
+    f16 => F16, f32 => F32, f64 => F64, bf16 => Bf16
+);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn size_matches<T: Element>() {
-        assert_eq!(size_of::<T>(), T::DATA_TYPE.size());
-    }
-
     #[test]
     fn elements_have_the_size_of_their_data_type() {
-        size_matches::<f32>();
-        size_matches::<f16>();
+        fn size_matches<T: Element>() -> DataType {
+            assert_eq!(size_of::<T>(), T::DATA_TYPE.size());
+            T::DATA_TYPE
+        }
+        let data_types = [
+            size_matches::<i8>(),
+            size_matches::<u8>(),
+            size_matches::<i16>(),
+            size_matches::<u16>(),
+            size_matches::<i32>(),
+            size_matches::<u32>(),
+            size_matches::<i64>(),
+            size_matches::<u64>(),
+            size_matches::<f16>(),
+            size_matches::<f32>(),
+            size_matches::<f64>(),
+            size_matches::<bf16>(),
+        ];
+        assert_eq!(data_types, *DataType::ALL);
     }
 
     #[test]

@@ -4,11 +4,13 @@
 
 mod dtype;
 mod element;
+mod extreme;
 mod half;
 mod kernels;
+mod number;
 mod op;
 
 pub use dtype::DataType;
 pub use element::Element;
-pub use kernels::{reduce, reduce_into};
+pub use kernels::{finish, reduce, reduce_into};
 pub use op::ReduceOp;

@@ -1,6 +1,6 @@
 //! How a buffer is cut: rounds, segments and chunks, all as equal as whole elements allow.
 //!
-//! Owns the sizes; which rank sends which chunk is the ring's.
+//! Owns the sizes; which rank sends which chunk is the ring's and the chain's.
 
 use super::Span;
 use crate::error::ScheduleError;
@@ -22,6 +22,20 @@ pub struct Staging {
 impl Default for Staging {
     fn default() -> Self {
         Self { slots: 8, slot_bytes: 256 * 1024, chunk_bytes_min: 16 * 1024 }
+    }
+}
+
+impl Staging {
+    /// Whole elements of a slot, of which there is at least one.
+    fn slot_elements(&self, element: usize) -> Result<usize, ScheduleError> {
+        let Self { slots, slot_bytes, .. } = *self;
+        match slot_bytes / element {
+            0 => Err(ScheduleError::StagingTooSmall { slots, slot_bytes, element_bytes: element }),
+            _ if slots == 0 => {
+                Err(ScheduleError::StagingTooSmall { slots, slot_bytes, element_bytes: element })
+            }
+            elements => Ok(elements),
+        }
     }
 }
 
@@ -52,14 +66,7 @@ impl Chunking {
         ranks: usize,
         staging: &Staging,
     ) -> Result<Self, ScheduleError> {
-        let slot_elements = staging.slot_bytes / element;
-        if slot_elements == 0 || staging.slots == 0 {
-            return Err(ScheduleError::StagingTooSmall {
-                slots: staging.slots,
-                slot_bytes: staging.slot_bytes,
-                element_bytes: element,
-            });
-        }
+        let slot_elements = staging.slot_elements(element)?;
         let segment_bytes = count.div_ceil(ranks).saturating_mul(element);
         let worth = segment_bytes / staging.chunk_bytes_min.max(1);
         let chunks = worth.clamp(1, usize::from(staging.slots / 2).max(1));
@@ -85,6 +92,41 @@ impl Chunking {
             offset: (round_start + segment_start + chunk_start) * self.element,
             len: chunk_len * self.element,
         }
+    }
+}
+
+/// Chunks a rank that a buffer of a chain is cut into when they are not smaller for it than is worth a message.
+const CHUNKS_A_RANK: usize = 4;
+
+/// The cut of one buffer into chunks that pass all ranks: so many that most of the time all of them have one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunks {
+    count: usize,
+    element: usize,
+    chunks: usize,
+}
+
+impl Chunks {
+    pub(super) fn new(
+        count: usize,
+        element: usize,
+        ranks: usize,
+        staging: &Staging,
+    ) -> Result<Self, ScheduleError> {
+        let needed = count.div_ceil(staging.slot_elements(element)?);
+        let worth = count.saturating_mul(element) / staging.chunk_bytes_min.max(element);
+        Ok(Self { count, element, chunks: worth.min(ranks.saturating_mul(CHUNKS_A_RANK)).max(needed) })
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.chunks as u64
+    }
+
+    /// The bytes of a chunk, which are at least one element and fit a slot; `None` beyond the last.
+    pub(super) fn span(&self, chunk: u64) -> Option<Span> {
+        let index = usize::try_from(chunk).ok().filter(|index| *index < self.chunks)?;
+        let (start, len) = split(self.count, self.chunks, index);
+        Some(Span { offset: start * self.element, len: len * self.element })
     }
 }
 
@@ -136,6 +178,33 @@ mod tests {
                 }
             }
             prop_assert_eq!(end, count * element);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_of_a_chain_cover_the_buffer_in_order_fit_a_slot_and_are_not_empty(
+            count in 0_usize..20_000,
+            element in 1_usize..9,
+            ranks in 1_usize..20,
+            slot_bytes in 8_usize..200,
+            chunk_bytes_min in 0_usize..400,
+        ) {
+            let staging = Staging { slots: 1, slot_bytes, chunk_bytes_min };
+            let chunks = Chunks::new(count, element, ranks, &staging).unwrap();
+            let mut end = 0;
+            for chunk in 0..chunks.len() {
+                let span = chunks.span(chunk).unwrap();
+                prop_assert_eq!(span.offset, end);
+                prop_assert!((1..=slot_bytes).contains(&span.len) && span.len.is_multiple_of(element));
+                end += span.len;
+            }
+            prop_assert_eq!(end, count * element);
+            prop_assert_eq!(chunks.span(chunks.len()), None);
+            // Not cut further than is worth it, unless slots are smaller.
+            let short = (0..chunks.len()).filter_map(|chunk| chunks.span(chunk)).map(|span| span.len).min();
+            let worth = chunk_bytes_min.min(slot_bytes / 2).saturating_sub(2 * element);
+            prop_assert!(chunks.len() <= 1 || short.is_some_and(|short| short >= worth), "{:?}", short);
         }
     }
 

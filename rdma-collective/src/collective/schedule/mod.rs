@@ -4,12 +4,18 @@
 //! no clock and no address. What carries it out owns the links, the slots and the buffers, and takes one
 //! [`Step`] after the other. A rank that lies about the operation is told apart before, by the link's handshake.
 
+mod any;
+mod chain;
 mod chunk;
+mod operation;
 mod ring;
 #[cfg(test)]
 mod simulate;
 mod step;
 
+pub use any::Schedule;
+pub use chain::Chain;
 pub use chunk::Staging;
-pub use ring::{Operation, Ring};
+pub use operation::Operation;
+pub use ring::Ring;
 pub use step::{Source, Span, Step};

@@ -5,24 +5,8 @@
 use std::iter::FusedIterator;
 
 use super::chunk::{Chunking, Place};
-use super::{Source, Span, Staging, Step};
-use crate::collective::DataType;
+use super::{Operation, Source, Span, Step};
 use crate::error::ScheduleError;
-
-/// What is reduced, seen from one rank; all but `rank` is the same on all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Operation {
-    /// This rank, below `ranks`.
-    pub rank: u32,
-    /// How many ranks take part, at least 1.
-    pub ranks: u32,
-    /// Elements of each rank's buffer; may be 0.
-    pub count: usize,
-    /// The type of the elements.
-    pub data_type: DataType,
-    /// The memory that messages go through.
-    pub staging: Staging,
-}
 
 /// The steps of one rank in a ring all-reduce, made one by one in constant memory.
 ///
@@ -37,8 +21,8 @@ pub struct Operation {
 /// `i - slots + p`, and gives slots back at least every `slots - p + 1` messages; so the successor has sent less
 /// than `i`, which is less than least.
 ///
-/// An element is reduced in ring order starting at the rank of its segment: the result depends on count, type,
-/// ranks and staging alone, and is the same bytes on all ranks.
+/// An element is reduced in ring order starting at the rank of its segment, which is the one that puts it from the input:
+/// the result depends on count, type, ranks and staging alone, and is the same bytes on all ranks.
 ///
 /// ```
 /// use rdma_collective::collective::DataType;
@@ -79,13 +63,9 @@ impl Ring {
     /// the staging has no slot or none that an element fits.
     pub fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
         let Operation { rank, ranks, count, data_type, staging } = operation;
-        if rank >= ranks {
-            return Err(ScheduleError::RankOutOfRange { rank, ranks });
-        }
-        let bytes = data_type.bytes(count)?;
+        let alone = operation.check()?;
         let chunking = Chunking::new(count, data_type.size(), ranks as usize, &staging)?;
         let steps_a_round = 2 * (u64::from(ranks) - 1);
-        let alone = (ranks == 1 && bytes > 0).then_some(Step::Copy { span: Span { offset: 0, len: bytes } });
         Ok(Self {
             rank,
             ranks,
@@ -112,6 +92,12 @@ impl Ring {
         if self.rank == 0 { self.ranks - 1 } else { self.rank - 1 }
     }
 
+    /// Whether the last `Put` has been made. It can be `false` then when chunks behind it are empty.
+    #[must_use]
+    pub fn has_put_all(&self) -> bool {
+        self.next >= self.chunks
+    }
+
     /// Makes the steps at one place of the sequence: consume the chunk that the next one needs, then send that.
     fn advance(&mut self) {
         let consumed = self.next.checked_sub(self.chunking.chunks() as u64);
@@ -131,7 +117,7 @@ impl Ring {
         let message = self.received;
         self.received += 1;
         let consume = if step < self.ranks - 1 {
-            Step::ReduceFrom { from, message, span }
+            Step::ReduceFrom { from, message, span, last: step == self.ranks - 2 }
         } else {
             Step::CopyFrom { from, message, span }
         };

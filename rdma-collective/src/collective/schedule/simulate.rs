@@ -3,33 +3,45 @@
 //! Deliveries pass each other, credits are late, ranks stall: [`World::actions`] lists all that may happen next
 //! and the caller chooses. The world checks at every step that no slot is overwritten before it was given back,
 //! that no more than `slots` messages are out, and that the source of a write holds still until it arrived.
-//! Speed is in `time`.
+//! Speed is in `time`, choosing in `choose`.
 
+pub(super) mod choose;
 pub(super) mod time;
 
 use super::{Source, Span, Step};
 
-/// One element: how often each rank is in it (four bits a rank), and a sum that only the right place gives.
+/// One element: how often each rank is in it (four bits a rank), a sum that only the right place gives, and the order
+/// in which the ranks were reduced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     counts: u64,
     sum: u64,
+    /// Four bits a rank, the last one lowest; only known when it is a left fold.
+    order: u64,
+    /// Whether what is done once at the end has been done.
+    finished: bool,
 }
 
 impl Cell {
     pub(super) fn of(rank: usize, index: usize) -> Self {
         let place = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ^ (index as u64).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        Self { counts: 1 << (4 * rank), sum: place.wrapping_mul(place | 1) }
+        let sum = place.wrapping_mul(place | 1);
+        Self { counts: 1 << (4 * rank), sum, order: rank as u64, finished: false }
     }
 
-    /// The element `index` of the result: every rank's exactly once.
-    pub(super) fn total(ranks: usize, index: usize) -> Self {
-        (0..ranks).map(|rank| Self::of(rank, index)).fold(Self::default(), Self::plus)
+    /// The element `index` of the result: every rank's exactly once, from `first` on around the ring, and then finished
+    /// when there was something to reduce.
+    pub(super) fn total(ranks: usize, index: usize, first: usize) -> Self {
+        let all = (1..ranks).map(|step| Self::of((first + step) % ranks, index));
+        Self { finished: ranks > 1, ..all.fold(Self::of(first, index), Self::then) }
     }
 
-    fn plus(self, other: Self) -> Self {
-        Self { counts: self.counts + other.counts, sum: self.sum.wrapping_add(other.sum) }
+    /// What has been reduced, and then one rank's own.
+    fn then(self, own: Self) -> Self {
+        assert!(own.counts.is_power_of_two() && !self.finished, "{own:?} comes after {self:?}");
+        let sum = self.sum.wrapping_add(own.sum);
+        Self { counts: self.counts + own.counts, sum, order: self.order << 4 | own.order, finished: false }
     }
 }
 
@@ -148,8 +160,9 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
         }
     }
 
-    /// Checks that nothing is left to do and that every element of every rank is every rank's exactly once.
-    pub(super) fn assert_reduced(&self) {
+    /// Checks that nothing is left to do and that every element of every rank is every rank's exactly once, in the order
+    /// of ranks from `first`, given its index, on.
+    pub(super) fn assert_reduced(&self, first: impl Fn(usize) -> usize) {
         let ranks = self.ranks.len();
         for (index, rank) in self.ranks.iter().enumerate() {
             assert_eq!(rank.next, None, "rank {index} of {ranks} is stuck");
@@ -157,7 +170,11 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
             assert!(rank.link.slots.iter().all(|slot| *slot == Slot::Free));
             for (input, output) in &rank.buffers {
                 for (element, cell) in output.as_ref().unwrap_or(input).iter().enumerate() {
-                    assert_eq!(*cell, Cell::total(ranks, element), "element {element} of rank {index}");
+                    assert_eq!(
+                        *cell,
+                        Cell::total(ranks, element, first(element)),
+                        "element {element} of rank {index}"
+                    );
                 }
                 if output.is_some() {
                     assert!(input.iter().enumerate().all(|(i, cell)| *cell == Cell::of(index, i)));
@@ -202,9 +219,9 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
         match self.ranks[rank].next.take().expect("a step") {
             Step::Put { to, message, source, span } => self.put(rank, to as usize, message, source, span),
             Step::WaitCount { .. } => {}
-            Step::ReduceFrom { from, message, span } => {
+            Step::ReduceFrom { from, message, span, last } => {
                 let cells = self.consume(from as usize, rank, message, span);
-                self.store(rank, span, |input, at| input.plus(cells[at]));
+                self.store(rank, span, |own, at| Cell { finished: last, ..cells[at].then(own) });
             }
             Step::CopyFrom { from, message, span } => {
                 let cells = self.consume(from as usize, rank, message, span);

@@ -62,7 +62,7 @@ pub enum Step {
         /// The number of the message on the link from it.
         message: u64,
     },
-    /// `output[span] = input[span] op slot`.
+    /// `output[span] = input[span] op slot`; what the operation does once at the end is done after the last one.
     ReduceFrom {
         /// The rank that sent.
         from: u32,
@@ -70,6 +70,8 @@ pub enum Step {
         message: u64,
         /// What is reduced.
         span: Span,
+        /// Whether all ranks are then in `output[span]`, which is not reduced any further on any rank.
+        last: bool,
     },
     /// `output[span] = slot`.
     CopyFrom {

@@ -40,6 +40,18 @@ fn message(frame: &Frame) {
     }
 }
 
+/// Requests one behind the other, to be read in pieces: what fuzzing begins with.
+#[cfg(test)]
+pub(crate) fn frames() -> Vec<u8> {
+    let requests = [
+        Request::Set { key: "rank/1".to_owned(), value: vec![5; 40] },
+        Request::Get { wait_ms: 500, key: "rank/0".to_owned() },
+        Request::Gather { wait_ms: 500, name: "blobs".to_owned(), value: vec![6; 20] },
+    ];
+    let frames = (1..).zip(requests).flat_map(|(id, request)| request.encode(id).encode());
+    std::iter::once(63).chain(frames).collect()
+}
+
 const WORLD: u32 = 3;
 const TOKEN: JobToken = JobToken::from_bytes([9; 16]);
 

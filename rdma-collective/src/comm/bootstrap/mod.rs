@@ -8,10 +8,12 @@
 //! and so is everything after it.
 
 mod connection;
+mod door;
 mod frame;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzz;
 mod message;
+mod ports;
 mod serve;
 mod spawn;
 mod store;
@@ -22,7 +24,9 @@ mod tests;
 mod token;
 
 pub use message::{GATHERED_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use ports::meeting_ports;
 pub use spawn::LocalRanks;
+pub(crate) use spawn::end_with;
 pub use store_client::{Join, StoreClient};
 pub use store_server::{StoreOptions, StoreServer};
 pub use token::JobToken;

@@ -12,6 +12,7 @@ use rdma_core::Deadline;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::{JobToken, Join, StoreOptions, StoreServer};
+use crate::comm::env::Variables;
 use crate::error::SpawnError;
 
 /// The variable that makes a process one of [`LocalRanks`].
@@ -117,17 +118,16 @@ impl LocalRanks {
     ///
     /// [`SpawnError::Variable`] when the variables contradict each other, [`SpawnError::Orphan`] when the parent is gone.
     pub fn joined() -> Result<Option<Join>, SpawnError> {
-        let Some(token) = env::var_os(TOKEN).filter(|token| !token.is_empty()) else { return Ok(None) };
+        let variables = Variables::of_process();
+        let Some(token) = variables.get(TOKEN) else { return Ok(None) };
         let token = token.to_str().and_then(|token| token.parse().ok());
         let token = token.ok_or(SpawnError::Variable { name: TOKEN, value: "(secret)".to_owned() })?;
-        let parent = variable::<i32>(PARENT)?;
-        let ip = variable("MASTER_ADDR")?;
-        let address = SocketAddr::new(ip, variable("MASTER_PORT")?);
-        let join = Join { address, token, rank: variable("RANK")?, world: variable("WORLD_SIZE")? };
-        // A system that does not do this leaves the ranks to their deadlines.
-        let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        // It may have ended before it was asked for.
-        if getppid().map(Pid::as_raw_pid) != Some(parent) {
+        let number = |name| variable::<u32>(&variables, name);
+        let parent = variable::<i32>(&variables, PARENT)?;
+        let address =
+            SocketAddr::new(variable(&variables, "MASTER_ADDR")?, variable(&variables, "MASTER_PORT")?);
+        let join = Join { address, token, rank: number("RANK")?, world: number("WORLD_SIZE")? };
+        if !end_with(parent) {
             return Err(SpawnError::Orphan { parent });
         }
         Ok(Some(join))
@@ -213,7 +213,15 @@ impl Drop for LocalRanks {
     }
 }
 
-fn variable<T: std::str::FromStr>(name: &'static str) -> Result<T, SpawnError> {
-    let value = env::var(name).unwrap_or_default();
+/// Has this process killed when its parent ends; false when that has ended before.
+pub(crate) fn end_with(parent: i32) -> bool {
+    // A system that does not do this leaves the ranks to their deadlines.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    // It may have ended before it was asked for.
+    getppid().map(Pid::as_raw_pid) == Some(parent)
+}
+
+fn variable<T: std::str::FromStr>(variables: &Variables, name: &'static str) -> Result<T, SpawnError> {
+    let value = variables.get(name).unwrap_or_default().to_string_lossy().into_owned();
     value.parse().map_err(|_| SpawnError::Variable { name, value })
 }

@@ -1,5 +1,7 @@
 //! A rank's side of the store: blocking calls, each with a deadline.
 
+mod find;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use super::message::{
     GATHERED_BYTES_MAX, Hello, KEY_BYTES_MAX, REPLY_BYTES_MAX, Ranks, Refusal, Reply, Request,
     VALUE_BYTES_MAX,
 };
-use crate::error::{BootstrapError, FrameError, RankList};
+use crate::error::{BootstrapError, Elsewhere, FrameError, RankList};
 
 /// The longest that one attempt to connect takes, so that one lost packet does not cost a minute.
 const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
@@ -46,6 +48,8 @@ pub struct StoreClient {
     reader: FrameReader,
     next_id: u32,
     lost: bool,
+    /// What others may have been told of where this is, when they do not come.
+    elsewhere: Option<Box<Elsewhere>>,
 }
 
 impl StoreClient {
@@ -89,6 +93,11 @@ impl StoreClient {
     /// The job's token.
     pub(crate) fn token(&self) -> JobToken {
         self.join.token
+    }
+
+    /// From now on, whose ranks do not come is told this as well.
+    pub(crate) fn set_elsewhere(&mut self, elsewhere: Elsewhere) {
+        self.elsewhere = Some(Box::new(elsewhere));
     }
 
     /// The address by which this machine reaches the store, and so likely the one by which others reach it.
@@ -157,6 +166,7 @@ impl StoreClient {
                 name: name.to_owned(),
                 waited: started.elapsed(),
                 missing: missing.into(),
+                elsewhere: self.elsewhere.clone(),
             }),
             _ => Err(self.unexpected()),
         }
@@ -187,6 +197,7 @@ impl StoreClient {
             reader: FrameReader::new(REPLY_BYTES_MAX),
             next_id: 0,
             lost: false,
+            elsewhere: None,
         };
         let Join { token, rank, world, .. } = *join;
         match client.call("", |_| Request::Hello(Hello { token, rank, world, attempt }), deadline)? {

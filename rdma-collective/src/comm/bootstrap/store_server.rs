@@ -1,7 +1,7 @@
 //! The server of the store, as the process that runs it sees it. Its loop is `serve`.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Socket, Type};
 
 use super::JobToken;
+use super::door::Door;
 use super::message::Ranks;
 use super::serve::{Mode, Service};
 use crate::error::BootstrapError;
@@ -79,6 +80,10 @@ pub struct StoreServer {
     address: SocketAddr,
     wake: Arc<OwnedFd>,
     mode: Arc<Mutex<Mode>>,
+    /// Where ranks of this host are told the address and the token.
+    door: Option<Door>,
+    /// The process whose thread it is: a forked child has no such thread.
+    pid: u32,
     /// `None` once it was waited for.
     thread: Option<JoinHandle<io::Result<Ranks>>>,
 }
@@ -102,7 +107,34 @@ impl StoreServer {
         let service = Service::new(listener, Arc::clone(&wake), Arc::clone(&mode), options);
         let thread = std::thread::Builder::new().name("store".into()).spawn(|| service.run());
         let thread = Some(thread.map_err(failed("start a thread"))?);
-        Ok(Self { address, wake, mode, thread })
+        Ok(Self { address, wake, mode, door: None, pid: std::process::id(), thread })
+    }
+
+    /// Listens at the first of `ports` that is free.
+    ///
+    /// # Errors
+    /// [`BootstrapError::NoFreePort`] when none is; otherwise as [`bind`](Self::bind).
+    pub fn bind_first(ip: IpAddr, ports: &[u16], options: &StoreOptions) -> Result<Self, BootstrapError> {
+        for port in ports {
+            match Self::bind(SocketAddr::new(ip, *port), options.clone()) {
+                Err(BootstrapError::Listen { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {}
+                outcome => return outcome,
+            }
+        }
+        Err(BootstrapError::NoFreePort { host: ip, ports: ports.to_vec() })
+    }
+
+    /// Serves the ranks of this host, who find it by the job's name: see [`StoreClient::connect_by_name`](super::StoreClient::connect_by_name).
+    ///
+    /// Processes of other users do not find it, and nobody does once all ranks have: the name is then free again.
+    ///
+    /// # Errors
+    /// [`BootstrapError::NameTaken`] when another process holds it; otherwise as [`bind`](Self::bind).
+    pub fn bind_by_name(name: &str, options: StoreOptions) -> Result<Self, BootstrapError> {
+        let (token, world) = (options.token, options.world);
+        let mut server = Self::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;
+        server.door = Some(Door::open(name, server.address, token, world)?);
+        Ok(server)
     }
 
     /// Where it listens.
@@ -129,6 +161,7 @@ impl StoreServer {
 
     /// Ends the thread by then; gives the ranks that had not left.
     fn end(&mut self, by: Instant) -> io::Result<Ranks> {
+        self.door = None;
         let Some(thread) = self.thread.take() else { return Ok(Ranks::default()) };
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = Mode::End { by };
         // Fails only when it is readable already, and so wakes all the same.
@@ -139,6 +172,10 @@ impl StoreServer {
 
 impl Drop for StoreServer {
     fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         // What went wrong before is told by `close` alone.
         let _ = self.end(Instant::now());
     }

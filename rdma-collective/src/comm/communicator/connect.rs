@@ -1,13 +1,14 @@
 //! From a store where all ranks meet to a ring: introductions, blobs of neighbours, connections, and a last meeting.
 
-use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rdma_core::{Access, Deadline};
+use rdma_core::{Access, Deadline, RemoteMemory};
 
+use super::hold::{self, Door, Held};
 use super::info::Introduction;
-use super::{Communicator, CommunicatorOptions, Neighbour, Ring, SCRATCH_BYTES};
-use crate::comm::bootstrap::StoreClient;
+use super::ring::{Neighbour, Ring};
+use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN};
+use crate::comm::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::comm::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::comm::link::{Blob, LaneOptions, LinkKind};
 use crate::comm::{Core, Engine, LaneId};
@@ -49,23 +50,28 @@ impl Communicator {
         options: CommunicatorOptions,
         deadline: Deadline,
     ) -> Result<Self, SetupError> {
+        let announcer = Announcer::start(engine, store, &options);
         let mut setup = Setup { engine, store, options: &options, deadline };
-        let ranks = setup.introduce()?;
-        let rank = setup.store.rank();
-        let ring = if ranks.len() > 1 { Some(setup.ring()?) } else { None };
+        let made = setup.ranks();
+        announcer.connected(made.as_ref().map(|(_, ring)| ring.as_ref()));
+        let (ranks, ring) = made?;
         let ranks = ranks.into_iter().map(|introduction| introduction.info).collect();
-        Ok(Self {
-            engine: engine.clone(),
-            rank,
-            options,
-            ranks,
-            ring,
-            sequence: 0,
-            scratch: vec![0; SCRATCH_BYTES].into(),
-            ended: None,
-            closed: false,
-        })
+        Ok(Self::connected(engine, store.rank(), options, ranks, ring, announcer))
     }
+}
+
+/// What is told of an error, at most.
+const REASON_BYTES_MAX: usize = 1000;
+/// How long a rank that could not be set up waits for the others to hear of it: they may be waiting for a connection.
+const TOLD_WITHIN: Duration = hold::WITHIN.saturating_add(Duration::from_secs(5));
+
+/// Lanes and memory that the neighbours have not been told of.
+struct Opened {
+    next: LaneId,
+    previous: LaneId,
+    geometry: Geometry,
+    inbox: Inbox,
+    door: Door,
 }
 
 struct Setup<'a> {
@@ -78,6 +84,13 @@ struct Setup<'a> {
 impl Setup<'_> {
     fn key(&self, what: impl std::fmt::Display) -> String {
         format!("comm/{}/{}/{what}", self.options.name, self.options.epoch)
+    }
+
+    /// All ranks, and the links to the neighbours unless this one is alone.
+    fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Ring>), SetupError> {
+        let ranks = self.introduce()?;
+        let ring = if ranks.len() > 1 { Some(self.ring()?) } else { None };
+        Ok((ranks, ring))
     }
 
     /// Every rank compares itself with all others, so that a difference is an error on all of them at once.
@@ -93,94 +106,127 @@ impl Setup<'_> {
     }
 
     fn ring(&mut self) -> Result<Ring, SetupError> {
-        let options = self.options;
-        let geometry = Geometry { slots: options.slots, slot_bytes: options.slot_bytes };
-        let mailbox = SetupError::Mailbox { slots: options.slots, slot_bytes: options.slot_bytes };
-        let bytes = geometry.bytes().ok_or(mailbox)?;
-        let region =
-            self.engine.lock().pd().alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        let inbox = Inbox::new(geometry, region);
-        let [next, previous] = self.open()?;
-        let connected = self.connect(next, previous, geometry, inbox);
-        if connected.is_err() {
-            let mut core = self.engine.lock();
-            for lane in [next, previous] {
-                if let Err(error) = core.fence_lane(lane, self.deadline) {
-                    tracing::warn!(%error, "a lane that was set up in vain stays until the engine goes");
-                }
-            }
+        let opened = self.open();
+        let lanes = opened.as_ref().ok().map(|opened| [opened.next, opened.previous]);
+        let connected = self.publish_and_connect(opened);
+        if let (Err(_), Some(lanes)) = (&connected, lanes) {
+            self.fence(&lanes);
         }
         connected
     }
 
-    fn open(&self) -> Result<[LaneId; 2], SetupError> {
-        let slots = u32::from(self.options.slots);
+    /// Ends lanes that were set up in vain.
+    fn fence(&self, lanes: &[LaneId]) {
+        let deadline = self.deadline.min(Deadline::after(FENCE_WITHIN));
+        let mut core = self.engine.lock();
+        for lane in lanes {
+            if let Err(error) = core.fence_lane(*lane, deadline) {
+                tracing::warn!(%error, "a lane that was set up in vain stays until the engine goes");
+            }
+        }
+    }
+
+    fn open(&self) -> Result<Opened, SetupError> {
+        let options = self.options;
+        let geometry = Geometry { slots: options.slots, slot_bytes: options.slot_bytes };
+        let mailbox = SetupError::Mailbox { slots: options.slots, slot_bytes: options.slot_bytes };
+        let bytes = geometry.bytes().ok_or(mailbox)?;
+        let slots = u32::from(options.slots);
         let lane = LaneOptions {
-            epoch: self.options.epoch,
+            epoch: options.epoch,
             max_send_wr: 2 * slots + 32,
             credits: 4 * slots + 32,
             control_bytes_max: CONTROL_BYTES_MAX,
         };
-        let mut core = self.engine.lock();
-        let next = core.open_lane(lane.clone())?;
-        match core.open_lane(lane) {
-            Ok(previous) => Ok([next, previous]),
+        let region = self.engine.pd().alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let inbox = Inbox::new(geometry, region);
+        let next = self.engine.open_lane(lane.clone())?;
+        match self.engine.open_lane(lane) {
+            Ok(previous) => {
+                let door = Door::open(self.engine, self.store);
+                Ok(Opened { next, previous, geometry, inbox, door })
+            }
             Err(error) => {
-                if let Err(error) = core.fence_lane(next, self.deadline) {
-                    tracing::warn!(%error, "a lane that was set up in vain stays until the engine goes");
-                }
+                self.fence(&[next]);
                 Err(error)
             }
         }
     }
 
-    fn connect(
-        &mut self,
-        next: LaneId,
-        previous: LaneId,
-        geometry: Geometry,
-        inbox: Inbox,
-    ) -> Result<Ring, SetupError> {
+    fn publish_and_connect(&mut self, opened: Result<Opened, SetupError>) -> Result<Ring, SetupError> {
+        let published = opened.and_then(|opened| self.publish(&opened).map(|()| opened));
+        let opened = self.agree("blobs", published)?;
+        let connected = self.connect(opened);
+        // Nobody sends before all can receive.
+        self.agree("connected", connected)
+    }
+
+    /// Waits until every rank has come as far. A rank that could not says why, and it is an error on all of them at
+    /// once: what the system refuses one of them the others would wait for until their deadline.
+    fn agree<T>(&mut self, what: &str, own: Result<T, SetupError>) -> Result<T, SetupError> {
+        let key = self.key(what);
+        let value = match own {
+            Ok(value) => value,
+            Err(error) => {
+                let reason = error.to_string();
+                let reason = cut(&reason, self.store.world());
+                let deadline = self.deadline.min(Deadline::after(TOLD_WITHIN));
+                if let Err(untold) = self.store.all_gather(&key, reason, deadline) {
+                    tracing::debug!(%untold, "not every rank was told why this one could not be set up");
+                }
+                return Err(error);
+            }
+        };
+        let reasons = self.store.all_gather(&key, &[], self.deadline)?;
+        match (0..).zip(reasons).find(|(_, reason)| !reason.is_empty()) {
+            Some((rank, reason)) => {
+                let reason = String::from_utf8_lossy(&reason).replace(char::is_control, " ");
+                Err(SetupError::Rank { rank, reason })
+            }
+            None => Ok(value),
+        }
+    }
+
+    fn publish(&mut self, opened: &Opened) -> Result<(), SetupError> {
+        let rank = self.store.rank();
+        let to_next = self.blob(opened.next, Vec::new(), Vec::new())?;
+        let to_previous = self.blob(opened.previous, vec![opened.inbox.remote()], opened.door.address())?;
+        self.store.set(&self.key(format_args!("{rank}/next")), &to_next, self.deadline)?;
+        self.store.set(&self.key(format_args!("{rank}/previous")), &to_previous, self.deadline)?;
+        Ok(())
+    }
+
+    fn connect(&mut self, opened: Opened) -> Result<Ring, SetupError> {
+        let Opened { next, previous, geometry, inbox, door } = opened;
         let (rank, world) = (self.store.rank(), self.store.world());
         let next_rank = if rank + 1 == world { 0 } else { rank + 1 };
         let previous_rank = if rank == 0 { world - 1 } else { rank - 1 };
-        let to_next = self.blob(next, Vec::new())?;
-        let to_previous = self.blob(previous, vec![inbox.remote()])?;
-        self.store.set(&self.key(format_args!("{rank}/next")), &to_next, self.deadline)?;
-        self.store.set(&self.key(format_args!("{rank}/previous")), &to_previous, self.deadline)?;
-        // One that is lost before it could say where it is ends this wait for all; a key is waited for in vain.
-        self.store.barrier(&self.key("blobs"), self.deadline)?;
         let from_next = self.peer(next_rank, "previous")?;
         let from_previous = self.peer(previous_rank, "next")?;
         let [slots] = from_next.regions[..] else {
             return Err(SetupError::Introduction { rank: next_rank });
         };
-        let (next, previous) = {
-            let mut core = self.engine.lock();
-            let outbox = Outbox::new(core.pd(), geometry, slots)?;
-            let next = neighbour(&mut core, next, next_rank, &from_next, outbox)?;
-            (next, neighbour(&mut core, previous, previous_rank, &from_previous, inbox)?)
-        };
-        // Nobody sends before all can receive.
-        self.store.barrier(&self.key("connected"), self.deadline)?;
-        Ok(Ring { next, previous, ahead: VecDeque::with_capacity(world as usize), abort: None })
+        let held = [
+            Held { rank: next_rank, lane: next, blob: &from_next },
+            Held { rank: previous_rank, lane: previous, blob: &from_previous },
+        ];
+        let outbox = Outbox::new(&self.engine.pd(), geometry, slots)?;
+        let mut core = self.engine.lock();
+        let next = neighbour(&mut core, next, next_rank, &from_next, outbox)?;
+        let previous = neighbour(&mut core, previous, previous_rank, &from_previous, inbox)?;
+        drop(core);
+        door.hold(self.engine, &self.store.token(), held, self.deadline);
+        Ok(Ring::new(next, previous, rank, world))
     }
 
-    fn blob(&self, lane: LaneId, regions: Vec<rdma_core::RemoteMemory>) -> Result<Vec<u8>, SetupError> {
-        let core = self.engine.lock();
-        let lane = core.opening(lane).ok_or(SetupError::LaneGone)?;
-        let blob = Blob {
-            kind: LinkKind::COLLECTIVE,
-            job: self.store.token().fingerprint(),
-            epoch: self.options.epoch,
-            soft: self.engine.context().is_soft(),
-            endpoint: lane.endpoint(),
-            credits: lane.options().credits,
-            control_bytes_max: lane.options().control_bytes_max,
-            regions,
-            payload: Vec::new(),
-        };
-        Ok(blob.encode()?)
+    fn blob(
+        &self,
+        lane: LaneId,
+        regions: Vec<RemoteMemory>,
+        payload: Vec<u8>,
+    ) -> Result<Vec<u8>, SetupError> {
+        let blob = self.engine.blob(lane, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
+        Ok(Blob { regions, payload, ..blob }.encode()?)
     }
 
     fn peer(&mut self, rank: u32, end: &str) -> Result<Blob, SetupError> {
@@ -192,6 +238,12 @@ impl Setup<'_> {
         }
         Ok(blob)
     }
+}
+
+/// As much of `text` as each of `world` ranks may say at once.
+fn cut(text: &str, world: u32) -> &[u8] {
+    let bytes_max = REASON_BYTES_MAX.min((GATHERED_BYTES_MAX / world.max(1) as usize).saturating_sub(4));
+    &text.as_bytes()[..text.len().min(bytes_max)]
 }
 
 fn neighbour<B>(

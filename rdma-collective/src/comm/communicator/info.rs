@@ -11,7 +11,7 @@ const VERSION: u16 = 1;
 /// Bytes of a host's or a device's name that are told.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding.
-const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 2 * (1 + NAME_BYTES_MAX);
+const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 2 * (1 + NAME_BYTES_MAX);
 
 /// What a rank has said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,7 @@ pub(super) struct Introduction {
     pub(super) slots: u16,
     pub(super) slot_bytes: u64,
     pub(super) chunk_bytes_min: u64,
+    pub(super) reproducible: bool,
 }
 
 impl Introduction {
@@ -50,6 +51,7 @@ impl Introduction {
             slots: options.slots,
             slot_bytes: options.slot_bytes as u64,
             chunk_bytes_min: options.chunk_bytes_min as u64,
+            reproducible: options.reproducible,
         }
     }
 
@@ -70,6 +72,7 @@ impl Introduction {
         writer.u16(self.slots)?;
         writer.u64(self.slot_bytes)?;
         writer.u64(self.chunk_bytes_min)?;
+        writer.u8(self.reproducible.into())?;
         for name in [&self.info.host, &self.info.device] {
             let told = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
             writer.u8(told.len() as u8)?;
@@ -92,6 +95,7 @@ impl Introduction {
         let slots = reader.u16().map_err(malformed)?;
         let slot_bytes = reader.u64().map_err(malformed)?;
         let chunk_bytes_min = reader.u64().map_err(malformed)?;
+        let reproducible = reader.u8().map_err(malformed)? != 0;
         let mut name = || {
             let len = usize::from(reader.u8().map_err(malformed)?);
             let told = reader.take(len).map_err(malformed)?;
@@ -102,7 +106,7 @@ impl Introduction {
             return Err(SetupError::Introduction { rank });
         }
         let info = RankInfo { pid, host, device, soft };
-        Ok(Self { info, slots, slot_bytes, chunk_bytes_min })
+        Ok(Self { info, slots, slot_bytes, chunk_bytes_min, reproducible })
     }
 
     /// That `theirs`, which `rank` has said, goes with this.
@@ -112,6 +116,7 @@ impl Introduction {
             ("slots", self.slots.to_string(), theirs.slots.to_string()),
             ("slot_bytes", self.slot_bytes.to_string(), theirs.slot_bytes.to_string()),
             ("chunk_bytes_min", self.chunk_bytes_min.to_string(), theirs.chunk_bytes_min.to_string()),
+            ("reproducible", self.reproducible.to_string(), theirs.reproducible.to_string()),
             ("device", kind(self.info.soft), kind(theirs.info.soft)),
         ];
         match fields.into_iter().find(|(_, ours, theirs)| ours != theirs) {
@@ -128,7 +133,7 @@ mod tests {
     fn introduction() -> Introduction {
         let info =
             RankInfo { pid: 7, host: "node-1".to_owned(), device: "mlx5_bond_0".to_owned(), soft: false };
-        Introduction { info, slots: 8, slot_bytes: 1 << 18, chunk_bytes_min: 1 << 14 }
+        Introduction { info, slots: 8, slot_bytes: 1 << 18, chunk_bytes_min: 1 << 14, reproducible: false }
     }
 
     #[test]
@@ -165,6 +170,9 @@ mod tests {
             error.contains("slot_bytes") && error.contains("262144") && error.contains("4096"),
             "{error}"
         );
+        theirs = introduction();
+        theirs.reproducible = true;
+        assert!(ours.check(&theirs, 2).unwrap_err().to_string().contains("reproducible"));
         theirs = introduction();
         theirs.info.soft = true;
         assert!(ours.check(&theirs, 2).unwrap_err().to_string().contains("software device"));

@@ -15,6 +15,9 @@ pub struct CommunicatorOptions {
     pub slot_bytes: usize,
     /// Bytes below which what goes to a neighbour is not cut further (16 KiB).
     pub chunk_bytes_min: usize,
+    /// Every operation reduces in the order of ranks (off), so that floating point gives the same bits whatever the count,
+    /// the place of an element and the other options; see [`numerics`](crate::collective::numerics).
+    pub reproducible: bool,
     /// How long dropping it may wait for what it has sent to arrive (1 s).
     pub linger: Duration,
 }
@@ -27,6 +30,7 @@ impl Default for CommunicatorOptions {
             slots: 8,
             slot_bytes: 256 * 1024,
             chunk_bytes_min: 16 * 1024,
+            reproducible: false,
             linger: Duration::from_secs(1),
         }
     }

@@ -2,29 +2,35 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use rdma_core::error::PollError;
 use rdma_core::{
-    Access, Attached, Context, Deadline, InitOptions, PeerAccess, ProtectionDomain, QpNum, Refused, Region,
-    Worker, WorkerOptions,
+    Access, Attached, Context, Deadline, DeviceAttributes, InitOptions, PeerAccess, ProtectionDomain, QpNum,
+    Refused, Region, RetryOptions, Worker, WorkerOptions,
 };
 
-use super::{EngineOptions, Service};
-use crate::comm::link::{Blob, Connection, Lane, LaneOptions, OpeningLane};
+use super::alive::Alive;
+use super::known::Known;
+use super::news::News;
+use super::thread::Attendance;
+use super::{Driver, EngineOptions, Service};
+use crate::comm::link::{Blob, Connection, Lane, LaneMemory, OpeningLane};
+use crate::comm::liveness::{Deaths, Process};
 use crate::error::{EngineError, LaneFailure, SetupError};
 
 /// Names a lane of one engine; the generation tells it from those that had its place before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LaneId {
-    index: u32,
-    generation: u32,
+    pub(super) index: u32,
+    pub(super) generation: u32,
 }
 
 #[derive(Debug)]
-enum Place {
+pub(super) enum Place {
     Vacant,
     Opening(OpeningLane),
     Open(Box<Lane>),
@@ -32,20 +38,33 @@ enum Place {
 
 /// See the module.
 pub(crate) struct Core {
-    worker: Worker,
+    pub(super) worker: Worker,
     pd: ProtectionDomain,
     init: InitOptions,
     connection: Connection,
-    probe_after: Duration,
-    lanes: Vec<(u32, Place)>,
+    device: DeviceAttributes,
+    pub(super) alive: Alive,
+    pub(super) deaths: Deaths,
+    pub(super) lanes: Vec<(u32, Place)>,
     by_qp: HashMap<QpNum, usize>,
     services: Vec<Weak<Mutex<dyn Service>>>,
     /// Kept over calls so that driving allocates nothing.
     driven: Vec<Arc<Mutex<dyn Service>>>,
     broken: Option<Arc<PollError>>,
+    known: Known,
     /// A thread sleeps for all others; they wait for it.
     pub(super) asleep: bool,
     pub(super) followers: usize,
+    /// How often those were woken.
+    pub(super) turn: u64,
+    pub(super) attendance: Attendance,
+    /// Callers have asked to be told when somebody else has driven.
+    pub(super) armed: bool,
+    /// Something has happened that nobody had asked to be told of.
+    pub(super) missed: bool,
+    /// A caller sleeps for all others, and has not been told to look.
+    pub(super) led: bool,
+    pub(super) news: News,
 }
 
 impl Core {
@@ -57,21 +76,48 @@ impl Core {
         let pd = context.alloc_pd()?;
         let worker =
             context.worker(WorkerOptions { max_cqe: options.max_cqe, ..WorkerOptions::default() })?;
+        let deaths = Deaths::new(worker.event_fd()).map_err(|error| SetupError::Descriptor {
+            what: "the completion channel",
+            source: error.into(),
+        })?;
+        let device = context.attributes()?;
+        let suiting = || RetryOptions::suiting(&device).lasting(options.peer_timeout, &device);
+        let retry = options.retry.clone().unwrap_or_else(suiting);
         let path = rdma_core::PathOptions { gid_index, ..options.path.clone() };
-        let init = InitOptions { port: options.port, access: Access::REMOTE_WRITE, ..InitOptions::default() };
+        let init = InitOptions {
+            port: options.port,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+            ..InitOptions::default()
+        };
         Ok(Self {
             worker,
             pd,
             init,
-            connection: Connection { path, retry: options.retry.clone() },
-            probe_after: options.probe_after,
+            connection: Connection { path, retry },
+            device,
+            alive: Alive {
+                heartbeat: options.heartbeat,
+                patience: options.patience(),
+                beats: options.driver == Driver::Thread,
+                process: Process::own(),
+                driven: Instant::now(),
+                away: None,
+            },
+            deaths,
             lanes: Vec::new(),
             by_qp: HashMap::new(),
             services: Vec::new(),
             driven: Vec::new(),
             broken: None,
+            known: Known::new(options.max_cqe, Instant::now()),
             asleep: false,
             followers: 0,
+            turn: 0,
+            attendance: Attendance::default(),
+            armed: false,
+            missed: false,
+            led: false,
+            news: News::default(),
         })
     }
 
@@ -83,17 +129,31 @@ impl Core {
         self.worker.attach(region)
     }
 
-    /// Lets go of an attached region, unless requests still use it.
-    pub(crate) fn detach(&mut self, attached: Attached) {
-        if let Err(error) = self.worker.detach(attached) {
-            tracing::warn!(%error, "a region stays attached until the engine goes");
+    /// Lets go of an attached region, unless requests still use it; whether it has.
+    pub(crate) fn detach(&mut self, attached: Attached) -> bool {
+        match self.worker.detach(attached) {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::warn!(%error, "a region stays attached until the engine goes");
+                false
+            }
         }
     }
 
+    /// Wakes a task once the core is unlocked.
+    pub(crate) fn wake(&mut self, waker: Waker) {
+        self.news.wake(waker);
+    }
+
+    /// Until when all that has completed is known: what was due before and has not come is late.
+    pub(crate) fn known_until(&self) -> Instant {
+        self.known.until()
+    }
+
     /// Creates a lane that waits for its peer's blob.
-    pub(crate) fn open_lane(&mut self, options: LaneOptions) -> Result<LaneId, SetupError> {
+    pub(super) fn open_lane(&mut self, memory: LaneMemory) -> Result<LaneId, SetupError> {
         let gid_index = self.connection.path.gid_index;
-        let lane = OpeningLane::new(&mut self.worker, &self.pd, &self.init, gid_index, options)?;
+        let lane = OpeningLane::new(&mut self.worker, &self.pd, &self.init, gid_index, memory)?;
         let vacant = self.lanes.iter().position(|(_, place)| matches!(place, Place::Vacant));
         let index = vacant.unwrap_or(self.lanes.len());
         if index == self.lanes.len() {
@@ -116,6 +176,18 @@ impl Core {
 
     /// Connects a lane to the end that `peer` describes; a lane that cannot be is ended.
     pub(crate) fn connect_lane(&mut self, id: LaneId, peer: &Blob, now: Instant) -> Result<(), SetupError> {
+        self.connect_lane_patiently(id, peer, now, Duration::ZERO)
+    }
+
+    /// [`connect_lane`](Self::connect_lane), to a peer that may not hear for as long as `patience`: the device repeats
+    /// what is said for at least that long.
+    pub(crate) fn connect_lane_patiently(
+        &mut self,
+        id: LaneId,
+        peer: &Blob,
+        now: Instant,
+        patience: Duration,
+    ) -> Result<(), SetupError> {
         let Some((_, place @ Place::Opening(_))) =
             self.lanes.get_mut(id.index as usize).filter(|(generation, _)| *generation == id.generation)
         else {
@@ -125,13 +197,16 @@ impl Core {
             return Err(SetupError::LaneGone);
         };
         let qp_num = lane.endpoint().qp_num;
-        match lane.connect(&mut self.worker, peer, &self.connection, now) {
+        let Connection { path, retry } = self.connection.clone();
+        let connection = Connection { path, retry: retry.lasting(patience, &self.device) };
+        match lane.connect(&mut self.worker, peer, &connection, now) {
             Ok(lane) => *place = Place::Open(Box::new(lane)),
             Err(error) => {
                 self.by_qp.remove(&qp_num);
                 return Err(error);
             }
         }
+        self.watch_process(id, &peer.process);
         Ok(())
     }
 
@@ -171,6 +246,7 @@ impl Core {
         }
         let (generation, place) = &mut self.lanes[id.index as usize];
         *generation = generation.wrapping_add(1);
+        self.deaths.forget(id.key());
         let (qp_num, fenced) = match std::mem::replace(place, Place::Vacant) {
             Place::Vacant => return Ok(()),
             Place::Opening(lane) => {
@@ -186,15 +262,29 @@ impl Core {
         fenced.map_err(|source| EngineError::Fence { qp_num, source: Arc::new(source) })
     }
 
-    pub(crate) fn register(&mut self, service: Weak<Mutex<dyn Service>>) {
+    /// Drives `service` from now on, as long as somebody else keeps it.
+    pub(crate) fn register<S: Service + 'static>(&mut self, service: &Arc<Mutex<S>>) {
+        let service: Weak<Mutex<S>> = Arc::downgrade(service);
         self.services.push(service);
     }
 
     /// Takes completions and lets the services act; returns how much happened.
-    pub(crate) fn drive(&mut self, now: Instant, budget: usize) -> usize {
-        let taken = self.take_completions(now, budget);
-        self.probe(now);
-        taken + self.advance_services(now)
+    ///
+    /// The clock is read again when there is news: a process may have been stopped between looking at the clock and at
+    /// that, and what it finds is judged by the time at which it has found it.
+    pub(crate) fn drive(&mut self, clock: impl Fn() -> Instant, budget: usize) -> usize {
+        let looked = clock();
+        let died = self.look_for_deaths(looked);
+        let taken = self.take_completions(looked, budget);
+        self.known.taken(taken, taken < budget, looked);
+        let now = if died || taken > 0 { clock() } else { looked };
+        self.notice_absence(now);
+        self.keep_alive(now, taken < budget);
+        let happened = taken + self.advance_services(now);
+        if died || happened > 0 {
+            self.news.note();
+        }
+        happened
     }
 
     fn take_completions(&mut self, now: Instant, budget: usize) -> usize {
@@ -235,35 +325,25 @@ impl Core {
         acted
     }
 
-    /// Asks the devices of silent peers whether they are there: a request to one that is not fails its lane.
-    fn probe(&mut self, now: Instant) {
-        for (_, place) in &mut self.lanes {
-            let Place::Open(lane) = place else { continue };
-            let due = lane.silent_since().and_then(|since| since.checked_add(self.probe_after));
-            if due.is_some_and(|due| now >= due) {
-                lane.probe();
-            }
-        }
-    }
-
     /// Posts what the lanes have queued.
     pub(crate) fn flush(&mut self) {
         for (_, place) in &mut self.lanes {
             if let Place::Open(lane) = place {
-                lane.flush(&mut self.worker);
+                lane.flush(&mut self.worker, self.alive.driven);
             }
         }
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    /// The first deadline of what is pending; `None` when nothing is.
+    pub(super) fn next_pending(&self) -> Option<Instant> {
         let services = self.services.iter().filter_map(Weak::upgrade);
-        let services = services
+        let deadlines = services
             .filter_map(|service| service.lock().unwrap_or_else(PoisonError::into_inner).next_deadline());
-        let probes = self.lanes.iter().filter_map(|(_, place)| match place {
-            Place::Open(lane) => lane.silent_since()?.checked_add(self.probe_after),
-            _ => None,
-        });
-        services.chain(probes).min()
+        deadlines.min()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.next_pending().into_iter().chain(self.next_sign_of_life()).min()
     }
 
     pub(super) fn arm(&mut self) {
@@ -273,13 +353,14 @@ impl Core {
     }
 
     pub(super) fn consume_events(&mut self) {
+        self.deaths.look_next();
         if let Err(error) = self.worker.consume_events() {
             self.fail(error);
         }
     }
 
     pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.worker.event_fd()
+        self.deaths.as_fd()
     }
 
     /// Whether the device can still be trusted.
@@ -290,14 +371,18 @@ impl Core {
         }
     }
 
-    fn fail(&mut self, error: PollError) {
+    pub(super) fn fail(&mut self, error: PollError) {
+        if self.broken.is_some() {
+            return;
+        }
+        self.news.note();
         let text: Arc<str> = error.to_string().into();
         for (_, place) in &mut self.lanes {
             if let Place::Open(lane) = place {
                 lane.fail(LaneFailure::Device(Arc::clone(&text)));
             }
         }
-        self.broken.get_or_insert_with(|| Arc::new(error));
+        self.broken = Some(Arc::new(error));
     }
 }
 

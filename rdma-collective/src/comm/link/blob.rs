@@ -6,16 +6,21 @@
 use rdma_core::{Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory};
 
 use super::codec::{Ended, NoRoom, Reader, Writer};
+use crate::comm::liveness::Process;
 use crate::error::BlobError;
 
 /// What every blob begins with.
 const MAGIC: [u8; 4] = *b"RDML";
 /// The version of the format.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Bytes in front of the body: magic, version, kind, length.
 pub(crate) const HEADER_BYTES: usize = 12;
 /// Bytes of the checksum at the end.
 const CHECKSUM_BYTES: usize = 4;
+/// A flag: the device is the software device.
+const SOFT: u8 = 1;
+/// A flag: the end says that it lives.
+const BEATS: u8 = 2;
 /// Regions that one blob can export.
 pub(crate) const REGIONS_MAX: usize = 16;
 /// Bytes of the payload.
@@ -50,11 +55,15 @@ pub(crate) struct Blob {
     pub(crate) epoch: u32,
     /// Whether the device is the software device: it reaches no NIC, and no NIC reaches it.
     pub(crate) soft: bool,
+    /// Whether a thread says that this end lives, whatever its callers do; otherwise its silence means nothing.
+    pub(crate) beats: bool,
     pub(crate) endpoint: Endpoint,
     /// Messages that the peer may have sent and not seen returned.
     pub(crate) credits: u32,
     /// The longest control message that this end receives.
     pub(crate) control_bytes_max: u32,
+    /// Whose end it is.
+    pub(crate) process: Process,
     /// Memory that the peer may write.
     pub(crate) regions: Vec<RemoteMemory>,
     /// What the users of this kind of link tell each other.
@@ -93,7 +102,7 @@ impl Blob {
     fn write_body(&self, body: &mut Writer<'_>) -> Result<(), NoRoom> {
         body.u32(self.job)?;
         body.u32(self.epoch)?;
-        body.u8(self.soft.into())?;
+        body.u8((u8::from(self.soft) * SOFT) | (u8::from(self.beats) * BEATS))?;
         body.u8(self.endpoint.mtu.0)?;
         body.u16(self.endpoint.lid.0)?;
         body.u32(self.endpoint.qp_num.0)?;
@@ -101,6 +110,7 @@ impl Blob {
         body.put(&self.endpoint.gid.0)?;
         body.u32(self.credits)?;
         body.u32(self.control_bytes_max)?;
+        self.process.write(body)?;
         body.u16(self.regions.len() as u16)?;
         body.u16(self.payload.len() as u16)?;
         for region in &self.regions {
@@ -152,11 +162,11 @@ impl Blob {
         let malformed = |field| move |Ended| BlobError::Malformed { field };
         let job = body.u32().map_err(malformed("job"))?;
         let epoch = body.u32().map_err(malformed("epoch"))?;
-        let soft = match body.u8().map_err(malformed("device"))? {
-            0 => false,
-            1 => true,
-            _ => return Err(BlobError::Malformed { field: "device" }),
-        };
+        let flags = body.u8().map_err(malformed("flags"))?;
+        if flags & !(SOFT | BEATS) != 0 {
+            return Err(BlobError::Malformed { field: "flags" });
+        }
+        let (soft, beats) = (flags & SOFT != 0, flags & BEATS != 0);
         let mtu = Mtu(body.u8().map_err(malformed("MTU"))?);
         let lid = Lid(body.u16().map_err(malformed("LID"))?);
         let qp_num = QpNum(body.u32().map_err(malformed("queue pair"))?);
@@ -164,6 +174,7 @@ impl Blob {
         let gid = Gid(body.array().map_err(malformed("GID"))?);
         let credits = body.u32().map_err(malformed("credits"))?;
         let control_bytes_max = body.u32().map_err(malformed("control message length"))?;
+        let process = Process::read(&mut body).map_err(malformed("process"))?;
         let region_count = usize::from(body.u16().map_err(malformed("regions"))?);
         let payload_len = usize::from(body.u16().map_err(malformed("payload"))?);
         if mtu.bytes().is_none() {
@@ -182,7 +193,19 @@ impl Blob {
             return Err(BlobError::Malformed { field: "end" });
         }
         let endpoint = Endpoint { qp_num, psn, lid, gid, mtu };
-        Ok(Self { kind, job, epoch, soft, endpoint, credits, control_bytes_max, regions, payload })
+        Ok(Self {
+            kind,
+            job,
+            epoch,
+            soft,
+            beats,
+            endpoint,
+            credits,
+            control_bytes_max,
+            process,
+            regions,
+            payload,
+        })
     }
 }
 

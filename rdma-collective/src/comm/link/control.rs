@@ -1,16 +1,19 @@
 //! The envelope of control messages: small SENDs on the lane that they speak of.
 //!
-//! It owns the eight bytes in front (version, kind, length, epoch) and the message that ends a lane; what is inside the
-//! others belongs to whoever uses the lane: kinds from 16 to collectives, from 32 to KV transfers.
+//! It owns the twelve bytes in front (version, kind, length, epoch, checksum) and the message that ends a lane; what is
+//! inside the others belongs to whoever uses the lane: kinds from 16 to collectives, from 32 to KV transfers. Verdicts on
+//! blocks rest on what is said here, so that a byte that was altered on its way must not be believed.
 
 use super::codec::{NoRoom, Reader, Writer};
 
 /// The version of every control message.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The longest message: the envelope counts the bytes behind it with 16 bits.
 pub(crate) const MESSAGE_BYTES_MAX: u32 = ENVELOPE_BYTES as u32 + u16::MAX as u32;
 /// Bytes of the envelope.
-pub(crate) const ENVELOPE_BYTES: usize = 8;
+pub(crate) const ENVELOPE_BYTES: usize = HEAD_BYTES + 4;
+/// Those in front of the checksum.
+const HEAD_BYTES: usize = 8;
 
 /// The kind of a control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +22,9 @@ pub(crate) struct Kind(pub(crate) u8);
 impl Kind {
     /// The sender posts nothing on this lane any more; nothing is inside.
     pub(crate) const CLOSE: Self = Self(1);
+    /// The sender has connected this lane, and hears; nothing is inside. It is the first message either way on a lane
+    /// whose ends were not told so otherwise.
+    pub(crate) const READY: Self = Self(2);
 }
 
 /// A control message as it arrived.
@@ -37,6 +43,8 @@ pub(crate) enum ControlError {
     Version(u8),
     #[error("a control message of epoch {0}")]
     Epoch(u32),
+    #[error("a control message that was altered")]
+    Altered,
 }
 
 /// Puts a control message into `bytes` and returns its length; `body` writes what is inside.
@@ -55,7 +63,13 @@ pub(crate) fn encode(
     writer.u8(kind.0)?;
     writer.u16(u16::try_from(len).map_err(|_| NoRoom)?)?;
     writer.u32(epoch)?;
+    let (head, checksum) = envelope.split_at_mut(HEAD_BYTES);
+    checksum.copy_from_slice(&sum(head, &rest[..len]).to_le_bytes());
     Ok(ENVELOPE_BYTES + len)
+}
+
+fn sum(head: &[u8], body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(head), body)
 }
 
 /// Takes a control message of the lane's `epoch` out of exactly `bytes`.
@@ -69,12 +83,16 @@ pub(crate) fn decode(bytes: &[u8], epoch: u32) -> Result<Control<'_>, ControlErr
     let kind = Kind(reader.u8().map_err(short)?);
     let len = reader.u16().map_err(short)?;
     let theirs = reader.u32().map_err(short)?;
-    if theirs != epoch {
-        return Err(ControlError::Epoch(theirs));
-    }
+    let checksum = reader.u32().map_err(short)?;
     let body = reader.rest();
     if body.len() != usize::from(len) {
         return Err(ControlError::Length(bytes.len()));
+    }
+    if bytes.get(..HEAD_BYTES).is_none_or(|head| sum(head, body) != checksum) {
+        return Err(ControlError::Altered);
+    }
+    if theirs != epoch {
+        return Err(ControlError::Epoch(theirs));
     }
     Ok(Control { kind, body })
 }
@@ -95,7 +113,7 @@ mod tests {
         let bytes = message();
         let expected = Control { kind: Kind(16), body: &42_u64.to_le_bytes() };
         assert_eq!(decode(&bytes, 7), Ok(expected));
-        assert_eq!(encode(&mut [0; 15], 7, Kind(16), |body| body.u64(42)), Err(NoRoom));
+        assert_eq!(encode(&mut [0; 19], 7, Kind(16), |body| body.u64(42)), Err(NoRoom));
         assert_eq!(encode(&mut [0; 5], 7, Kind::CLOSE, |_| Ok(())), Err(NoRoom));
     }
 
@@ -105,10 +123,19 @@ mod tests {
         for len in 1..bytes.len() {
             assert_eq!(decode(&bytes[..len], 7), Err(ControlError::Length(len)));
         }
-        assert_eq!(decode(&[&bytes[..], &[0]].concat(), 7), Err(ControlError::Length(17)));
+        assert_eq!(decode(&[&bytes[..], &[0]].concat(), 7), Err(ControlError::Length(21)));
         assert_eq!(decode(&bytes, 8), Err(ControlError::Epoch(7)));
         let mut other = bytes;
-        other[0] = 2;
-        assert_eq!(decode(&other, 7), Err(ControlError::Version(2)));
+        other[0] = 1;
+        assert_eq!(decode(&other, 7), Err(ControlError::Version(1)));
+    }
+
+    #[test]
+    fn no_byte_can_be_altered() {
+        for at in 0..message().len() {
+            let mut bytes = message();
+            bytes[at] ^= 0x10;
+            assert!(decode(&bytes, 7).is_err(), "byte {at}");
+        }
     }
 }

@@ -26,6 +26,8 @@ const GREETING_BYTES: usize = 24;
 const GREETING_WITHIN: Duration = Duration::from_secs(2);
 /// Those that may be about to say it; one more takes the place of the oldest.
 const STRANGERS_MAX: usize = 16;
+/// Those that are accepted before the others are looked at again.
+const ACCEPTED_MAX: usize = 256;
 /// What each side says when it can receive.
 const READY: [u8; 4] = *b"REDY";
 /// The longest that one attempt to connect takes.
@@ -63,6 +65,16 @@ struct Stranger {
     len: usize,
 }
 
+/// What became of a stranger that was listened to.
+enum Heard {
+    /// It is a process of the job.
+    Met(Met),
+    /// It has not said all.
+    Waits(Stranger),
+    /// It went away, or was sent away.
+    Gone,
+}
+
 /// What a side thinks of the other's greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Verdict(u16);
@@ -92,25 +104,27 @@ fn accept(listener: &TcpListener, token: &JobToken, deadline: Deadline) -> Resul
             return Err(HandshakeError::NobodyCame { waited: started.elapsed() });
         }
         wait(listener, &strangers, deadline).map_err(failed)?;
-        match listener.accept() {
-            Ok((stream, peer)) => {
-                if strangers.len() >= STRANGERS_MAX {
-                    strangers.pop_front();
-                }
-                strangers.extend(Stranger::new(stream, peer));
+        // All that are there, so that a crowd costs each of them a look and not the peer its place.
+        for _ in 0..ACCEPTED_MAX {
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                // It went away again, another thread was faster, or one that is here has something to say.
+                Err(error) if is_passing(&error) => break,
+                Err(source) => return Err(failed(source)),
+            };
+            let Some(stranger) = Stranger::new(stream, peer) else { continue };
+            strangers.push_back(stranger);
+            // The oldest makes room, unless it has just said who it is.
+            let oldest = if strangers.len() > STRANGERS_MAX { strangers.pop_front() } else { None };
+            if let Some(Heard::Met(met)) = oldest.map(|oldest| oldest.hear(token, deadline)) {
+                return Ok(met);
             }
-            // It went away again, another thread was faster, or one that is here has something to say.
-            Err(error) if is_passing(&error) => {}
-            Err(source) => return Err(failed(source)),
         }
-        for mut stranger in std::mem::take(&mut strangers) {
-            match stranger.listen() {
-                Ok(false) => strangers.push_back(stranger),
-                Ok(true) => match stranger.answer(token, deadline) {
-                    Ok(met) => return Ok(met),
-                    Err(error) => tracing::debug!(%error, "a stranger was sent away"),
-                },
-                Err(error) => tracing::debug!(peer = %stranger.peer, %error, "a stranger went away"),
+        for stranger in std::mem::take(&mut strangers) {
+            match stranger.hear(token, deadline) {
+                Heard::Met(met) => return Ok(met),
+                Heard::Waits(stranger) => strangers.push_back(stranger),
+                Heard::Gone => {}
             }
         }
     }
@@ -127,9 +141,12 @@ fn connect(address: SocketAddr, token: &JobToken, deadline: Deadline) -> Result<
             }
             Ok(stream) => {
                 let mut met = Met { stream, peer: address, deadline };
-                met.greet(Verdict::WELCOME, token.as_bytes())?;
-                met.be_welcomed(token)?;
-                return Ok(met);
+                let greeted = met.greet(Verdict::WELCOME, token.as_bytes());
+                match greeted.and_then(|()| met.be_welcomed(token)) {
+                    // Strangers may have taken its place before it was heard.
+                    Err(HandshakeError::Lost { source, .. }) => source,
+                    outcome => return outcome.map(|()| met),
+                }
             }
             Err(source) => source,
         };
@@ -159,13 +176,28 @@ impl Met {
 
     /// Says that this side can receive, waits until the other can, and gives the connection.
     pub(crate) fn ready(mut self) -> Result<TcpStream, HandshakeError> {
-        self.write(&READY)?;
+        self.say_ready()?;
+        self.hear_ready()?;
+        Ok(self.stream)
+    }
+
+    /// Says that this side can receive. From then on the other may take the end of the connection for this side's.
+    pub(crate) fn say_ready(&mut self) -> Result<(), HandshakeError> {
+        self.write(&READY)
+    }
+
+    /// Waits until the other side can receive.
+    pub(crate) fn hear_ready(&mut self) -> Result<(), HandshakeError> {
         let mut word = [0; READY.len()];
         self.read(&mut word)?;
         if word != READY {
             return Err(HandshakeError::Garbage { peer: self.peer });
         }
-        Ok(self.stream)
+        Ok(())
+    }
+
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
     }
 
     fn greet(&mut self, verdict: Verdict, token: &[u8; 16]) -> Result<(), HandshakeError> {
@@ -233,6 +265,24 @@ impl Stranger {
         stream.set_nonblocking(true).ok()?;
         let until = Deadline::after(GREETING_WITHIN);
         Some(Self { stream, peer, until, greeting: [0; GREETING_BYTES], len: 0 })
+    }
+
+    /// Takes what it has said, and answers it once that is all.
+    fn hear(mut self, token: &JobToken, deadline: Deadline) -> Heard {
+        match self.listen() {
+            Ok(false) => Heard::Waits(self),
+            Ok(true) => match self.answer(token, deadline) {
+                Ok(met) => Heard::Met(met),
+                Err(error) => {
+                    tracing::debug!(%error, "a stranger was sent away");
+                    Heard::Gone
+                }
+            },
+            Err(error) => {
+                tracing::debug!(peer = %self.peer, %error, "a stranger went away");
+                Heard::Gone
+            }
+        }
     }
 
     /// Takes what it has said; whether that is all of it.

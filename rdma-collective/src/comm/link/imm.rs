@@ -16,6 +16,8 @@ pub(crate) enum Imm {
     Credit { count: u32 },
     /// Write `index` (20 bits) of the transfer in slot `transfer` (8 bits) has landed.
     Block { transfer: u8, index: u32 },
+    /// The sender lives; the rest is 0.
+    Alive,
 }
 
 /// Bits below the kind.
@@ -46,6 +48,7 @@ impl Imm {
             Self::Freed { count } => (2, count & COUNT_MASK),
             Self::Credit { count } => (3, count & COUNT_MASK),
             Self::Block { transfer, index } => (4, (u32::from(transfer) << 20) | (index % WRITES_MAX)),
+            Self::Alive => (5, 0),
         };
         (kind << VALUE_BITS) | value
     }
@@ -57,6 +60,7 @@ impl Imm {
             2 => Self::Freed { count: value },
             3 => Self::Credit { count: value },
             4 => Self::Block { transfer: (value >> 20) as u8, index: value % WRITES_MAX },
+            5 if value == 0 => Self::Alive,
             _ => return Err(UnknownImm(word)),
         })
     }
@@ -81,6 +85,7 @@ mod tests {
             (0..=COUNT_MASK).prop_map(|count| Imm::Freed { count }),
             (0..=COUNT_MASK).prop_map(|count| Imm::Credit { count }),
             (any::<u8>(), 0..WRITES_MAX).prop_map(|(transfer, index)| Imm::Block { transfer, index }),
+            Just(Imm::Alive),
         ]
     }
 

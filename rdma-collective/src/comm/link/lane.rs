@@ -9,15 +9,16 @@ mod post;
 mod sort;
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_core::{LocalBuf, PathOptions, QueuePair, ReadyToSend, RetryOptions, Work, WorkId};
 
 use super::credit::Credits;
 use super::imm::Imm;
+use super::pulse::{Patience, Pulse};
 use crate::error::{LaneFailure, LaneName};
 
-pub(crate) use open::OpeningLane;
+pub(crate) use open::{LaneMemory, OpeningLane};
 
 /// How a lane is made.
 #[derive(Debug, Clone)]
@@ -40,8 +41,12 @@ enum Sent {
     Owned,
     /// A write of a registered range; they are counted.
     Range,
-    /// An immediate alone, or a probe: there is nothing to give back.
+    /// A read into a registered range, counted with those; the peer's process does not hear of it.
+    Read,
+    /// An immediate alone: there is nothing to give back.
     Empty,
+    /// A write of nothing, which the peer's device answers and its process does not hear of.
+    Probe,
 }
 
 /// Something that came from the peer.
@@ -89,10 +94,15 @@ pub(crate) struct Lane {
     failure: Option<LaneFailure>,
     /// The peer has said that it sends nothing more.
     closed: bool,
-    /// When something of it completed last.
-    heard: Instant,
-    /// Operations that wait for this peer.
-    watchers: u32,
+    /// This side has said that it sends nothing more.
+    leaving: bool,
+    /// See [`set_quiet`](Self::set_quiet).
+    quiet: bool,
+    pulse: Pulse,
+    /// What tells that the peer's process has ended, once it has.
+    gone: Option<LaneFailure>,
+    /// See [`settle`](Self::settle).
+    settled: bool,
 }
 
 impl Lane {
@@ -117,7 +127,11 @@ impl Lane {
     /// Ends it, unless it ended before. What is under way stays under way until the lane is fenced.
     pub(crate) fn fail(&mut self, failure: LaneFailure) {
         if self.failure.is_none() {
-            tracing::debug!(lane = %self.name, %failure, "a lane failed");
+            if matches!(failure, LaneFailure::Closed) {
+                tracing::debug!(lane = %self.name, "a lane was closed");
+            } else {
+                tracing::warn!("{} has failed: {failure}", self.name);
+            }
             self.failure = Some(failure);
             self.queued.clear();
         }
@@ -153,7 +167,7 @@ impl Lane {
         self.returned.pop()
     }
 
-    /// Writes of registered ranges that are done since the lane began.
+    /// Writes from registered ranges, and reads into them, that are done since the lane began.
     pub(crate) fn ranges_done(&self) -> u64 {
         self.ranges_done
     }
@@ -165,21 +179,85 @@ impl Lane {
 
     /// An operation waits for the peer: its silence is looked into.
     pub(crate) fn watch(&mut self, now: Instant) {
-        if self.watchers == 0 {
-            self.heard = now;
-        }
-        self.watchers += 1;
+        self.pulse.watch(now);
+    }
+
+    /// The operation that waits for the peer gives up then.
+    pub(crate) fn give_up_at(&mut self, until: Instant) {
+        self.pulse.give_up_at(until);
     }
 
     /// An operation waits no more.
     pub(crate) fn unwatch(&mut self) {
-        self.watchers = self.watchers.saturating_sub(1);
+        self.pulse.unwatch();
     }
 
-    /// Since when the peer is silent, while someone waits for it and nothing is under way that its device would answer.
-    pub(crate) fn silent_since(&self) -> Option<Instant> {
-        let answered = self.posted.len() + self.queued.len() > self.unsignalled;
-        (self.watchers > 0 && self.failure.is_none() && !self.closed && !answered).then_some(self.heard)
+    /// When the peer was heard last.
+    pub(crate) fn heard_at(&self) -> Instant {
+        self.pulse.heard_at()
+    }
+
+    /// Counts as a sign of life of the peer.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        self.pulse.heard(now);
+    }
+
+    /// This side did not listen for as long as `gap`: what it finds ended from now on may have ended because of that.
+    pub(crate) fn back(&mut self, now: Instant, gap: Duration) {
+        if !self.settled {
+            self.pulse.back(now, gap);
+        }
+    }
+
+    /// Its end, if it has ended, is no matter of times to come.
+    pub(crate) fn settle(&mut self) {
+        self.settled = self.ended().is_some();
+    }
+
+    /// How long this side did not listen, when the peer was not heard since: why the lane has ended, if it has.
+    pub(crate) fn away(&self, beat: Duration) -> Option<Duration> {
+        self.pulse.away(beat)
+    }
+
+    /// Whether it says nothing by itself, as long as the peer may not hear yet: what it says then is repeated by the
+    /// device only so often, and the lane lost.
+    pub(crate) fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+    }
+
+    /// When this side has to say that it lives, with a beat `every` so long.
+    pub(crate) fn beat_at(&self, every: Duration) -> Option<Instant> {
+        (self.is_open() && !self.quiet).then(|| self.pulse.beat_at(every)).flatten()
+    }
+
+    /// When the peer counts as lost if it goes on saying nothing.
+    pub(crate) fn lost_at(&self, patience: Patience) -> Option<Instant> {
+        (self.failure.is_none() && !self.closed).then(|| self.pulse.lost_at(patience)).flatten()
+    }
+
+    /// The peer's process has ended; what it had sent is still to be taken.
+    pub(crate) fn process_ended(&mut self, how: LaneFailure) {
+        self.gone.get_or_insert(how);
+    }
+
+    /// Ends the lane of a peer that has died, or is silent too long; nothing that it sent is left to be taken.
+    pub(crate) fn listen(&mut self, now: Instant, patience: Patience) {
+        if !self.closed
+            && let Some(failure) = self.gone.take()
+        {
+            self.fail(if self.leaving { LaneFailure::Closed } else { failure });
+        }
+        if self.lost_at(patience).is_some_and(|lost| now >= lost) {
+            let since = self.pulse.silence(now);
+            // The peer may have heard this side's last word and gone, and the acknowledgement be lost.
+            let failure = if self.leaving { LaneFailure::Closed } else { LaneFailure::Silent { since } };
+            self.fail(failure);
+        }
+    }
+
+    /// Whether both sides may still send.
+    fn is_open(&self) -> bool {
+        self.failure.is_none() && !self.closed && !self.leaving
     }
 }
 

@@ -4,7 +4,8 @@
 //! immediate of that very write. A slot is written again only after it was given back. Each slot begins with room for
 //! a header, which some messages carry: what it says is the user's. Which lane the messages take is the user's, too.
 
-use rdma_core::{LocalBuf, ProtectionDomain, Region, RemoteMemory};
+use rdma_core::error::RangeError;
+use rdma_core::{AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteMemory};
 
 use super::imm::{self, Imm, SLOTS_MAX};
 use super::lane::Lane;
@@ -89,8 +90,19 @@ impl Outbox {
     ///
     /// `data` is no longer than a slot, or nothing is put and it is `false`.
     pub(crate) fn put(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>, data: &[u8]) -> bool {
+        self.put_with(lane, header, data.len(), |slot| slot.copy_from_slice(data))
+    }
+
+    /// Puts one message of `len` bytes that `fill` writes; otherwise as [`put`](Self::put).
+    pub(crate) fn put_with(
+        &mut self,
+        lane: &mut Lane,
+        header: Option<&[u8; HEADER_BYTES]>,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
         let first = if header.is_some() { 0 } else { HEADER_BYTES };
-        let end = HEADER_BYTES + data.len();
+        let end = HEADER_BYTES + len;
         let slot = self.geometry.slot(self.sent);
         let at = self.geometry.stride() as u64 * u64::from(slot);
         if end > self.geometry.stride() {
@@ -102,16 +114,43 @@ impl Outbox {
         if let Some(header) = header {
             buffer[..HEADER_BYTES].copy_from_slice(header);
         }
-        buffer[HEADER_BYTES..end].copy_from_slice(data);
+        fill(&mut buffer[HEADER_BYTES..end]);
         if buffer.set_view(first..end).is_err() {
             return false;
         }
-        let imm = Imm::Message { slot, turn: self.geometry.turn(self.sent) };
-        self.sent += 1;
-        // Half of the buffers are always on their way back.
-        let signalled = self.sent.is_multiple_of(u64::from(self.geometry.slots / 2).max(1));
+        let (imm, signalled) = self.announce();
         lane.write_owned(buffer, to, imm, signalled);
         true
+    }
+
+    /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise as [`put`](Self::put).
+    ///
+    /// The range must stay as it is until the message has arrived, and registered until the write is done, which the
+    /// `last` of several tells of.
+    pub(crate) fn put_range(
+        &mut self,
+        lane: &mut Lane,
+        range: AttachedRange,
+        len: usize,
+        last: bool,
+    ) -> bool {
+        if len > self.geometry.slot_bytes {
+            return false;
+        }
+        let at =
+            self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent)) + HEADER_BYTES as u64;
+        let Ok(to) = self.slots.slice(at..at + len as u64) else { return false };
+        let (imm, signalled) = self.announce();
+        lane.write_range(range, to, imm, signalled || last);
+        true
+    }
+
+    /// Counts the next message: what announces it, and whether its completion is wanted.
+    fn announce(&mut self) -> (Imm, bool) {
+        let imm = Imm::Message { slot: self.geometry.slot(self.sent), turn: self.geometry.turn(self.sent) };
+        self.sent += 1;
+        // Half of the buffers are always on their way back.
+        (imm, self.sent.is_multiple_of(u64::from(self.geometry.slots / 2).max(1)))
     }
 
     /// The peer has given slots back; `false` when it cannot have.
@@ -180,10 +219,29 @@ impl Inbox {
         self.copy(number, HEADER_BYTES + offset, out);
     }
 
+    /// Copies `len` bytes of message `number`, from its `offset` on, to `start` of `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] when they are not there.
+    pub(crate) fn read_into(
+        &self,
+        number: u64,
+        offset: usize,
+        len: usize,
+        (target, start): (&Region, usize),
+    ) -> Result<(), RangeError> {
+        self.region.copy_to(self.place(number) + HEADER_BYTES + offset, len, target, start)
+    }
+
     fn copy(&self, number: u64, at: usize, out: &mut [u8]) {
-        let slot = usize::from(self.geometry.slot(number));
-        let copied = self.region.copy_out(slot * self.geometry.stride() + at, out);
+        let copied = self.region.copy_out(self.place(number) + at, out);
         debug_assert!(copied.is_ok(), "a read beyond the slots");
+    }
+
+    /// Where the slot of message `number` begins.
+    fn place(&self, number: u64) -> usize {
+        usize::from(self.geometry.slot(number)) * self.geometry.stride()
     }
 
     /// Gives back all messages below `number`; what the sender is to be told.

@@ -11,6 +11,8 @@ pub(crate) mod handshake;
 pub(crate) mod imm;
 mod lane;
 pub(crate) mod mailbox;
+mod pulse;
 
 pub(crate) use blob::{Blob, LinkKind};
-pub(crate) use lane::{Arrival, Connection, Lane, LaneOptions, OpeningLane};
+pub(crate) use lane::{Arrival, Connection, Lane, LaneMemory, LaneOptions, OpeningLane};
+pub(crate) use pulse::Patience;

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::{Attention, CacheType, Order, Shape};
+use super::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
 use crate::error::LayoutError;
 
 /// The version of the encoding below; part of the hash, so that other versions never agree by chance.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
-/// What two pools that exchange blocks agree on, in 64 bits: everything of the shape but the number of blocks.
+/// What two pools that exchange blocks agree on, in 64 bits: what [`Shape`] says of it.
 ///
 /// It tells mistakes apart and is no protection against a peer that wants to deceive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ impl fmt::Display for LayoutHash {
 
 impl Shape {
     /// Bytes of an encoded shape.
-    pub const ENCODED_BYTES: usize = 28;
+    pub const ENCODED_BYTES: usize = 36;
 
     /// The shape as it goes over the wire; `docs/wire.md` has the table.
     #[must_use]
@@ -36,14 +36,15 @@ impl Shape {
             Order::LayerPartBlock => 1,
             Order::BlockLayerPart => 2,
         };
-        let cache_type = match self.cache_type {
-            CacheType::Bf16 => 0,
-            CacheType::F16 => 1,
+        let head_order = match self.head_order {
+            HeadOrder::Nhd => 0,
+            HeadOrder::Hnd => 1,
         };
         let [v0, v1] = VERSION.to_le_bytes();
         let mut bytes = [0; Self::ENCODED_BYTES];
-        bytes[..5].copy_from_slice(&[v0, v1, order, attention, cache_type]);
-        let words = [self.layers, self.block_tokens, first, second, self.blocks];
+        bytes[..6].copy_from_slice(&[v0, v1, order, attention, self.cache_type.code(), head_order]);
+        let TensorParallel { rank, size } = self.tensor_parallel;
+        let words = [self.layers, self.block_tokens, first, second, rank, size, self.blocks];
         for (bytes, word) in bytes[8..].as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *bytes = word.to_le_bytes();
         }
@@ -55,16 +56,16 @@ impl Shape {
     /// # Errors
     /// [`LayoutError::OtherVersion`] names both versions; [`LayoutError::Malformed`] the field that is wrong.
     pub fn decode(bytes: &[u8; Self::ENCODED_BYTES]) -> Result<Self, LayoutError> {
-        let [v0, v1, order, attention, cache_type, reserved @ ..] = *bytes;
+        let [v0, v1, order, attention, cache_type, head_order, reserved @ ..] = *bytes;
         let version = u16::from_le_bytes([v0, v1]);
         if version != VERSION {
             return Err(LayoutError::OtherVersion { ours: VERSION, theirs: version });
         }
         let malformed = |field| Err(LayoutError::Malformed { field });
-        if reserved[..3] != [0; 3] {
+        if reserved[..2] != [0; 2] {
             return malformed("reserved");
         }
-        let [layers, block_tokens, first, second, blocks] = std::array::from_fn(|word| {
+        let [layers, block_tokens, first, second, rank, size, blocks] = std::array::from_fn(|word| {
             u32::from_le_bytes(std::array::from_fn(|byte| bytes[8 + 4 * word + byte]))
         });
         let attention = match (attention, first, second) {
@@ -78,19 +79,24 @@ impl Shape {
             2 => Order::BlockLayerPart,
             _ => return malformed("order"),
         };
-        let cache_type = match cache_type {
-            0 => CacheType::Bf16,
-            1 => CacheType::F16,
-            _ => return malformed("cache type"),
+        let head_order = match head_order {
+            0 => HeadOrder::Nhd,
+            1 => HeadOrder::Hnd,
+            _ => return malformed("head order"),
         };
-        Ok(Self { layers, blocks, block_tokens, attention, cache_type, order })
+        let Some(&cache_type) = CacheType::ALL.get(usize::from(cache_type)) else {
+            return malformed("cache type");
+        };
+        let tensor_parallel = TensorParallel { rank, size };
+        Ok(Self { layers, blocks, block_tokens, attention, cache_type, order, head_order, tensor_parallel })
     }
 
     /// The hash of all that peers agree on.
     #[must_use]
     pub fn layout_hash(&self) -> LayoutHash {
-        // The encoding ends with the number of blocks, the one field that may differ. FNV-1a.
-        let agreed = &self.encode()[..Self::ENCODED_BYTES - 4];
+        // FNV-1a. The encoding ends with the number of blocks, which is not hashed.
+        let encoded = self.agreed().encode();
+        let agreed = &encoded[..Self::ENCODED_BYTES - 4];
         LayoutHash(agreed.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         }))
@@ -105,34 +111,46 @@ impl Shape {
             let (ours, theirs) = (ours.to_string(), theirs.to_string());
             if ours == theirs { Ok(()) } else { Err(LayoutError::Differs { field, ours, theirs }) }
         };
-        differs("layers", &self.layers, &theirs.layers)?;
-        differs("tokens a block", &self.block_tokens, &theirs.block_tokens)?;
-        differs("what is kept of a token", &self.attention, &theirs.attention)?;
-        differs("cache type", &self.cache_type, &theirs.cache_type)?;
-        differs("order", &self.order, &theirs.order)
+        let (ours, theirs) = (self.agreed(), theirs.agreed());
+        differs("layers", &ours.layers, &theirs.layers)?;
+        differs("tokens a block", &ours.block_tokens, &theirs.block_tokens)?;
+        differs("tensor-parallel rank", &ours.tensor_parallel, &theirs.tensor_parallel)?;
+        differs("what is kept of a token", &ours.attention, &theirs.attention)?;
+        differs("cache type", &ours.cache_type, &theirs.cache_type)?;
+        differs("order", &ours.order, &theirs.order)?;
+        differs("head order", &ours.head_order, &theirs.head_order)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::layout::Model;
     use crate::kv::layout::order::tests::shapes;
+    use crate::kv::layout::{Layout, Model};
     use proptest::prelude::*;
 
     const SHAPE: Shape = Model::LLAMA_3_1_8B.shape(16, 1000, Order::LayerPartBlock);
 
     /// Each differs from `SHAPE` in one field that peers must agree on.
-    fn others() -> [(&'static str, Shape); 6] {
+    fn others() -> Vec<(&'static str, Shape)> {
         let grouped = |kv_heads, head_dim| Attention::Grouped { kv_heads, head_dim };
-        [
+        let parallel = |rank, size| Shape { tensor_parallel: TensorParallel { rank, size }, ..SHAPE };
+        let types = CacheType::ALL.iter().filter(|cache_type| **cache_type != SHAPE.cache_type);
+        let types = types.map(|&cache_type| ("cache type", Shape { cache_type, ..SHAPE }));
+        let fields = [
             ("layers", Shape { layers: 33, ..SHAPE }),
             ("tokens a block", Shape { block_tokens: 32, ..SHAPE }),
             ("what is kept of a token", Shape { attention: grouped(4, 256), ..SHAPE }),
+            ("what is kept of a token", Shape { attention: grouped(4, 128), ..SHAPE }),
+            ("what is kept of a token", Shape { attention: grouped(8, 64), ..SHAPE }),
             ("what is kept of a token", Shape { attention: Attention::Latent { dim: 576 }, ..SHAPE }),
-            ("cache type", Shape { cache_type: CacheType::F16, ..SHAPE }),
+            ("tensor-parallel rank", parallel(0, 2)),
+            ("tensor-parallel rank", parallel(1, 2)),
             ("order", Shape { order: Order::LayerBlockPart, ..SHAPE }),
-        ]
+            ("order", Shape { order: Order::BlockLayerPart, ..SHAPE }),
+            ("head order", Shape { head_order: HeadOrder::Hnd, ..SHAPE }),
+        ];
+        fields.into_iter().chain(types).collect()
     }
 
     proptest! {
@@ -147,7 +165,7 @@ mod tests {
             plausible: bool,
         ) {
             if plausible {
-                let head = [1, 0, bytes[2] % 4, bytes[3] % 3, bytes[4] % 3, 0, 0, 0];
+                let head = [2, 0, bytes[2] % 4, bytes[3] % 3, bytes[4] % 8, bytes[5] % 3, 0, 0];
                 bytes[..8].copy_from_slice(&head);
             }
             if let Ok(shape) = Shape::decode(&bytes) {
@@ -156,11 +174,11 @@ mod tests {
         }
     }
 
-    /// Changing the encoding without its version breaks peers of the version before.
+    /// Changing the encoding without its version breaks peers of the same version.
     #[test]
-    fn encoding_and_hash_of_version_1() {
+    fn encoding_and_hash_of_version_2() {
         let hex: String = SHAPE.encode().iter().map(|byte| format!("{byte:02x}")).collect();
-        insta::assert_snapshot!(format!("{hex} {}", SHAPE.layout_hash()), @"010001000000000020000000100000000800000080000000e8030000 74c38cd6a8626fc5");
+        insta::assert_snapshot!(format!("{hex} {}", SHAPE.layout_hash()), @"0200010000000000200000001000000008000000800000000000000001000000e8030000 e1db3d645ea86d47");
     }
 
     #[test]
@@ -169,11 +187,26 @@ mod tests {
         assert_eq!((SHAPE.check_same(&larger), SHAPE.layout_hash()), (Ok(()), larger.layout_hash()));
         for (name, other) in others() {
             assert_ne!(SHAPE.layout_hash(), other.layout_hash(), "{name}");
-            let Err(LayoutError::Differs { field, .. }) = SHAPE.check_same(&other) else {
+            let Err(LayoutError::Differs { field, ours, theirs }) = SHAPE.check_same(&other) else {
                 panic!("{name} may not differ")
             };
             assert_eq!(field, name);
+            let back = other.check_same(&SHAPE);
+            assert_eq!(back, Err(LayoutError::Differs { field, ours: theirs, theirs: ours }));
         }
+    }
+
+    #[test]
+    fn ranks_that_all_have_a_latent_vector_go_together() {
+        let shape = Model::DEEPSEEK_V3.shape(16, 10, Order::LayerBlockPart);
+        let other = Shape {
+            head_order: HeadOrder::Hnd,
+            ..shape.of_rank(TensorParallel { rank: 3, size: 8 }).unwrap()
+        };
+        assert_eq!((shape.check_same(&other), shape.layout_hash()), (Ok(()), other.layout_hash()));
+        assert!(Layout::new(other).is_ok());
+        let other = Shape { tensor_parallel: TensorParallel { rank: 8, size: 8 }, ..other };
+        assert_eq!(Layout::new(other), Err(LayoutError::NoSuchShard { rank: 8, size: 8 }));
     }
 
     #[test]
@@ -183,10 +216,15 @@ mod tests {
             bytes[at] = value;
             Shape::decode(&bytes)
         };
-        assert_eq!(decode(0, 2), Err(LayoutError::OtherVersion { ours: 1, theirs: 2 }));
-        for (at, field) in
-            [(2, "order"), (3, "attention"), (4, "cache type"), (5, "reserved"), (7, "reserved")]
-        {
+        assert_eq!(decode(0, 1), Err(LayoutError::OtherVersion { ours: 2, theirs: 1 }));
+        for (at, field) in [
+            (2, "order"),
+            (3, "attention"),
+            (4, "cache type"),
+            (5, "head order"),
+            (6, "reserved"),
+            (7, "reserved"),
+        ] {
             assert_eq!(decode(at, 9), Err(LayoutError::Malformed { field }));
         }
     }
@@ -205,6 +243,7 @@ mod tests {
             LayoutError::OtherVersion { ours: 1, theirs: 2 },
             LayoutError::Malformed { field: "order" },
             SHAPE.check_same(&others()[2].1).unwrap_err(),
+            SHAPE.check_same(&others()[7].1).unwrap_err(),
         ];
         insta::assert_snapshot!(errors.map(|error| error.to_string()).join("\n"), @r"
         a pool with 0 layers holds nothing; give every dimension at least 1
@@ -218,6 +257,7 @@ mod tests {
         the peer describes its pool in version 2, this side in version 1; run one release on both
         the peer's description of its pool has an unknown order; run one release on both sides
         pools differ in what is kept of a token: here 8 key-value heads of 128 elements, there 4 key-value heads of 256 elements; configure both sides alike
+        pools differ in tensor-parallel rank: here rank 0 of 1, there rank 1 of 2; configure both sides alike
         ");
     }
 }

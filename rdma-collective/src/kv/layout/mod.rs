@@ -2,14 +2,16 @@
 //!
 //! Owns offsets; the memory itself, its registration and its leases are the pool's.
 
+mod cache_type;
 mod hash;
 mod model;
 pub(in crate::kv) mod order;
 mod shape;
 mod tensor_parallel;
 
+pub use cache_type::CacheType;
 pub use hash::LayoutHash;
 pub use model::Model;
-pub use order::{Extent, Layout, Order};
-pub use shape::{Attention, CacheType, Shape};
+pub use order::{Extent, HeadOrder, Layout, Order};
+pub use shape::{Attention, Shape};
 pub use tensor_parallel::TensorParallel;

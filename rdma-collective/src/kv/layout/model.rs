@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Attention, CacheType, Order, Shape};
+use super::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
 use crate::error::ParseNameError;
 
 /// What a model keeps of a token, from the configuration that is published with its weights.
@@ -51,11 +51,12 @@ impl Model {
         Self { name, layers, attention, cache_type: CacheType::Bf16 }
     }
 
-    /// The shape of a pool of `blocks` blocks of `block_tokens` tokens of the whole model.
+    /// The shape of a pool of `blocks` blocks of `block_tokens` tokens of the whole model, tokens before heads (NHD).
     #[must_use]
     pub const fn shape(&self, block_tokens: u32, blocks: u32, order: Order) -> Shape {
         let Self { layers, attention, cache_type, .. } = *self;
-        Shape { layers, blocks, block_tokens, attention, cache_type, order }
+        let (head_order, tensor_parallel) = (HeadOrder::Nhd, TensorParallel::WHOLE);
+        Shape { layers, blocks, block_tokens, attention, cache_type, order, head_order, tensor_parallel }
     }
 
     /// Bytes of one token over all layers.

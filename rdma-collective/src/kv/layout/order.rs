@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::{Attention, Shape};
+use super::{Attention, Shape, TensorParallel};
 use crate::error::LayoutError;
 
 /// The order of a pool's dimensions in memory, the outermost first.
 ///
-/// Within a part of a block, tokens and heads are in whatever order the model's kernels use.
+/// [`HeadOrder`] is that within a part of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// `[layer][block][part]`: key and value of a block are adjacent, as FlashInfer keeps them.
@@ -24,6 +24,29 @@ impl fmt::Display for Order {
             Self::LayerBlockPart => "layer, block, part",
             Self::LayerPartBlock => "layer, part, block",
             Self::BlockLayerPart => "block, layer, part",
+        })
+    }
+}
+
+/// The order of tokens and heads within a part of a block, the outermost first.
+///
+/// No byte is moved differently for it, and pools that differ in it would hand each other blocks that are garbled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum HeadOrder {
+    /// `[token][head][element]`: the heads of a token are adjacent.
+    #[default]
+    #[doc(alias = "NHD")]
+    Nhd,
+    /// `[head][token][element]`: the tokens of a head are adjacent.
+    #[doc(alias = "HND")]
+    Hnd,
+}
+
+impl fmt::Display for HeadOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Nhd => "token, head, element (NHD)",
+            Self::Hnd => "head, token, element (HND)",
         })
     }
 }
@@ -60,7 +83,7 @@ impl Layout {
     /// Lays out `shape`.
     ///
     /// # Errors
-    /// [`LayoutError`] when a dimension is 0, when keys and values of a latent cache are to be apart, or when
+    /// [`LayoutError`] when a dimension is 0, when the tensor-parallel rank is not below the size, when keys and values of a latent cache are to be apart, or when
     /// the pool has more bytes than a machine can address.
     pub fn new(shape: Shape) -> Result<Self, LayoutError> {
         let dimensions = [
@@ -81,6 +104,10 @@ impl Layout {
         ];
         if let Some(&(dimension, _)) = dimensions.iter().find(|(_, size)| *size == 0) {
             return Err(LayoutError::Zero { dimension });
+        }
+        let TensorParallel { rank, size } = shape.tensor_parallel;
+        if rank >= size {
+            return Err(LayoutError::NoSuchShard { rank, size });
         }
         if shape.attention.parts() == 1 && shape.order == Order::LayerPartBlock {
             return Err(LayoutError::OnePart);

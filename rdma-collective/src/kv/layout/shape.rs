@@ -1,8 +1,9 @@
-//! What a pool holds: layers, blocks, tokens, heads and their type. Where it lies is `order`'s.
+//! What a pool holds: layers, blocks, tokens and heads. Where it lies is `order`'s.
 
 use std::fmt;
 
-use super::Order;
+use super::{CacheType, HeadOrder, Order, TensorParallel};
+use crate::error::LayoutError;
 
 /// What the cache keeps of a token in one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,38 +55,10 @@ impl fmt::Display for Attention {
     }
 }
 
-/// The type of the elements in the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CacheType {
-    /// `bfloat16`, what most models are served in.
-    Bf16,
-    /// IEEE 754 half precision.
-    F16,
-}
-
-impl CacheType {
-    /// Bytes of one element.
-    #[must_use]
-    pub const fn size(self) -> u32 {
-        match self {
-            Self::Bf16 | Self::F16 => 2,
-        }
-    }
-}
-
-impl fmt::Display for CacheType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Bf16 => "bfloat16",
-            Self::F16 => "half",
-        })
-    }
-}
-
 /// What a pool holds, and in which order. A [`Layout`](super::Layout) is made of it.
 ///
-/// Two pools that exchange blocks agree on everything but `blocks`.
+/// Two pools that exchange blocks agree on everything but `blocks`; of a latent cache, which every rank has whole, on
+/// everything but `blocks`, `head_order` and `tensor_parallel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Layers of the model that this pool holds.
@@ -100,4 +73,40 @@ pub struct Shape {
     pub cache_type: CacheType,
     /// The order in memory.
     pub order: Order,
+    /// The order of tokens and heads within a part of a block.
+    pub head_order: HeadOrder,
+    /// Which rank's heads these are.
+    pub tensor_parallel: TensorParallel,
+}
+
+impl Shape {
+    /// The pool of one tensor-parallel rank, where this is the pool of the whole model.
+    ///
+    /// ```
+    /// use rdma_collective::kv::layout::{Attention, Model, Order, TensorParallel};
+    ///
+    /// let whole = Model::LLAMA_3_1_70B.shape(16, 1000, Order::LayerPartBlock);
+    /// let shard = whole.of_rank(TensorParallel { rank: 3, size: 4 })?;
+    /// assert_eq!(shard.attention, Attention::Grouped { kv_heads: 2, head_dim: 128 });
+    /// # Ok::<(), rdma_collective::error::LayoutError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`TensorParallel::heads`].
+    pub fn of_rank(self, tensor_parallel: TensorParallel) -> Result<Self, LayoutError> {
+        let attention = tensor_parallel.shard(self.attention)?;
+        Ok(Self { attention, tensor_parallel, ..self })
+    }
+
+    /// What is left of it when all is alike that two pools need not agree on.
+    pub(super) const fn agreed(self) -> Self {
+        let Self { head_order, tensor_parallel, .. } = self;
+        let (head_order, tensor_parallel) = match self.attention {
+            Attention::Grouped { .. } => (head_order, tensor_parallel),
+            // One head, which all ranks have.
+            Attention::Latent { .. } => (HeadOrder::Nhd, TensorParallel::WHOLE),
+        };
+        Self { blocks: 0, head_order, tensor_parallel, ..self }
+    }
 }

@@ -1,5 +1,6 @@
 //! The part of a model's cache that one tensor-parallel rank holds.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::Attention;
@@ -28,6 +29,9 @@ pub struct TensorParallel {
 }
 
 impl TensorParallel {
+    /// The one rank that has all heads.
+    pub const WHOLE: Self = Self { rank: 0, size: 1 };
+
     /// What is left of `whole` on this rank.
     ///
     /// # Errors
@@ -64,6 +68,18 @@ impl TensorParallel {
             }
             Attention::Grouped { kv_heads, .. } => Err(LayoutError::UnevenHeads { kv_heads, size }),
         }
+    }
+}
+
+impl Default for TensorParallel {
+    fn default() -> Self {
+        Self::WHOLE
+    }
+}
+
+impl fmt::Display for TensorParallel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.rank, self.size)
     }
 }
 

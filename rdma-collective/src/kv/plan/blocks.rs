@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::WriteDescriptor;
 use super::coalesce::Merge;
+use super::{Wanted, WriteDescriptor};
 use crate::error::{LayoutError, PlanError, Side};
 use crate::kv::layout::{Layout, Order};
 
@@ -40,6 +40,18 @@ pub struct BlockPlan {
     destination: Layout,
     pairs: Vec<BlockPair>,
     write_bytes_max: u32,
+    /// No write has bytes of two layers, and they come layer by layer.
+    by_layer: bool,
+    /// Which pairs are moved, by layer and then in the order of `pairs`; absent when all are.
+    wanted: Option<Box<[bool]>>,
+}
+
+/// How a request is moved, beyond what and where.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::kv) struct Parts<'a> {
+    pub(in crate::kv) by_layer: bool,
+    /// By place in the request.
+    pub(in crate::kv) wanted: Option<&'a Wanted>,
 }
 
 impl BlockPlan {
@@ -66,7 +78,27 @@ impl BlockPlan {
         check_blocks(Side::Destination, pairs.iter().map(|pair| pair.destination), &destination)?;
         pairs.sort_unstable_by_key(|pair| pair.source);
         check_blocks(Side::Source, pairs.iter().map(|pair| pair.source), &source)?;
-        Ok(Self { source, destination, pairs, write_bytes_max })
+        Ok(Self { source, destination, pairs, write_bytes_max, by_layer: false, wanted: None })
+    }
+
+    /// As [`new`](Self::new), layer by layer or of some blocks alone.
+    pub(in crate::kv) fn of_parts(
+        layouts: (Layout, Layout),
+        pairs: &[BlockPair],
+        write_bytes_max: u32,
+        parts: Parts<'_>,
+    ) -> Result<Self, PlanError> {
+        let mut plan = Self::new(layouts.0, layouts.1, pairs, write_bytes_max)?;
+        plan.by_layer = parts.by_layer;
+        if let Some(wanted) = parts.wanted {
+            let mut places: Vec<_> = (0_u32..).zip(pairs).map(|(at, pair)| (pair.source, at)).collect();
+            // As the pairs of the plan are: no source is given twice.
+            places.sort_unstable();
+            let layers = 0..plan.source.shape().layers;
+            let wanted = layers.flat_map(|layer| places.iter().map(move |(_, at)| wanted.has(layer, *at)));
+            plan.wanted = Some(wanted.collect());
+        }
+        Ok(plan)
     }
 
     /// The writes of all layers, adjacent ones merged.
@@ -76,10 +108,27 @@ impl BlockPlan {
 
     /// The writes of all layers, with the plan, for whoever takes them over time.
     pub(in crate::kv) fn into_descriptors(self: Arc<Self>) -> Descriptors {
-        let pieces = u64::from(self.source.shape().layers) * u64::from(self.source.pieces());
-        let end = pieces * self.pairs.len() as u64;
-        let bound = self.write_bytes_max;
-        Descriptors(Merge::new(Ranges { plan: self, next: 0, end }, bound))
+        let layers = self.source.shape().layers;
+        let first = if self.by_layer { 1.min(layers) } else { layers };
+        let writes = Ranges::of(&self, 0..first).merged();
+        Descriptors { plan: self, writes, layers: first..layers }
+    }
+
+    /// How many writes there are, and, layer by layer, how many up to its end; more than `max` are not counted.
+    pub(in crate::kv) fn count(self: &Arc<Self>, max: u32) -> (u32, Vec<u32>) {
+        let most = max as usize + 1;
+        if !self.by_layer {
+            return (Arc::clone(self).into_descriptors().take(most).count() as u32, Vec::new());
+        }
+        let mut total = 0;
+        let layers = 0..self.source.shape().layers;
+        let ends = layers.map(|layer| {
+            let left = most - total as usize;
+            total += Ranges::of(self, layer..layer + 1).merged().take(left).count() as u32;
+            total
+        });
+        let ends = ends.collect();
+        (total, ends)
     }
 
     /// The writes of one layer, for a model that announces layers as it computes them.
@@ -136,13 +185,24 @@ impl BlockPlan {
 
 /// The descriptors of a plan that they keep.
 #[derive(Debug)]
-pub(in crate::kv) struct Descriptors(Merge<Ranges>);
+pub(in crate::kv) struct Descriptors {
+    plan: Arc<BlockPlan>,
+    writes: Merge<Ranges>,
+    /// Those after it.
+    layers: Range<u32>,
+}
 
 impl Iterator for Descriptors {
     type Item = WriteDescriptor;
 
     fn next(&mut self) -> Option<WriteDescriptor> {
-        self.0.next()
+        loop {
+            if let Some(write) = self.writes.next() {
+                return Some(write);
+            }
+            let layer = self.layers.next()?;
+            self.writes = Ranges::of(&self.plan, layer..layer + 1).merged();
+        }
     }
 }
 
@@ -154,28 +214,53 @@ struct Ranges {
     end: u64,
 }
 
+impl Ranges {
+    /// Those of some layers; of all, when the plan does not go by layer.
+    fn of(plan: &Arc<BlockPlan>, layers: Range<u32>) -> Self {
+        let each = u64::from(plan.source.pieces()) * plan.pairs.len() as u64;
+        Self {
+            plan: Arc::clone(plan),
+            next: u64::from(layers.start) * each,
+            end: u64::from(layers.end) * each,
+        }
+    }
+
+    fn merged(self) -> Merge<Self> {
+        let bound = self.plan.write_bytes_max;
+        Merge::new(self, bound)
+    }
+}
+
 impl Iterator for Ranges {
     type Item = WriteDescriptor;
 
     fn next(&mut self) -> Option<WriteDescriptor> {
         let plan = &*self.plan;
-        if self.next >= self.end {
-            return None;
-        }
         let (layers, pieces) = (u64::from(plan.source.shape().layers), u64::from(plan.source.pieces()));
-        let (pairs, number) = (plan.pairs.len() as u64, self.next);
-        let (layer, piece, pair) = match plan.source.shape().order {
-            Order::BlockLayerPart => (number % layers, 0, number / layers),
-            Order::LayerBlockPart | Order::LayerPartBlock => {
-                (number / (pairs * pieces), number / pairs % pieces, number % pairs)
+        let pairs = plan.pairs.len() as u64;
+        while self.next < self.end {
+            let number = self.next;
+            self.next += 1;
+            let (layer, piece, pair) = match plan.source.shape().order {
+                Order::BlockLayerPart if !plan.by_layer => (number % layers, 0, number / layers),
+                _ => (number / (pairs * pieces), number / pairs % pieces, number % pairs),
+            };
+            if let Some(wanted) = &plan.wanted
+                && !wanted.get((layer * pairs + pair) as usize).is_some_and(|wanted| *wanted)
+            {
+                continue;
             }
-        };
-        self.next += 1;
-        // Each is below a dimension of the layout, which has 32 bits.
-        let (layer, piece, pair) = (layer as u32, piece as u32, plan.pairs.get(pair as usize)?);
-        let from = plan.source.extent(layer, piece, pair.source);
-        let to = plan.destination.extent(layer, piece, pair.destination);
-        Some(WriteDescriptor { offset_local: from.offset, offset_remote: to.offset, len: from.len })
+            // Each is below a dimension of the layout, which has 32 bits.
+            let (layer, piece, pair) = (layer as u32, piece as u32, plan.pairs.get(pair as usize)?);
+            let from = plan.source.extent(layer, piece, pair.source);
+            let to = plan.destination.extent(layer, piece, pair.destination);
+            return Some(WriteDescriptor {
+                offset_local: from.offset,
+                offset_remote: to.offset,
+                len: from.len,
+            });
+        }
+        None
     }
 }
 

@@ -4,10 +4,16 @@
 
 mod blocks;
 mod coalesce;
+#[cfg(any(fuzzing, test))]
+mod fuzzed;
+mod parts;
 
-pub(in crate::kv) use blocks::Descriptors;
 pub use blocks::{BlockPair, BlockPlan};
+pub(in crate::kv) use blocks::{Descriptors, Parts};
 pub use coalesce::{Limits, coalesce};
+#[cfg(any(fuzzing, test))]
+pub(crate) use fuzzed::fuzz;
+pub(in crate::kv) use parts::{Wanted, pairs, parts_of, words_of};
 
 /// One write: bytes of the source pool and where they go in the destination pool.
 ///

@@ -1,13 +1,13 @@
 //! Bytes in and out of blocks against a plain copy, and blocks that are held.
 
 use proptest::prelude::*;
-use rdma_core::{Device, SoftOptions};
+use rdma_core::{Deadline, Device, SoftOptions};
 
 use super::*;
-use crate::comm::EngineOptions;
+use crate::comm::{Engine, EngineOptions};
 use crate::error::{KvError, LayoutError, PlanError};
 use crate::kv::layout::order::tests::shapes;
-use crate::kv::layout::{Attention, CacheType, Order, Shape};
+use crate::kv::layout::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
 use crate::kv::lease::Hold;
 
 const SHAPE: Shape = Shape {
@@ -17,6 +17,8 @@ const SHAPE: Shape = Shape {
     attention: Attention::Grouped { kv_heads: 1, head_dim: 4 },
     cache_type: CacheType::Bf16,
     order: Order::LayerPartBlock,
+    head_order: HeadOrder::Nhd,
+    tensor_parallel: TensorParallel::WHOLE,
 };
 
 fn pool(shape: Shape, purpose: PoolUse) -> Pool {
@@ -107,6 +109,9 @@ fn granted_blocks_belong_to_one_transfer() {
     drop(grant);
     let error = Hold::grant(&pool, &[2]).unwrap_err();
     assert!(matches!(error, KvError::Held { by: HoldKind::Quarantined, .. }), "{error}");
+    let _grant = Hold::grant(&pool, &[1]).unwrap();
+    let expected = PoolStats { free: 2, granted: 1, quarantined: 2, leased: 0 };
+    assert_eq!(pool.stats(), expected);
     assert_eq!(pool.held(0), None);
 }
 
@@ -121,4 +126,22 @@ fn lists_that_are_not_sound_hold_nothing() {
     assert!(matches!(plan(&[0, 5]), PlanError::BlockOutOfRange { block: 5, .. }));
     assert!(matches!(plan(&[4, 0, 4]), PlanError::BlockRepeated { block: 4, .. }));
     assert!((0..5).all(|block| pool.held(block).is_none()));
+}
+
+#[test]
+fn a_pool_of_which_blocks_are_quarantined_is_closed_and_its_memory_comes_back() {
+    let pool = pool(SHAPE, PoolUse::Destination);
+    pool.write(1, 3, 0, &[9]).unwrap();
+    let mut grant = Hold::grant(&pool, &[0, 2]).unwrap();
+    grant.quarantine();
+    // What holds them still uses the pool.
+    let soon = || Deadline::after(std::time::Duration::from_millis(5));
+    let refused = pool.close(soon()).unwrap_err();
+    assert!(matches!(refused.error, PoolError::InUse { users: 1 }), "{}", refused.error);
+    drop(grant);
+    let pool = refused.object;
+    assert_eq!(pool.stats().quarantined, 2);
+    // The registration ends with them: nothing can be written there any more.
+    let memory = pool.close(soon()).unwrap().deregister().unwrap();
+    assert!(memory.contains(&9));
 }

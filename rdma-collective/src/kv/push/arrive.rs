@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::{Granted, Pushes, Stage};
 use crate::comm::Core;
 use crate::comm::link::{Arrival, control};
-use crate::kv::message::{self, Done, Grant, Piece};
+use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, Take};
+use crate::kv::plan::{Wanted, words_of};
 
 impl Pushes {
     /// Sorts what the peer has sent.
@@ -27,6 +28,18 @@ impl Pushes {
                         Ok(done) => self.confirmed(done),
                         Err(_) => Err("a confirmation that is malformed"),
                     },
+                    message::TAKE => match Take::read(told.body) {
+                        Ok(take) => self.taken(take),
+                        Err(_) => Err("a lease that is taken, malformed"),
+                    },
+                    message::RELEASE => match Release::read(told.body) {
+                        Ok(release) => self.released(core, release, now),
+                        Err(_) => Err("a release that is malformed"),
+                    },
+                    message::REVOKE => match Revoke::read(told.body) {
+                        Ok(revoke) => self.revoked(core, revoke, now),
+                        Err(_) => Err("a revocation that is malformed"),
+                    },
                     _ => Err("a control message that does not belong here"),
                 },
                 Err(_) => Err("a control message that is malformed"),
@@ -42,40 +55,64 @@ impl Pushes {
         let Some(place) = self.grants.get_mut(usize::from(grant.transfer)) else {
             return Err("a transfer slot");
         };
-        let blocks = self.link.theirs.shape().blocks;
-        if piece.total == 0 || piece.total > blocks {
+        let (layers, blocks) = (self.pool.layout().shape().layers, self.link.theirs.shape().blocks);
+        if grant.blocks == 0 || grant.blocks > blocks {
             return Err("a grant of no blocks, or of more than there are");
+        }
+        let words = if grant.partial { words_of(layers, grant.blocks) } else { Some(0) };
+        if words.and_then(|words| words.checked_add(grant.blocks)) != Some(piece.total) {
+            return Err("a grant of another length than its blocks take");
         }
         if piece.first == 0 && place.is_none() {
             let expires = now.checked_add(Duration::from_millis(grant.time_to_live_ms.into()));
+            self.grants_seen = self.grants_seen.max(grant.grant);
+            self.taken_back.forget(grant.request);
             // Not reserved in advance: how long it will be is the peer's word.
-            *place = Some(Granted { grant, blocks: Vec::new(), total: piece.total, expires });
+            *place = Some(Granted { grant, list: Vec::new(), total: piece.total, expires });
         }
         match place {
             Some(granted)
                 if granted.grant == grant
                     && granted.total == piece.total
-                    && granted.blocks.len() == piece.first as usize =>
+                    && granted.list.len() == piece.first as usize =>
             {
-                granted.blocks.extend(piece.numbers());
-                Ok(())
+                granted.list.extend(piece.numbers());
+                let whole = granted.list.len() == granted.total as usize;
+                let odd = whole && grant.partial && granted.wanted(layers).is_none();
+                if odd { Err("a grant of parts that cannot be") } else { Ok(()) }
             }
             _ => Err("a grant in a slot that is in use, or out of order"),
         }
     }
 
-    fn confirmed(&mut self, done: Done) -> Result<(), &'static str> {
+    pub(super) fn confirmed(&mut self, done: Done) -> Result<(), &'static str> {
         for state in self.pushes.iter_mut().flatten() {
             let lease = state.hold.lease_id();
-            if let Stage::Begun { grant, confirmed, all_posted: Some(_), .. } = &mut state.stage
-                && *grant == done.grant
+            // One that was given up here meanwhile, too: it has all arrived.
+            if let Stage::Begun(of) | Stage::Quiescing { of, .. } = &mut state.stage
+                && of.grant == done.grant
                 && lease == done.lease
-                && confirmed.is_none()
+                && of.all_posted.is_some()
+                && of.confirmed.is_none()
             {
-                *confirmed = Some(done);
+                of.confirmed = Some(done);
                 return Ok(());
             }
         }
-        Err("a confirmation of nothing")
+        // One that has ended here meanwhile.
+        if done.grant <= self.grants_seen { Ok(()) } else { Err("a confirmation of nothing") }
+    }
+}
+
+impl Granted {
+    /// The destination blocks, once the list is whole.
+    pub(super) fn blocks(&self) -> &[u32] {
+        self.list.get(..self.grant.blocks as usize).unwrap_or_default()
+    }
+
+    /// Which of them are wanted, when it is not all.
+    pub(super) fn wanted(&self, layers: u32) -> Option<Wanted> {
+        let words = self.list.get(self.grant.blocks as usize..).filter(|_| self.grant.partial)?;
+        Wanted::from_words(layers, self.grant.blocks, words)
     }
 }

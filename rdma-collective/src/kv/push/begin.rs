@@ -4,25 +4,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::post::Posting;
-use super::{Granted, Pushes, Stage, State, unwatch};
+use super::{Begun, Granted, Pushes, Stage, State, unwatch};
 use crate::comm::Core;
-use crate::comm::link::imm::WRITES_MAX;
+use crate::comm::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 use crate::error::KvError;
 use crate::kv::link::Link;
-use crate::kv::message::{self, Begin, Refuse};
-use crate::kv::plan::{BlockPair, BlockPlan};
+use crate::kv::message::{self, Begin, Refusal, Refuse};
+use crate::kv::plan::{BlockPair, BlockPlan, Parts, Wanted, parts_of};
 use crate::kv::pool::Pool;
 
 impl Pushes {
     /// Brings pushes that wait together with grants that are whole.
-    pub(super) fn begin(&mut self, now: Instant) -> bool {
+    pub(super) fn begin(&mut self, core: &mut Core, now: Instant) -> bool {
         let mut any = false;
         for place in &mut self.grants {
-            let Some(granted) =
-                place.as_ref().filter(|granted| granted.blocks.len() == granted.total as usize)
+            let Some(granted) = place.as_ref().filter(|granted| granted.list.len() == granted.total as usize)
             else {
                 continue;
             };
+            // More have to wait until the peer has been told of these.
+            if self.refusals.len() >= TRANSFERS_MAX {
+                break;
+            }
             let waiting = self.pushes.iter_mut().flatten().find(|state| {
                 let waits = matches!(state.stage, Stage::Waiting) && !state.deadline.expired_at(now);
                 waits && state.request == granted.grant.request
@@ -31,44 +34,57 @@ impl Pushes {
                 && let Some(granted) = place.take()
             {
                 any = true;
-                let plan = plan(&self.pool, &self.link, state, &granted, self.write_bytes_max, now);
-                match plan {
-                    Ok((plan, writes)) => {
-                        let lease = state.hold.lease_id();
-                        let grant = granted.grant.grant;
-                        let begin = Begin { grant, lease, writes, write_bytes_max: self.write_bytes_max };
-                        state.stage =
-                            Stage::Begun { grant, begun: now, writes, all_posted: None, confirmed: None };
-                        self.posting.push_back(Posting::new(state.id, begin, granted, plan));
+                let since = Instant::now();
+                let planned = plan(&self.pool, &self.link, state, &granted, self.write_bytes_max, now);
+                self.journal.prepared(since);
+                match planned {
+                    Ok(planned) => {
+                        let (grant, lease) = (granted.grant.grant, state.hold.lease_id());
+                        let (writes, write_bytes_max) = (planned.writes, self.write_bytes_max);
+                        let by_layer = state.ready.is_some();
+                        let begin = Begin { grant, lease, writes, write_bytes_max, by_layer };
+                        let (all_posted, confirmed) = (None, None);
+                        state.stage = Stage::Begun(Begun { grant, at: now, writes, all_posted, confirmed });
+                        state.bytes = planned.parts * self.pool.layout().layer_block_bytes();
+                        self.posting.push_back(Posting::new(state.id, begin, granted.grant, planned));
                     }
-                    Err(error) => {
-                        let blocks = state.hold.blocks().len() as u32;
-                        state.stage = Stage::Refusing(Refuse { grant: granted.grant.grant, blocks }, error);
+                    Err((refusal, error)) => {
+                        let (grant, blocks) = (granted.grant.grant, state.hold.blocks().len() as u32);
+                        self.refusals.push_back(Refuse { grant, blocks, refusal });
+                        state.end(Err(error));
+                        unwatch(&self.link, core);
                     }
                 }
             }
         }
+        self.pushes.iter_mut().for_each(|place| {
+            place.take_if(|state| state.abandoned && matches!(state.stage, Stage::Ended(_)));
+        });
         any
     }
 
+    /// Tells the peer of grants that cannot be used; their pushes have ended.
     pub(super) fn refuse(&mut self, core: &mut Core) {
-        for place in &mut self.pushes {
-            let Some(state) = place else { continue };
-            if let Stage::Refusing(refuse, error) = &state.stage
-                && self.link.tell(core, message::REFUSE, |body| refuse.write(body))
-            {
-                let error = error.clone();
-                state.end(Err(error));
-                unwatch(&self.link, core);
-                if state.abandoned {
-                    *place = None;
-                }
+        while let Some(refuse) = self.refusals.front() {
+            if !self.link.tell(core, message::REFUSE, |body| refuse.write(body)) {
+                return;
             }
+            self.refusals.pop_front();
         }
     }
 }
 
 /// What goes where, and in how many writes.
+pub(super) struct Planned {
+    pub(super) plan: Arc<BlockPlan>,
+    pub(super) writes: u32,
+    /// Writes up to the end of each layer, when it goes by layer.
+    pub(super) ends: Vec<u32>,
+    pub(super) wanted: Option<Wanted>,
+    /// Blocks, counted in each layer.
+    pub(super) parts: u64,
+}
+
 fn plan(
     pool: &Pool,
     link: &Link,
@@ -76,23 +92,26 @@ fn plan(
     granted: &Granted,
     write_bytes_max: u32,
     now: Instant,
-) -> Result<(Arc<BlockPlan>, u32), KvError> {
+) -> Result<Planned, (Refusal, KvError)> {
     let request = state.request;
     if granted.expires.is_some_and(|expires| now >= expires) {
-        return Err(KvError::GrantExpired { request });
+        return Err((Refusal::Expired, KvError::GrantExpired { request }));
     }
-    let blocks = state.hold.blocks();
-    if blocks.len() != granted.blocks.len() {
-        let (source_blocks, granted) = (blocks.len() as u32, granted.blocks.len() as u32);
-        return Err(KvError::BlockCounts { request, source_blocks, granted });
+    let (blocks, layers) = (state.hold.blocks(), pool.layout().shape().layers);
+    if blocks.len() != granted.blocks().len() {
+        let (source_blocks, granted) = (blocks.len() as u32, granted.grant.blocks);
+        return Err((Refusal::Blocks, KvError::BlockCounts { request, source_blocks, granted }));
     }
-    let pairs = blocks.iter().zip(&granted.blocks);
+    let pairs = blocks.iter().zip(granted.blocks());
     let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
-    let plan = Arc::new(BlockPlan::new(*pool.layout(), link.theirs, &pairs, write_bytes_max)?);
-    let writes = Arc::clone(&plan).into_descriptors().count() as u64;
-    let verdicts = u64::from(pool.layout().shape().layers) * pairs.len() as u64;
-    match u32::try_from(writes) {
-        Ok(count) if count <= WRITES_MAX && verdicts <= u32::MAX.into() => Ok((plan, count)),
-        _ => Err(KvError::TooManyWrites { writes, max: WRITES_MAX }),
-    }
+    let wanted = granted.wanted(layers);
+    let how = Parts { by_layer: state.ready.is_some(), wanted: wanted.as_ref() };
+    let plan = BlockPlan::of_parts((*pool.layout(), link.theirs), &pairs, write_bytes_max, how);
+    let plan = Arc::new(plan.map_err(|error| (Refusal::Plan, error.into()))?);
+    let (writes, ends) = plan.count(WRITES_MAX);
+    let Some(parts) = parts_of(layers, pairs.len()).filter(|_| writes <= WRITES_MAX) else {
+        return Err((Refusal::Plan, KvError::TooManyWrites { request, max: WRITES_MAX }));
+    };
+    let parts = wanted.as_ref().map_or(parts.into(), Wanted::count);
+    Ok(Planned { plan, writes, ends, wanted, parts })
 }

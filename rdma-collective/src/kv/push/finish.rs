@@ -1,42 +1,48 @@
-//! The ends of pushes: done, late, or lost with the link.
+//! The ends of pushes: done, or lost with the link. Those that are given up are `revoke`'s.
 
 use std::time::Instant;
 
-use super::{Pushes, Stage, State, unwatch};
+use super::{Begun, Pushes, Stage, State, unwatch};
 use crate::comm::Core;
 use crate::error::{KvError, LaneFailure};
 use crate::kv::prefill::Pushed;
 
 impl State {
     /// What there is to tell once the peer has confirmed.
-    fn pushed(&self, now: Instant) -> Option<Pushed> {
-        let Stage::Begun { begun, writes, confirmed: Some(done), .. } = &self.stage else { return None };
-        let elapsed = now.saturating_duration_since(*begun);
-        Some(Pushed { bytes: self.bytes, writes: *writes, corrupt: done.corrupt, elapsed })
+    pub(super) fn pushed(&self, now: Instant) -> Option<Pushed> {
+        let (Stage::Begun(of) | Stage::Quiescing { of, .. }) = &self.stage else { return None };
+        let elapsed = now.saturating_duration_since(of.at);
+        let pushed = |corrupt| Pushed { bytes: self.bytes, writes: of.writes, corrupt, elapsed };
+        of.confirmed.map(|done| pushed(done.corrupt))
     }
 }
 
 impl Pushes {
     /// Takes what the lane says of writes that are done.
-    pub(super) fn count_done(&mut self, core: &mut Core) -> bool {
+    pub(super) fn count_done(&mut self, core: &mut Core, now: Instant) -> bool {
         let Some(done) = self.link.lane(core).map(|lane| lane.ranges_done()) else { return false };
-        let any = done > self.done;
+        let (before, mut bytes) = (self.done, 0);
         while self.done < done {
             self.done += 1;
             let Some((id, len)) = self.in_flight.pop_front() else { continue };
+            bytes += u64::from(len);
             if let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id == id) {
                 state.bytes_done += u64::from(len);
             }
         }
-        any
+        if done > before {
+            self.moved = now;
+            self.journal.moved(done - before, bytes, now);
+        }
+        done > before
     }
 
-    /// Ends the pushes that are done, and those that are late.
+    /// Ends the pushes that are done.
     pub(super) fn finish(&mut self, core: &mut Core, now: Instant) -> bool {
         let mut ended = 0;
         for place in &mut self.pushes {
             let Some(state) = place else { continue };
-            let Stage::Begun { all_posted: Some(last), .. } = state.stage else { continue };
+            let Stage::Begun(Begun { all_posted: Some(last), .. }) = state.stage else { continue };
             let Some(pushed) = state.pushed(now).filter(|_| self.done >= last) else { continue };
             state.end(Ok(pushed));
             ended += 1;
@@ -50,59 +56,42 @@ impl Pushes {
         ended > 0
     }
 
-    /// A push that only waits for a grant ends alone; one that has begun ends with the link, since its writes may
-    /// still be under way.
-    pub(super) fn expire(&mut self, core: &mut Core, now: Instant) {
-        let (peer, lane) = (self.link.peer, self.link.name);
-        let mut fence = false;
-        for place in &mut self.pushes {
-            let Some(state) = place.as_mut().filter(|state| state.deadline.expired_at(now)) else { continue };
-            let error = KvError::DeadlineExceeded {
-                request: state.request,
-                peer,
-                lane,
-                bytes_outstanding: state.bytes - state.bytes_done,
-                waited: now.saturating_duration_since(state.started),
-            };
-            match state.stage {
-                Stage::Ended(_) => continue,
-                Stage::Waiting | Stage::Refusing(..) => {}
-                Stage::Begun { .. } => {
-                    fence = true;
-                    // Told now, freed when the lane is fenced.
-                    state.stage = Stage::Ended(Err(error));
-                    continue;
-                }
-            }
-            state.end(Err(error));
-            unwatch(&self.link, core);
-            if state.abandoned {
-                *place = None;
-            }
-        }
-        if fence {
-            self.end(core, LaneFailure::Fenced, now);
-        }
-    }
-
     /// Ends every push and the link with it.
     pub(in crate::kv) fn end(&mut self, core: &mut Core, cause: LaneFailure, now: Instant) {
         let (peer, lane) = (self.link.peer, self.link.name);
+        if self.link.ended.is_none() {
+            self.journal.down(cause.clone());
+        }
         let fenced = self.link.end(core, cause.clone());
         self.posting.clear();
+        self.unsummed = None;
+        for offered in &mut self.offers {
+            let (request, bytes_outstanding) = (offered.request(), 0);
+            let lost = KvError::PeerFailed { request, peer, lane, cause: cause.clone(), bytes_outstanding };
+            offered.lose(fenced, if fenced { lost } else { KvError::Quarantined { request, peer, lane } });
+        }
+        self.offers.retain(|offered| !offered.is_forgotten());
         for place in &mut self.pushes {
             let Some(state) = place else { continue };
+            if matches!(state.stage, Stage::Ended(_)) {
+                continue;
+            }
             if !fenced {
                 state.hold.quarantine();
             }
             let (request, bytes_outstanding) = (state.request, state.bytes - state.bytes_done);
-            let error = KvError::PeerFailed { request, peer, lane, cause: cause.clone(), bytes_outstanding };
+            let error = match &state.stage {
+                _ if !fenced => KvError::Quarantined { request, peer, lane },
+                Stage::Quiescing { cause, .. } => cause.clone(),
+                _ => KvError::PeerFailed { request, peer, lane, cause: cause.clone(), bytes_outstanding },
+            };
             // What the peer has confirmed has arrived, whatever became of its acknowledgements.
-            let outcome = state.pushed(now).ok_or(error);
-            state.end(outcome);
+            let pushed = state.pushed(now).filter(|_| fenced);
+            state.end(pushed.ok_or(error));
             if state.abandoned {
                 *place = None;
             }
         }
+        self.wake(core);
     }
 }

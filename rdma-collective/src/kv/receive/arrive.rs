@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Begun, Receives, Stage, State};
+use super::state::{Begun, Stage, State};
+use super::{Receives, unwatch};
 use crate::comm::Core;
 use crate::comm::link::imm::{Imm, WRITES_MAX};
 use crate::comm::link::{Arrival, control};
-use crate::error::{KvError, TransferError};
+use crate::error::KvError;
 use crate::kv::layout::Layout;
-use crate::kv::message::{self, Begin, Piece, Refuse};
-use crate::kv::plan::{BlockPair, BlockPlan};
-use crate::kv::verdict::{BlockVerdict, Verdicts};
+use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
+use crate::kv::plan::{BlockPair, BlockPlan, Parts};
 
 impl Receives {
     pub(super) fn take_arrivals(&mut self, core: &mut Core, now: Instant) -> Result<bool, &'static str> {
@@ -42,13 +42,20 @@ impl Receives {
 
     fn landed(&mut self, transfer: u8, index: u32, bytes: u32, now: Instant) -> Result<(), &'static str> {
         let state = self.grants.get_mut(usize::from(transfer)).and_then(Option::as_mut);
-        let Some(state) = state.filter(|state| matches!(state.stage, Stage::Filling)) else {
+        let Some(state) = state.filter(|state| state.is_open() && !state.pulls) else {
             return Err("a block of no transfer");
         };
         if !state.arrived.note(index) {
             return Err("a block that has arrived before, or was not announced");
         }
         state.bytes_arrived += u64::from(bytes);
+        self.landed = (self.landed.0 + 1, self.landed.1 + u64::from(bytes));
+        if let Some(begun) = &mut state.begin {
+            let layer = begun.ends.partition_point(|end| *end <= index);
+            if let Some(left) = begun.layers_left.get_mut(layer) {
+                *left = left.saturating_sub(1);
+            }
+        }
         state.latest = now;
         Ok(())
     }
@@ -63,34 +70,60 @@ impl Receives {
             message::BEGIN => {
                 let (begin, piece) = Begin::read(told.body).map_err(|_| "a beginning that is malformed")?;
                 let layouts = (self.link.theirs, *self.pool.layout());
-                self.filling(begin.grant)?.begins(begin, piece, layouts, now)
+                let since = Instant::now();
+                let begun = self.open(begin.grant)?.begins(begin, piece, layouts, now);
+                self.journal.prepared(since);
+                begun
             }
             message::CHECKSUMS => {
                 let read = message::read_checksums(told.body);
                 let (grant, piece) = read.map_err(|_| "checksums that are malformed")?;
-                let layers = self.pool.layout().shape().layers;
-                let wanted = self.checksums;
-                self.filling(grant)?.sums(piece, layers, wanted)
+                let (wanted, layers) = (self.checksums, self.pool.layout().shape().layers);
+                let state = self.open(grant)?;
+                let total = state.sums_total(layers);
+                state.sums(piece, total, wanted)
             }
             message::REFUSE => {
                 let refuse = Refuse::read(told.body).map_err(|_| "a refusal that is malformed")?;
-                let layers = self.pool.layout().shape().layers;
-                self.filling(refuse.grant)?.refused(refuse, layers)?;
-                if let Some(lane) = self.link.lane(core) {
-                    lane.unwatch();
-                }
+                let layout = *self.pool.layout();
+                self.open(refuse.grant)?.refused(refuse, &layout)?;
+                unwatch(&self.link, core);
                 self.grants.iter_mut().for_each(|place| {
                     place.take_if(|state| state.abandoned && matches!(state.stage, Stage::Ended(_)));
                 });
                 Ok(())
             }
+            message::OFFER => {
+                let (offer, piece) = Offer::read(told.body).map_err(|_| "an offer that is malformed")?;
+                self.offered(offer, piece, now)
+            }
+            message::RECALL => {
+                let read = Recall::read(told.body);
+                self.recalled(core, read.map_err(|_| "a recall that is malformed")?, now)
+            }
+            message::LEASE_CHECKSUMS => {
+                let read = message::read_checksums(told.body);
+                let (lease, piece) = read.map_err(|_| "checksums that are malformed")?;
+                let (wanted, layers) = (self.checksums, self.pool.layout().shape().layers);
+                let reads = |state: &&mut State| state.is_open() && state.lease == Some(lease);
+                match self.grants.iter_mut().flatten().find(reads) {
+                    Some(state) => state.sums(piece, state.sums_total(layers), wanted),
+                    // One that was given up meanwhile.
+                    None if self.pulls.knows(lease) => Ok(()),
+                    None => Err("checksums of no lease"),
+                }
+            }
+            message::QUIESCED => {
+                let read = Quiesced::read(told.body);
+                self.quiesced(read.map_err(|_| "a revocation that is malformed")?, now)
+            }
             _ => Err("a control message that does not belong here"),
         }
     }
 
-    fn filling(&mut self, grant: u64) -> Result<&mut State, &'static str> {
+    fn open(&mut self, grant: u64) -> Result<&mut State, &'static str> {
         let state = self.place(grant).and_then(Option::as_mut);
-        state.filter(|state| matches!(state.stage, Stage::Filling)).ok_or("a message about no grant")
+        state.filter(|state| state.is_open() && !state.pulls).ok_or("a message about no grant")
     }
 }
 
@@ -104,11 +137,10 @@ impl State {
         now: Instant,
     ) -> Result<(), &'static str> {
         let blocks = self.hold.blocks();
-        if piece.total as usize != blocks.len() || self.told < blocks.len() {
+        if piece.total as usize != blocks.len() || self.told < self.list.len() {
             return Err("a beginning with another number of blocks than were granted");
         }
-        let begun =
-            self.begin.get_or_insert_with(|| Begun { begin, sources: Vec::new(), at: now, plan: None });
+        let begun = self.begin.get_or_insert_with(|| Begun::new(begin, now));
         if begun.begin != begin || begun.sources.len() != piece.first as usize {
             return Err("a beginning out of order");
         }
@@ -118,18 +150,21 @@ impl State {
         }
         let pairs = begun.sources.iter().zip(blocks);
         let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
-        let plan = BlockPlan::new(theirs, ours, &pairs, begin.write_bytes_max);
+        let parts = Parts { by_layer: begin.by_layer, wanted: self.wanted.as_ref() };
+        let plan = BlockPlan::of_parts((theirs, ours), &pairs, begin.write_bytes_max, parts);
         let plan = Arc::new(plan.map_err(|_| "source blocks that cannot be")?);
-        let writes = Arc::clone(&plan).into_descriptors().take(WRITES_MAX as usize + 1).count() as u32;
+        let (writes, ends) = plan.count(WRITES_MAX);
         if writes != begin.writes || writes > WRITES_MAX || !self.arrived.announce(writes) {
             return Err("another number of writes than the blocks take");
         }
+        let starts = std::iter::once(&0).chain(&ends);
+        begun.layers_left = ends.iter().zip(starts).map(|(end, start)| end - start).collect();
+        begun.ends = ends;
         begun.plan = Some(plan);
         Ok(())
     }
 
-    fn sums(&mut self, piece: Piece<'_>, layers: u32, wanted: bool) -> Result<(), &'static str> {
-        let total = u64::from(layers) * self.hold.blocks().len() as u64;
+    fn sums(&mut self, piece: Piece<'_>, total: u64, wanted: bool) -> Result<(), &'static str> {
         if !wanted || u64::from(piece.total) != total || self.sums.len() != piece.first as usize {
             return Err("checksums that do not belong here");
         }
@@ -137,18 +172,23 @@ impl State {
         Ok(())
     }
 
-    fn refused(&mut self, refuse: Refuse, layers: u32) -> Result<(), &'static str> {
+    fn refused(&mut self, refuse: Refuse, layout: &Layout) -> Result<(), &'static str> {
         if self.begin.is_some() || self.arrived.count() > 0 {
             return Err("a refusal of what had begun");
         }
         let (request, granted) = (self.grant.request, self.hold.blocks().len() as u32);
-        let cause = if refuse.blocks == granted {
-            KvError::GrantRefused { request }
-        } else {
-            KvError::BlockCounts { request, source_blocks: refuse.blocks, granted }
+        let cause = match refuse.refusal {
+            Refusal::Blocks => KvError::BlockCounts { request, source_blocks: refuse.blocks, granted },
+            Refusal::Expired => KvError::GrantExpired { request },
+            Refusal::Plan => KvError::GrantRefused { request },
         };
-        let verdicts = Verdicts::new(layers, self.hold.blocks(), BlockVerdict::Missing);
-        self.end(Err(TransferError { cause: Arc::new(cause), verdicts }));
+        self.fail(Arc::new(cause), layout);
         Ok(())
+    }
+}
+
+impl Begun {
+    pub(super) fn new(begin: Begin, at: Instant) -> Self {
+        Self { begin, sources: Vec::new(), at, plan: None, ends: Vec::new(), layers_left: Vec::new() }
     }
 }

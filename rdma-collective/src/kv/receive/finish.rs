@@ -1,124 +1,148 @@
-//! The ends of grants: complete, late, or lost with the link.
+//! The ends of grants: complete, or lost with the link. Those that are taken back are `revoke`'s.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Receives, Stage, State};
+use super::state::{Revoking, Stage, State};
+use super::{Receives, unwatch};
 use crate::comm::Core;
-use crate::error::{KvError, LaneFailure, TransferError};
-use crate::kv::layout::Layout;
+use crate::error::{KvError, LaneFailure};
+use crate::kv::message::{self, Done, Release};
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 
 impl Receives {
     /// Finds the transfers of which all has arrived: as many writes as were announced, and the sums if they are wanted.
-    pub(super) fn complete(&mut self, now: Instant) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// The writes were of another length than the plan's.
+    pub(super) fn complete(&mut self, now: Instant) -> Result<bool, &'static str> {
         let layers = self.pool.layout().shape().layers;
         let mut any = false;
         for state in self.grants.iter_mut().flatten() {
             if !matches!(state.stage, Stage::Filling) || !state.arrived.is_complete() {
                 continue;
             }
+            if state.bytes_arrived != state.bytes {
+                return Err("writes of another length than was planned");
+            }
             let blocks = state.hold.blocks();
             if !self.checksums {
                 state.confirm(Verdicts::new(layers, blocks, BlockVerdict::Valid), now);
                 any = true;
-            } else if state.sums.len() == layers as usize * blocks.len() {
-                state.stage = Stage::Arrived;
+            } else if state.sums.len() as u64 == state.sums_total(layers) {
+                state.arrive(now);
                 any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Tells the peer what is done, and lets go of the blocks.
+    pub(super) fn confirm(&mut self, core: &mut Core) -> bool {
+        let part_bytes = self.pool.layout().layer_block_bytes();
+        let mut any = false;
+        for place in &mut self.grants {
+            let Some(state) = place else { continue };
+            let Stage::Confirming(verdicts, _) = &state.stage else { continue };
+            let corrupt = verdicts.count(BlockVerdict::Corrupt) as u32;
+            let told = if let Some(lease) = state.lease {
+                // No more than there are verdicts.
+                let parts = (state.bytes / part_bytes) as u32;
+                let release = Release { lease, done: true, reads: state.arrived.count(), parts, corrupt };
+                self.link.tell(core, message::RELEASE, |body| release.write(body))
+            } else if state.pulls {
+                // Its lease was recalled meanwhile, and is released.
+                true
+            } else {
+                let missing = verdicts.count(BlockVerdict::Missing) as u32;
+                let lease = state.begin.as_ref().map_or(0, |begun| begun.begin.lease);
+                let done = Done { grant: state.grant.grant, lease, missing, corrupt };
+                self.link.tell(core, message::DONE, |body| done.write(body))
+            };
+            if told {
+                any = true;
+                state.end_well();
+                unwatch(&self.link, core);
+                if state.abandoned {
+                    *place = None;
+                }
             }
         }
         any
     }
 
-    /// A grant that is late ends the link: only so is it certain that nothing of it lands any more. One that the peer
-    /// was never told of ends alone.
-    pub(super) fn expire(&mut self, core: &mut Core, now: Instant) {
-        let layout = *self.pool.layout();
+    /// Lets go of what has all arrived, and is so much that it was not checked in time.
+    pub(in crate::kv) fn give_up_unchecked(&mut self, now: Instant) -> bool {
+        let link_ended = self.link.ended.is_some();
         let (peer, lane) = (self.link.peer, self.link.name);
-        let mut fence = false;
+        let layout = *self.pool.layout();
+        let mut any = false;
         for place in &mut self.grants {
-            // What has all arrived is not late, however late it is looked at; but the peer has to listen.
-            let Some(state) = place.as_mut().filter(|state| state.due().is_some_and(|due| due <= now)) else {
-                continue;
-            };
-            fence |= state.told > 0;
-            if let Stage::Confirming(..) = state.stage {
-                continue;
-            }
-            let cause = Arc::new(KvError::DeadlineExceeded {
+            let late = |state: &&mut State| matches!(state.stage, Stage::Arrived(by) if by <= now);
+            let Some(state) = place.as_mut().filter(late) else { continue };
+            any = true;
+            state.unchecked = Some(Arc::new(KvError::DeadlineExceeded {
                 request: state.grant.request,
                 peer,
                 lane,
-                bytes_outstanding: state.bytes_outstanding(&layout),
+                bytes_outstanding: 0,
                 waited: now.saturating_duration_since(state.granted),
-            });
-            let error = TransferError { cause, verdicts: state.verdicts(&layout) };
-            if state.told > 0 {
-                // Told now, freed when the lane is fenced.
-                state.stage = Stage::Ended(Err(error));
-                continue;
-            }
-            state.end(Err(error));
-            if let Some(lane) = self.link.lane(core) {
-                lane.unwatch();
-            }
-            if state.abandoned {
-                *place = None;
+            }));
+            state.confirm(state.verdicts(&layout), now);
+            if link_ended {
+                state.end_well();
+                place.take_if(|state| state.abandoned);
             }
         }
-        if fence {
-            self.end(core, LaneFailure::Fenced);
-        }
+        any
     }
 
     /// Ends every grant and the link with it.
     pub(in crate::kv) fn end(&mut self, core: &mut Core, cause: LaneFailure) {
         let layout = *self.pool.layout();
         let (peer, lane) = (self.link.peer, self.link.name);
+        if self.link.ended.is_none() {
+            self.journal.down(cause.clone());
+        }
         let fenced = self.link.end(core, cause.clone());
+        self.pulls.clear();
         for place in &mut self.grants {
             let Some(state) = place else { continue };
+            if matches!(state.stage, Stage::Ended(_)) {
+                continue;
+            }
+            let request = state.grant.request;
             if !fenced {
                 state.hold.quarantine();
             }
-            if matches!(state.stage, Stage::Arrived) && !state.abandoned {
-                // All has arrived, and whoever waits can check the sums as well without the peer.
-                continue;
-            }
-            let outcome = match &state.stage {
+            let cause = match &state.stage {
+                Stage::Arrived(_) if !state.abandoned => {
+                    // All has arrived, and its sums can be checked as well without the peer.
+                    continue;
+                }
                 // All has arrived, and the peer alone does not know.
-                Stage::Confirming(verdicts, _) => Ok(verdicts.clone()),
-                _ => Err(TransferError {
-                    cause: Arc::new(KvError::PeerFailed {
-                        request: state.grant.request,
-                        peer,
-                        lane,
-                        cause: cause.clone(),
-                        bytes_outstanding: state.bytes_outstanding(&layout),
-                    }),
-                    verdicts: state.verdicts(&layout),
-                }),
+                Stage::Confirming(..) => {
+                    state.end_well();
+                    None
+                }
+                _ if !fenced => Some(Arc::new(KvError::Quarantined { request, peer, lane })),
+                Stage::Revoking(Revoking { cause, .. }) => Some(Arc::clone(cause)),
+                _ => Some(Arc::new(KvError::PeerFailed {
+                    request,
+                    peer,
+                    lane,
+                    cause: cause.clone(),
+                    bytes_outstanding: state.bytes_outstanding(),
+                })),
             };
-            state.end(outcome);
+            if let Some(cause) = cause {
+                state.fail(cause, &layout);
+            }
             if state.abandoned {
                 *place = None;
             }
         }
-    }
-}
-
-impl State {
-    fn bytes_outstanding(&self, layout: &Layout) -> u64 {
-        (layout.block_bytes() * self.hold.blocks().len() as u64).saturating_sub(self.bytes_arrived)
-    }
-
-    /// What has arrived. Where sums are wanted nothing is vouched for: they were not checked.
-    fn verdicts(&self, layout: &Layout) -> Verdicts {
-        let blocks = self.hold.blocks();
-        let plan = self.begin.as_ref().and_then(|begun| begun.plan.as_ref());
-        match plan.filter(|_| !self.grant.checksums) {
-            Some(plan) => Verdicts::arrived(blocks, plan, layout, &self.arrived),
-            None => Verdicts::new(layout.shape().layers, blocks, BlockVerdict::Missing),
-        }
+        self.wake(core);
     }
 }

@@ -5,6 +5,8 @@
 use std::io;
 
 use super::Context;
+use crate::backend::interface::Context as _;
+use crate::backend::register;
 use crate::error::{CreateError, OpenError};
 use crate::memory::pinning::{PinningNeed, PinningProbe};
 
@@ -96,6 +98,14 @@ fn is_resident(addr: usize, len: usize) -> bool {
         let answered = unsafe { libc::mincore(start as *mut libc::c_void, page, &mut resident) } == 0;
         answered && resident & 1 == 1
     })
+}
+
+/// Why the device did not register `len` bytes: its own bound on one registration, or a limit on pinned memory.
+pub(super) fn refused(context: &Context, source: &io::Error, need: PinningNeed, len: usize) -> String {
+    let bound = context.query_device().ok();
+    let beyond =
+        bound.and_then(|device| register::beyond_device(context.label(), len as u64, device.max_mr_size));
+    beyond.unwrap_or_else(|| pinning(context, source, need))
 }
 
 /// Which limit on pinned memory refused. Reads them: to be called at once after the failure, on its thread.

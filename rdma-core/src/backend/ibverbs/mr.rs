@@ -55,7 +55,7 @@ impl MemoryRegion {
             }
         };
         let mr = not_null(mr).map_err(|source| {
-            let explanation = explain::pinning(pd.context(), &source, need);
+            let explanation = explain::refused(pd.context(), &source, need, len);
             RegisterError::Refused { len: len as u64, explanation, source }
         })?;
         // SAFETY: returned just now.

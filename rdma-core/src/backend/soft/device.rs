@@ -28,6 +28,7 @@ pub(crate) struct Device {
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) name: String,
+    pub(super) max_mr_size: u64,
     pub(super) device: DeviceRef,
     pub(super) fabric: &'static Fabric,
 }
@@ -75,7 +76,7 @@ impl Device {
 
     /// Enters the device into the fabric.
     fn start(&self, fabric: &'static Fabric) -> Result<Opened, OpenError> {
-        let SoftOptions { name, wire, address, tcp_port, faults, planted } = &*self.options;
+        let SoftOptions { name, wire, address, tcp_port, max_mr_size, faults, planted } = &*self.options;
         let refused = |what| move |source| OpenError::Soft { name: name.clone(), what, source };
         let IpAddr::V4(ip) = *address else {
             let source = io::Error::new(
@@ -103,7 +104,7 @@ impl Device {
         if let Some(faults) = faults {
             faults.attach(device);
         }
-        let opened = Opened { name: name.clone(), device, fabric };
+        let opened = Opened { name: name.clone(), max_mr_size: *max_mr_size, device, fabric };
         let listening = listen(&mut hold, device, *wire, SocketAddrV4::new(ip, *tcp_port));
         match listening {
             Ok(at) => {
@@ -185,7 +186,7 @@ impl interface::Context for Context {
     }
 
     fn query_device(&self) -> Result<DeviceAttributes, QueryError> {
-        Ok(port::device_attributes())
+        Ok(port::device_attributes(self.opened.max_mr_size))
     }
 
     fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::channel::Channel;
 use super::fabric::{Fabric, Guarded, Hold};
+use super::naps::Naps;
 
 /// How long the driver leaves the sockets to threads that poll, before it looks itself.
 const NAP: Duration = Duration::from_millis(1);
@@ -27,6 +28,8 @@ const NAP_CALLS: u64 = 4;
 /// How often the lock is tried beside threads that poll, before it is waited for.
 const LOCK_TRIES: u32 = 64;
 const LOCK_PAUSE: Duration = Duration::from_micros(50);
+/// How often in a row what is ready is left to threads that have the lock.
+const MET_MAX: u32 = 4;
 /// Descriptors served in one go.
 const READY_MAX: usize = 32;
 /// What the driver's own descriptor is called among the ready ones; sockets have greater keys.
@@ -44,10 +47,7 @@ pub(super) struct Driver {
     wake: Channel,
     /// Counts posts and polls.
     calls: AtomicU64,
-    /// Counts threads that were about to sleep until a completion.
-    arms: AtomicU64,
-    /// Whether the driver leaves the sockets to others.
-    napping: AtomicBool,
+    naps: Naps,
     /// Whether there is any connection to be served.
     connected: AtomicBool,
 }
@@ -60,8 +60,7 @@ impl Driver {
             epoll: Arc::new(epoll),
             wake,
             calls: AtomicU64::new(0),
-            arms: AtomicU64::new(0),
-            napping: AtomicBool::new(false),
+            naps: Naps::new(),
             connected: AtomicBool::new(false),
         })
     }
@@ -93,11 +92,8 @@ impl Driver {
     }
 
     /// A thread is about to sleep until a completion: the driver has the sockets to itself again.
-    ///
-    /// Either the driver sees the count before it naps, or this sees that it naps.
     pub(super) fn attend(&self) {
-        self.arms.fetch_add(1, Ordering::SeqCst);
-        if self.napping.swap(false, Ordering::SeqCst) {
+        if self.naps.attend() {
             self.wake.raise();
         }
     }
@@ -113,26 +109,22 @@ impl Driver {
     }
 
     /// Naps for `longest`, until `until` at the latest, unless a thread went to sleep since the last
-    /// count. Whether it was woken.
+    /// count. Whether it was woken; it is woken at once until that is taken.
     fn nap(&self, count: &Count, longest: Duration, until: Option<Instant>) -> bool {
         let mut woken = false;
-        self.napping.store(true, Ordering::SeqCst);
-        if self.arms.load(Ordering::SeqCst) == count.arms {
+        if self.naps.begin(count.arms) {
             let nap = now() + longest;
             let timeout = left(until.map_or(nap, |until| until.min(nap)));
             woken = !matches!(poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout)), Ok(0));
         }
-        self.napping.store(false, Ordering::SeqCst);
-        if woken {
-            let _ = self.wake.consume();
-        }
+        self.naps.end();
         woken
     }
 
     /// Whether threads that post and poll move everything along.
     fn others_serve(&self, count: &mut Count) -> bool {
         let calls = self.calls.load(Ordering::Relaxed);
-        let (arms, at) = (self.arms.load(Ordering::SeqCst), now());
+        let (arms, at) = (self.naps.arms(), now());
         let naps = at.duration_since(count.at).as_nanos() / NAP.as_nanos();
         let enough = u128::from(calls.wrapping_sub(count.calls)) >= u128::from(NAP_CALLS) * naps.max(1);
         let sleeps = arms != count.arms;
@@ -177,8 +169,12 @@ pub(super) fn start(hold: &mut Hold<'_>, fabric: &'static Fabric) -> io::Result<
 fn run(fabric: &'static Fabric) {
     let driver = &fabric.driver;
     let mut count = Count { calls: 0, arms: 0, at: now(), others_serve: false };
-    let mut looked = Looked::Nothing;
+    let (mut looked, mut woken, mut met) = (Looked::Nothing, false, 0);
     loop {
+        if woken {
+            // Only here, where timers are looked at next: who takes it and sleeps on has missed one.
+            let _ = driver.wake.consume();
+        }
         let until = {
             let mut hold = lock(fabric, count.others_serve);
             hold.guarded().asleep = None;
@@ -191,15 +187,16 @@ fn run(fabric: &'static Fabric) {
             hold.guarded().asleep = Some(until);
             until
         };
-        let mut woken = false;
+        woken = false;
         while driver.others_serve(&mut count) && !woken && until.is_none_or(|until| now() < until) {
             // Those that poll do not keep up with what it found ready and could serve.
             let longest = if looked == Looked::Served { Duration::ZERO } else { NAP };
             woken = driver.nap(&count, longest, until);
-            looked = look(fabric);
+            looked = look(fabric, met == MET_MAX);
+            met = if looked == Looked::Met { met + 1 } else { 0 };
         }
         if !count.others_serve {
-            wait_and_serve(fabric, until);
+            woken |= wait_and_serve(fabric, until);
         }
     }
 }
@@ -217,22 +214,23 @@ fn lock(fabric: &Fabric, others_serve: bool) -> Hold<'_> {
     fabric.lock()
 }
 
-/// Serves the sockets that become ready until `until`, once.
-fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) {
-    let driver = &fabric.driver;
+/// Serves the sockets that become ready until `until`, once; whether it was woken.
+fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READY_MAX];
-    for event in driver.ready(&mut buffer, Wait::Until(until)) {
+    let mut woken = false;
+    for event in fabric.driver.ready(&mut buffer, Wait::Until(until)) {
         match event.data.u64() {
-            WAKE_KEY => drop(driver.wake.consume()),
+            WAKE_KEY => woken = true,
             key => serve(&mut fabric.lock(), key),
         }
     }
+    woken
 }
 
 /// Serves the sockets that are ready, for a thread that has nothing else to do. When none is, the
 /// peer may need the core to send something.
 pub(super) fn poll_sockets(fabric: &Fabric) {
-    if fabric.driver.connected.load(Ordering::Relaxed) && look(fabric) == Looked::Nothing {
+    if fabric.driver.connected.load(Ordering::Relaxed) && look(fabric, false) == Looked::Nothing {
         std::thread::yield_now();
     }
 }
@@ -249,8 +247,8 @@ enum Looked {
 }
 
 /// Serves the sockets that are ready, but for those that are while another thread has the lock: it
-/// makes progress, and what is ready stays so.
-fn look(fabric: &Fabric) -> Looked {
+/// makes progress, and what is ready stays so; unless there was enough of that, and the lock is `waited` for.
+fn look(fabric: &Fabric, waited: bool) -> Looked {
     let mut buffer = [MaybeUninit::uninit(); READY_MAX];
     let mut looked = Looked::Nothing;
     for event in fabric.driver.ready(&mut buffer, Wait::Not) {
@@ -258,7 +256,8 @@ fn look(fabric: &Fabric) -> Looked {
         if key == WAKE_KEY {
             continue;
         }
-        let Some(mut hold) = fabric.try_lock() else { return Looked::Met };
+        let hold = if waited { Some(fabric.lock()) } else { fabric.try_lock() };
+        let Some(mut hold) = hold else { return Looked::Met };
         serve(&mut hold, key);
         looked = Looked::Served;
     }

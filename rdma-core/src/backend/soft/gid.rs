@@ -55,14 +55,33 @@ pub(super) fn netdev_of(address: Ipv4Addr) -> io::Result<String> {
         // All of 127.0.0.0/8 is there, listed or not.
         return Ok("lo".to_owned());
     }
+    let found = interface_addresses()?.into_iter().find(|(_, own)| *own == address);
+    found.map(|(name, _)| name).ok_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL))
+}
+
+/// The IPv4 addresses of this network namespace and the interfaces that have them, in the kernel's order: one of them
+/// is for [`SoftOptions::address`](super::SoftOptions::address).
+///
+/// See `getifaddrs(3)`.
+///
+/// ```
+/// assert!(rdma_core::interface_addresses()?.iter().any(|(name, address)| name == "lo" && address.is_loopback()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// What the system says.
+#[doc(alias = "getifaddrs")]
+pub fn interface_addresses() -> io::Result<Vec<(String, Ipv4Addr)>> {
     let mut head = std::ptr::null_mut();
     // SAFETY: `head` is a valid place for the list's head.
     if unsafe { libc::getifaddrs(&mut head) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut found = None;
+    let mut found = Vec::new();
     let mut next = head;
-    while !next.is_null() && found.is_none() {
+    while !next.is_null() {
         // SAFETY: `next` is a node of the list, which is freed below.
         let node = unsafe { &*next };
         next = node.ifa_next;
@@ -72,15 +91,14 @@ pub(super) fn netdev_of(address: Ipv4Addr) -> io::Result<String> {
         if is_v4 {
             // SAFETY: an address of family AF_INET is a `sockaddr_in`; it may be unaligned for it.
             let addr = unsafe { node.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
-            if u32::from_be(addr.sin_addr.s_addr) == u32::from(address) {
-                // SAFETY: the name is a C string of the node.
-                found = Some(unsafe { CStr::from_ptr(node.ifa_name) }.to_string_lossy().into_owned());
-            }
+            // SAFETY: the name is a C string of the node.
+            let name = unsafe { CStr::from_ptr(node.ifa_name) }.to_string_lossy().into_owned();
+            found.push((name, Ipv4Addr::from(u32::from_be(addr.sin_addr.s_addr))));
         }
     }
     // SAFETY: `head` came from `getifaddrs`, and nothing of the list is used any more.
     unsafe { libc::freeifaddrs(head) };
-    found.ok_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL))
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod fabric;
 pub mod fault;
 mod gid;
 mod mr;
+mod naps;
 mod options;
 mod pd;
 mod port;
@@ -25,6 +26,7 @@ mod wire;
 mod worker;
 
 pub(crate) use device::{Context, Device};
+pub use gid::interface_addresses;
 pub use options::{SoftOptions, Wire};
 pub(crate) use pd::ProtectionDomain;
 pub(crate) use worker::Worker;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::device::Opened;
 use super::fault::FaultPlan;
 use super::{ProtectionDomain, port};
+use crate::backend::register::beyond_device;
 use crate::error::{CloseError, RegisterError};
 use crate::memory::{Keys, Registration};
 use crate::{Access, LocalKey, RemoteKey};
@@ -29,6 +30,10 @@ impl MemoryRegion {
             source,
             explanation: explanation.to_owned(),
         };
+        let Opened { name, max_mr_size, .. } = &*pd.context.opened;
+        if let Some(beyond) = beyond_device(name, len as u64, *max_mr_size) {
+            return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
+        }
         let gone = || io::Error::from_raw_os_error(libc::ENODEV);
         let mut hold = pd.context.opened.lock();
         let device = hold.devices.get_mut(pd.context.opened.device);

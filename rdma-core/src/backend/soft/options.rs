@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::fault::{FaultPlan, Planted};
+use super::port;
 
 /// Which way the software device reaches a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -28,6 +29,8 @@ pub struct SoftOptions {
     pub address: IpAddr,
     /// The TCP port it listens on; 0 (the default) takes a free one. It is part of the GID.
     pub tcp_port: u16,
+    /// Bytes of one registration at most (no bound): less, to see what a program makes of a device's bound.
+    pub max_mr_size: u64,
     /// What shall go wrong (nothing).
     pub faults: Option<FaultPlan>,
     /// For tests of tests.
@@ -42,6 +45,7 @@ impl Default for SoftOptions {
             wire: Wire::Auto,
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             tcp_port: 0,
+            max_mr_size: port::MAX_MR_SIZE,
             faults: None,
             planted: None,
         }

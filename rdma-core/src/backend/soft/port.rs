@@ -18,12 +18,14 @@ pub(super) const MAX_QP_WR: u32 = 16384;
 pub(super) const MAX_CQE: u32 = 1 << 20;
 /// Registrations of one device.
 pub(super) const MAX_MR: u32 = 1 << 16;
+/// Bytes of one registration, unless the device was made with less.
+pub(super) const MAX_MR_SIZE: u64 = isize::MAX as u64;
 /// Reads outstanding on one queue pair.
 pub(super) const MAX_QP_RD_ATOM: u8 = 16;
 /// Bytes that a request may carry inside itself.
 pub(super) const MAX_INLINE_DATA: u32 = 1024;
 
-pub(super) fn device_attributes() -> DeviceAttributes {
+pub(super) fn device_attributes(max_mr_size: u64) -> DeviceAttributes {
     DeviceAttributes {
         firmware: String::new(),
         vendor_id: 0,
@@ -33,7 +35,7 @@ pub(super) fn device_attributes() -> DeviceAttributes {
         max_qp_wr: MAX_QP_WR,
         max_cqe: MAX_CQE,
         max_mr: MAX_MR,
-        max_mr_size: isize::MAX as u64,
+        max_mr_size,
         max_qp_rd_atom: MAX_QP_RD_ATOM,
     }
 }

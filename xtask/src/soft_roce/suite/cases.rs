@@ -1,40 +1,96 @@
 //! What the suite runs, as data. A case names its programs; `{device}`, `{self}` and `{peer}` stand for what the
-//! host knows, `{bin:NAME}` for a release program of ours and `{test:NAME}` for a test executable.
+//! host knows, `{port}` for one that no other case has, `{bin:NAME}` for a release program of ours and `{test:NAME}` for
+//! a test executable.
 
+use std::ops::RangeFrom;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::faults;
+use super::network::Network;
 use crate::cargo::Executable;
 use crate::programs;
 
-/// The whole suite on one host.
-pub const LIMIT: Duration = Duration::from_secs(900);
-/// One case.
-const CASE_SECONDS: u64 = 240;
+/// Where servers of cases listen.
+const PORTS: RangeFrom<u16> = 18_800..;
 
-/// What is built before the machines boot: they cannot build.
-pub const BUILDS: &[&[&str]] = &[
-    programs::BUILD,
-    // The choice of packages is that of `cargo test --workspace`, so that nothing is built twice.
-    &["test", "--no-run", "--workspace", "--lib", "--test", "memlock", "--test", "allocations"],
+/// The choice of packages is that of `cargo test --workspace`, so that nothing is built twice.
+const TESTS: &[&str] = &[
+    "test",
+    "--no-run",
+    "--workspace",
+    "--lib",
+    "--test",
+    "memlock",
+    "--test",
+    "allocations",
+    "--test",
+    "on_device",
+    "--test",
+    "chaos",
 ];
 
 /// A case as it is written down.
-struct Case {
-    name: &'static str,
+pub struct Case {
+    pub name: &'static str,
     /// On how many hosts it runs.
-    hosts: &'static [u8],
+    pub hosts: &'static [u8],
     /// Runs first, on host 0; for a case without a client, the whole of it.
-    server: &'static str,
+    pub server: &'static str,
     /// Starts once the server listens: on host 0 of one, or on host 1 of two.
-    client: Option<&'static str>,
+    pub client: Option<&'static str>,
+    /// Arguments that both have besides.
+    pub work: &'static str,
     /// Whether the server goes on for ever, and is ended when the client has.
-    server_stays: bool,
+    pub server_stays: bool,
+    /// Whether host 1 runs the server, and host 0 the client: of those that cost a host alone.
+    pub swapped: bool,
     /// Who must have printed the device that was used.
-    names_device: Sides,
+    pub names_device: Sides,
+    /// What becomes of the network between the hosts meanwhile.
+    pub network: Network,
+    /// What the final errors of the server and of the client name, one of several with `|` between them, where the
+    /// network may be the end of them. Without, both succeed.
+    pub errors: Option<[&'static str; 2]>,
+    /// Where it runs besides a soak.
+    pub share: Share,
+    /// How long it may take.
+    pub seconds: u64,
 }
+
+/// How much of the suite runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// What every change has to pass.
+    Regular,
+    /// All that is done to the network, and to processes.
+    Soak,
+}
+
+impl Share {
+    /// How long all of it may take.
+    pub fn limit(self) -> Duration {
+        Duration::from_secs(if self == Share::Soak { 1800 } else { 900 })
+    }
+}
+
+/// Two programs that talk, and a network that is left alone.
+pub const PLAIN: Case = Case {
+    name: "",
+    hosts: &[],
+    server: "",
+    client: None,
+    work: "",
+    server_stays: false,
+    swapped: false,
+    names_device: Sides::Both,
+    network: Network::Clean,
+    errors: None,
+    share: Share::Regular,
+    seconds: 240,
+};
 
 /// Sides of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,9 +106,8 @@ const CASES: &[Case] = &[
         name: "conformance",
         hosts: &[1],
         server: "{bin:conformance} --device {device}",
-        client: None,
-        server_stays: false,
         names_device: Sides::Server,
+        ..PLAIN
     },
     Case {
         name: "conformance",
@@ -60,47 +115,56 @@ const CASES: &[Case] = &[
         server: "{bin:conformance} --device {device} --serve {self}:18500",
         client: Some("{bin:conformance} --device {device} --peer {peer}:18500 --only across::"),
         server_stays: true,
-        names_device: Sides::Both,
+        ..PLAIN
     },
     Case {
         name: "ib_write_bw",
         hosts: &[1, 2],
         server: "ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F",
         client: Some("ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
-        server_stays: false,
-        names_device: Sides::Both,
+        ..PLAIN
     },
     Case {
         name: "write_bw",
         hosts: &[1, 2],
         server: "{bin:write_bw} -d {device} -x 1 -s 65536 -n 200 -F",
         client: Some("{bin:write_bw} -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
-        server_stays: false,
-        names_device: Sides::Both,
+        ..PLAIN
     },
     Case {
         name: "ib_write_lat",
         hosts: &[1],
         server: "ib_write_lat -d {device} -x 1 -n 200 -F",
         client: Some("ib_write_lat -d {device} -x 1 -n 200 -F {peer}"),
-        server_stays: false,
-        names_device: Sides::Both,
+        ..PLAIN
     },
     Case {
         name: "write_lat",
         hosts: &[1, 2],
         server: "{bin:write_lat} -d {device} -x 1 -n 200 -F",
         client: Some("{bin:write_lat} -d {device} -x 1 -n 200 -F {peer}"),
-        server_stays: false,
-        names_device: Sides::Both,
+        ..PLAIN
     },
     Case {
         name: "allreduce, three ranks",
         hosts: &[1],
         server: "{bin:allreduce} --device {device} --ranks 3 -b 64K -e 1M -f 4 -n 3",
-        client: None,
-        server_stays: false,
         names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "allreduce, in the order of ranks",
+        hosts: &[1],
+        server: "{bin:allreduce} --device {device} --ranks 3 -b 64K -e 1M -f 16 -n 2 --reproducible",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "allreduce, every type and reduction",
+        hosts: &[1],
+        server: "{bin:allreduce} --device {device} --ranks 2 -b 16K -e 16K -n 1 -w 0 -m 2 -u 3 -d all -o all",
+        names_device: Sides::Server,
+        ..PLAIN
     },
     Case {
         name: "allreduce, a rank on each host",
@@ -111,50 +175,109 @@ const CASES: &[Case] = &[
             "env RANK=1 WORLD_SIZE=2 MASTER_ADDR={peer} MASTER_PORT=18600 \
             {bin:allreduce} --device {device} -b 64K -e 256K -f 4 -n 3",
         ),
-        server_stays: false,
         names_device: Sides::Server,
+        ..PLAIN
     },
     Case {
         name: "kvcache_transfer, one command",
         hosts: &[1],
         server: "{bin:kvcache_transfer} --device {device} --prompt 256",
-        client: None,
-        server_stays: false,
         names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "kvcache_transfer, pulled",
+        hosts: &[1],
+        server: "{bin:kvcache_transfer} --device {device} --prompt 32 --requests 8 --concurrency 4 --pull --checksums",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "kvcache_transfer, pulled, some given up",
+        hosts: &[1],
+        server: "{bin:kvcache_transfer} --device {device} --prompt 32 --requests 8 --concurrency 4 --pull \
+            --abort-rate 30",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "kvcache_transfer, by layers, some given up",
+        hosts: &[1],
+        server: "{bin:kvcache_transfer} --device {device} --prompt 32 --requests 8 --concurrency 4 --stream \
+            --abort-rate 30",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "kvcache_transfer, pushed, some given up",
+        hosts: &[1],
+        server: "{bin:kvcache_transfer} --device {device} --prompt 32 --requests 8 --concurrency 4 --abort-rate 30",
+        names_device: Sides::Server,
+        ..PLAIN
     },
     Case {
         name: "kvcache_transfer, two roles",
         hosts: &[1, 2],
-        server: "{bin:kvcache_transfer} --role decode --listen {self}:18700 --device {device} --prompt 256 --checksums",
+        server: "{bin:kvcache_transfer} --role decode --listen {self}:18700 --device {device} --prompt 64 --checksums",
         client: Some(
-            "{bin:kvcache_transfer} --role prefill --peer {peer}:18700 --device {device} --prompt 256 --checksums",
+            "{bin:kvcache_transfer} --role prefill --peer {peer}:18700 --device {device} --prompt 64 --checksums",
         ),
-        server_stays: false,
-        names_device: Sides::Both,
+        ..PLAIN
+    },
+    Case {
+        name: "kills",
+        hosts: &[1],
+        server: "env CHAOS_DEVICE={device} {test:chaos} name_it_and_no_other one_that_is_killed --nocapture \
+            --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "kills, all of them",
+        hosts: &[1],
+        server: "env SOAK=full CHAOS_DEVICE={device} {test:chaos} name_it_and_no_other one_that_is_killed --nocapture \
+            --test-threads=1",
+        names_device: Sides::Server,
+        share: Share::Soak,
+        seconds: 800,
+        ..PLAIN
     },
     Case {
         name: "backend over libibverbs",
         hosts: &[1],
         server: "{test:rdma_core} ibverbs::tests --ignored --nocapture --test-threads=1",
-        client: None,
-        server_stays: false,
         names_device: Sides::Server,
+        ..PLAIN
     },
     Case {
         name: "no allocation a post",
         hosts: &[1],
         server: "{test:allocations} --ignored --nocapture --test-threads=1",
-        client: None,
-        server_stays: false,
         names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "links and communicators",
+        hosts: &[1],
+        server: "{test:on_device} --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "links and communicators, all rounds",
+        hosts: &[1],
+        server: "env SOAK=full {test:on_device} leave_nothing --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        share: Share::Soak,
+        seconds: 800,
+        ..PLAIN
     },
     Case {
         name: "limits on pinning",
         hosts: &[1],
         server: "{test:memlock} --ignored --nocapture --test-threads=1",
-        client: None,
-        server_stays: false,
         names_device: Sides::Server,
+        ..PLAIN
     },
 ];
 
@@ -169,9 +292,15 @@ pub struct Planned {
     pub client: Option<Vec<String>>,
     /// See [`Case::server_stays`].
     pub server_stays: bool,
+    /// See [`Case::swapped`].
+    pub swapped: bool,
     /// See [`Case::names_device`].
     pub names_device: Sides,
-    /// How long it may take.
+    /// See [`Case::network`].
+    pub network: Network,
+    /// See [`Case::errors`].
+    pub errors: Option<[String; 2]>,
+    /// See [`Case::seconds`].
     pub seconds: u64,
 }
 
@@ -182,24 +311,43 @@ impl Planned {
     }
 }
 
+/// What is built before the machines boot: they cannot build.
+pub fn builds(hosts: u8, share: Share) -> Vec<&'static [&'static str]> {
+    let tests = cases(hosts, share).any(|case| case.server.contains("{test:")).then_some(TESTS);
+    [programs::BUILD].into_iter().chain(tests).collect()
+}
+
+/// The cases for `hosts` hosts; those that cost a host come last.
+fn cases(hosts: u8, share: Share) -> impl Iterator<Item = &'static Case> {
+    let is_in = move |case: &&Case| match share {
+        Share::Regular => case.share == Share::Regular,
+        Share::Soak => case.share == Share::Soak || case.network != Network::Clean,
+    };
+    CASES.iter().chain(faults::CASES).filter(move |case| case.hosts.contains(&hosts)).filter(is_in)
+}
+
 /// The cases for `hosts` hosts, with what cargo built put in for its names.
-pub fn plan(hosts: u8, built: &[Executable]) -> Result<Vec<Planned>> {
-    let cases = CASES.iter().filter(|case| case.hosts.contains(&hosts));
-    let plan = cases.map(|case| {
+pub fn plan(hosts: u8, share: Share, built: &[Executable]) -> Result<Vec<Planned>> {
+    let plan = cases(hosts, share).zip(PORTS).map(|(case, port)| {
+        let side =
+            |line: &str| words(&format!("{line} {}", case.work).replace("{port}", &port.to_string()), built);
         Ok(Planned {
             name: case.name.to_owned(),
-            server: words(case.server, built)?,
-            client: case.client.map(|client| words(client, built)).transpose()?,
+            server: side(case.server)?,
+            client: case.client.map(side).transpose()?,
             server_stays: case.server_stays,
+            swapped: case.swapped,
             names_device: case.names_device,
-            seconds: CASE_SECONDS,
+            network: case.network,
+            errors: case.errors.map(|errors| errors.map(str::to_owned)),
+            seconds: case.seconds,
         })
     });
     plan.collect()
 }
 
 fn words(line: &str, built: &[Executable]) -> Result<Vec<String>> {
-    line.split(' ').map(|word| program(word, built)).collect()
+    line.split_whitespace().map(|word| program(word, built)).collect()
 }
 
 fn program(word: &str, built: &[Executable]) -> Result<String> {
@@ -210,7 +358,7 @@ fn program(word: &str, built: &[Executable]) -> Result<String> {
             _ => return Ok(word.to_owned()),
         };
     let found = built.iter().find(|built| built.name == name && built.is_test == is_test);
-    let path = &found.with_context(|| format!("cargo built no `{name}`: see BUILDS"))?.path;
+    let path = &found.with_context(|| format!("cargo built no `{name}`: see `builds`"))?.path;
     path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
@@ -239,5 +387,14 @@ mod tests {
         for hosts in [1, 2] {
             assert!(CASES.iter().any(|case| case.hosts.contains(&hosts)), "none for {hosts}");
         }
+    }
+
+    #[test]
+    fn a_host_is_lost_only_when_nothing_else_needs_it() {
+        let costs = faults::CASES.iter().map(|case| matches!(case.network, Network::PeerKilled { .. }));
+        assert!(costs.is_sorted());
+        assert!(CASES.iter().all(|case| case.network == Network::Clean));
+        let mut swapped = CASES.iter().chain(faults::CASES).filter(|case| case.swapped);
+        assert!(swapped.all(|case| matches!(case.network, Network::PeerKilled { .. })));
     }
 }

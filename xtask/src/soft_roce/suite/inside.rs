@@ -1,28 +1,31 @@
 //! Runs the planned cases on one host, beside the device. Two hosts keep in step over a socket: the client of a
 //! case starts when its server listens, and neither begins the next case alone.
 
-use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Parser;
 
-use super::cases::{Planned, Sides};
+use super::cases::Planned;
+use super::network::{Network, Wire};
+use super::side::{CLIENT, SERVER, Side};
 use super::{REPORT, line};
-use crate::process::{self, Group};
+use crate::process;
+use crate::soft_roce::guest::KILL;
 use crate::tally::Counts;
 
-/// What the side that starts first is called.
-const SERVER: &str = "server";
 const STEP_PORT: u16 = 18_400;
 const STEP_LIMIT: Duration = Duration::from_secs(300);
-const LISTEN_LIMIT: Duration = Duration::from_secs(60);
+/// How long it takes until this machine is no more, once it has asked for that.
+const KILL_LIMIT: Duration = Duration::from_secs(60);
+/// How long those may take that have lost their peer, which is less than the deadline that they are given.
+const SURVIVOR_LIMIT: Duration = Duration::from_secs(20);
 
 /// Options of the hidden subcommand that a host runs.
 #[derive(Parser)]
@@ -32,13 +35,16 @@ pub struct Args {
 }
 
 /// What this host is told of itself.
-struct Host {
+pub struct Host {
     number: u8,
     hosts: u8,
-    device: String,
+    /// The device's name.
+    pub device: String,
     address: String,
     peer: String,
-    out: PathBuf,
+    /// Where logs and the report go.
+    pub out: PathBuf,
+    wire: Wire,
 }
 
 /// Runs the plan; fails when a case did on this host.
@@ -48,23 +54,18 @@ pub fn main(args: &Args) -> Result<()> {
         serde_json::from_slice(&fs::read(&args.plan)?).context("the plan does not parse")?;
     let mut peer = if host.hosts > 1 { Some(host.meet()?) } else { None };
     let mut failed = Vec::new();
-    for case in &plan {
+    let costs_a_host = |case: &Planned| matches!(case.network, Network::PeerKilled { .. });
+    let (plan, last) = plan.split_at(plan.iter().position(costs_a_host).unwrap_or(plan.len()));
+    for case in plan {
         println!("--- {}", case.name);
         let started = Instant::now();
-        let counts = host.run(case, peer.as_mut()).unwrap_or_else(|error| {
-            println!("error: {error:#}");
-            Counts::ONE_FAILED
-        });
-        let Counts { passed, failed: failures, skipped } = counts;
-        let seconds = started.elapsed().as_secs_f64();
-        println!(
-            "--- {}: {passed} passed, {failures} failed, {skipped} skipped in {seconds:.1} s",
-            case.name
-        );
-        host.report(&line(&case.name, counts))?;
-        if failures > 0 {
-            failed.push(case.name.as_str());
-        }
+        let counts = host.run(case, peer.as_mut());
+        host.conclude(case, counts, started, &mut failed)?;
+    }
+    if let Some(peer) = &mut peer
+        && !last.is_empty()
+    {
+        host.run_to_the_death(last, peer, &mut failed)?;
     }
     if !failed.is_empty() {
         bail!("cases that failed here: {}", failed.join(", "));
@@ -77,10 +78,12 @@ impl Host {
         let get = |name: &str| {
             env::var(name).with_context(|| format!("{name} is not set: `cargo xtask soft-roce` does"))
         };
+        let device = get("ROCE_DEVICE")?;
         Ok(Host {
             number: get("ROCE_HOST")?.parse()?,
             hosts: get("ROCE_HOSTS")?.parse()?,
-            device: get("ROCE_DEVICE")?,
+            wire: Wire::new(env::var("ROCE_INTERFACE").unwrap_or_default(), &device),
+            device,
             address: get("ROCE_SELF")?,
             peer: get("ROCE_PEER")?,
             out: PathBuf::from(get("ROCE_OUT")?),
@@ -104,29 +107,133 @@ impl Host {
     }
 
     fn run(&self, case: &Planned, peer: Option<&mut TcpStream>) -> Result<Counts> {
-        match peer {
-            None => self.run_alone(case),
-            // The peer waits for a byte whatever happened here, so it is always sent.
-            Some(peer) if self.number == 0 => {
-                let server = self.serve(case);
-                peer.write_all(&[u8::from(server.is_ok())])?;
-                if case.server_stays {
-                    peer.read_exact(&mut [0])?;
-                    return server?.dismiss(self);
-                }
-                let counts = server.and_then(|mut server| server.finish(self, case.limit()));
-                peer.read_exact(&mut [0])?;
-                counts
-            }
-            Some(peer) => {
-                let mut go = [0];
-                peer.read_exact(&mut go)?;
-                let counts =
-                    if go == [1] { self.run_client(case) } else { Err(anyhow!("the server did not start")) };
-                peer.write_all(&[0])?;
-                counts
+        let Some(peer) = peer else { return self.run_alone(case) };
+        if self.number > 0 {
+            let mut go = [0];
+            peer.read_exact(&mut go)?;
+            let counts =
+                if go == [1] { self.run_client(case) } else { Err(anyhow!("the server did not start")) };
+            peer.write_all(&[0])?;
+            return counts;
+        }
+        let disturbed = self.wire.disturb(case.network)?;
+        let server = self.serve(case);
+        // The peer waits for a byte whatever happened here, so it is always sent.
+        peer.write_all(&[u8::from(server.is_ok())])?;
+        if case.server_stays {
+            peer.read_exact(&mut [0])?;
+            return server?.dismiss(self);
+        }
+        let counts = server.and_then(|server| self.finish_server(case, server));
+        let checked = disturbed.map_or(Ok(()), |disturbed| disturbed.check(self.number));
+        peer.read_exact(&mut [0])?;
+        checked.and(counts)
+    }
+
+    /// Waits for a server to end, while its link goes down where that belongs to the case.
+    fn finish_server(&self, case: &Planned, mut server: Side) -> Result<Counts> {
+        let (after_packets, seconds, interrupt): (_, _, fn(&Wire, Duration) -> Result<()>) =
+            match case.network {
+                Network::LinkDown { after_packets, seconds } => (after_packets, seconds, Wire::interrupt),
+                Network::Cut { after_packets, seconds } => (after_packets, seconds, Wire::cut),
+                _ => return server.finish(self, case.limit()),
+            };
+        server.await_under_way(&self.wire, after_packets)?;
+        thread::scope(|scope| {
+            let down = scope.spawn(|| interrupt(&self.wire, Duration::from_secs(seconds)));
+            let counts = server.finish(self, case.limit());
+            down.join().unwrap_or_else(|_| bail!("panicked while the wire was interrupted"))?;
+            counts
+        })
+    }
+
+    /// Runs the cases beside each other in which host 1's machine is killed, with the server's side of each or the
+    /// client's. Of that host nothing is heard any more, so one that has failed lives on.
+    fn run_to_the_death<'a>(
+        &self,
+        cases: &'a [Planned],
+        peer: &mut TcpStream,
+        failed: &mut Vec<&'a str>,
+    ) -> Result<()> {
+        let started = Instant::now();
+        cases.iter().for_each(|case| println!("--- {}", case.name));
+        if self.number > 0 {
+            return self.die(cases, peer, failed.is_empty());
+        }
+        let survivors = self.survivors(cases, peer);
+        peer.write_all(&[u8::from(survivors.is_ok())])?;
+        let deadline = Instant::now() + SURVIVOR_LIMIT;
+        for (case, mut survivor) in cases.iter().zip(survivors?) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.conclude(case, survivor.finish(self, left), started, failed)?;
+        }
+        Ok(())
+    }
+
+    /// This host's sides of the cases, once those that serve are under way.
+    fn survivors(&self, cases: &[Planned], peer: &mut TcpStream) -> Result<Vec<Side>> {
+        let serve = |case: &Planned| (!case.swapped).then(|| self.serve(case)).transpose();
+        let servers = cases.iter().map(serve).collect::<Result<Vec<_>>>();
+        peer.write_all(&[u8::from(servers.is_ok())])?;
+        let servers = servers?;
+        let mut go = [0];
+        peer.read_exact(&mut go)?;
+        ensure!(go == [1], "a server or a client of the other host did not start");
+        let both = cases.iter().zip(servers);
+        let sides = both.map(|(case, server)| server.map_or_else(|| self.client(case), Ok));
+        let mut sides = sides.collect::<Result<Vec<_>>>()?;
+        for (case, server) in cases.iter().zip(&mut sides).filter(|(case, _)| !case.swapped) {
+            server.await_under_way(&self.wire, case.network.after_packets().unwrap_or(0))?;
+        }
+        Ok(sides)
+    }
+
+    /// Is the host that is killed.
+    fn die(&self, cases: &[Planned], peer: &mut TcpStream, sound: bool) -> Result<()> {
+        let mut go = [0];
+        peer.read_exact(&mut go)?;
+        ensure!(go == [1], "a server did not start");
+        let start = |case: &Planned| if case.swapped { self.serve(case) } else { self.client(case) };
+        let sides = cases.iter().map(start).collect::<Result<Vec<_>>>();
+        peer.write_all(&[u8::from(sides.is_ok())])?;
+        let mut sides = sides?;
+        peer.read_exact(&mut go)?;
+        ensure!(go == [1] && sound, "this machine is not killed, since something had failed");
+        for (case, side) in cases.iter().zip(&mut sides) {
+            if case.swapped {
+                side.await_under_way(&self.wire, case.network.after_packets().unwrap_or(0))?;
             }
         }
+        for (case, side) in cases.iter().zip(&mut sides) {
+            ensure!(side.is_running()?, "{}: this side ended before its machine did", case.name);
+        }
+        fs::write(self.out.join(KILL), "")?;
+        thread::sleep(KILL_LIMIT);
+        bail!("nobody has killed this machine")
+    }
+
+    /// Prints and reports what came of a case.
+    fn conclude<'a>(
+        &self,
+        case: &'a Planned,
+        counts: Result<Counts>,
+        started: Instant,
+        failed: &mut Vec<&'a str>,
+    ) -> Result<()> {
+        let counts = counts.unwrap_or_else(|error| {
+            println!("error: {error:#}");
+            Counts::ONE_FAILED
+        });
+        let Counts { passed, failed: failures, skipped } = counts;
+        let seconds = started.elapsed().as_secs_f64();
+        println!(
+            "--- {}: {passed} passed, {failures} failed, {skipped} skipped in {seconds:.1} s",
+            case.name
+        );
+        if failures > 0 {
+            failed.push(case.name.as_str());
+        }
+        self.report(&line(&case.name, counts))
     }
 
     /// Both sides of a case here, or its only one.
@@ -148,11 +255,18 @@ impl Host {
     }
 
     fn run_client(&self, case: &Planned) -> Result<Counts> {
-        let argv = case.client.as_ref().context("a case on two hosts needs a client")?;
-        Side::start(self, case, "client", argv)?.finish(self, case.limit())
+        let disturbed = if self.hosts > 1 { self.wire.disturb(case.network)? } else { None };
+        let counts = self.client(case)?.finish(self, case.limit());
+        disturbed.map_or(Ok(()), |disturbed| disturbed.check(self.number)).and(counts)
     }
 
-    fn fill(&self, word: &str) -> String {
+    fn client(&self, case: &Planned) -> Result<Side> {
+        let argv = case.client.as_ref().context("a case on two hosts needs a client")?;
+        Side::start(self, case, CLIENT, argv)
+    }
+
+    /// Puts in what this host knows.
+    pub fn fill(&self, word: &str) -> String {
         word.replace("{device}", &self.device).replace("{self}", &self.address).replace("{peer}", &self.peer)
     }
 
@@ -161,98 +275,6 @@ impl Host {
         file.write_all(line.as_bytes())?;
         Ok(())
     }
-}
-
-/// One process of a case.
-struct Side {
-    group: Group,
-    log: PathBuf,
-    names_device: bool,
-    listening: BTreeSet<String>,
-}
-
-impl Side {
-    fn start(host: &Host, case: &Planned, side: &str, argv: &[String]) -> Result<Side> {
-        let argv: Vec<String> = argv.iter().map(|word| host.fill(word)).collect();
-        let (program, args) = argv.split_first().context("a case without a program")?;
-        println!("[{side}] {}", argv.join(" "));
-        let log = host.out.join(format!("{}-{side}.log", case.name.replace(' ', "-")));
-        let file = fs::File::create(&log)?;
-        let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        let listening = listeners()?;
-        let names_device = side == SERVER || case.names_device == Sides::Both;
-        Ok(Side { group: Group::spawn(&mut command)?, log, names_device, listening })
-    }
-
-    /// Waits until a socket listens that did not before.
-    fn await_listening(&mut self) -> Result<()> {
-        let deadline = Instant::now() + LISTEN_LIMIT;
-        while listeners()?.is_subset(&self.listening) {
-            if let Some(status) = self.group.poll()? {
-                bail!("the server ended with {status} before it listened:\n{}", read(&self.log));
-            }
-            if Instant::now() >= deadline {
-                bail!("the server did not listen within {} s:\n{}", LISTEN_LIMIT.as_secs(), read(&self.log));
-            }
-            process::pause()?;
-        }
-        Ok(())
-    }
-
-    /// Waits for the process to end by itself.
-    fn finish(&mut self, host: &Host, limit: Duration) -> Result<Counts> {
-        let status = self.group.wait_until(Instant::now() + limit)?;
-        self.group.end();
-        let output = read(&self.log);
-        println!("{output}");
-        let Some(status) = status else { bail!("it ran for more than {} s", limit.as_secs()) };
-        if !status.success() {
-            println!("it ended with {status}");
-        }
-        Ok(self.count(host, Counts::of_run(&output, status.success()), &output))
-    }
-
-    /// Ends a process that was to serve until now, and must not have ended before.
-    fn dismiss(&mut self, host: &Host) -> Result<Counts> {
-        let ended = self.group.poll()?;
-        self.group.end();
-        let output = read(&self.log);
-        println!("{output}");
-        if let Some(status) = ended {
-            bail!("the server ended with {status} before the client was done");
-        }
-        Ok(self.count(host, Counts::ONE_PASSED, &output))
-    }
-
-    fn count(&self, host: &Host, counts: Counts, output: &str) -> Counts {
-        if !self.names_device || names_device(output, &host.device) {
-            return counts;
-        }
-        println!("it did not say that it used the device {}", host.device);
-        counts.plus(Counts::ONE_FAILED)
-    }
-}
-
-/// Whether a line about the device names it, as a whole word.
-fn names_device(output: &str, device: &str) -> bool {
-    let about = output.lines().filter(|line| line.to_ascii_lowercase().contains("device"));
-    let is_part = |c: char| !c.is_alphanumeric() && c != '_';
-    about.flat_map(|line| line.split(is_part)).any(|word| word == device)
-}
-
-/// The sockets that listen now, by address and inode.
-fn listeners() -> Result<BTreeSet<String>> {
-    let mut found = BTreeSet::new();
-    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        let text = fs::read_to_string(table).unwrap_or_default();
-        let fields = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let listening = fields.filter(|fields| fields.get(3) == Some(&"0A"));
-        found.extend(
-            listening.map(|fields| format!("{} {}", fields[1], fields.get(9).copied().unwrap_or_default())),
-        );
-    }
-    Ok(found)
 }
 
 fn poll<T>(deadline: Instant, late: &str, mut attempt: impl FnMut() -> Option<T>) -> Result<T> {
@@ -264,22 +286,5 @@ fn poll<T>(deadline: Instant, late: &str, mut attempt: impl FnMut() -> Option<T>
             bail!("{late} within {} s", STEP_LIMIT.as_secs());
         }
         process::pause()?;
-    }
-}
-
-fn read(path: &Path) -> String {
-    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_device_is_named_as_a_whole_word_on_a_line_about_devices() {
-        assert!(names_device(" Dual-port : OFF\t\tDevice         : rxe0\n", "rxe0"));
-        assert!(names_device("# device rxe0 (ibverbs), port 1\n", "rxe0"));
-        assert!(!names_device("# device rxe01\n", "rxe0"));
-        assert!(!names_device("# device soft\nrxe0 was refused\n", "rxe0"));
     }
 }

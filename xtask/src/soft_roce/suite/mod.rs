@@ -1,8 +1,12 @@
-//! The suite that runs where a soft-RoCE device is: [`cases`] says what, this file builds it and reads the
-//! reports, [`mod@inside`] runs it on each host.
+//! The suite that runs where a soft-RoCE device is: [`cases`] and [`faults`] say what, this file builds it and reads
+//! the reports, [`mod@inside`] runs it on each host: each process is a [`side`], on a [`network`] that may be disturbed.
 
 mod cases;
+mod ended;
+mod faults;
 mod inside;
+mod network;
+mod side;
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,6 +20,7 @@ use crate::cargo::{self, Executable};
 use crate::tally::{Counts, Row};
 use crate::workspace;
 
+pub use cases::Share;
 pub use inside::Args as InsideArgs;
 pub use inside::main as inside;
 
@@ -31,12 +36,12 @@ pub struct SuiteRun {
 }
 
 /// Builds what the hosts need, and runs the suite on one host or two.
-pub fn run(hosts: u8) -> Result<SuiteRun> {
-    let plan = write_plan(hosts)?;
+pub fn run(hosts: u8, share: Share) -> Result<SuiteRun> {
+    let plan = write_plan(hosts, share)?;
     let xtask = std::env::current_exe().context("cannot find this program")?;
     let command = [xtask.into_os_string(), OsString::from("soft-roce-inside"), plan.into_os_string()];
     let options =
-        ["soft-roce", "--hosts", &hosts.to_string(), "--timeout", &cases::LIMIT.as_secs().to_string(), "--"]
+        ["soft-roce", "--hosts", &hosts.to_string(), "--timeout", &share.limit().as_secs().to_string(), "--"]
             .map(OsString::from);
     let args = Args::try_parse_from(options.into_iter().chain(command))?;
     let run = super::run(&args, &[REPORT])?;
@@ -45,12 +50,12 @@ pub fn run(hosts: u8) -> Result<SuiteRun> {
 }
 
 /// The cases for `hosts` hosts with their programs found, in a file that the guests can read.
-fn write_plan(hosts: u8) -> Result<PathBuf> {
+fn write_plan(hosts: u8, share: Share) -> Result<PathBuf> {
     let mut built: Vec<Executable> = Vec::new();
-    for args in cases::BUILDS {
+    for args in cases::builds(hosts, share) {
         built.extend(cargo::build(&mut cargo::cargo(args)?)?);
     }
-    let plan = cases::plan(hosts, &built)?;
+    let plan = cases::plan(hosts, share, &built)?;
     let folder = workspace::target()?.join("soft-roce-plans");
     fs::create_dir_all(&folder)?;
     let path = folder.join(format!("{hosts}.json"));

@@ -1,92 +1,159 @@
 //! The kernels against scalar oracles that share no code with them.
 
-use ::half::f16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::collective::Element;
 
-/// The value of a half by the definition of its bits; exact.
-fn value(bits: u16) -> f64 {
-    let (sign, exponent, fraction) = (bits >> 15, i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
-    let magnitude = match exponent {
-        0 => fraction * 2_f64.powi(-24),
-        0x1f if fraction == 0.0 => f64::INFINITY,
-        0x1f => f64::NAN,
-        _ => (1024.0 + fraction) * 2_f64.powi(exponent - 25),
+#[path = "../../../../tests/oracle/mod.rs"]
+mod oracle;
+
+const FLOATS: [DataType; 4] = [DataType::F16, DataType::Bf16, DataType::F32, DataType::F64];
+
+/// The elements of a buffer.
+fn read(data_type: DataType, bytes: &[u8]) -> Vec<u64> {
+    let element = |bytes: &[u8]| match *bytes {
+        [a] => u64::from(a),
+        [a, b] => u64::from(u16::from_ne_bytes([a, b])),
+        [a, b, c, d] => u64::from(u32::from_ne_bytes([a, b, c, d])),
+        _ => u64::from_ne_bytes(bytes.try_into().unwrap()),
     };
-    if sign == 1 { -magnitude } else { magnitude }
+    bytes.chunks(data_type.size()).map(element).collect()
 }
 
-/// The half nearest to an exact `sum`, ties to even: by bisection over the positive halves.
-fn nearest(sum: f64) -> u16 {
-    let (sign, magnitude) = (u16::from(sum.is_sign_negative()) << 15, sum.abs());
-    // Beyond half a step over the largest half, rounding goes to infinity.
-    if magnitude >= 65520.0 {
-        return sign | 0x7c00;
+fn assert_combined(data_type: DataType, op: ReduceOp, left: &[u64], right: &[u64], out: &[u8]) {
+    let got = read(data_type, out);
+    assert_eq!(got.len(), left.len());
+    for ((&left, &right), got) in left.iter().zip(right).zip(got) {
+        let expected = oracle::combine(data_type, op, left, right);
+        assert_eq!(got, expected, "{left:x} {op} {right:x} is {expected:x} in {data_type}, not {got:x}");
     }
-    let (mut low, mut high) = (0_u16, 0x7c00);
-    while high - low > 1 {
-        let middle = low.midpoint(high);
-        if value(middle) <= magnitude {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    let above = if high == 0x7c00 { 65536.0 } else { value(high) };
-    let (down, up) = (magnitude - value(low), above - magnitude);
-    sign | if up < down || (up == down && low % 2 == 1) { high } else { low }
 }
 
-fn assert_half_sum(a: u16, b: u16, got: u16) {
-    let exact = value(a) + value(b);
-    if exact.is_nan() {
-        assert!(value(got).is_nan(), "{a:04x} + {b:04x} is not a number, not {got:04x}");
-    } else {
-        assert_eq!(got, nearest(exact), "{a:04x} + {b:04x}");
-    }
+/// Checks all pairs of elements, in place and out of place.
+fn check_pairs(data_type: DataType, op: ReduceOp, left: &[u64], right: &[u64]) {
+    let operands = [left, right].map(|elements| oracle::bytes(data_type, elements.iter().copied()));
+    let mut out = operands[0].clone();
+    reduce_into(&mut out, &operands[1], data_type, op).unwrap();
+    assert_combined(data_type, op, left, right, &out);
+    let mut apart = vec![0; out.len()];
+    reduce(&mut apart, &operands[0], &operands[1], data_type, op).unwrap();
+    assert_eq!(apart, out, "out of place is in place");
 }
 
 /// Zeros, the edges of subnormals and of normals, ones, ties, the largest, infinities and NaNs; both signs.
-fn special_halves() -> Vec<u16> {
-    let positive = [
-        0x0000, 0x0001, 0x0002, 0x0003, 0x01ff, 0x0200, 0x03fe, 0x03ff, 0x0400, 0x0401, 0x07ff, 0x0800,
-        0x1000, 0x1001, 0x13ff, 0x1400, 0x3555, 0x3800, 0x3bff, 0x3c00, 0x3c01, 0x3c02, 0x4000, 0x4248,
-        0x4bff, 0x4c00, 0x6400, 0x6800, 0x77ff, 0x7800, 0x7bfe, 0x7bff, 0x7c00, 0x7c01, 0x7dff, 0x7e00,
-        0x7fff,
-    ];
-    positive.into_iter().flat_map(|bits| [bits, bits | 0x8000]).collect()
+fn special(data_type: DataType) -> Vec<u64> {
+    let (exponent, fraction) = match data_type {
+        DataType::F16 => (5, 10),
+        DataType::Bf16 => (8, 7),
+        DataType::F32 => (8, 23),
+        DataType::F64 => (11, 52),
+        _ => {
+            let bits = 8 * data_type.size();
+            let all = u64::MAX >> (64 - bits);
+            return vec![
+                0,
+                1,
+                2,
+                3,
+                7,
+                all / 3,
+                all / 2 - 1,
+                all / 2,
+                all / 2 + 1,
+                all / 2 + 2,
+                all - 1,
+                all,
+            ];
+        }
+    };
+    let (one, quiet) = (1_u64 << fraction, 1_u64 << (fraction - 1));
+    let bias = ((1_u64 << (exponent - 1)) - 1) << fraction;
+    let infinity = ((1_u64 << exponent) - 1) << fraction;
+    let edges = [0, quiet, one, 2 * one, bias, bias + one, bias + fraction * one, infinity - one, infinity];
+    let around = edges.into_iter().flat_map(|edge| [edge.saturating_sub(1), edge, edge + 1, edge + 2]);
+    let thirds = [bias + one / 3, bias - one + one / 3, infinity + quiet, infinity + quiet + 1];
+    let positive: Vec<u64> = around.chain(thirds).collect();
+    positive.into_iter().flat_map(|bits| [bits, bits | 1 << (exponent + fraction)]).collect()
 }
 
 #[test]
-fn every_half_plus_every_special_half_is_correctly_rounded() {
-    let every: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
-    for special in special_halves() {
-        let mut out = vec![f16::from_bits(special); every.len()];
-        reduce_into(f16::as_bytes_mut(&mut out), f16::as_bytes(&every), DataType::F16, ReduceOp::Sum)
-            .unwrap();
-        for (&other, got) in every.iter().zip(out) {
-            assert_half_sum(special, other.to_bits(), got.to_bits());
+fn special_elements_of_every_type_are_the_oracles_for_every_operation() {
+    for &data_type in DataType::ALL {
+        let special = special(data_type);
+        let (left, right): (Vec<u64>, Vec<u64>) =
+            special.iter().flat_map(|&left| special.iter().map(move |&right| (left, right))).unzip();
+        for &op in ReduceOp::ALL {
+            check_pairs(data_type, op, &left, &right);
         }
     }
 }
 
 #[test]
-fn single_precision_keeps_infinities_nans_signed_zeros_and_subnormals() {
-    let specials = [0.0, -0.0, f32::MIN_POSITIVE / 2.0, f32::MAX, f32::MIN, f32::INFINITY, -f32::INFINITY];
-    for a in specials {
-        for b in specials.into_iter().chain([f32::NAN]) {
-            let mut out = a.to_ne_bytes();
-            reduce_into(&mut out, &b.to_ne_bytes(), DataType::F32, ReduceOp::Sum).unwrap();
-            let (got, exact) = (f32::from_ne_bytes(out), f64::from(a) + f64::from(b));
-            if exact.is_nan() {
-                assert!(got.is_nan(), "{a} + {b}");
-            } else {
-                assert_eq!(got.to_bits(), (exact as f32).to_bits(), "{a} + {b}");
+fn every_element_of_16_bits_with_every_special_one_is_correctly_rounded() {
+    let every: Vec<u64> = (0..=u64::from(u16::MAX)).collect();
+    for data_type in [DataType::F16, DataType::Bf16] {
+        for special in special(data_type) {
+            for op in [ReduceOp::Sum, ReduceOp::Prod] {
+                check_pairs(data_type, op, &vec![special; every.len()], &every);
             }
         }
     }
+}
+
+#[test]
+fn every_pair_of_bytes_is_the_oracles() {
+    let (left, right): (Vec<u64>, Vec<u64>) = (0..1 << 16).map(|pair| (pair >> 8, pair & 0xff)).unzip();
+    for &op in ReduceOp::ALL {
+        check_pairs(DataType::I8, op, &left, &right);
+        check_pairs(DataType::U8, op, &left, &right);
+    }
+}
+
+#[test]
+fn operations_do_not_depend_on_the_order_of_their_operands() {
+    for &data_type in DataType::ALL {
+        let special = special(data_type);
+        let reversed: Vec<u64> = special.iter().rev().copied().collect();
+        for &op in ReduceOp::ALL {
+            let mut one = oracle::bytes(data_type, special.iter().copied());
+            let mut other = oracle::bytes(data_type, reversed.iter().copied());
+            let first = one.clone();
+            reduce_into(&mut one, &other, data_type, op).unwrap();
+            reduce_into(&mut other, &first, data_type, op).unwrap();
+            assert_eq!(one, other, "{op} of {data_type}");
+        }
+    }
+}
+
+/// Checks elements that are reduced over so many ranks.
+fn check_finished(data_type: DataType, elements: &[u64], ranks: u32) {
+    for &op in ReduceOp::ALL {
+        let mut out = at(1, &oracle::bytes(data_type, elements.iter().copied()));
+        finish(&mut out[1..], data_type, op, ranks).unwrap();
+        for (&bits, got) in elements.iter().zip(read(data_type, &out[1..])) {
+            let expected = oracle::finish(data_type, op, bits, ranks);
+            assert_eq!(
+                got, expected,
+                "{op} of {bits:x} over {ranks} in {data_type} is {expected:x}, not {got:x}"
+            );
+        }
+    }
+}
+
+#[test]
+fn averages_of_every_type_are_the_oracles() {
+    for &data_type in DataType::ALL {
+        let every: Vec<u64> = match data_type.size() {
+            1 | 2 => (0..1 << (8 * data_type.size())).collect(),
+            _ => special(data_type),
+        };
+        for ranks in [1, 2, 3, 7, 200, 65_536, u32::MAX] {
+            check_finished(data_type, &every, ranks);
+        }
+    }
+    let mut out = 9_i32.to_ne_bytes();
+    finish(&mut out, DataType::I32, ReduceOp::Avg, 0).unwrap();
+    assert_eq!(out, 9_i32.to_ne_bytes());
 }
 
 #[test]
@@ -94,16 +161,16 @@ fn lengths_that_differ_are_refused_and_nothing_is_written() {
     for &data_type in DataType::ALL {
         let mut out = [7; 16];
         assert_eq!(
-            reduce_into(&mut out, &[1; 12], data_type, ReduceOp::Sum),
-            Err(ReduceError::LengthsDiffer { left: 16, right: 12 })
+            reduce_into(&mut out, &[1; 8], data_type, ReduceOp::Sum),
+            Err(ReduceError::LengthsDiffer { left: 16, right: 8 })
         );
         assert_eq!(
-            reduce(&mut out, &[1; 16], &[1; 12], data_type, ReduceOp::Sum),
-            Err(ReduceError::LengthsDiffer { left: 16, right: 12 })
+            reduce(&mut out, &[1; 16], &[1; 8], data_type, ReduceOp::Sum),
+            Err(ReduceError::LengthsDiffer { left: 16, right: 8 })
         );
         assert_eq!(
-            reduce(&mut out, &[1; 12], &[1; 12], data_type, ReduceOp::Sum),
-            Err(ReduceError::LengthsDiffer { left: 16, right: 12 })
+            reduce(&mut out, &[1; 8], &[1; 8], data_type, ReduceOp::Sum),
+            Err(ReduceError::LengthsDiffer { left: 16, right: 8 })
         );
         assert_eq!(out, [7; 16]);
     }
@@ -112,10 +179,11 @@ fn lengths_that_differ_are_refused_and_nothing_is_written() {
 #[test]
 fn a_length_inside_an_element_is_refused_and_nothing_is_written() {
     let mut out = [7; 7];
-    for &data_type in DataType::ALL {
+    for &data_type in DataType::ALL.iter().filter(|data_type| data_type.size() > 1) {
         let refused = Err(ReduceError::PartialElement { bytes: 7, data_type });
         assert_eq!(reduce_into(&mut out, &[1; 7], data_type, ReduceOp::Sum), refused);
         assert_eq!(reduce(&mut out, &[1; 7], &[1; 7], data_type, ReduceOp::Sum), refused);
+        assert_eq!(finish(&mut out, data_type, ReduceOp::Avg, 2), refused);
     }
     assert_eq!(out, [7; 7]);
 }
@@ -138,64 +206,58 @@ fn errors_say_what_to_do() {
     );
 }
 
-/// Where an operand starts within its allocation: every misalignment of both element types.
-const SHIFTS: std::ops::Range<usize> = 0..4;
-
-/// The bits of one finite single or two finite halves: the payload of a NaN is not specified.
-fn finite() -> impl Strategy<Value = u32> {
-    any::<u32>().prop_map(|bits| bits & 0xbbff_bbff)
-}
+/// Where an operand starts within its allocation: every misalignment of every element type.
+const SHIFTS: std::ops::Range<usize> = 0..8;
 
 fn at(shift: usize, bytes: &[u8]) -> Vec<u8> {
     [vec![0xa5; shift], bytes.to_vec()].concat()
 }
 
+/// Bits of which many pairs are near each other, so that sums of floats round and cancel.
+fn element() -> impl Strategy<Value = u64> {
+    let near = any::<[u8; 8]>().prop_map(|[a, b, c, ..]| {
+        let [a, b, c] = [a, b, c].map(u64::from);
+        0x3f8c_3c00_3f80_3ff0 ^ a ^ b << 17 ^ c << 48 ^ a << 55
+    });
+    prop_oneof![any::<u64>(), near]
+}
+
 proptest! {
     #[test]
-    fn single_precision_is_the_scalar_sum_at_any_length_and_alignment(
-        pairs in prop::collection::vec((any::<f32>(), any::<f32>()), 0..200),
+    fn every_type_and_operation_is_the_oracles_at_any_length_and_alignment(
+        data_type in prop::sample::select(DataType::ALL),
+        op in prop::sample::select(ReduceOp::ALL),
+        pairs in prop::collection::vec((element(), element()), 0..600),
         out_shift in SHIFTS,
-        source_shift in SHIFTS,
+        left_shift in SHIFTS,
+        right_shift in SHIFTS,
     ) {
-        let (left, right): (Vec<f32>, Vec<f32>) = pairs.iter().copied().unzip();
-        let mut out = at(out_shift, Element::as_bytes(&left));
-        let source = at(source_shift, Element::as_bytes(&right));
-        reduce_into(&mut out[out_shift..], &source[source_shift..], DataType::F32, ReduceOp::Sum).unwrap();
-        let sums = out[out_shift..].chunks_exact(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap()));
-        for ((left, right), sum) in pairs.iter().zip(sums) {
-            prop_assert!(sum.to_bits() == (left + right).to_bits() || (sum.is_nan() && (left + right).is_nan()));
-        }
-        prop_assert!(out[..out_shift].iter().all(|&b| b == 0xa5));
+        let mask = u64::MAX >> (64 - 8 * data_type.size());
+        let (left, right): (Vec<u64>, Vec<u64>) = pairs.iter().map(|(a, b)| (a & mask, b & mask)).unzip();
+        let operands = [&left, &right].map(|elements| oracle::bytes(data_type, elements.iter().copied()));
+        let mut in_place = at(out_shift, &operands[0]);
+        let (left_bytes, right_bytes) = (at(left_shift, &operands[0]), at(right_shift, &operands[1]));
+        reduce_into(&mut in_place[out_shift..], &right_bytes[right_shift..], data_type, op).unwrap();
+        assert_combined(data_type, op, &left, &right, &in_place[out_shift..]);
+        let mut apart = at(out_shift, &vec![0; operands[0].len()]);
+        reduce(&mut apart[out_shift..], &left_bytes[left_shift..], &right_bytes[right_shift..], data_type, op)
+            .unwrap();
+        prop_assert_eq!(&apart, &in_place);
+        prop_assert!(apart[..out_shift].iter().all(|&byte| byte == 0xa5));
     }
 
     #[test]
-    fn half_precision_is_correctly_rounded_at_any_length_and_alignment(
-        pairs in prop::collection::vec((any::<u16>(), any::<u16>()), 0..300),
-        out_shift in SHIFTS,
-        source_shift in SHIFTS,
+    fn sums_and_products_of_floats_commute(
+        data_type in prop::sample::select(&FLOATS[..]),
+        pairs in prop::collection::vec((element(), element()), 0..50),
     ) {
-        let (left, right): (Vec<f16>, Vec<f16>) =
-            pairs.iter().map(|&(a, b)| (f16::from_bits(a), f16::from_bits(b))).unzip();
-        let mut out = at(out_shift, Element::as_bytes(&left));
-        let source = at(source_shift, Element::as_bytes(&right));
-        reduce_into(&mut out[out_shift..], &source[source_shift..], DataType::F16, ReduceOp::Sum).unwrap();
-        for (&(a, b), sum) in pairs.iter().zip(out[out_shift..].chunks_exact(2)) {
-            assert_half_sum(a, b, u16::from_ne_bytes(sum.try_into().unwrap()));
-        }
-    }
-
-    #[test]
-    fn out_of_place_gives_the_bytes_of_in_place(
-        operands in prop::collection::vec((finite(), finite()), 0..200),
-    ) {
-        let (left, right): (Vec<u32>, Vec<u32>) = operands.into_iter().unzip();
-        let (left, right) = (bytemuck::cast_slice(&left), bytemuck::cast_slice(&right));
-        for &data_type in DataType::ALL {
-            let mut expected = left.to_vec();
-            reduce_into(&mut expected, right, data_type, ReduceOp::Sum).unwrap();
-            let mut out = vec![0; left.len()];
-            reduce(&mut out, left, right, data_type, ReduceOp::Sum).unwrap();
-            prop_assert_eq!(out, expected);
+        let (left, right): (Vec<u64>, Vec<u64>) = pairs.into_iter().unzip();
+        let [left, right] = [left, right].map(|elements| oracle::bytes(data_type, elements));
+        for op in [ReduceOp::Sum, ReduceOp::Prod] {
+            let (mut one, mut other) = (left.clone(), right.clone());
+            reduce_into(&mut one, &right, data_type, op).unwrap();
+            reduce_into(&mut other, &left, data_type, op).unwrap();
+            prop_assert_eq!(one, other);
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The ring under every interleaving, against what it must compute, send and cost.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::collective::schedule::simulate::{Action, World, time};
+use crate::collective::DataType;
+use crate::collective::schedule::Staging;
+use crate::collective::schedule::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
+use crate::collective::schedule::simulate::{World, time};
 use crate::error::ReduceError;
 
 fn programs(ranks: u32, count: usize, data_type: DataType, staging: Staging) -> Vec<Ring> {
@@ -15,43 +17,34 @@ fn programs(ranks: u32, count: usize, data_type: DataType, staging: Staging) -> 
         .collect()
 }
 
-fn world(ranks: u32, count: usize, staging: Staging, in_place: bool) -> World<Ring> {
+/// The rank from which on the element of an index is reduced: the one that puts it from its input.
+fn first(programs: Vec<Ring>, count: usize, data_type: DataType) -> impl Fn(usize) -> usize {
+    let mut first = vec![0; count];
+    for (rank, program) in programs.into_iter().enumerate() {
+        for step in program {
+            if let Step::Put { source: Source::Input, span, .. } = step {
+                first[span.offset / data_type.size()..span.range().end / data_type.size()].fill(rank);
+            }
+        }
+    }
+    move |index| first[index]
+}
+
+/// Makes the world of an all-reduce, does something with it, and checks what every rank has.
+fn with_world(
+    ranks: u32,
+    count: usize,
+    staging: Staging,
+    in_place: bool,
+    run: impl FnOnce(&mut World<Ring>),
+) {
     let data_type = if count.is_multiple_of(2) { DataType::F32 } else { DataType::F16 };
     let programs = programs(ranks, count, data_type, staging);
-    World::new(programs, 1, count, data_type.size(), staging.slots, in_place)
+    let first = first(programs.clone(), count, data_type);
+    let mut world = World::new(programs, 1, count, data_type.size(), staging.slots, in_place);
+    run(&mut world);
+    world.assert_reduced(first);
 }
-
-/// Runs to the end, always taking what `choose` picks of the actions that are possible.
-fn run(world: &mut World<Ring>, mut choose: impl FnMut(&[Action]) -> usize) {
-    let mut actions = Vec::new();
-    loop {
-        actions.clear();
-        actions.extend(world.actions());
-        if actions.is_empty() {
-            return;
-        }
-        world.act(actions[choose(&actions)]);
-    }
-}
-
-/// Small numbers from a seed; good enough to pick actions.
-fn random(mut seed: u64) -> impl FnMut(&[Action]) -> usize {
-    move |actions| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed % actions.len() as u64) as usize
-    }
-}
-
-/// Slots, slot bytes and least chunk such that few elements already make rounds, chunks and wrapping slots.
-const STAGINGS: [Staging; 5] = [
-    Staging { slots: 1, slot_bytes: 4, chunk_bytes_min: 1 },
-    Staging { slots: 2, slot_bytes: 8, chunk_bytes_min: 1 },
-    Staging { slots: 3, slot_bytes: 64, chunk_bytes_min: 8 },
-    Staging { slots: 4, slot_bytes: 8, chunk_bytes_min: 1 },
-    Staging { slots: 8, slot_bytes: 12, chunk_bytes_min: 4 },
-];
 
 #[test]
 fn every_element_is_reduced_exactly_once_for_1_to_16_ranks() {
@@ -64,9 +57,8 @@ fn every_element_is_reduced_exactly_once_for_1_to_16_ranks() {
                 [chunk, n * chunk, round, 2 * round].into_iter().flat_map(|edge| [edge - 1, edge, edge + 1]);
             for count in [0, 1, n - 1, n, n + 1].into_iter().chain(edges) {
                 for in_place in [false, true] {
-                    let mut world = world(ranks, count, staging, in_place);
-                    run(&mut world, random((count as u64 + 1) << 32 | u64::from(ranks) | 1 << 20));
-                    world.assert_reduced();
+                    let seed = (count as u64 + 1) << 32 | u64::from(ranks) | 1 << 20;
+                    with_world(ranks, count, staging, in_place, |world| run(world, random(seed)));
                 }
             }
         }
@@ -78,49 +70,12 @@ fn adversaries_find_no_deadlock_and_no_overwritten_slot() {
     for ranks in [2, 3, 5, 8] {
         for staging in STAGINGS {
             for count in [ranks as usize - 1, 61, 128] {
-                for choose in [steps_first, deliveries_first, newest_first] {
-                    let mut world = world(ranks, count, staging, true);
-                    run(&mut world, choose);
-                    world.assert_reduced();
+                for choose in ADVERSARIES {
+                    with_world(ranks, count, staging, true, |world| run(world, choose));
                 }
             }
         }
     }
-}
-
-/// Nothing arrives as long as a rank can go on, and low ranks go first.
-fn steps_first(_: &[Action]) -> usize {
-    0
-}
-
-/// Everything arrives before a rank goes on, and high ranks go first.
-fn deliveries_first(actions: &[Action]) -> usize {
-    actions.len() - 1
-}
-
-/// What was written last arrives first, credits as late as possible.
-fn newest_first(actions: &[Action]) -> usize {
-    actions.iter().rposition(|action| matches!(action, Action::Arrive(..))).unwrap_or(0)
-}
-
-/// Every reachable state, by depth-first search; each end must be a complete all-reduce.
-fn explore(start: World<Ring>) -> usize {
-    let mut seen = HashSet::from([start.key()]);
-    let mut stack = vec![start];
-    while let Some(world) = stack.pop() {
-        let actions: Vec<Action> = world.actions().collect();
-        if actions.is_empty() {
-            world.assert_reduced();
-        }
-        for action in actions {
-            let mut next = world.clone();
-            next.act(action);
-            if seen.insert(next.key()) {
-                stack.push(next);
-            }
-        }
-    }
-    seen.len()
 }
 
 #[test]
@@ -133,7 +88,10 @@ fn every_interleaving_of_small_rings_ends_right() {
         [(2, 2, tight), (2, 6, tight), (2, 6, paired), (2, 6, deep), (3, 6, tight), (3, 3, paired)]
     {
         for in_place in [false, true] {
-            states += explore(world(ranks, count, staging, in_place));
+            let programs = programs(ranks, count, DataType::F32, staging);
+            let first = first(programs.clone(), count, DataType::F32);
+            let world = World::new(programs, 1, count, 4, staging.slots, in_place);
+            states += explore(world, |end| end.assert_reduced(&first));
         }
     }
     assert!(states > 10_000, "only {states} states explored");
@@ -299,8 +257,9 @@ proptest! {
     ) {
         let staging = Staging { slots, slot_bytes, chunk_bytes_min };
         let programs = programs(ranks, count, DataType::F32, staging);
+        let first = first(programs.clone(), count, DataType::F32);
         let mut world = World::new(programs, 3, count, 4, staging.slots, in_place);
         run(&mut world, random(seed));
-        world.assert_reduced();
+        world.assert_reduced(first);
     }
 }

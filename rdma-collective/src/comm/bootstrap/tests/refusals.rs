@@ -1,7 +1,7 @@
 //! Who is refused and what is not a store: each error with both sides' values.
 
 use super::*;
-use crate::error::RankList;
+use crate::error::{Elsewhere, RankList, Setting};
 
 #[test]
 fn values_beyond_their_bounds_are_refused_and_the_client_goes_on() {
@@ -165,6 +165,9 @@ fn errors_say_what_to_do() {
     let waited = Duration::from_millis(5000);
     let source = || Error::from(ErrorKind::ConnectionRefused);
     let ranks = |count, first: &[u32]| RankList::new(count, first.to_vec());
+    let by = Setting { name: "MASTER_ADDR".into(), value: "head".into() };
+    let elsewhere = Elsewhere { by, ip: [10, 0, 0, 7].into(), listens: ([0; 4], 29500).into() };
+    let elsewhere = Some(Box::new(elsewhere));
     let errors = [
         BootstrapError::Random { reason: "not permitted".into() },
         BootstrapError::NotAToken { len: 7 },
@@ -185,7 +188,13 @@ fn errors_say_what_to_do() {
         BootstrapError::Full { bytes_max: 1 << 26 },
         BootstrapError::KeyMissing { key: "leader".into(), waited, absent: ranks(2, &[0, 2]) },
         BootstrapError::KeyMissing { key: "leader".into(), waited, absent: ranks(0, &[]) },
-        BootstrapError::RanksMissing { name: "start".into(), waited, missing: ranks(14, &[1, 5]) },
+        BootstrapError::RanksMissing {
+            name: "start".into(),
+            waited,
+            missing: ranks(14, &[1, 5]),
+            elsewhere: None,
+        },
+        BootstrapError::RanksMissing { name: "start".into(), waited, missing: ranks(1, &[1]), elsewhere },
         BootstrapError::RankLeft { rank: 3, name: "end".into() },
     ];
     insta::assert_snapshot!(errors.map(|error| error.to_string()).join("\n"), @r#"
@@ -209,6 +218,7 @@ fn errors_say_what_to_do() {
         key "leader" was not set within 5.0s; ranks 0 and 2 have not joined, see whether they run
         key "leader" was not set within 5.0s; all ranks have joined, see which one is to set it
         ranks 1, 5 and 12 more did not come to "start" within 5.0s; see whether they run and where they wait
+        rank 1 did not come to "start" within 5.0s; see whether they run and where they wait: rank 0 listens on 0.0.0.0:29500, all interfaces, since MASTER_ADDR=head (10.0.0.7) is no address of its host; unless a service or a translation leads from there to here, the others do not find it: set MASTER_ADDR to an address of rank 0's host, on all ranks
         rank 3 has left the store, and "end" needs all ranks; see why its process ended
         "#);
 }

@@ -77,6 +77,39 @@ fn a_request_that_is_begun_and_not_ended_is_dropped_when_its_time_is_over() {
     assert_dropped(&stream);
 }
 
+/// Says `bytes` one at a time, so slowly that it takes eight times as long as is allowed, until it is dropped.
+fn say_slowly(mut stream: &TcpStream, bytes: &[u8]) -> usize {
+    let pause = SHORT * 8 / bytes.len() as u32;
+    for (at, byte) in bytes.iter().enumerate() {
+        if stream.write_all(&[*byte]).is_err() {
+            return at;
+        }
+        std::thread::sleep(pause);
+    }
+    bytes.len()
+}
+
+#[test]
+fn slow_bytes_are_dropped_when_their_time_is_over_before_and_after_the_token() {
+    let options = StoreOptions { hello_timeout: SHORT, ..StoreOptions::new(TOKEN, 2) };
+    let server = StoreServer::bind(any_port(), options).unwrap();
+    let slow = stranger(server.address());
+    let hello = hello(0).encode();
+    assert!(say_slowly(&slow, &hello) < hello.len(), "a byte now and then keeps it alive");
+    assert_dropped(&slow);
+    client(&server, 0, 2);
+
+    let options = StoreOptions { transfer_timeout: SHORT, ..StoreOptions::new(TOKEN, 2) };
+    let server = StoreServer::bind(any_port(), options).unwrap();
+    let mut slow = stranger(server.address());
+    slow.write_all(&hello).unwrap();
+    slow.read_exact(&mut [0; frame::HEADER_BYTES]).unwrap();
+    let set = Request::Set { key: "k".into(), value: vec![1; 20] }.encode(1).encode();
+    assert!(say_slowly(&slow, &set) < set.len(), "a byte now and then keeps it alive");
+    assert_dropped(&slow);
+    client(&server, 1, 2);
+}
+
 #[test]
 fn strangers_that_stay_silent_keep_no_rank_out() {
     // They may stay for longer than the test takes, and there is room for 8.

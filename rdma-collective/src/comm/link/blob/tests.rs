@@ -11,6 +11,7 @@ fn blob() -> Blob {
         job: JOB,
         epoch: 3,
         soft: true,
+        beats: true,
         endpoint: Endpoint {
             qp_num: QpNum(0x12_3456),
             psn: Psn::new(0xab_cdef),
@@ -20,6 +21,7 @@ fn blob() -> Blob {
         },
         credits: 64,
         control_bytes_max: 1024,
+        process: Process { boot: [5; 16], pid_namespace: 1 << 40, start: 3, pid: 77 },
         regions: vec![RemoteMemory { addr: 0x1000, len: 4096, rkey: RemoteKey(7) }],
         payload: b"what the users of the link say".to_vec(),
     }
@@ -78,8 +80,8 @@ fn a_blob_altered_in_any_byte_is_refused() {
 #[test]
 fn a_blob_of_another_version_job_or_kind_is_refused_by_name() {
     let mut other = blob().encode().unwrap();
-    other[4] = 2;
-    assert_eq!(decode(&other), Err(BlobError::OtherVersion { ours: 1, theirs: 2 }));
+    other[4] = 3;
+    assert_eq!(decode(&other), Err(BlobError::OtherVersion { ours: 2, theirs: 3 }));
     let other = Blob { job: JOB + 1, ..blob() }.encode().unwrap();
     assert_eq!(decode(&other), Err(BlobError::OtherJob));
     let other = Blob { kind: LinkKind::KV, ..blob() }.encode().unwrap();
@@ -90,11 +92,11 @@ fn a_blob_of_another_version_job_or_kind_is_refused_by_name() {
 #[test]
 fn fields_that_cannot_be_are_refused_though_the_checksum_holds() {
     let cases: [(usize, &[u8], &str); 5] = [
-        (HEADER_BYTES + 8, &[2], "device"),
+        (HEADER_BYTES + 8, &[4], "flags"),
         (HEADER_BYTES + 9, &[9], "MTU"),
         (HEADER_BYTES + 36, &[0; 4], "limits"),
-        (HEADER_BYTES + 44, &[17, 0], "limits"),
-        (HEADER_BYTES + 46, &[29, 0], "end"),
+        (HEADER_BYTES + 80, &[17, 0], "limits"),
+        (HEADER_BYTES + 82, &[29, 0], "end"),
     ];
     for (at, value, field) in cases {
         let mut bytes = blob().encode().unwrap();

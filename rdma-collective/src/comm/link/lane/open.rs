@@ -12,6 +12,7 @@ use rdma_core::{
 use super::{Connection, Lane, LaneOptions};
 use crate::comm::link::blob::Blob;
 use crate::comm::link::credit::{Credits, RESERVED};
+use crate::comm::link::pulse::Pulse;
 use crate::error::{LaneName, SetupError};
 
 /// Control messages under way from this side.
@@ -28,6 +29,25 @@ pub(crate) struct OpeningLane {
     control: Vec<LocalBuf>,
 }
 
+/// The buffers of a lane. To register them takes long, and is done before the engine is locked.
+#[derive(Debug)]
+pub(crate) struct LaneMemory {
+    buffers: LocalBuf,
+    receives: u32,
+    options: LaneOptions,
+}
+
+impl LaneMemory {
+    /// For a lane that is made so.
+    pub(crate) fn alloc(pd: &ProtectionDomain, options: LaneOptions) -> Result<Self, SetupError> {
+        // Saturated, it is more than any device has, which says so.
+        let receives = options.credits.saturating_add(RESERVED);
+        let count = (receives as usize).saturating_add(CONTROL_SENDS);
+        let buffers = pd.alloc_local(count.saturating_mul(options.control_bytes_max as usize))?;
+        Ok(Self { buffers, receives, options })
+    }
+}
+
 impl OpeningLane {
     /// Creates the queue pair and posts its receives.
     pub(crate) fn new(
@@ -35,18 +55,17 @@ impl OpeningLane {
         pd: &ProtectionDomain,
         init: &InitOptions,
         gid_index: u32,
-        options: LaneOptions,
+        memory: LaneMemory,
     ) -> Result<Self, SetupError> {
+        let LaneMemory { buffers, receives, options } = memory;
         let queues = QueuePairOptions {
             max_send_wr: options.max_send_wr,
-            // Saturated, it is more than any device has, which says so.
-            max_recv_wr: options.credits.saturating_add(RESERVED),
+            max_recv_wr: receives,
             ..QueuePairOptions::default()
         };
         let qp = worker.create_queue_pair(pd, &queues)?;
         let qp = qp.init(worker, init).map_err(|refused| end(worker, refused))?;
-        let receives = queues.max_recv_wr as usize;
-        let control = post_receives(worker, pd, &qp, receives, options.control_bytes_max as usize);
+        let control = post_receives(worker, &qp, buffers, receives, options.control_bytes_max as usize);
         match control.and_then(|control| Ok((control, qp.endpoint(worker, gid_index)?))) {
             Ok((control, endpoint)) => Ok(Self { qp, endpoint, options, control }),
             Err(error) => {
@@ -104,8 +123,11 @@ impl OpeningLane {
             arrivals_max,
             failure: None,
             closed: false,
-            heard: now,
-            watchers: 0,
+            leaving: false,
+            quiet: false,
+            pulse: Pulse::new(now, peer.beats),
+            gone: None,
+            settled: false,
         })
     }
 }
@@ -113,12 +135,11 @@ impl OpeningLane {
 /// Posts `receives` buffers of `bytes`, and gives those for control messages that are sent.
 fn post_receives(
     worker: &mut Worker,
-    pd: &ProtectionDomain,
     qp: &QueuePair<Init>,
-    receives: usize,
+    mut rest: LocalBuf,
+    receives: u32,
     bytes: usize,
 ) -> Result<Vec<LocalBuf>, SetupError> {
-    let mut rest = pd.alloc_local(receives.saturating_add(CONTROL_SENDS).saturating_mul(bytes))?;
     for _ in 0..receives {
         let (buffer, tail) = rest.split_at(bytes)?;
         worker.post_recv(qp, buffer).map_err(|refused| SetupError::Post(refused.error))?;
@@ -142,5 +163,29 @@ fn end<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectErro
 fn fence<S: State>(worker: &mut Worker, qp: QueuePair<S>) {
     if let Err(Refused { error, .. }) = worker.fence(qp, Deadline::after(END_WITHIN)) {
         tracing::warn!(%error, "a queue pair that did not connect stays until the engine goes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdma_core::{Device, SoftOptions, WorkerOptions};
+
+    #[test]
+    fn a_lane_registers_nothing_while_it_is_opened() {
+        let context = Device::soft(SoftOptions::default()).open().unwrap();
+        let mut worker = context.worker(WorkerOptions::default()).unwrap();
+        let (pd, init) = (context.alloc_pd().unwrap(), InitOptions::default());
+        let options = LaneOptions { epoch: 0, max_send_wr: 16, credits: 6, control_bytes_max: 64 };
+        let memory = LaneMemory::alloc(&pd, options).unwrap();
+        let registered = memory.buffers.as_ptr_range();
+        let gid = context.gids(init.port).unwrap()[0].index;
+        let lane = OpeningLane::new(&mut worker, &pd, &init, gid, memory).unwrap();
+        // Those for receives come first.
+        let start = registered.start.wrapping_add((6 + RESERVED as usize) * 64);
+        assert_eq!(lane.control.len(), CONTROL_SENDS);
+        for (number, buffer) in lane.control.iter().enumerate() {
+            assert_eq!(buffer.as_ptr(), start.wrapping_add(64 * number));
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What goes out on a lane: queued one by one, posted together.
 
+use std::time::{Duration, Instant};
+
 use rdma_core::{AttachedRange, LocalBuf, RemoteKey, RemoteMemory, Segment, Work, Worker};
 
 use super::{Lane, Sent};
@@ -16,7 +18,12 @@ impl Lane {
     ///
     /// One place is kept for the message that returns credits.
     pub(crate) fn room(&self) -> usize {
-        if self.failure.is_some() || self.closed {
+        if self.failure.is_some() { 0 } else { self.places() }
+    }
+
+    /// The same, whether the peer still counts as there or not.
+    fn places(&self) -> usize {
+        if !self.can_hear() {
             return 0;
         }
         let queue = self.max_send_wr.saturating_sub(1 + self.posted.len() + self.queued.len());
@@ -34,6 +41,21 @@ impl Lane {
         self.queue_counted(Work::write(range, to).with_imm(imm.encode()), Sent::Range, signalled);
     }
 
+    /// Reads that can be queued now: they take no receive of the peer.
+    pub(crate) fn room_for_reads(&self) -> usize {
+        if self.failure.is_some() || self.closed {
+            return 0;
+        }
+        // Places are kept for the message that returns credits, for what is to be said, and for a sign of life: the peer
+        // hears nothing of reads.
+        self.max_send_wr.saturating_sub(3 + self.posted.len() + self.queued.len())
+    }
+
+    /// Queues a read into a registered range. Check [`room_for_reads`](Self::room_for_reads) first.
+    pub(crate) fn read_range(&mut self, range: AttachedRange, from: RemoteMemory, signalled: bool) {
+        self.queue(Work::read(range, from), Sent::Read, signalled);
+    }
+
     /// Queues an immediate alone. Check [`room`](Self::room) first.
     pub(crate) fn note(&mut self, imm: Imm) {
         self.queue_counted(Work::write(Segment::Empty, NOWHERE).with_imm(imm.encode()), Sent::Empty, false);
@@ -49,7 +71,26 @@ impl Lane {
         kind: Kind,
         body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<bool, NoRoom> {
-        if self.room() == 0 {
+        if self.room() == 0 { Ok(false) } else { self.last_word(kind, body) }
+    }
+
+    /// Whether the peer's process may still hear what is sent: one that counts as lost for its silence alone may, once it
+    /// goes on.
+    pub(crate) fn can_hear(&self) -> bool {
+        matches!(self.failure, None | Some(LaneFailure::Silent { .. })) && !self.closed
+    }
+
+    /// [`control`](Self::control), to a peer that [can hear](Self::can_hear) it though the lane may have ended.
+    ///
+    /// # Errors
+    ///
+    /// As for that.
+    pub(crate) fn last_word(
+        &mut self,
+        kind: Kind,
+        body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<bool, NoRoom> {
+        if self.places() == 0 {
             return Ok(false);
         }
         let Some(mut buffer) = self.control.pop() else { return Ok(false) };
@@ -62,6 +103,7 @@ impl Lane {
             return Err(error);
         }
         self.queue_counted(Work::send(buffer), Sent::Control, true);
+        self.leaving |= kind == Kind::CLOSE;
         Ok(true)
     }
 
@@ -70,19 +112,55 @@ impl Lane {
         self.control_bytes_max
     }
 
-    /// Queues a write of nothing, to see whether the peer's device still answers.
-    pub(crate) fn probe(&mut self) {
-        self.queue(Work::write(Segment::Empty, NOWHERE), Sent::Empty, true);
+    /// Says that this side lives, unless it has said something within the beat.
+    ///
+    /// The answer of the peer's device tells whether that lives, too. Where there is no room to say anything it is
+    /// asked with a write of nothing; what is under way with a signal asks it already.
+    pub(crate) fn beat(&mut self, now: Instant, every: Duration) {
+        if self.beat_at(every).is_none_or(|due| now < due) {
+            return;
+        }
+        let empty = Work::write(Segment::Empty, NOWHERE);
+        // The last credit is for those who have more to say.
+        if self.room() > 1 {
+            self.queue_counted(empty.with_imm(Imm::Alive.encode()), Sent::Empty, true);
+        } else {
+            if self.posted.len() + self.queued.len() <= self.unsignalled {
+                self.queue(empty, Sent::Probe, true);
+            }
+            // Tried again at the next beat.
+            self.pulse.said(now);
+        }
+    }
+
+    /// Queues a write of nothing, whose completion tells of all that was sent before; `false` when there is no room.
+    pub(crate) fn confirm(&mut self) -> bool {
+        let fits = self.failure.is_none() && self.posted.len() + self.queued.len() < self.max_send_wr;
+        if fits {
+            self.queue(Work::write(Segment::Empty, NOWHERE), Sent::Probe, true);
+        }
+        fits
+    }
+
+    /// Makes sure that everything sent so far is heard of, though nothing more may be sent.
+    pub(crate) fn signal_rest(&mut self) {
+        if self.unsignalled > 0 {
+            self.confirm();
+        }
     }
 
     /// Posts what is queued, receives first.
-    pub(crate) fn flush(&mut self, worker: &mut Worker) {
-        if self.failure.is_some() {
+    pub(crate) fn flush(&mut self, worker: &mut Worker, now: Instant) {
+        if !matches!(self.failure, None | Some(LaneFailure::Silent { .. })) {
             return;
         }
         self.return_credits();
         if self.idle.is_empty() && self.queued.is_empty() {
             return;
+        }
+        let silent = |sent: &Sent| matches!(sent, Sent::Probe | Sent::Read);
+        if self.queued.iter().any(|(_, sent)| !silent(sent)) {
+            self.pulse.said(now);
         }
         let mut refused = None;
         let mut batch = worker.batch(&self.qp);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rdma_core::{Completion, CompletionStatus, Failure, LocalBuf, Opcode, Success};
 
 use super::{Arrival, Lane, Received, Sent};
-use crate::comm::link::control::{self, Kind};
+use crate::comm::link::control::{self, ControlError, Kind};
 use crate::comm::link::imm::Imm;
 use crate::error::LaneFailure;
 
@@ -23,13 +23,13 @@ impl Lane {
         };
         match result {
             Err(failure) => self.failed(failure),
-            Ok(success) => {
-                self.heard = now;
-                match sent {
-                    Some(sent) => self.done(sent, buffer),
-                    None => self.arrived(buffer, &success),
+            Ok(success) => match sent {
+                Some(sent) => self.done(sent, buffer),
+                None => {
+                    self.pulse.heard(now);
+                    self.arrived(buffer, &success);
                 }
-            }
+            },
         }
     }
 
@@ -37,7 +37,7 @@ impl Lane {
         match (sent, buffer) {
             (Sent::Control, Some(buffer)) => self.control.push(buffer),
             (Sent::Owned, Some(buffer)) => self.returned.push(buffer),
-            (Sent::Range, _) => self.ranges_done += 1,
+            (Sent::Range | Sent::Read, _) => self.ranges_done += 1,
             _ => {}
         }
     }
@@ -48,7 +48,8 @@ impl Lane {
         match &mut self.failure {
             Some(LaneFailure::Request(known)) if flushed(known) && !flushed(&failure) => *known = failure,
             Some(_) => {}
-            None if self.closed => self.fail(LaneFailure::Closed),
+            // One that has left may be gone before this side is, and need not hear this side's last word.
+            None if self.closed || self.leaving => self.fail(LaneFailure::Closed),
             None => self.fail(LaneFailure::Request(failure)),
         }
     }
@@ -66,6 +67,8 @@ impl Lane {
                             self.violation("more credits than messages");
                         }
                     }
+                    // Heard it is; its receive is posted again before the credit is told.
+                    Ok(Imm::Alive) => self.credits.consumed(),
                     Ok(imm) => self.arrival(Arrival::Imm(imm, success.bytes)),
                     Err(unknown) => self.violation(&unknown.to_string()),
                 }
@@ -85,6 +88,9 @@ impl Lane {
                 self.recycle(received);
             }
             Ok(_) => self.arrival(Arrival::Control(received)),
+            Err(ControlError::Epoch(theirs)) => {
+                self.fail(LaneFailure::OtherEpoch { ours: self.name.epoch, theirs });
+            }
             Err(error) => self.violation(&error.to_string()),
         }
     }

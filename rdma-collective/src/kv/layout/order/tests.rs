@@ -12,6 +12,8 @@ const SMALL: Shape = Shape {
     attention: Attention::Grouped { kv_heads: 2, head_dim: 8 },
     cache_type: CacheType::Bf16,
     order: Order::LayerBlockPart,
+    head_order: HeadOrder::Nhd,
+    tensor_parallel: TensorParallel::WHOLE,
 };
 
 /// The offset of every (layer, part, block), by walking the dimensions as nested loops.
@@ -47,10 +49,23 @@ pub(in crate::kv) fn shapes() -> impl Strategy<Value = Shape> {
     ];
     let order =
         prop_oneof![Just(Order::LayerBlockPart), Just(Order::LayerPartBlock), Just(Order::BlockLayerPart)];
-    (1_u32..5, 1_u32..12, 1_u32..5, attention, order).prop_filter_map(
+    let cache_type = prop::sample::select(CacheType::ALL);
+    let head_order = prop_oneof![Just(HeadOrder::Nhd), Just(HeadOrder::Hnd)];
+    let parallel = (0_u32..3, 1_u32..4).prop_map(|(rank, size)| TensorParallel { rank: rank % size, size });
+    let kind = (attention, cache_type, order, head_order, parallel);
+    (1_u32..5, 1_u32..12, 1_u32..5, kind).prop_filter_map(
         "a latent cache has one part",
-        |(layers, blocks, block_tokens, attention, order)| {
-            let shape = Shape { layers, blocks, block_tokens, attention, cache_type: CacheType::F16, order };
+        |(layers, blocks, block_tokens, (attention, cache_type, order, head_order, tensor_parallel))| {
+            let shape = Shape {
+                layers,
+                blocks,
+                block_tokens,
+                attention,
+                cache_type,
+                order,
+                head_order,
+                tensor_parallel,
+            };
             Layout::new(shape).is_ok().then_some(shape)
         },
     )
@@ -64,7 +79,7 @@ proptest! {
             Attention::Grouped { kv_heads, head_dim } => kv_heads * head_dim,
             Attention::Latent { dim } => dim,
         };
-        let part_bytes = u64::from(elements * 2 * shape.block_tokens);
+        let part_bytes = u64::from(elements * shape.cache_type.size() * shape.block_tokens);
         let walked = walk(&shape, part_bytes);
         prop_assert_eq!(layout.bytes(), walked.len() as u64 * part_bytes);
         for ((layer, part, block), offset) in walked {

@@ -5,7 +5,7 @@ use proptest::sample::subsequence;
 
 use super::*;
 use crate::kv::layout::order::tests::shapes;
-use crate::kv::layout::{Attention, CacheType, Extent, Shape};
+use crate::kv::layout::{Attention, CacheType, Extent, HeadOrder, Shape, TensorParallel};
 
 const SHAPE: Shape = Shape {
     layers: 3,
@@ -14,6 +14,8 @@ const SHAPE: Shape = Shape {
     attention: Attention::Grouped { kv_heads: 1, head_dim: 4 },
     cache_type: CacheType::Bf16,
     order: Order::LayerBlockPart,
+    head_order: HeadOrder::Nhd,
+    tensor_parallel: TensorParallel::WHOLE,
 };
 
 fn layout(shape: Shape) -> Layout {
@@ -182,4 +184,53 @@ fn requests_without_blocks_bound_or_common_layout_are_refused() {
     ));
     let plan = BlockPlan::new(here, here, &one, 64).unwrap();
     assert_eq!(plan.layer(3).err(), Some(LayoutError::NoSuchLayer { layer: 3, layers: 3 }));
+}
+
+proptest! {
+    /// Whatever the order in memory: layer by layer no write has two, counts are those of the layers, and of some blocks
+    /// exactly theirs are moved.
+    #[test]
+    fn a_plan_by_layer_and_of_some_blocks_writes_those_and_no_others(
+        shape in shapes(),
+        bound in 1_u32..300,
+        by_layer in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        use crate::kv::verdict::{BlockVerdict, Verdicts};
+        let layout = Layout::new(shape).unwrap();
+        let blocks: Vec<u32> = (0..shape.blocks).rev().collect();
+        let pairs: Vec<_> =
+            (0..).zip(&blocks).map(|(source, &destination)| BlockPair { source, destination }).collect();
+        let mut verdicts = Verdicts::new(shape.layers, &blocks, BlockVerdict::Valid);
+        for (layer, place) in crate::kv::plan::pairs(shape.layers, shape.blocks) {
+            if seed.rotate_left(layer * 5 + place) & 1 == 1 {
+                verdicts.set(layer, place as usize, BlockVerdict::Missing);
+            }
+        }
+        let wanted = Wanted::invalid(&verdicts);
+        let parts = Parts { by_layer, wanted: wanted.as_ref() };
+        let plan = Arc::new(BlockPlan::of_parts((layout, layout), &pairs, bound, parts).unwrap());
+        let mut written = vec![0_u8; layout.bytes() as usize];
+        let (total, ends) = plan.count(u32::MAX - 1);
+        let mut writes = 0;
+        for (index, write) in (0_u32..).zip(Arc::clone(&plan).into_descriptors()) {
+            writes += 1;
+            let range = write.offset_remote as usize..(write.offset_remote + write.len) as usize;
+            written[range].iter_mut().for_each(|byte| *byte += 1);
+            if by_layer {
+                let layer = ends.partition_point(|end| *end <= index) as u32;
+                prop_assert_eq!(layout.locate(write.offset_remote).0, layer);
+                prop_assert_eq!(layout.locate(write.offset_remote + write.len - 1).0, layer);
+            }
+        }
+        prop_assert_eq!((writes, ends.last().copied()), (total, by_layer.then_some(total)));
+        for (layer, place) in crate::kv::plan::pairs(shape.layers, shape.blocks) {
+            let times = u8::from(wanted.as_ref().is_none_or(|wanted| wanted.has(layer, place)));
+            for extent in layout.extents(layer, blocks[place as usize]).unwrap() {
+                let bytes = &written[extent.offset as usize..(extent.offset + extent.len) as usize];
+                prop_assert!(bytes.iter().all(|byte| *byte == times));
+            }
+        }
+        prop_assert_eq!(plan.count(0).0, 1.min(total));
+    }
 }

@@ -67,8 +67,8 @@ impl Tcp {
             return Ok(());
         };
         if stranger.waits() {
-            // Watched for nothing but its end.
-            return Err(LinkError::Closed);
+            // Watched for nothing but its end. Another thread may have been told of the hello, too, and come later.
+            return if socket::has_ended(fd.as_fd())? { Err(LinkError::Closed) } else { Ok(()) };
         }
         let Some(hello) = stranger.read(fd.as_fd())? else { return Ok(()) };
         if !self.introduce(key, &hello, sink) {

@@ -142,10 +142,13 @@ impl Tcp {
     fn remove(&mut self, key: SocketKey) {
         self.strangers.retain(|it| *it != key);
         self.leaving.retain(|it| *it != key);
-        let link = match self.sockets.remove(key).map(|socket| socket.kind) {
-            Some(Kind::Link(link)) => link,
-            Some(Kind::Listener) => return self.listeners -= 1,
-            _ => return,
+        let Some(Socket { fd, kind, .. }) = self.sockets.remove(key) else { return };
+        // A copy that a forked child holds would keep it watched.
+        let _ = epoll::delete(&self.epoll, fd);
+        let link = match kind {
+            Kind::Link(link) => link,
+            Kind::Listener => return self.listeners -= 1,
+            Kind::Stranger(_) | Kind::Leaving(_) => return,
         };
         match link.role {
             Role::Requester => {

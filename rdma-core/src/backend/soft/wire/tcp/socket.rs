@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketFlags;
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -71,6 +72,15 @@ fn no_delay(fd: &impl AsFd) -> io::Result<()> {
 /// Says that nothing more will be sent. A failure means that the connection is gone already.
 pub(super) fn end_sending(fd: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
+}
+
+/// Whether the connection is over in both directions.
+pub(super) fn has_ended(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // These two are told whatever is asked for.
+    let over = PollFlags::HUP | PollFlags::ERR;
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default()))?;
+    Ok(fds[0].revents().intersects(over))
 }
 
 /// As many of `bytes` as fill whole segments of the connection.

@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use socket2::SockRef;
+
 use super::*;
 
 /// That the other end closes, whether or not it drops bytes unread.
@@ -133,6 +135,40 @@ fn the_silent_the_slow_and_the_unknown_are_dropped_in_time() {
         assert_closed(&mut a, &mut b, stranger);
     }
     assert_works(&mut a, &mut b);
+}
+
+#[test]
+fn a_late_event_does_not_end_who_waits_for_its_queue_pair() {
+    let (mut a, mut b) = (End::new(1), End::new(2));
+    let mut stranger = b.stranger();
+    stranger.write_all(&encoded_hello(&a, &b)).unwrap();
+    until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == 1);
+    let key = b.tcp.strangers[0];
+    let waits = |b: &End| matches!(&b.tcp.sockets[key].kind, Kind::Stranger(stranger) if stranger.waits());
+    until(&mut a, &mut b, |_, b| waits(b));
+    // Two threads were told of the hello, and the second one comes now.
+    b.tcp.ready(Instant::now(), data(key).u64(), &mut b.state);
+    assert_eq!(b.tcp.strangers, [key]);
+    stranger.shutdown(std::net::Shutdown::Write).unwrap();
+    SockRef::from(&stranger).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(stranger);
+    until(&mut a, &mut b, |_, b| b.tcp.strangers.is_empty());
+}
+
+#[test]
+fn a_connection_that_a_child_process_holds_on_to_is_not_watched_once_closed() {
+    let (mut a, mut b) = End::pair();
+    let mut stranger = b.stranger();
+    until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == 1);
+    let key = b.tcp.strangers[0];
+    let copy = b.tcp.sockets[key].fd.try_clone().unwrap();
+    b.tcp.remove(key);
+    stranger.write_all(b"?").unwrap();
+    let mut events = Vec::with_capacity(1);
+    let soon = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    epoll::wait(&b.epoll, rustix::buffer::spare_capacity(&mut events), Some(&soon)).unwrap();
+    assert_eq!(events.len(), 0);
+    drop(copy);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A mapped memfd between two guard pages: the memory behind every buffer and region.
+//! A mapped memfd between two guard pages: what the library allocates.
 
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
@@ -10,6 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::RegisterError;
+use crate::memory::capacity;
 
 /// Bytes of shared memory, zeroed, page-aligned, unmapped on drop.
 ///
@@ -19,7 +20,7 @@ use crate::error::RegisterError;
 ///   is readable and writable, and the pages before and after are not accessible.
 /// - `len` is at least 1 and `data` is page-aligned.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct Allocated {
     base: NonNull<u8>,
     span: usize,
     data: NonNull<u8>,
@@ -30,17 +31,17 @@ pub(crate) struct Mapping {
 
 // SAFETY: the mapping is plain memory without thread affinity; it is handed out as raw
 // pointers only, whose users uphold the rules of access themselves.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; `&Mapping` gives an address and a length, which are immutable.
-unsafe impl Sync for Mapping {}
+unsafe impl Send for Allocated {}
+// SAFETY: as above; `&Allocated` gives an address and a length, which are immutable.
+unsafe impl Sync for Allocated {}
 
-impl Mapping {
+impl Allocated {
     /// `len` zeroed bytes.
     ///
     /// # Errors
     ///
-    /// [`RegisterError::ZeroLength`], [`RegisterError::TooLong`], or [`RegisterError::Allocate`]
-    /// when the kernel has no memory, descriptors or mappings left.
+    /// [`RegisterError::ZeroLength`], [`RegisterError::TooLong`], [`RegisterError::BeyondSystem`], or
+    /// [`RegisterError::Allocate`] when the kernel has no memory, descriptors or mappings left.
     pub(crate) fn allocate(len: usize) -> Result<Self, RegisterError> {
         if len == 0 {
             return Err(RegisterError::ZeroLength);
@@ -51,6 +52,7 @@ impl Mapping {
         if len > isize::MAX as usize - 3 * page {
             return Err(too_long);
         }
+        capacity::check(len as u64)?;
         let body = len.next_multiple_of(page);
         let refused = |what| {
             move |source: rustix::io::Errno| RegisterError::Allocate {
@@ -110,7 +112,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for Allocated {
     fn drop(&mut self) {
         // SAFETY: by the invariant this value alone owns the mapping, and whoever handed its
         // address to a device has deregistered it (see `Registered`) before dropping this.

@@ -1,0 +1,106 @@
+//! All-reduce between processes of one host beside what people would use instead, and what an engine costs that has
+//! nothing to do.
+//!
+//! `cargo run --release -p benches --bin collectives`, with `allreduce` built beside it. Peers are looked for under the
+//! folder that the variable `PEERS` names (`venv-torch/bin/python` for gloo); one that is not there is not measured.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::Duration;
+
+use benches::programs;
+use benches::ratio::{Bound, HEAD, Row};
+use clap::Parser;
+use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
+use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_core::{Deadline, Device, SoftOptions};
+use rustix::time::ClockId;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// What an engine that has nothing to do may take of a core.
+const IDLE_MAX: f64 = 0.01;
+/// How long it is watched.
+const IDLE_FOR: Duration = Duration::from_secs(5);
+
+/// Ratios of all-reduce in one run.
+#[derive(Parser)]
+struct Args {
+    /// Interleaved pairs a row.
+    #[arg(long, default_value_t = 7)]
+    pairs: usize,
+    /// Ranks, each a process.
+    #[arg(long, default_value_t = 2)]
+    ranks: u32,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("collectives: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<bool> {
+    if let Some(join) = LocalRanks::joined()? {
+        let mut store = StoreClient::connect(join, Deadline::after(Duration::from_secs(60)))?;
+        return idle(&mut store);
+    }
+    println!("{HEAD}");
+    let mut all_hold = true;
+    for (bytes, iterations) in [(1 << 20, 200), (16 << 20, 20)] {
+        let name = format!("all-reduce, {} ranks over TCP, {} MiB, against gloo", args.ranks, bytes >> 20);
+        let Some(python) = gloo() else {
+            println!("| {name} | | not measured | | >= 1 | |");
+            continue;
+        };
+        let ours = || programs::all_reduce("soft", args.ranks, bytes, "float", iterations);
+        let theirs = || {
+            let mut command = Command::new(&python);
+            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/gloo.py"));
+            command.args([args.ranks.to_string(), bytes.to_string(), iterations.to_string()]);
+            let printed = String::from_utf8(programs::output(&mut command)?.stdout)?;
+            printed.trim().parse::<f64>().map_err(|error| format!("{error}: {printed}").into())
+        };
+        let row = Row::measure(&name, "GB/s", Bound::AtLeast(1.0), args.pairs, ours, theirs)
+            .map_err(|error: Box<dyn Error>| error)?;
+        println!("{row}");
+        all_hold &= row.holds();
+    }
+    println!("\n| an idle engine | of a core | bound | |\n|---|---|---|---|");
+    let command = |_| Command::new(std::env::current_exe().unwrap_or_else(|_| "collectives".into()));
+    let idle = LocalRanks::spawn(2, command)?.wait(Deadline::after(Duration::from_secs(60)));
+    Ok(all_hold && idle.is_ok())
+}
+
+/// The interpreter that has gloo.
+fn gloo() -> Option<PathBuf> {
+    let python = PathBuf::from(std::env::var_os("PEERS")?).join("venv-torch/bin/python");
+    python.exists().then_some(python)
+}
+
+/// The processor time of a process that has a communicator and does nothing with it, as a part of the time that passes.
+fn idle(store: &mut StoreClient) -> Result<bool> {
+    let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    let deadline = Deadline::after(Duration::from_secs(30));
+    let comm = Communicator::new(&engine, store, CommunicatorOptions::default(), deadline)?;
+    thread::sleep(Duration::from_millis(500));
+    let before = processor_time();
+    thread::sleep(IDLE_FOR);
+    let part = (processor_time() - before).as_secs_f64() / IDLE_FOR.as_secs_f64();
+    let verdict = if part <= IDLE_MAX { "holds" } else { "DOES NOT HOLD" };
+    println!("| rank {} of {} | {:.2} % | <= 1 % | {verdict} |", comm.rank(), comm.size(), part * 100.0);
+    comm.close(Deadline::after(Duration::from_secs(10)))?;
+    Ok(part <= IDLE_MAX)
+}
+
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,95 @@
+//! What planning and making requests takes of a KV transfer: both ends in one process, over one device.
+
+use std::error::Error;
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdma_collective::comm::bootstrap::JobToken;
+use rdma_collective::comm::{Engine, EngineOptions, Meet};
+use rdma_collective::kv::layout::{Layout, Model, Order};
+use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
+use rdma_core::{Context, Deadline};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Blocks of a request: with 32 layers these are 4096 of 64 KiB.
+const BLOCKS: u32 = 128;
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A link over which requests of 4096 blocks of 64 KiB are pushed, one after the other.
+pub struct Link {
+    prefill: Prefill,
+    decode: Decode,
+    sources: Vec<u32>,
+    destinations: Vec<u32>,
+    requests: u64,
+}
+
+impl Link {
+    /// Connects two pools over the device, with the GID of that index if one is given.
+    ///
+    /// # Errors
+    ///
+    /// What the device refuses.
+    pub fn new(context: &Context, gid_index: Option<u32>) -> Result<Self> {
+        let layout = Layout::new(Model::LLAMA_3_1_8B.shape(16, BLOCKS, Order::LayerBlockPart))?;
+        assert_eq!(layout.layer_block_bytes(), 64 << 10, "the row says so");
+        let options = EngineOptions { gid_index, ..EngineOptions::default() };
+        let engine = || Engine::new(context, options.clone());
+        let (at_prefill, at_decode) = (engine()?, engine()?);
+        let source = Pool::allocate(&at_prefill, layout, PoolUse::Source)?;
+        let destination = Pool::allocate(&at_decode, layout, PoolUse::Destination)?;
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let (address, token, deadline) =
+            (listener.local_addr()?, JobToken::random()?, Deadline::after(LIMIT));
+        let link = LinkOptions::default();
+        let (prefill, decode) = thread::scope(|scope| {
+            let prefill = scope.spawn(|| {
+                let meet = Meet::Connect(address);
+                Prefill::new(&at_prefill, &source, &meet, &token, &link, deadline)
+            });
+            let meet = Meet::Accept(&listener);
+            let decode = Decode::new(&at_decode, &destination, &meet, &token, &link, deadline);
+            (prefill.join(), decode)
+        });
+        let prefill = prefill.map_err(|_| "the source's thread panicked")??;
+        // Scattered, so that hardly any two are adjacent on both sides.
+        let sources = (0..BLOCKS).map(|at| at * 37 % BLOCKS).collect();
+        let destinations = (0..BLOCKS).map(|at| at * 85 % BLOCKS).collect();
+        Ok(Self { prefill, decode: decode?, sources, destinations, requests: 0 })
+    }
+
+    /// Pushes one request: seconds that both ends spent on plans and requests, and seconds that it took.
+    ///
+    /// # Errors
+    ///
+    /// The transfer fails.
+    pub fn push(&mut self) -> Result<(f64, f64)> {
+        let preparing = |link: &Self| link.prefill.stats().preparing + link.decode.stats().preparing;
+        self.requests += 1;
+        let (before, started, deadline) = (preparing(self), Instant::now(), Deadline::after(LIMIT));
+        let push = self.prefill.push(self.requests, &self.sources, deadline)?;
+        let received = self.decode.grant(self.requests, &self.destinations, deadline)?.wait()?;
+        let took = started.elapsed();
+        push.wait()?;
+        if received.bytes != u64::from(BLOCKS) * 32 * (64 << 10) {
+            return Err("another number of bytes than 4096 blocks".into());
+        }
+        Ok(((preparing(self) - before).as_secs_f64(), took.as_secs_f64()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdma_core::{Device, SoftOptions};
+
+    #[test]
+    fn preparing_is_a_part_of_the_transfer() {
+        let context = Device::soft(SoftOptions::default()).open().unwrap();
+        let mut link = Link::new(&context, None).unwrap();
+        let (preparing, took) = link.push().unwrap();
+        assert!(preparing > 0.0 && preparing < took, "{preparing} of {took} s");
+    }
+}

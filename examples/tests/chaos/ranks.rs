@@ -1,0 +1,261 @@
+//! Ranks of `allreduce`, of which one is killed, or stopped and resumed.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::common::{Ended, LONG, Running, free_port, start_with};
+use crate::seed::Random;
+use crate::strangers::beside_strangers;
+use crate::verdict::{Place, checked_rows, final_error, named, place};
+use crate::{
+    Over, TIMEOUT, alone, count, device, end_of_killed_within, end_of_stopped_within, is_full, joins_slowly,
+    kills,
+};
+
+const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
+/// A table of very many rows, each of many operations, which take most of the time, and a check of every element.
+const WORKLOAD: &str = "-b 64K -e 4M -i 4 -n 50 -w 0 -c 1";
+/// The fault comes within that much of the first row.
+const MOMENTS: Duration = Duration::from_millis(800);
+
+/// What is done to a job, and to which.
+struct Fault {
+    name: &'static str,
+    ranks: RangeInclusive<u32>,
+    victims: u32,
+    /// Flags besides the workload's.
+    flags: &'static str,
+    timeout: Duration,
+}
+
+const KILL: Fault = Fault { name: "kill", ranks: 2..=4, victims: 1, flags: "", timeout: TIMEOUT };
+
+/// A job under way, and what is to be done to it.
+struct Scene {
+    survivors: Vec<(u32, Running)>,
+    victims: Vec<(u32, Running)>,
+    timeout: Duration,
+    /// Where the ranks meet.
+    port: u16,
+    /// How to see this round again.
+    round: String,
+}
+
+impl Scene {
+    /// Starts the ranks, and waits for a random moment after the first row.
+    fn begin(fault: &Fault, round: u32) -> Self {
+        let Fault { name, ref ranks, victims, timeout, .. } = *fault;
+        let mut random = Random::of(name, round);
+        let (least, most) = (*ranks.start(), *ranks.end());
+        let world = least + random.below(most + 1 - least);
+        let first = random.below(world);
+        let mut text = format!("{name}, round {round}, SOAK_SEED={}: of {world} ranks", random.seed());
+        let port = free_port();
+        let mut survivors: Vec<(u32, Running)> = (0..).zip(job(world, port, fault.flags, timeout)).collect();
+        wait_for_row(&mut survivors);
+        let mut taken = vec![first as usize];
+        while taken.len() < victims as usize {
+            let other = random.below(world) as usize;
+            if !taken.contains(&other) {
+                taken.push(other);
+            }
+        }
+        // From behind, so that the places of the others stay.
+        taken.sort_unstable_by(|one, other| other.cmp(one));
+        let victims: Vec<_> = taken.into_iter().map(|place| survivors.remove(place)).collect();
+        victims.iter().for_each(|(rank, _)| text.push_str(&format!(" {rank}")));
+        sleep(random.within(MOMENTS));
+        Self { survivors, victims, timeout, port, round: text }
+    }
+
+    /// Does it to all victims at once.
+    fn signal(&self, signal: Signal) -> Instant {
+        let since = Instant::now();
+        self.victims.iter().for_each(|(_, victim)| victim.signal(signal));
+        since
+    }
+
+    /// That every survivor has ended in time, by an error that names victims alone and says where it ended.
+    fn check_survivors(self, since: Instant, within: fn(Duration) -> Duration) -> Checked {
+        let Self { survivors, victims, timeout, round, .. } = self;
+        let mut places = Vec::new();
+        let ended: Vec<(u32, Ended)> =
+            survivors.into_iter().map(|(rank, survivor)| (rank, survivor.finish())).collect();
+        let after = since.elapsed();
+        let texts: String = ended.iter().map(|(rank, ended)| format!("\n{rank}: {}", ended.stderr)).collect();
+        for (rank, ended) in &ended {
+            assert_eq!(
+                ended.status.code(),
+                Some(1),
+                "{round}; rank {rank} goes on as if nothing was:{texts}"
+            );
+            let error = final_error(ended, *rank);
+            places.push(place(&error));
+            let named = named(&error);
+            assert!(!named.is_empty(), "{round}; rank {rank} names nobody:{texts}");
+            let is_victim = |rank: &u32| victims.iter().any(|(victim, _)| victim == rank);
+            assert!(named.iter().all(is_victim), "{round}; rank {rank} names others:{texts}");
+            checked_rows(&ended.stdout);
+        }
+        assert!(after < within(timeout), "{round}; survivors end after {after:?}:{texts}");
+        Checked { victims, round, places }
+    }
+}
+
+/// What is left of a scene when the survivors have ended.
+struct Checked {
+    victims: Vec<(u32, Running)>,
+    round: String,
+    places: Vec<Place>,
+}
+
+/// That most survivors were in an operation, where they are most of the time. Those of one round are there together, or
+/// not, so that it takes many rounds to tell.
+fn assert_most_in_operations(places: &[Place]) {
+    let inside = places.iter().filter(|place| **place == Place::Operation).count();
+    println!("{inside} of {} survivors were in an operation", places.len());
+    assert!(
+        !is_full() || inside * 2 >= places.len(),
+        "most survivors say that they were in no operation: {places:?}"
+    );
+}
+
+/// A job of `world` ranks.
+fn job(world: u32, port: u16, flags: &str, timeout: Duration) -> Vec<Running> {
+    let (size, port) = (world.to_string(), port.to_string());
+    let timeout = timeout * joins_slowly();
+    let line = format!("{WORKLOAD} {flags} --device {} -T {}", device(), timeout.as_secs());
+    let rank = |rank: u32| {
+        let rank = rank.to_string();
+        let place = [("RANK", rank.as_str()), ("WORLD_SIZE", &size)];
+        let store = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
+        start_with(ALLREDUCE, &line, &[place, store].concat())
+    };
+    (0..world).map(rank).collect()
+}
+
+/// Waits until the first row is measured and checked.
+fn wait_for_row(ranks: &mut [(u32, Running)]) {
+    let deadline = Instant::now() + LONG;
+    while checked_rows(&ranks[0].1.stdout()) == 0 {
+        assert!(Instant::now() < deadline, "no row after {LONG:?}");
+        for (_, rank) in ranks.iter_mut() {
+            assert!(rank.is_running(), "a rank ended before the first row: {}", rank.stderr());
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills victims in so many rounds.
+fn kill(fault: &Fault, rounds: u32) {
+    let _alone = alone();
+    let mut places = Vec::new();
+    for round in 0..rounds {
+        let scene = Scene::begin(fault, round);
+        let since = scene.signal(Signal::KILL);
+        places.extend(scene.check_survivors(since, end_of_killed_within).places);
+    }
+    assert_most_in_operations(&places);
+}
+
+/// Stops victims in so many rounds, and resumes them when the others have ended.
+fn stop(fault: &Fault, rounds: u32) {
+    let _alone = alone();
+    let mut told = Vec::new();
+    for round in 0..rounds {
+        let scene = Scene::begin(fault, round);
+        let since = scene.signal(Signal::STOP);
+        let Checked { victims, round: text, places } = scene.check_survivors(since, end_of_stopped_within);
+        told.extend(places);
+        for (number, victim) in victims {
+            victim.signal(Signal::CONT);
+            let resumed = victim.finish();
+            assert_eq!(resumed.status.code(), Some(1), "{text}; resumed, it goes on: {}", resumed.stderr);
+            let error = final_error(&resumed, number);
+            let fenced = error.contains("the other ranks went on without this one")
+                && error.contains("did not run for")
+                && named(&error).is_empty();
+            assert!(fenced, "{text}; resumed, it ends with: {error}");
+        }
+    }
+    assert_most_in_operations(&told);
+}
+
+#[test]
+fn survivors_of_a_killed_rank_name_it_and_no_other() {
+    kill(&KILL, kills());
+}
+
+#[test]
+fn survivors_of_a_killed_rank_name_it_when_sums_are_reproducible() {
+    kill(&Fault { name: "kill in a chain", flags: "--reproducible", ..KILL }, count(20));
+}
+
+#[test]
+fn survivors_of_two_ranks_that_are_killed_at_once_name_none_that_lives() {
+    kill(&Fault { name: "kill two", ranks: 3..=5, victims: 2, ..KILL }, count(20));
+}
+
+#[test]
+fn survivors_of_a_killed_rank_name_it_while_strangers_flood_the_port() {
+    let _alone = alone();
+    for round in 0..count(20) {
+        let scene = Scene::begin(&Fault { name: "kill among strangers", ..KILL }, round);
+        beside_strangers(scene.port, || {
+            let since = scene.signal(Signal::KILL);
+            scene.check_survivors(since, end_of_killed_within);
+        });
+    }
+}
+
+#[test]
+fn survivors_of_a_stopped_rank_name_it_and_it_ends_when_it_is_resumed() {
+    stop(&Fault { name: "stop", ..KILL }, count(20));
+}
+
+#[test]
+fn a_stopped_rank_is_named_though_deadlines_are_shorter_than_peers_may_be_silent() {
+    let timeout = Duration::from_secs(2);
+    stop(&Fault { name: "stop with short deadlines", timeout, ..KILL }, count(20));
+}
+
+/// Threads that leave no core idle.
+fn busy<T>(cores: usize, meanwhile: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
+        }
+        let _until = Over(&over);
+        meanwhile()
+    })
+}
+
+#[test]
+fn four_ranks_beside_busy_loops_are_not_taken_for_lost() {
+    let _alone = alone();
+    let span = if is_full() { Duration::from_secs(60) } else { Duration::from_secs(6) };
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    busy(cores, || {
+        let mut ranks: Vec<_> = (0..).zip(job(4, free_port(), "", TIMEOUT)).collect();
+        wait_for_row(&mut ranks);
+        let until = Instant::now() + span;
+        let before = checked_rows(&ranks[0].1.stdout());
+        while Instant::now() < until {
+            for (number, rank) in &mut ranks {
+                assert!(rank.is_running(), "rank {number} gave up: {}", rank.stderr());
+            }
+            sleep(Duration::from_millis(50));
+        }
+        assert!(checked_rows(&ranks[0].1.stdout()) > before, "no row in all that time");
+        assert!(ranks.iter().all(|(_, rank)| rank.stderr().is_empty()), "{}", ranks[0].1.stderr());
+    });
+}

@@ -1,0 +1,86 @@
+//! What a communicator says of itself, in NCCL's words: its beginning, its links and its end at INFO, and once at WARN
+//! why it has failed. Operations say nothing.
+
+use std::fmt;
+use std::time::Instant;
+
+use rdma_core::PeerAccess;
+
+use super::{CommunicatorOptions, Ring};
+use crate::comm::bootstrap::StoreClient;
+use crate::comm::engine::{Engine, net};
+use crate::error::{AbortReason, CollectiveError, LaneName, SetupError};
+
+/// Says it.
+#[derive(Debug)]
+pub(super) struct Announcer {
+    /// Which communicator, and which rank of it.
+    who: String,
+    net: &'static str,
+    rank: u32,
+    begun: Instant,
+    /// It was said that it has ended.
+    ended: bool,
+}
+
+impl Announcer {
+    /// A communicator that is begun.
+    pub(super) fn start(engine: &Engine, store: &StoreClient, options: &CommunicatorOptions) -> Self {
+        let CommunicatorOptions { name, epoch, .. } = options;
+        let (rank, world, job) = (store.rank(), store.world(), store.token().fingerprint());
+        let device = engine.context().name();
+        let who = format!("comm {name} rank {rank} nranks {world} dev {device} job {job:08x} epoch {epoch}");
+        if let Ok(address) = store.local_address() {
+            tracing::info!("Bootstrap : Using {address}");
+        }
+        tracing::info!("{who} - Init START");
+        Self { who, net: net(engine.context()), rank, begun: Instant::now(), ended: false }
+    }
+
+    /// It is connected, or cannot be.
+    pub(super) fn connected(&self, ring: Result<Option<&Ring>, &SetupError>) {
+        let Self { who, begun, .. } = self;
+        match ring {
+            Ok(ring) => {
+                if let Some(Ring { next, previous, .. }) = ring {
+                    self.channel([self.rank, next.rank], "send", next.access, next.name);
+                    self.channel([previous.rank, self.rank], "receive", previous.access, previous.name);
+                    tracing::info!("Connected all rings");
+                }
+                tracing::info!("Init timings: rank {} total {:.3}", self.rank, begun.elapsed().as_secs_f64());
+                tracing::info!("{who} - Init COMPLETE");
+            }
+            Err(error) => tracing::warn!("{who} - Init FAILED: {error}"),
+        }
+    }
+
+    fn channel(&self, [from, to]: [u32; 2], way: &str, access: PeerAccess, lane: LaneName) {
+        let net = self.net;
+        tracing::info!("Channel 00/0 : {from}[0] -> {to}[0] [{way}] via {net}/0/{access}, {lane}");
+    }
+
+    /// There are no operations any more; only the first word of it is said.
+    pub(super) fn ended(&mut self, error: &CollectiveError) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let Self { who, rank, .. } = self;
+        match error {
+            CollectiveError::Aborted { culprit, reason: AbortReason::Requested, .. } if culprit == rank => {
+                tracing::info!("{who} - Abort START");
+            }
+            _ => tracing::warn!("{who} has failed: {error}"),
+        }
+    }
+
+    /// Its lanes are gone.
+    pub(super) fn closed(&self) {
+        tracing::info!("{self}");
+    }
+}
+
+impl fmt::Display for Announcer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} - {} COMPLETE", self.who, if self.ended { "Abort" } else { "Destroy" })
+    }
+}

@@ -1,0 +1,157 @@
+//! An operation under way, as its caller holds it.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use rdma_core::Deadline;
+
+use super::Shared;
+use super::state::Ended;
+use crate::error::CollectiveError;
+
+/// Completions taken by one [`poll`](Pending::poll).
+const BUDGET: usize = 64;
+
+/// An operation of a communicator that is under way, and what it gives back.
+///
+/// It goes on whatever becomes of this: dropping it lets the operation finish unseen, since other ranks wait for it, and
+/// frees what it owns then. It ends at its own deadline at the latest. Wait for it by [`poll`](Self::poll) from a loop,
+/// by [`wait`](Self::wait), or by `.await` under any runtime: nothing here needs one, provided that something drives the
+/// engine, as its [own thread](super::super::Driver::Thread) does.
+#[must_use = "what the operation gives back is lost when this is dropped"]
+pub struct Pending<T: Output> {
+    shared: Arc<Shared>,
+    id: u64,
+    taken: bool,
+    output: PhantomData<fn() -> T>,
+}
+
+/// What an operation gives back when it is done; sealed.
+pub trait Output: sealed::Output {}
+impl<T: sealed::Output> Output for T {}
+
+pub(crate) mod sealed {
+    use std::any::Any;
+
+    /// Made again from the operation that owned it.
+    pub trait Output: Sized {
+        fn from_job(job: Box<dyn Any + Send>) -> Self;
+    }
+}
+
+/// A wait that ended before the operation did, which goes on.
+pub struct StillPending<T: Output>(pub Pending<T>);
+
+/// Why waiting for an operation gave nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError<T: Output> {
+    /// The wait's deadline passed, and the operation goes on: wait again.
+    #[error("the operation had not ended at the deadline of the wait; it goes on, wait for it again")]
+    StillPending(StillPending<T>),
+    /// The operation failed, and with it the communicator.
+    #[error(transparent)]
+    Failed(#[from] CollectiveError),
+}
+
+impl<T: Output> Pending<T> {
+    pub(super) fn new(shared: Arc<Shared>, id: u64) -> Self {
+        Self { shared, id, taken: false, output: PhantomData }
+    }
+
+    /// Drives the engine once and looks; it never waits. After `Ready` it is `Ready` no more.
+    ///
+    /// # Errors
+    ///
+    /// What the operation failed with.
+    pub fn poll(&mut self) -> Poll<Result<T, CollectiveError>> {
+        // A device that cannot be trusted any more ends the operation with that error.
+        let _ = self.shared.engine.drive(Instant::now(), BUDGET);
+        self.look(None)
+    }
+
+    /// Waits until it has ended, driving the engine meanwhile, or until `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError::StillPending`] gives this back at `deadline`; [`WaitError::Failed`] is what the operation failed with.
+    pub fn wait(mut self, deadline: Deadline) -> Result<T, WaitError<T>> {
+        let (engine, id) = (&self.shared.engine, self.id);
+        let ended = engine.wait_for(deadline, |_, _| match self.shared.lock().take(id) {
+            Some(ended) => Poll::Ready(ended),
+            None => Poll::Pending,
+        });
+        match ended {
+            None => Err(WaitError::StillPending(StillPending(self))),
+            Some(ended) => Ok(self.given_back(ended)?),
+        }
+    }
+
+    fn look(&mut self, waker: Option<&Waker>) -> Poll<Result<T, CollectiveError>> {
+        let mut state = self.shared.lock();
+        let ended = state.take(self.id);
+        let replaced = match waker {
+            Some(waker) if ended.is_none() => state.set_waker(self.id, waker),
+            _ => None,
+        };
+        drop(state);
+        drop(replaced);
+        match ended {
+            None => Poll::Pending,
+            Some(ended) => Poll::Ready(self.given_back(ended)),
+        }
+    }
+
+    fn given_back(&mut self, ended: Ended) -> Result<T, CollectiveError> {
+        self.taken = true;
+        Ok(T::from_job(ended?.into_any()))
+    }
+}
+
+impl<T: Output> Drop for Pending<T> {
+    fn drop(&mut self) {
+        // In a forked child a lock may be held for ever by a thread that it is without.
+        if !self.taken && !self.shared.engine.is_forked() {
+            let forgotten = self.shared.lock().forget(self.id);
+            drop(forgotten);
+        }
+    }
+}
+
+/// The future of a [`Pending`] operation. It is woken by whoever drives the engine.
+#[must_use = "futures do nothing unless polled"]
+pub struct PendingFuture<T: Output>(Pending<T>);
+
+impl<T: Output> Future for PendingFuture<T> {
+    type Output = Result<T, CollectiveError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.look(Some(context.waker()))
+    }
+}
+
+impl<T: Output> IntoFuture for Pending<T> {
+    type Output = Result<T, CollectiveError>;
+    type IntoFuture = PendingFuture<T>;
+
+    fn into_future(self) -> PendingFuture<T> {
+        PendingFuture(self)
+    }
+}
+
+impl<T: Output> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl<T: Output> fmt::Debug for StillPending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

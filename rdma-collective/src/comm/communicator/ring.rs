@@ -1,0 +1,274 @@
+//! The two links of a ring that a rank has: what came over them for whatever operation, and word of a failure.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use rdma_core::{Deadline, PeerAccess};
+
+use super::stalls::{Direction, Stalls};
+use crate::comm::link::imm::Imm;
+use crate::comm::link::mailbox::{Inbox, Outbox};
+use crate::comm::link::{Arrival, Lane, control};
+use crate::comm::operation::{ABORT, Abort, Header, OPERATION, WAITS, Waits};
+use crate::comm::{Core, LaneId};
+use crate::error::{AbortReason, LaneFailure, LaneName};
+
+/// The two neighbours of a ring.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    /// Where this rank sends to, and gets slots back from.
+    pub(crate) next: Neighbour<Outbox>,
+    /// Where this rank receives from, and gives slots back to.
+    pub(crate) previous: Neighbour<Inbox>,
+    /// What the rank before has said of operations that have not taken it. It can be some ahead when there is nothing to
+    /// reduce, fewer than there are ranks: each completes when the one before it has begun.
+    pub(crate) ahead: VecDeque<Header>,
+    /// It has said more than can be: this was the first too many, and is no operation of these.
+    pub(crate) beyond: Option<Header>,
+    /// The first word of a failure, from a neighbour or from here. It may be of an operation that this rank has not
+    /// begun; the present one may complete then.
+    pub(crate) abort: Option<Abort>,
+    /// Whether the rank after and the rank before have still to be told of it.
+    untold: [bool; 2],
+    /// Whom ranks wait for.
+    stalls: Stalls,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Neighbour<B> {
+    pub(crate) rank: u32,
+    pub(crate) lane: LaneId,
+    pub(crate) name: LaneName,
+    pub(crate) mailbox: B,
+    pub(super) access: PeerAccess,
+}
+
+/// A neighbour of which nothing comes any more.
+#[derive(Debug, Clone)]
+pub(crate) struct Lost {
+    pub(crate) rank: u32,
+    pub(crate) lane: LaneName,
+    pub(crate) cause: LaneFailure,
+    /// How long this process did not run before it found that, when that is why.
+    pub(crate) away: Option<Duration>,
+}
+
+impl Lost {
+    /// Whether it is more than an end in good order, of that rank or of this one.
+    fn is_loss(&self) -> bool {
+        !matches!(self.cause, LaneFailure::Closed | LaneFailure::Fenced)
+    }
+}
+
+/// Bytes that are copied or reduced at a time: so few that two such pieces are in the processor's first cache still when
+/// they are reduced, and that the C library copies them without string instructions, which emulators make byte by byte.
+pub(crate) const PIECE_BYTES: usize = 8 * 1024;
+
+/// See [`PIECE_BYTES`].
+pub(crate) type Scratch = [[u8; PIECE_BYTES]; 2];
+
+/// What an operation works with.
+pub(crate) struct Parts<'a> {
+    pub(crate) rank: u32,
+    /// Absent when the rank is alone.
+    pub(crate) ring: Option<&'a mut Ring>,
+    /// Room for two pieces that are reduced.
+    pub(crate) scratch: &'a mut Scratch,
+}
+
+impl Ring {
+    /// Links of `rank` over which nothing has come yet, in a ring of `world` ranks.
+    pub(super) fn new(next: Neighbour<Outbox>, previous: Neighbour<Inbox>, rank: u32, world: u32) -> Self {
+        let ahead = VecDeque::with_capacity(world as usize);
+        let stalls = Stalls::new(rank, [next.rank, previous.rank], world);
+        Self { next, previous, ahead, beyond: None, abort: None, untold: [false; 2], stalls }
+    }
+
+    /// To the rank after and to the rank before.
+    pub(crate) fn lanes(&self) -> [LaneId; 2] {
+        [self.next.lane, self.previous.lane]
+    }
+
+    /// The operation that begins now gives up at `deadline`.
+    pub(super) fn give_up_at(&mut self, core: &mut Core, deadline: Deadline) {
+        let left = deadline.instant().saturating_duration_since(core.driven());
+        // Word of who is late has to go around before.
+        self.stalls.begin(core.heartbeat().min(left / 2));
+        for lane in self.lanes() {
+            if let Some(lane) = core.lane(lane) {
+                lane.give_up_at(deadline.instant());
+            }
+        }
+    }
+
+    /// No operation waits for the neighbours any more.
+    pub(crate) fn unwatch(&mut self, core: &mut Core) {
+        self.stalls.end();
+        for lane in self.lanes() {
+            if let Some(lane) = core.lane(lane) {
+                lane.unwatch();
+            }
+        }
+        self.tell_waits(core);
+    }
+
+    /// Sorts what both neighbours have sent.
+    ///
+    /// # Errors
+    ///
+    /// The neighbour that has sent what it may not send; its lane has ended.
+    pub(crate) fn take_arrivals(&mut self, core: &mut Core) -> Result<(), Lost> {
+        let (next, previous) = (self.next.lane, self.previous.lane);
+        let neighbours =
+            [(Direction::Next, self.next.rank, next), (Direction::Previous, self.previous.rank, previous)];
+        for (side, rank, id) in neighbours {
+            let Some(lane) = core.lane(id) else { continue };
+            while let Some(arrival) = lane.take() {
+                match arrival {
+                    Arrival::Imm(Imm::Freed { count }, _) if id == next && self.next.mailbox.freed(count) => {
+                    }
+                    Arrival::Imm(Imm::Message { slot, turn }, bytes)
+                        if id == previous && self.previous.mailbox.announce(slot, turn, bytes) => {}
+                    Arrival::Imm(..) => return Err(violation(rank, lane, "an immediate that cannot be")),
+                    Arrival::Control(received) => {
+                        let told = read_control(lane, received.bytes());
+                        lane.recycle(received);
+                        match told {
+                            Some(Told::Abort(abort)) => self.hear(abort),
+                            Some(Told::Header(header)) if id == previous => self.keep(header),
+                            Some(Told::Waits(waits)) => self.stalls.hear(side, waits),
+                            _ => {
+                                let what = "a control message that does not belong here";
+                                return Err(violation(rank, lane, what));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a header until its operation takes it.
+    pub(crate) fn keep(&mut self, header: Header) {
+        if self.ahead.len() < self.ahead.capacity() {
+            self.ahead.push_back(header);
+        } else {
+            self.beyond.get_or_insert(header);
+        }
+    }
+
+    /// A neighbour tells of a failure. One of an earlier operation goes before what is known: this rank may be in that one,
+    /// which the later failure does not end, and the neighbour leaves with its word.
+    pub(super) fn hear(&mut self, abort: Abort) {
+        if self.abort.is_some_and(|known| abort.sequence < known.sequence) {
+            self.abort = None;
+        }
+        self.note(abort);
+    }
+
+    /// Notes a failure, of which the first word is passed on; and that somebody asks for the end, which ends operations
+    /// that the first word does not.
+    fn note(&mut self, abort: Abort) {
+        let asked = |known: Abort| abort.reason == AbortReason::Requested && abort.sequence < known.sequence;
+        if self.abort.is_none_or(asked) {
+            self.abort = Some(abort);
+            self.untold = [true; 2];
+        }
+    }
+
+    /// Tells both neighbours of a failure, unless they are told of an earlier one. Who has no room for it now is told
+    /// by [`pass_on`](Self::pass_on).
+    pub(crate) fn tell(&mut self, core: &mut Core, abort: Abort) {
+        self.note(abort);
+        self.pass_on(core);
+        core.flush();
+    }
+
+    /// Passes word of a failure on to neighbours that could not be told before.
+    pub(crate) fn pass_on(&mut self, core: &mut Core) {
+        let Some(abort) = self.abort else { return };
+        for (untold, id) in self.untold.iter_mut().zip([self.next.lane, self.previous.lane]) {
+            // One that is gone need not be told, nor one that cannot.
+            let lane = core.lane(id).filter(|lane| *untold && lane.can_hear());
+            *untold = lane.is_some_and(|lane| lane.last_word(ABORT, |body| abort.write(body)) == Ok(false));
+        }
+    }
+
+    /// Operation `sequence` waits for a neighbour, and has done nothing `since`: that is told after a while.
+    pub(crate) fn wait(&mut self, core: &mut Core, sequence: u64, side: Direction, since: Instant) {
+        self.stalls.wait(sequence, side, since);
+        self.tell_waits(core);
+    }
+
+    /// The rank that operation `sequence` waits for at last, when it waits for a neighbour.
+    pub(crate) fn late(&self, sequence: u64, side: Direction) -> u32 {
+        self.stalls.culprit(sequence, side)
+    }
+
+    /// Tells neighbours whom this rank waits for, when they should know.
+    pub(super) fn tell_waits(&mut self, core: &mut Core) {
+        if self.abort.is_some() {
+            self.stalls.end();
+            return;
+        }
+        self.stalls.update(core.driven());
+        let Some(waits) = self.stalls.said() else { return };
+        for (unsaid, id) in self.stalls.unsaid.iter_mut().zip([self.next.lane, self.previous.lane]) {
+            let lane = core.lane(id).filter(|lane| *unsaid && lane.ended().is_none());
+            *unsaid = lane.is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false));
+        }
+    }
+
+    /// When to [tell](Self::tell_waits) them, though nothing comes.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.stalls.next_deadline()
+    }
+
+    /// A neighbour of which nothing comes any more, though it has not left in good order.
+    pub(crate) fn lost(&self, core: &mut Core) -> Option<Lost> {
+        self.ended(core).into_iter().flatten().find(Lost::is_loss)
+    }
+
+    /// How long this process was away, when neighbours have ended meanwhile: in good order, too, since they had to go on
+    /// without it.
+    pub(crate) fn left_behind(&self, core: &mut Core) -> Option<Duration> {
+        self.ended(core).into_iter().flatten().find_map(|lost| lost.away)
+    }
+
+    fn ended(&self, core: &mut Core) -> [Option<Lost>; 2] {
+        [self.next.ended(core), self.previous.ended(core)]
+    }
+}
+
+impl<B> Neighbour<B> {
+    /// Why nothing comes of it any more, be it that it has left in good order.
+    pub(crate) fn ended(&self, core: &mut Core) -> Option<Lost> {
+        let cause = core.lane(self.lane).map_or(Some(LaneFailure::Fenced), |lane| lane.ended())?;
+        Some(Lost { rank: self.rank, lane: self.name, cause, away: core.away_from(self.lane) })
+    }
+}
+
+enum Told {
+    Abort(Abort),
+    Header(Header),
+    Waits(Waits),
+}
+
+fn read_control(lane: &Lane, bytes: &[u8]) -> Option<Told> {
+    let message = control::decode(bytes, lane.name().epoch).ok()?;
+    match message.kind {
+        ABORT => Abort::read(message.body).ok().map(Told::Abort),
+        OPERATION => Header::read(message.body).ok().map(Told::Header),
+        WAITS => Waits::read(message.body).ok().map(Told::Waits),
+        _ => None,
+    }
+}
+
+/// A neighbour that has sent what it may not send.
+pub(crate) fn violation(rank: u32, lane: &mut Lane, what: &str) -> Lost {
+    lane.violation(what);
+    let cause = lane.ended().unwrap_or(LaneFailure::Fenced);
+    Lost { rank, lane: lane.name(), cause, away: None }
+}

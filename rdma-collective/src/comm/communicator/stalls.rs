@@ -1,0 +1,149 @@
+//! Whom ranks wait for: one that has waited for long tells its neighbours which rank that is, and who waits for one that
+//! waits says so of that one's in its turn. So all of them know at a deadline which rank it is that is late.
+//!
+//! Sans-IO: the ring sends what is to be said, and hands over what was heard.
+
+use std::time::{Duration, Instant};
+
+use crate::comm::operation::Waits;
+
+/// Between two words: ranks that hold each other up by turns do not fill their lanes.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Next = 0,
+    Previous = 1,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Stalls {
+    own: u32,
+    world: u32,
+    /// The rank after this one and the rank before it.
+    neighbours: [u32; 2],
+    /// How long it waits before it says so, unless it is asked by one that waits for it.
+    patience: Duration,
+    wait: Option<Wait>,
+    /// Whom the neighbours wait for, as far as they do.
+    heard: [Option<Waits>; 2],
+    said: Option<Waits>,
+    said_at: Option<Instant>,
+    /// Who has still to be told.
+    pub(super) unsaid: [bool; 2],
+    due: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    sequence: u64,
+    side: Direction,
+    since: Instant,
+}
+
+impl Stalls {
+    pub(super) fn new(own: u32, neighbours: [u32; 2], world: u32) -> Self {
+        Self {
+            own,
+            world,
+            neighbours,
+            patience: Duration::ZERO,
+            wait: None,
+            heard: [None; 2],
+            said: None,
+            said_at: None,
+            unsaid: [false; 2],
+            due: None,
+        }
+    }
+
+    /// An operation begins, in which a wait is long after `patience`.
+    pub(super) fn begin(&mut self, patience: Duration) {
+        self.patience = patience;
+        self.wait = None;
+    }
+
+    /// Operation `sequence` waits for a neighbour, and has done nothing `since`.
+    pub(super) fn wait(&mut self, sequence: u64, side: Direction, since: Instant) {
+        self.wait = Some(Wait { sequence, side, since });
+    }
+
+    /// The operation has ended. What was said of it is taken back at once: it would blame somebody for the next one.
+    pub(super) fn end(&mut self) {
+        self.wait = None;
+        self.said_at = None;
+        self.due = None;
+    }
+
+    /// A neighbour says whom it waits for; itself, when it waits no more.
+    pub(super) fn hear(&mut self, side: Direction, waits: Waits) {
+        let waits = (waits.culprit != self.neighbours[side as usize]).then_some(waits);
+        // Nobody is blamed who does not exist.
+        let waits = waits.filter(|waits| waits.culprit < self.world);
+        self.heard[side as usize] = waits;
+    }
+
+    /// The rank that operation `sequence` waits for at last, when it waits for the neighbour at `side`.
+    pub(super) fn culprit(&self, sequence: u64, side: Direction) -> u32 {
+        self.follow(sequence, side).map_or(self.neighbours[side as usize], |waits| waits.culprit)
+    }
+
+    /// `None` when they wait for each other in a circle.
+    fn follow(&self, sequence: u64, side: Direction) -> Option<Waits> {
+        // One that waits in a later operation has done all of this one.
+        match self.heard[side as usize].filter(|theirs| theirs.sequence <= sequence) {
+            None => Some(Waits { sequence, culprit: self.neighbours[side as usize], hops: 0 }),
+            Some(Waits { culprit, hops, .. }) => {
+                let hops = hops.saturating_add(1);
+                // From the rank at fault all the others are at most so many away.
+                let straight = culprit != self.own && hops.saturating_add(1) < self.world;
+                straight.then_some(Waits { sequence, culprit, hops })
+            }
+        }
+    }
+
+    fn is_asked(&self) -> bool {
+        self.heard.iter().flatten().any(|theirs| theirs.culprit == self.own)
+    }
+
+    /// What the neighbours should know and do not.
+    fn word(&self, now: Instant) -> Option<Waits> {
+        let long =
+            |wait: &Wait| self.is_asked() || now.saturating_duration_since(wait.since) >= self.patience;
+        let word = match (self.wait.filter(long), self.said) {
+            (Some(wait), _) => self.follow(wait.sequence, wait.side)?,
+            (None, Some(said)) => Waits { culprit: self.own, hops: 0, ..said },
+            (None, None) => return None,
+        };
+        (self.said != Some(word)).then_some(word)
+    }
+
+    /// Looks whether there is something to say; it is said until the neighbours have been told.
+    pub(super) fn update(&mut self, now: Instant) {
+        let word = self.word(now);
+        let free_at = self.said_at.and_then(|at| at.checked_add(PAUSE)).filter(|at| now < *at);
+        let long_at = self.wait.and_then(|wait| wait.since.checked_add(self.patience)).filter(|at| now < *at);
+        self.due = if word.is_some() { free_at } else { long_at };
+        if let (Some(word), None) = (word, free_at) {
+            self.said = Some(word);
+            self.said_at = Some(now);
+            self.unsaid = [true; 2];
+            self.due = long_at;
+        }
+    }
+
+    /// What is to be said to who has not been told.
+    pub(super) fn said(&self) -> Option<Waits> {
+        self.said.filter(|_| self.unsaid.contains(&true))
+    }
+
+    /// When to [look](Self::update) again, though nothing comes.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Rings in which some ranks are late and the others wait, in any direction: held against who they wait for at last.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Ranks of which some are in operation 7, and what is under way between them.
+struct Simulated {
+    ranks: Vec<Stalls>,
+    /// The neighbour that each waits for; none when it is late.
+    waits: Vec<Option<Direction>>,
+    under_way: VecDeque<(usize, Direction, Waits)>,
+    words: usize,
+}
+
+impl Simulated {
+    fn new(waits: Vec<Option<Direction>>, start: Instant) -> Self {
+        let world = waits.len();
+        let rank = |own: usize| {
+            let neighbours = [(own + 1) % world, (own + world - 1) % world].map(|rank| rank as u32);
+            let mut stalls = Stalls::new(own as u32, neighbours, world as u32);
+            stalls.begin(PATIENCE);
+            if let Some(side) = waits[own] {
+                stalls.wait(7, side, start);
+            }
+            stalls
+        };
+        Self { ranks: (0..world).map(rank).collect(), waits, under_way: VecDeque::new(), words: 0 }
+    }
+
+    fn neighbour(&self, rank: usize, side: Direction) -> usize {
+        self.ranks[rank].neighbours[side as usize] as usize
+    }
+
+    /// Until nothing is said any more.
+    fn run(&mut self, mut now: Instant) {
+        let mut quiet = 0;
+        while quiet < 100 {
+            quiet += 1;
+            for own in 0..self.ranks.len() {
+                self.ranks[own].update(now);
+                let Some(word) = self.ranks[own].said() else { continue };
+                self.ranks[own].unsaid = [false; 2];
+                for (side, of) in
+                    [(Direction::Next, Direction::Previous), (Direction::Previous, Direction::Next)]
+                {
+                    self.under_way.push_back((self.neighbour(own, side), of, word));
+                }
+                (self.words, quiet) = (self.words + 1, 0);
+                assert!(self.words < 10 * self.ranks.len().pow(2), "it goes on for ever");
+            }
+            while let Some((rank, from, word)) = self.under_way.pop_front() {
+                self.ranks[rank].hear(from, word);
+            }
+            now += PAUSE;
+        }
+    }
+
+    /// Whom a rank waits for at last; none in a circle.
+    fn oracle(&self, rank: usize) -> Option<u32> {
+        let mut at = rank;
+        for _ in 0..self.ranks.len() {
+            match self.waits[at] {
+                Some(side) => at = self.neighbour(at, side),
+                None => return Some(at as u32),
+            }
+        }
+        None
+    }
+}
+
+fn side() -> impl Strategy<Value = Option<Direction>> {
+    prop_oneof![1 => Just(None), 4 => Just(Some(Direction::Previous)), 1 => Just(Some(Direction::Next))]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn all_that_wait_name_whom_they_wait_for_at_last(waits in prop::collection::vec(side(), 2..12)) {
+        let start = Instant::now();
+        let mut simulated = Simulated::new(waits.clone(), start);
+        simulated.run(start);
+        for (rank, waits) in waits.into_iter().enumerate() {
+            if let (Some(side), Some(culprit)) = (waits, simulated.oracle(rank)) {
+                prop_assert_eq!(simulated.ranks[rank].culprit(7, side), culprit, "rank {}", rank);
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_says_anything_before_its_patience_ends_unless_it_is_asked() {
+    let start = Instant::now();
+    let mut stalls = Stalls::new(1, [2, 0], 4);
+    stalls.begin(PATIENCE);
+    stalls.wait(7, Direction::Previous, start);
+    stalls.update(start);
+    assert_eq!((stalls.said(), stalls.next_deadline()), (None, Some(start + PATIENCE)));
+    stalls.hear(Direction::Next, Waits { sequence: 7, culprit: 1, hops: 0 });
+    stalls.update(start);
+    assert_eq!(stalls.said(), Some(Waits { sequence: 7, culprit: 0, hops: 0 }));
+}
+
+#[test]
+fn who_goes_on_says_so_and_is_waited_for_itself_then() {
+    let start = Instant::now();
+    let mut stalls = Stalls::new(1, [2, 0], 4);
+    stalls.begin(PATIENCE);
+    stalls.wait(7, Direction::Previous, start);
+    stalls.update(start + PATIENCE);
+    assert!(stalls.said().is_some());
+    stalls.wait(7, Direction::Previous, start + PATIENCE);
+    stalls.update(start + PATIENCE);
+    assert_eq!(stalls.next_deadline(), Some(start + PATIENCE + PAUSE));
+    stalls.update(start + PATIENCE + PAUSE);
+    let word = Waits { sequence: 7, culprit: 1, hops: 0 };
+    assert_eq!(stalls.said(), Some(word));
+    let mut after = Stalls::new(2, [3, 1], 4);
+    after.hear(Direction::Previous, Waits { culprit: 0, ..word });
+    assert_eq!(after.culprit(7, Direction::Previous), 0);
+    after.hear(Direction::Previous, word);
+    assert_eq!(after.culprit(7, Direction::Previous), 1);
+}
+
+#[test]
+fn who_waits_in_a_later_operation_has_done_this_one() {
+    let mut stalls = Stalls::new(1, [2, 0], 4);
+    stalls.hear(Direction::Previous, Waits { sequence: 8, culprit: 3, hops: 0 });
+    assert_eq!(stalls.culprit(7, Direction::Previous), 0);
+    assert_eq!(stalls.culprit(8, Direction::Previous), 3);
+}

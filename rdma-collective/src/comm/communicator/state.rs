@@ -1,0 +1,314 @@
+//! The operations of a communicator in their order: the first one runs, the others wait for it.
+//!
+//! It is a service of the engine: whoever drives, operations go on. Callers see them through `pending`. An operation on
+//! borrowed memory is not in the queue: its caller runs it, while the queue is empty.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use rdma_core::Deadline;
+
+use super::{Announcer, Job, PIECE_BYTES, Parts, Ring, Scratch};
+use crate::comm::operation::Abort;
+use crate::comm::{Core, Service};
+use crate::error::{AbortReason, CollectiveError};
+
+/// Operations that may wait for each other.
+pub(crate) const OPERATIONS_MAX: usize = 64;
+
+/// See the module.
+pub(crate) struct State {
+    pub(super) rank: u32,
+    pub(super) ring: Option<Ring>,
+    scratch: Box<Scratch>,
+    /// Operations begun.
+    sequence: u64,
+    next_id: u64,
+    /// Not ended, in order; the first one may have begun.
+    queue: VecDeque<Entry>,
+    begun: bool,
+    /// An operation on borrowed memory is under way.
+    pub(super) borrowed: bool,
+    /// Ended, for whoever waits for them.
+    done: VecDeque<(Entry, Result<(), CollectiveError>)>,
+    /// Ended with an error: the device may still use what they own.
+    failed: Vec<Box<dyn Job>>,
+    ended: Option<Arc<CollectiveError>>,
+    pub(super) announcer: Announcer,
+}
+
+struct Entry {
+    id: u64,
+    job: Box<dyn Job>,
+    deadline: Deadline,
+    waker: Option<Waker>,
+    /// Nobody waits for it.
+    forgotten: bool,
+}
+
+/// An operation that has ended: what it owns, unless the device may still use it.
+pub(super) type Ended = Result<Box<dyn Job>, CollectiveError>;
+
+impl State {
+    pub(super) fn new(rank: u32, ring: Option<Ring>, announcer: Announcer) -> Self {
+        Self {
+            rank,
+            ring,
+            scratch: Box::new([[0; PIECE_BYTES]; 2]),
+            sequence: 0,
+            next_id: 0,
+            queue: VecDeque::with_capacity(OPERATIONS_MAX),
+            begun: false,
+            borrowed: false,
+            done: VecDeque::with_capacity(OPERATIONS_MAX),
+            failed: Vec::new(),
+            ended: None,
+            announcer,
+        }
+    }
+
+    /// Why there are no operations any more.
+    pub(super) fn ended(&self) -> Option<CollectiveError> {
+        self.ended.as_ref().map(|first| CollectiveError::Ended { first: Arc::clone(first) })
+    }
+
+    /// An operation failed: there are no more.
+    pub(crate) fn end(&mut self, error: &CollectiveError) {
+        self.announcer.ended(error);
+        self.ended.get_or_insert_with(|| Arc::new(error.clone()));
+    }
+
+    /// Whether no operation is under way or waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The number of an operation that begins now.
+    pub(super) fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence - 1
+    }
+
+    pub(crate) fn parts(&mut self) -> Parts<'_> {
+        Parts { rank: self.rank, ring: self.ring.as_mut(), scratch: &mut self.scratch }
+    }
+
+    /// Puts an operation behind the others; its number. A full queue gives it back.
+    pub(super) fn push(
+        &mut self,
+        job: Box<dyn Job>,
+        deadline: Deadline,
+    ) -> Result<u64, (Box<dyn Job>, CollectiveError)> {
+        if let Some(ended) = self.ended() {
+            return Err((job, ended));
+        }
+        if self.queue.len() >= OPERATIONS_MAX {
+            return Err((job, CollectiveError::TooManyOperations { max: OPERATIONS_MAX }));
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
+        Ok(id)
+    }
+
+    /// While no operation is under way, what neighbours say is taken all the same, and a failure is passed on: others may
+    /// wait for it. The next operation ends by it.
+    fn attend(&mut self, core: &mut Core) -> bool {
+        let idle = self.is_idle() && !self.borrowed;
+        let Some(ring) = &mut self.ring else { return false };
+        let known = ring.abort.is_some();
+        if idle && self.ended.is_none() && !known {
+            let taken = ring.take_arrivals(core);
+            if let Some(lost) = taken.err().or_else(|| ring.lost(core)) {
+                let (culprit, reason) = (lost.culprit(self.rank), AbortReason::PeerFailed);
+                ring.tell(core, Abort { sequence: self.sequence, culprit, reporter: self.rank, reason });
+            }
+        }
+        ring.pass_on(core);
+        ring.tell_waits(core);
+        let learned = ring.abort.is_some() && !known;
+        if learned
+            && idle
+            && let Some(failure) = self.failure(core)
+        {
+            self.announcer.ended(&failure);
+        }
+        learned
+    }
+
+    /// Ends all operations on all ranks, as this one's caller asks.
+    pub(super) fn abort(&mut self, core: &mut Core) {
+        let (culprit, reporter, reason) = (self.rank, self.rank, AbortReason::Requested);
+        match &mut self.ring {
+            Some(ring) => ring.tell(core, Abort { sequence: 0, culprit, reporter, reason }),
+            None => self.end(&CollectiveError::Aborted { culprit, reporter, reason, interrupted: None }),
+        }
+        // An operation says it by its own end.
+        if self.is_idle()
+            && !self.borrowed
+            && let Some(failure) = self.failure(core)
+        {
+            self.announcer.ended(&failure);
+        }
+    }
+
+    /// Why operations fail from now on; `None` while they need not.
+    pub(super) fn failure(&mut self, core: &mut Core) -> Option<CollectiveError> {
+        if let Some(first) = &self.ended {
+            return Some(CollectiveError::clone(first));
+        }
+        let ring = self.ring.as_ref()?;
+        match ring.abort {
+            Some(abort) if abort.reporter != self.rank => {
+                return Some(abort.into_error(self.rank, core.away(), None));
+            }
+            _ => {}
+        }
+        if let Some(away) = ring.left_behind(core) {
+            return Some(CollectiveError::Fenced { away: Some(away), interrupted: None });
+        }
+        match ring.lost(core) {
+            Some(lost) => Some(lost.into_error(None)),
+            None => Some(ring.abort?.into_error(self.rank, core.away(), None)),
+        }
+    }
+
+    /// Takes an operation that has ended.
+    pub(super) fn take(&mut self, id: u64) -> Option<Ended> {
+        let place = self.done.iter().position(|(entry, _)| entry.id == id)?;
+        let (entry, outcome) = self.done.remove(place)?;
+        Some(match outcome {
+            Ok(()) => Ok(entry.job),
+            Err(error) => {
+                self.failed.push(entry.job);
+                Err(error)
+            }
+        })
+    }
+
+    /// Wakes a task when an operation has ended; one task each. Drop what comes back when nothing is locked: that may run
+    /// what it likes.
+    #[must_use]
+    pub(super) fn set_waker(&mut self, id: u64, waker: &Waker) -> Option<Waker> {
+        let entry = self.queue.iter_mut().find(|entry| entry.id == id)?;
+        match &entry.waker {
+            Some(known) if known.will_wake(waker) => None,
+            _ => entry.waker.replace(waker.clone()),
+        }
+    }
+
+    /// Nobody waits for an operation any more; it goes on, since other ranks wait for it. Drop what comes back when
+    /// nothing is locked: a waker may run what it likes, and memory takes its time.
+    #[must_use]
+    pub(super) fn forget(&mut self, id: u64) -> (Option<Waker>, Option<Ended>) {
+        match self.queue.iter_mut().find(|entry| entry.id == id) {
+            Some(entry) => {
+                entry.forgotten = true;
+                (entry.waker.take(), None)
+            }
+            None => (None, self.take(id)),
+        }
+    }
+
+    /// The lanes have been fenced: nothing uses what the operations own any more.
+    pub(super) fn release(&mut self, core: &mut Core) {
+        let told = self.done.iter_mut().map(|(entry, _)| &mut entry.job);
+        let held =
+            self.failed.iter_mut().chain(told).filter_map(|job| (!job.release(core)).then_some(())).count();
+        self.failed.clear();
+        if held > 0 {
+            tracing::warn!(operations = held, "memory of operations stays registered until the engine goes");
+        }
+    }
+
+    /// Runs the first operation; what became of it, once it has ended.
+    fn run(&mut self, core: &mut Core, now: Instant) -> Option<Result<(), CollectiveError>> {
+        let entry = self.queue.front_mut()?;
+        let mut parts = Parts { rank: self.rank, ring: self.ring.as_mut(), scratch: &mut self.scratch };
+        if let Some(first) = &self.ended {
+            return Some(Err(CollectiveError::Ended { first: Arc::clone(first) }));
+        }
+        if !self.begun {
+            if entry.deadline.expired_at(now) {
+                return None;
+            }
+            self.begun = true;
+            entry.job.begin(&mut parts, core, self.sequence, now);
+            if let Some(ring) = &mut parts.ring {
+                ring.give_up_at(core, entry.deadline);
+            }
+            self.sequence += 1;
+        }
+        match entry.job.advance(&mut parts, core, now) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending if entry.deadline.expired_at(now) => {
+                Some(Err(entry.job.give_up_late(&mut parts, core, now)))
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    /// An operation whose deadline has passed before it began; the others end with it.
+    fn expire(&mut self, core: &mut Core, now: Instant) -> Option<(Entry, Result<(), CollectiveError>)> {
+        let waits =
+            |(at, entry): (usize, &Entry)| at >= usize::from(self.begun) && entry.deadline.expired_at(now);
+        let place = self.queue.iter().enumerate().position(waits)?;
+        let entry = self.queue.remove(place)?;
+        Some((entry, Err(self.end_queued(core))))
+    }
+
+    /// Ends the communicator for an operation that this rank does not begin any more: others may be in it already, and
+    /// would take the next one for it.
+    pub(super) fn end_queued(&mut self, core: &mut Core) -> CollectiveError {
+        let known = self.failure(core);
+        if let Some(ring) = self.ring.as_mut().filter(|_| known.is_none()) {
+            let (culprit, sequence) = (self.rank, self.sequence - u64::from(self.begun));
+            ring.unwatch(core);
+            ring.tell(core, Abort { sequence, culprit, reporter: culprit, reason: AbortReason::Queued });
+        }
+        let error = known.unwrap_or(CollectiveError::Queued);
+        self.end(&error);
+        error
+    }
+
+    /// An operation has ended: tells whoever waits for it.
+    fn finish(&mut self, core: &mut Core, mut entry: Entry, outcome: Result<(), CollectiveError>) {
+        if let Err(error) = &outcome {
+            self.end(error);
+        }
+        if let Some(waker) = entry.waker.take() {
+            core.wake(waker);
+        }
+        match (entry.forgotten, outcome.is_ok()) {
+            (true, true) => {}
+            (true, false) => self.failed.push(entry.job),
+            (false, _) => self.done.push_back((entry, outcome)),
+        }
+    }
+}
+
+impl Service for State {
+    fn advance(&mut self, core: &mut Core, now: Instant) -> bool {
+        let mut any = false;
+        loop {
+            let ended = match self.run(core, now) {
+                Some(outcome) => {
+                    self.begun = false;
+                    self.queue.pop_front().map(|entry| (entry, outcome))
+                }
+                None => self.expire(core, now),
+            };
+            let Some((entry, outcome)) = ended else { break };
+            self.finish(core, entry, outcome);
+            any = true;
+        }
+        self.attend(core) || any
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let waits = self.ring.as_ref().and_then(Ring::next_deadline);
+        self.queue.iter().map(|entry| entry.deadline.instant()).chain(waits).min()
+    }
+}

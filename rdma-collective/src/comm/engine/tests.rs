@@ -1,0 +1,295 @@
+//! Who is told of what an engine has found; an engine whose device has failed; what a forked child makes of one.
+
+use std::collections::HashSet;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::task::{Poll, Wake, Waker};
+
+use rdma_core::error::PollError;
+use rdma_core::{Deadline, Device, SoftOptions, WorkerOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+use std::time::Duration;
+
+fn engine(driver: Driver) -> Engine {
+    let context = Device::soft(SoftOptions::default()).open().unwrap();
+    Engine::new(&context, EngineOptions { driver, ..EngineOptions::default() }).unwrap()
+}
+
+impl Engine {
+    /// The same one, as a child finds it that was forked from this process.
+    pub(crate) fn forked(&self) -> Self {
+        let Handle { shared, id, pid, .. } = &*self.handle;
+        let (shared, id) = (Arc::clone(shared), id.clone());
+        Self { handle: Arc::new(Handle { shared, _thread: None, id, pid: pid + 1 }) }
+    }
+}
+
+impl Core {
+    /// As if the device denied that the queue pairs there are now are its own.
+    pub(crate) fn disown_queue_pairs(&mut self) {
+        self.worker = self.worker.context().worker(WorkerOptions::default()).unwrap();
+    }
+
+    /// When anything is due, besides a sign of life.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.next_pending()
+    }
+}
+
+#[test]
+fn an_engine_whose_device_has_failed_rests() {
+    let engine = engine(Driver::Thread);
+    engine.lock().fail(PollError::Overrun);
+    assert!(engine.drive(Instant::now(), 1).is_err());
+    // The thread sleeps already.
+    engine.shared().nudge.send();
+    let look = |_| {
+        std::thread::sleep(Duration::from_millis(10));
+        engine.lock().driven()
+    };
+    let driven: HashSet<Instant> = (0..40).map(look).collect();
+    assert!(driven.len() < 10, "it was driven again at each of {} looks", driven.len());
+    // It ends at once all the same.
+    let started = Instant::now();
+    drop(engine);
+    assert!(started.elapsed() < Duration::from_millis(700), "{:?}", started.elapsed());
+}
+
+/// Something to do, once.
+struct Once(bool);
+
+impl Service for Once {
+    fn advance(&mut self, _: &mut Core, _: Instant) -> bool {
+        std::mem::take(&mut self.0)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+}
+
+#[test]
+fn callers_that_wait_by_the_descriptor_are_told_of_what_the_thread_has_done() {
+    let engine = engine(Driver::Thread);
+    let service = Arc::new(Mutex::new(Once(false)));
+    engine.lock().register(&service);
+    for _ in 0..3 {
+        engine.arm().unwrap();
+        while engine.drive(Instant::now(), 16).unwrap() > 0 {}
+        assert!(!is_woken(engine.wake_fd(), 0), "for nothing");
+        service.lock().unwrap().0 = true;
+        engine.shared().nudge.send();
+        assert!(is_woken(engine.wake_fd(), 5), "the thread has taken it, and nobody is told");
+    }
+}
+
+fn is_woken(fd: BorrowedFd<'_>, seconds: i64) -> bool {
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
+}
+
+#[test]
+fn callers_that_wait_by_the_descriptor_are_told_of_what_another_caller_has_done() {
+    for driver in [Driver::Thread, Driver::Caller] {
+        let engine = engine(driver);
+        // The thread leaves it to callers.
+        engine.lock().attendance.waiting += 1;
+        let service = Arc::new(Mutex::new(Once(false)));
+        engine.lock().register(&service);
+        for with_the_core in [false, true, false] {
+            engine.arm().unwrap();
+            assert!(!is_woken(engine.wake_fd(), 0), "for nothing, by {driver:?}");
+            if with_the_core {
+                // Something may have ended by it.
+                engine.lock_with(|_| ());
+            } else {
+                service.lock().unwrap().0 = true;
+                while engine.drive(Instant::now(), 16).unwrap() > 0 {}
+            }
+            assert!(
+                is_woken(engine.wake_fd(), 0),
+                "another caller has taken it, and nobody is told, by {driver:?}"
+            );
+        }
+        // Not once for each.
+        engine.arm().unwrap();
+        assert!(!is_woken(engine.wake_fd(), 0), "of what it was told of, by {driver:?}");
+    }
+}
+
+#[test]
+fn what_happened_before_it_was_armed_is_told_when_it_is() {
+    for driver in [Driver::Thread, Driver::Caller] {
+        let engine = engine(driver);
+        for _ in 0..3 {
+            engine.lock_with(|_| ());
+            // Who has been woken and looks may look too soon to see this.
+            engine.lock_with(|_| ());
+            engine.arm().unwrap();
+            while engine.drive(Instant::now(), 16).unwrap() > 0 {}
+            assert!(is_woken(engine.wake_fd(), 0), "it sleeps on, by {driver:?}");
+            engine.arm().unwrap();
+            assert!(!is_woken(engine.wake_fd(), 0), "for nothing, by {driver:?}");
+        }
+    }
+}
+
+/// Another caller of an engine, who waits until told to go, and sleeps meanwhile.
+fn sleeper<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    engine: &'scope Engine,
+    goes: &'scope AtomicBool,
+) -> std::thread::ScopedJoinHandle<'scope, Option<()>> {
+    let waits = scope.spawn(|| {
+        let go = |_: &mut Core, _| if goes.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending };
+        engine.wait_for(Deadline::after(Duration::from_secs(20)), go)
+    });
+    while !engine.lock().has_sleeper() {
+        std::thread::yield_now();
+    }
+    waits
+}
+
+impl Core {
+    fn has_sleeper(&self) -> bool {
+        self.led || self.followers > 0
+    }
+}
+
+#[test]
+fn a_caller_that_sleeps_for_all_looks_at_what_others_begin_or_end() {
+    for driver in [Driver::Thread, Driver::Caller] {
+        let engine = engine(driver);
+        let started = Instant::now();
+        for _ in 0..8 {
+            let goes = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let waits = sleeper(scope, &engine, &goes);
+                engine.lock_with(|_| goes.store(true, Ordering::Release));
+                assert!(waits.join().unwrap().is_some());
+            });
+        }
+        // By itself it looks once a second.
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(4), "{took:?} by {driver:?}");
+    }
+}
+
+/// Something that has to be done at a time.
+struct Due(Option<Instant>);
+
+impl Service for Due {
+    fn advance(&mut self, _: &mut Core, now: Instant) -> bool {
+        self.0.take_if(|due| *due <= now).is_some()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.0
+    }
+}
+
+#[test]
+fn a_caller_that_sleeps_for_all_wakes_in_time_for_what_another_has_begun() {
+    let engine = engine(Driver::Caller);
+    let service = Arc::new(Mutex::new(Due(None)));
+    engine.lock().register(&service);
+    let goes = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let waits = sleeper(scope, &engine, &goes);
+        let started = Instant::now();
+        for _ in 0..8 {
+            let due = Instant::now() + Duration::from_millis(20);
+            engine.lock_with(|_| service.lock().unwrap().0 = Some(due));
+            while service.lock().unwrap().0.is_some() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let took = started.elapsed();
+        engine.lock_with(|_| goes.store(true, Ordering::Release));
+        assert!(waits.join().unwrap().is_some());
+        assert!(took < Duration::from_secs(4), "{took:?}");
+    });
+}
+
+#[test]
+fn a_call_that_panics_waits_no_more() {
+    let engine = engine(Driver::Thread);
+    let call = || {
+        engine.wait_for(Deadline::after(Duration::from_secs(20)), |_, _| -> Poll<()> { panic!("as asked") })
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err());
+    // Else the engine's thread stays away for good.
+    assert_eq!(engine.lock().attendance.waiting, 0);
+}
+
+struct Tell(mpsc::Sender<()>);
+
+impl Wake for Tell {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Ends something and counts that for nothing.
+struct Ends(Option<Waker>);
+
+impl Service for Ends {
+    fn advance(&mut self, core: &mut Core, _: Instant) -> bool {
+        self.0.take().into_iter().for_each(|waker| core.wake(waker));
+        false
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+}
+
+#[test]
+fn tasks_are_woken_though_nothing_else_happened() {
+    for driver in [Driver::Thread, Driver::Caller] {
+        let engine = engine(driver);
+        let (told, is_told) = mpsc::channel();
+        let service = Arc::new(Mutex::new(Ends(Some(Waker::from(Arc::new(Tell(told)))))));
+        engine.lock().register(&service);
+        engine.arm().unwrap();
+        match driver {
+            Driver::Thread => engine.shared().nudge.send(),
+            Driver::Caller => assert_eq!(engine.drive(Instant::now(), 16).unwrap(), 0),
+        }
+        is_told.recv_timeout(Duration::from_secs(20)).expect("the task is never woken");
+        assert!(is_woken(engine.wake_fd(), 20));
+    }
+}
+
+#[test]
+fn what_a_forked_child_drops_of_an_engine_stops_no_thread_and_waits_for_none() {
+    let mut engine = engine(Driver::Thread);
+    let shared = Arc::clone(&engine.handle.shared);
+    let handle = Arc::get_mut(&mut engine.handle).unwrap();
+    // As the child finds it.
+    handle.pid += 1;
+    handle._thread.as_mut().unwrap().pid += 1;
+    drop(engine);
+    let service = Arc::new(Mutex::new(Once(true)));
+    shared.lock().register(&service);
+    shared.nudge.send();
+    let until = Instant::now() + Duration::from_secs(20);
+    while service.lock().unwrap().0 {
+        assert!(Instant::now() < until, "the parent's thread has gone");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    shared.nudge.stop.store(true, Ordering::Release);
+    shared.nudge.send();
+}
+
+#[test]
+fn beats_without_a_pause_are_refused() {
+    let context = Device::soft(SoftOptions::default()).open().unwrap();
+    for heartbeat in [Duration::ZERO, Duration::from_micros(999)] {
+        let made = Engine::new(&context, EngineOptions { heartbeat, ..EngineOptions::default() });
+        assert!(matches!(made, Err(SetupError::PeerTimeout { .. })), "{heartbeat:?}");
+    }
+}

@@ -1,0 +1,91 @@
+//! Layers of a grant as they arrive: polled, waited for, or awaited, while the others are still under way.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use rdma_core::Deadline;
+
+use super::Grant;
+use crate::error::{KvError, LayoutError, PlanError, TransferError};
+use crate::kv::pending::BUDGET;
+use crate::kv::receive::Layer;
+use crate::kv::verdict::{BlockVerdict, Verdicts};
+
+impl Grant {
+    /// Waits until all of a layer has arrived, and was checked when the link has checksums: the verdict on each block, in
+    /// the order of the request. A push that does not announce layers may bring none before all are there.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::LayerLate`] at `deadline`, while the transfer goes on; otherwise what the transfer ended with.
+    pub fn wait_layer(&self, layer: u32, deadline: Deadline) -> Layer {
+        self.has_layer(layer)?;
+        let shared = &self.shared;
+        let next = shared.engine.wait_for(deadline, |_, _| match shared.lock().layer(self.id, layer) {
+            Some(next) => Poll::Ready(next),
+            None => Poll::Pending,
+        });
+        let late = || Err(self.layer_error(KvError::LayerLate { request: self.request, layer }));
+        next.unwrap_or_else(late)
+    }
+
+    /// Drives the engine once and looks whether all of a layer has arrived; it never waits. Otherwise as
+    /// [`wait_layer`](Self::wait_layer).
+    pub fn poll_layer(&self, layer: u32) -> Poll<Layer> {
+        // A device that cannot be trusted any more ends the transfer with that error.
+        let _ = self.shared.engine.drive(Instant::now(), BUDGET);
+        self.look_layer(layer, None)
+    }
+
+    /// A layer to await, under any runtime: one task at a time for each.
+    ///
+    /// It ends when the transfer does at the latest. Otherwise as [`wait_layer`](Self::wait_layer).
+    pub fn layer(&self, layer: u32) -> LayerFuture<'_> {
+        LayerFuture { grant: self, layer }
+    }
+
+    fn look_layer(&self, layer: u32, waker: Option<&Waker>) -> Poll<Layer> {
+        self.has_layer(layer)?;
+        let mut state = self.shared.lock();
+        if let Some(outcome) = state.layer(self.id, layer) {
+            return Poll::Ready(outcome);
+        }
+        let replaced = waker.and_then(|waker| state.layer_wakers.set((self.id, layer), waker));
+        drop(state);
+        drop(replaced);
+        Poll::Pending
+    }
+
+    fn has_layer(&self, layer: u32) -> Result<(), TransferError> {
+        if layer < self.layers() {
+            return Ok(());
+        }
+        let none = LayoutError::NoSuchLayer { layer, layers: self.layers() };
+        Err(self.layer_error(PlanError::from(none).into()))
+    }
+
+    fn layer_error(&self, cause: KvError) -> TransferError {
+        let none = || Verdicts::new(self.layers(), &self.blocks, BlockVerdict::Missing);
+        let verdicts = self.shared.lock().so_far(self.id).unwrap_or_else(none);
+        TransferError { cause: Arc::new(cause), verdicts }
+    }
+}
+
+/// The future of a [layer](Grant::layer). It is woken by whoever drives the engine.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct LayerFuture<'a> {
+    grant: &'a Grant,
+    layer: u32,
+}
+
+impl Future for LayerFuture<'_> {
+    type Output = Layer;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Layer> {
+        self.grant.look_layer(self.layer, Some(context.waker()))
+    }
+}

@@ -1,0 +1,75 @@
+//! The type of the elements in a cache.
+
+use std::fmt;
+
+/// The type of the elements in the cache.
+///
+/// Bytes are moved and never looked into: scales of quantised types that lie outside of the blocks are the server's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CacheType {
+    /// `bfloat16`, what most models are served in.
+    Bf16,
+    /// IEEE 754 half precision.
+    F16,
+    /// IEEE 754 single precision.
+    F32,
+    /// 8 bits, 4 of them exponent and 3 mantissa, without infinities: what caches are quantised to first.
+    Fp8E4m3,
+    /// 8 bits, 5 of them exponent and 2 mantissa.
+    Fp8E5m2,
+    /// Integers of 8 bits, quantised.
+    I8,
+}
+
+impl CacheType {
+    /// Every type, in the order of their codes on the wire.
+    pub const ALL: &[Self] = &[Self::Bf16, Self::F16, Self::F32, Self::Fp8E4m3, Self::Fp8E5m2, Self::I8];
+
+    /// Bytes of one element.
+    #[must_use]
+    pub const fn size(self) -> u32 {
+        match self {
+            Self::Bf16 | Self::F16 => 2,
+            Self::F32 => 4,
+            Self::Fp8E4m3 | Self::Fp8E5m2 | Self::I8 => 1,
+        }
+    }
+
+    /// Its code on the wire, the place in [`ALL`](Self::ALL).
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::Bf16 => 0,
+            Self::F16 => 1,
+            Self::F32 => 2,
+            Self::Fp8E4m3 => 3,
+            Self::Fp8E5m2 => 4,
+            Self::I8 => 5,
+        }
+    }
+}
+
+impl fmt::Display for CacheType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Bf16 => "bfloat16",
+            Self::F16 => "half",
+            Self::F32 => "float",
+            Self::Fp8E4m3 => "fp8_e4m3",
+            Self::Fp8E5m2 => "fp8_e5m2",
+            Self::I8 => "int8",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_places() {
+        for (code, cache_type) in (0..).zip(CacheType::ALL) {
+            assert_eq!(cache_type.code(), code);
+        }
+    }
+}

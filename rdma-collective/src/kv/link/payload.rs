@@ -1,0 +1,88 @@
+//! What one end of a link says of its pool, in its blob.
+
+use crate::comm::link::codec::{Ended, Reader};
+use crate::error::SetupError;
+use crate::kv::layout::Shape;
+use crate::kv::pool::{Pool, PoolUse};
+
+/// See the module.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Payload {
+    pub(super) purpose: PoolUse,
+    pub(super) shape: Shape,
+    pub(super) hash: u64,
+}
+
+impl Payload {
+    pub(super) fn of(pool: &Pool) -> Self {
+        let shape = *pool.layout().shape();
+        Self { purpose: pool.purpose(), shape, hash: shape.layout_hash().0 }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let purpose = match self.purpose {
+            PoolUse::Source => 1,
+            PoolUse::Destination => 2,
+            PoolUse::SourceToPull => 3,
+        };
+        [&[purpose, 0, 0, 0][..], &self.shape.encode(), &self.hash.to_le_bytes()].concat()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, SetupError> {
+        let ended = |Ended| SetupError::Peer { field: "description of its pool" };
+        let mut reader = Reader::new(bytes);
+        let purpose = match reader.array().map_err(ended)? {
+            [1, 0, 0, 0] => PoolUse::Source,
+            [2, 0, 0, 0] => PoolUse::Destination,
+            [3, 0, 0, 0] => PoolUse::SourceToPull,
+            _ => return Err(ended(Ended)),
+        };
+        let shape = Shape::decode(&reader.array().map_err(ended)?)?;
+        let hash = reader.u64().map_err(ended)?;
+        if !reader.rest().is_empty() {
+            return Err(ended(Ended));
+        }
+        if hash != shape.layout_hash().0 {
+            return Err(SetupError::Peer { field: "layout hash" });
+        }
+        Ok(Self { purpose, shape, hash })
+    }
+}
+
+/// What a peer says of its pool, as it comes.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz(data: &[u8]) {
+    if let Ok(payload) = Payload::decode(data) {
+        assert_eq!(payload.encode(), data);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::layout::order::tests::shapes;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_comes_back_and_altered_it_does_not(
+            shape in shapes(),
+            source: bool,
+            at in 0..4 + Shape::ENCODED_BYTES - 4,
+            more in prop::collection::vec(any::<u8>(), 1..4),
+        ) {
+            let purpose = if source { PoolUse::Source } else { PoolUse::Destination };
+            let payload = Payload { purpose, shape, hash: shape.layout_hash().0 };
+            let mut bytes = payload.encode();
+            prop_assert_eq!(Payload::decode(&bytes).ok(), Some(payload));
+            fuzz(&bytes);
+            prop_assert!(Payload::decode(&[&bytes[..], &more].concat()).is_err());
+            prop_assert!(Payload::decode(&bytes[..bytes.len() - 1]).is_err());
+            // Of a latent cache the rank and the order of heads are not hashed, and any will do.
+            bytes[at] ^= 0x80;
+            if let Ok(altered) = Payload::decode(&bytes) {
+                prop_assert_eq!(altered.shape.layout_hash(), shape.layout_hash());
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! How a link comes to be: an end is prepared, tells of itself, and is connected to what the other end has told.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rdma_core::{Deadline, RemoteMemory};
+
+use super::payload::Payload;
+use super::{CONTROL_BYTES_MIN, FENCE_WITHIN, Link, LinkOptions};
+use crate::comm::bootstrap::JobToken;
+use crate::comm::link::control::MESSAGE_BYTES_MAX;
+use crate::comm::link::handshake::{Meet, Met, meet};
+use crate::comm::link::{Blob, LaneOptions, LinkKind};
+use crate::comm::{Engine, LaneId};
+use crate::error::{BlobError, PeerName, SetupError};
+use crate::kv::layout::Layout;
+use crate::kv::pool::{Pool, PoolUse};
+use crate::kv::{Decode, Prefill};
+
+/// One end of a KV link that waits for the other's blob: [`Prefill::prepare`] and [`Decode::prepare`] make it.
+///
+/// For servers that have a control plane of their own. Each end [exports](Self::export) a blob, which is carried as bytes
+/// over HTTP, etcd or whatever there is, and is connected to the blob of the other; nothing listens. What comes in order
+/// to be right is checked in full: a blob of another job, version, epoch or layout is an error that says so, and the end
+/// can be connected to a better one. The carrier keeps strangers away: a blob holds the token's fingerprint, not the token.
+///
+/// Receives are posted before there is a blob, so that either end may connect first. Decode speaks first, and its device
+/// repeats that until the deadline: the acknowledgement timeout of its queue pair is made long enough.
+///
+/// ```
+/// use std::time::Duration;
+/// use rdma_collective::comm::bootstrap::JobToken;
+/// use rdma_collective::comm::{Engine, EngineOptions};
+/// use rdma_collective::kv::layout::{Layout, Model, Order};
+/// use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
+/// use rdma_core::{Deadline, Device, SoftOptions};
+///
+/// # type Error = Box<dyn std::error::Error + Send + Sync>;
+/// let (token, options) = (JobToken::random()?, LinkOptions::default());
+/// let deadline = Deadline::after(Duration::from_secs(10));
+/// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
+/// let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+///
+/// let source = Pool::allocate(&engine, layout, PoolUse::Source)?;
+/// let mut prefill = Prefill::prepare(&engine, &source, &token, &options)?;
+/// let room = Pool::allocate(&engine, layout, PoolUse::Destination)?;
+/// let mut decode = Decode::prepare(&engine, &room, &token, &options)?;
+/// // Each to the other, over a control plane.
+/// let (to_decode, to_prefill) = (prefill.export().to_vec(), decode.export().to_vec());
+/// let prefill = std::thread::spawn(move || prefill.connect(&to_prefill, deadline));
+/// let decode = decode.connect(&to_decode, deadline)?;
+/// let prefill = prefill.join().expect("it connects")?;
+///
+/// let grant = decode.grant(1, &[5], deadline)?;
+/// let push = prefill.push(1, &[0], deadline)?;
+/// assert!(grant.wait()?.verdicts.all_valid());
+/// push.wait()?;
+/// # Ok::<(), Error>(())
+/// ```
+pub struct Prepared<E> {
+    opening: Opening,
+    end: PhantomData<fn() -> E>,
+}
+
+/// An end of either use, while it waits for the other.
+pub(in crate::kv) struct Opening {
+    engine: Engine,
+    pool: Pool,
+    job: u32,
+    options: LinkOptions,
+    /// Until it is connected.
+    lane: Option<LaneId>,
+    exported: Vec<u8>,
+}
+
+impl<E> Prepared<E> {
+    pub(in crate::kv) fn new(opening: Opening) -> Self {
+        Self { opening, end: PhantomData }
+    }
+
+    /// What the other end is to be connected to, at most 2 KiB of bytes; `docs/wire.md` has the format.
+    ///
+    /// It is for one end alone, and of no use once this one is dropped.
+    #[must_use]
+    pub fn export(&self) -> &[u8] {
+        &self.opening.exported
+    }
+}
+
+impl Prepared<Prefill> {
+    /// Connects to the decode that exported `blob`, and waits until it has connected too.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Blob`], [`SetupError::Layout`] with the field in which the pools differ, [`SetupError::OtherEpoch`],
+    /// [`SetupError::SameUse`]: the blob is not of an end that this one can be connected to, and nothing has happened; it
+    /// can be connected to another one. [`SetupError::PeerSilent`] at the deadline, [`SetupError::PeerLost`] and what the
+    /// device refuses use this end up: from then on it is [`SetupError::LaneGone`].
+    pub fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Prefill, SetupError> {
+        let link = self.opening.connect(blob, deadline)?;
+        Ok(Prefill::over(link, &self.opening.engine, &self.opening.pool, &self.opening.options))
+    }
+}
+
+impl Prepared<Decode> {
+    /// Connects to the prefill that exported `blob`, and waits until it has connected too.
+    ///
+    /// # Errors
+    ///
+    /// As for `connect` of a [`Prepared<Prefill>`].
+    pub fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Decode, SetupError> {
+        let link = self.opening.connect(blob, deadline)?;
+        Ok(Decode::over(link, &self.opening.engine, &self.opening.pool, &self.opening.options))
+    }
+}
+
+impl Opening {
+    /// Creates a lane of `engine` for `pool`, and what its peer has to know.
+    pub(in crate::kv) fn new(
+        engine: &Engine,
+        pool: &Pool,
+        needed: PoolUse,
+        token: &JobToken,
+        options: &LinkOptions,
+    ) -> Result<Self, SetupError> {
+        let given = pool.purpose();
+        if needed.is_source() != given.is_source() {
+            return Err(SetupError::WrongUse { needed, given });
+        }
+        let lane_options = LaneOptions {
+            epoch: options.epoch,
+            max_send_wr: options.max_send_wr.max(8),
+            credits: options.credits.max(4),
+            control_bytes_max: options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
+        };
+        if !pool.is_of(&engine.lock()) {
+            return Err(SetupError::OtherEngine);
+        }
+        let lane = engine.open_lane(lane_options)?;
+        let (engine, pool, job, options) =
+            (engine.clone(), pool.clone(), token.fingerprint(), options.clone());
+        let mut opening = Self { engine, pool, job, options, lane: Some(lane), exported: Vec::new() };
+        opening.exported = opening.describe(lane)?;
+        Ok(opening)
+    }
+
+    fn describe(&self, lane: LaneId) -> Result<Vec<u8>, SetupError> {
+        let regions = match self.pool.purpose() {
+            PoolUse::Source => Vec::new(),
+            PoolUse::SourceToPull | PoolUse::Destination => vec![self.pool.remote()],
+        };
+        let blob = self.engine.blob(lane, LinkKind::KV, self.job)?;
+        Ok(Blob { regions, payload: Payload::of(&self.pool).encode(), ..blob }.encode()?)
+    }
+
+    /// Meets the other end over TCP, where blobs are exchanged.
+    pub(in crate::kv) fn meet(
+        &mut self,
+        how: &Meet<'_>,
+        token: &JobToken,
+        deadline: Deadline,
+    ) -> Result<Link, SetupError> {
+        let mut met = meet(how, token, deadline)?;
+        let theirs = met.exchange(&self.exported)?;
+        // Both are connected when both have said so, and then nothing that is said over the lane is lost.
+        self.join(&theirs, deadline, Some(met))
+    }
+
+    fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Link, SetupError> {
+        self.join(blob, deadline, None)
+    }
+
+    /// Connects the lane to the end that `blob` describes, which can be asked over the connection where it was met.
+    fn join(&mut self, blob: &[u8], deadline: Deadline, meeting: Option<Met>) -> Result<Link, SetupError> {
+        let lane = self.lane.ok_or(SetupError::LaneGone)?;
+        let (blob, rest) = Blob::decode(blob, LinkKind::KV, self.job)?;
+        if !rest.is_empty() {
+            return Err(BlobError::Malformed { field: "end" }.into());
+        }
+        let (theirs, remote) = self.check(&blob)?;
+        self.lane = None;
+        let span = tracing::debug_span!("kv_connect", pool = ?self.pool.purpose(), lane = ?lane);
+        let _connecting = span.enter();
+        let by_blob = PeerName::Process { pid: blob.process.pid, gid: blob.endpoint.gid };
+        let peer = meeting.as_ref().map_or(by_blob, |met| PeerName::Address(met.peer()));
+        let joined = self.join_lane(lane, &blob, deadline, meeting);
+        if joined.is_err() {
+            self.fence(lane);
+        }
+        let (name, access, control) = joined?;
+        tracing::info!(%peer, lane = %name, pool = ?self.pool.purpose(), ?access, "a KV link is up");
+        Ok(Link { lane, name, peer, access, theirs, remote, ended: None, _control: control })
+    }
+
+    fn join_lane(
+        &self,
+        lane: LaneId,
+        blob: &Blob,
+        deadline: Deadline,
+        meeting: Option<Met>,
+    ) -> Result<Joined, SetupError> {
+        let first = self.pool.purpose() == PoolUse::Destination;
+        let patience = if first && meeting.is_none() { deadline.remaining() } else { Duration::ZERO };
+        let (name, access) = self.engine.lock_with(|core| {
+            core.connect_lane_patiently(lane, blob, Instant::now(), patience)?;
+            let access = core.peer_access(lane)?;
+            let lane = core.lane(lane).ok_or(SetupError::LaneGone)?;
+            lane.set_quiet(true);
+            Ok::<_, SetupError>((lane.name(), access))
+        })?;
+        let control = meeting.map(Met::ready).transpose()?;
+        if let Some(held) = control.as_ref().and_then(|control| control.try_clone().ok()) {
+            let mut core = self.engine.lock();
+            // On this host the kernel says more: whose end it was.
+            if !core.is_watched(lane) {
+                core.watch_connection(lane, held.into());
+            }
+        }
+        self.engine.greet(lane, first, deadline)?;
+        Ok((name, access, control))
+    }
+
+    /// That the peer's pool goes with ours.
+    fn check(&self, peer: &Blob) -> Result<(Layout, Option<RemoteMemory>), SetupError> {
+        let payload = Payload::decode(&peer.payload)?;
+        if payload.purpose.is_source() == self.pool.purpose().is_source() {
+            return Err(SetupError::SameUse(payload.purpose));
+        }
+        let (ours, theirs) = (self.options.epoch, peer.epoch);
+        if ours != theirs {
+            return Err(SetupError::OtherEpoch { ours, theirs });
+        }
+        let soft = self.engine.context().is_soft();
+        if peer.soft != soft {
+            return Err(SetupError::OtherDevice { soft });
+        }
+        if peer.control_bytes_max < CONTROL_BYTES_MIN {
+            return Err(SetupError::Peer { field: "longest control message" });
+        }
+        self.pool.layout().shape().check_same(&payload.shape)?;
+        let theirs = Layout::new(payload.shape)?;
+        let remote = match (payload.purpose, &peer.regions[..]) {
+            (PoolUse::Source, []) => None,
+            (PoolUse::SourceToPull | PoolUse::Destination, [region]) => {
+                theirs.check_memory(region.len)?;
+                Some(*region)
+            }
+            _ => return Err(SetupError::Peer { field: "list of regions" }),
+        };
+        Ok((theirs, remote))
+    }
+
+    fn fence(&self, lane: LaneId) {
+        let fenced = self.engine.lock_with(|core| core.fence_lane(lane, Deadline::after(FENCE_WITHIN)));
+        if let Err(error) = fenced {
+            tracing::warn!(%error, "a lane that was set up in vain stays until the engine goes");
+        }
+    }
+}
+
+/// A lane's name, how its peer is reached, and the connection over which the ends met.
+type Joined = (crate::error::LaneName, rdma_core::PeerAccess, Option<TcpStream>);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane.take().filter(|_| !self.engine.is_forked()) {
+            self.fence(lane);
+        }
+    }
+}
+
+impl<E> fmt::Debug for Prepared<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").field("pool", &self.opening.pool).finish_non_exhaustive()
+    }
+}

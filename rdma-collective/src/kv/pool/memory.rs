@@ -1,0 +1,217 @@
+//! How a pool's memory comes and goes: allocated, handed over by the caller, or a part of a region; and attached once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use rdma_core::{Access, Attached, AttachedRange, Deadline, Memory, Refused, Region};
+
+use super::{Inner, Pool, PoolUse};
+use crate::comm::{Core, Engine};
+use crate::error::PoolError;
+use crate::kv::layout::Layout;
+use crate::kv::lease::Holds;
+
+/// The pause between two looks at who still uses a pool that is closed.
+const CLOSE_PAUSE: Duration = Duration::from_millis(1);
+
+/// How often a pool was attached to the engine's worker, and as what.
+#[derive(Debug, Default)]
+pub(super) struct Attachments {
+    attached: Option<Attached>,
+    users: usize,
+}
+
+/// A pool as writes from it and reads into it are posted.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::kv) struct Source {
+    attached: Attached,
+    offset: usize,
+}
+
+impl PoolUse {
+    /// The rights that memory for it is registered with.
+    #[must_use]
+    pub fn access(self) -> Access {
+        match self {
+            Self::Source => Access::LOCAL_WRITE,
+            Self::SourceToPull => Access::LOCAL_WRITE | Access::REMOTE_READ,
+            Self::Destination => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+        }
+    }
+}
+
+impl PoolUse {
+    /// Whether blocks go from there.
+    pub(in crate::kv) fn is_source(self) -> bool {
+        matches!(self, Self::Source | Self::SourceToPull)
+    }
+}
+
+impl Pool {
+    /// Registers zeroed memory for `layout` on the engine's device.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::Register`]: the memory is not to be had, or a limit of the system or of the device refuses, which it
+    /// names.
+    pub fn allocate(engine: &Engine, layout: Layout, purpose: PoolUse) -> Result<Self, PoolError> {
+        // A layout has no more bytes than can be addressed.
+        let memory = Memory::allocate(layout.bytes() as usize)?;
+        Self::register(engine, memory, layout, purpose).map_err(|refused| refused.error)
+    }
+
+    /// Registers memory of the caller's for `layout` on the engine's device; what is longer than the layout is not used.
+    ///
+    /// The blocks hold what the memory does. [`close`](Self::close) gives it back.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_collective::comm::{Engine, EngineOptions};
+    /// use rdma_collective::kv::layout::{Layout, Model, Order};
+    /// use rdma_collective::kv::{Pool, PoolUse};
+    /// use rdma_core::{Deadline, Device, Memory, SoftOptions};
+    ///
+    /// let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 2, Order::LayerBlockPart))?;
+    /// let cache = vec![7_u8; layout.bytes() as usize];
+    /// let pool = Pool::register(&engine, Memory::from(cache), layout, PoolUse::Source)?;
+    /// let mut byte = [0];
+    /// pool.read(60, 1, 9, &mut byte)?;
+    /// assert_eq!(byte, [7]);
+    /// let region = pool.close(Deadline::after(Duration::from_secs(1)))?;
+    /// let cache: Vec<u8> = region.deregister()?.into_owner().expect("it was a Vec");
+    /// assert_eq!(cache.len() as u64, layout.bytes());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The memory comes back when it is shorter than the layout ([`PoolError::Layout`]), or when a limit of the system or
+    /// of the device refuses, which [`PoolError::Register`] names.
+    pub fn register(
+        engine: &Engine,
+        memory: Memory,
+        layout: Layout,
+        purpose: PoolUse,
+    ) -> Result<Self, Refused<Memory, PoolError>> {
+        if let Err(error) = layout.check_memory(memory.len() as u64) {
+            return Err(Refused { object: memory, error: error.into() });
+        }
+        let region =
+            engine.register(memory, purpose.access()).map_err(|refused| refused.map_err(Into::into))?;
+        Ok(Self::new(region, 0, layout, purpose))
+    }
+
+    /// A pool in memory that is [registered](Engine::register) on the engine already, from byte `offset` of it on.
+    ///
+    /// Several pools fit into one region, as those of a draft model beside its target's: registrations are few on some
+    /// devices, and dear on all. Whoever makes pools that overlap gets what they write.
+    ///
+    /// ```
+    /// use rdma_collective::comm::{Engine, EngineOptions};
+    /// use rdma_collective::kv::layout::{Layout, Model, Order};
+    /// use rdma_collective::kv::{Pool, PoolUse};
+    /// use rdma_core::{Device, Memory, SoftOptions};
+    ///
+    /// let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 2, Order::LayerBlockPart))?;
+    /// let bytes = layout.bytes() as usize;
+    /// let region = engine.register(Memory::allocate(2 * bytes)?, PoolUse::Destination.access())?;
+    /// let target = Pool::in_region(&engine, &region, 0, layout, PoolUse::Destination)?;
+    /// let draft = Pool::in_region(&engine, &region, bytes, layout, PoolUse::Destination)?;
+    /// assert!(Pool::in_region(&engine, &region, bytes + 1, layout, PoolUse::Destination).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::Layout`] when the layout does not fit behind `offset`, [`PoolError::Access`] when the region lacks a
+    /// right that the use needs, [`PoolError::OtherEngine`] when another engine registered it.
+    pub fn in_region(
+        engine: &Engine,
+        region: &Region,
+        offset: usize,
+        layout: Layout,
+        purpose: PoolUse,
+    ) -> Result<Self, PoolError> {
+        layout.check_memory(region.len().saturating_sub(offset) as u64)?;
+        let (needed, given) = (purpose.access(), region.access());
+        if !given.contains(needed) {
+            return Err(PoolError::Access { purpose, needed, given });
+        }
+        if !engine.lock().pd().owns(region) {
+            return Err(PoolError::OtherEngine);
+        }
+        Ok(Self::new(region.clone(), offset, layout, purpose))
+    }
+
+    fn new(region: Region, offset: usize, layout: Layout, purpose: PoolUse) -> Self {
+        let holds = RwLock::new(Holds::new(layout.shape().blocks));
+        let attachments = Mutex::new(Attachments::default());
+        Self { inner: Arc::new(Inner { region, offset, attachments, layout, purpose, holds }) }
+    }
+
+    /// Gives up the pool and returns its region, which [gives the memory back](Region::deregister).
+    ///
+    /// It waits until nothing uses the pool any more: other handles, the ends of links that were made with it, and their
+    /// transfers. Drop those first.
+    ///
+    /// Blocks that are [quarantined](super::HoldKind::Quarantined) do not keep it: the region has to be deregistered then,
+    /// and not made a pool again, since the device may still write them.
+    ///
+    /// # Errors
+    ///
+    /// The pool comes back with [`PoolError::InUse`] when something still uses it at the deadline.
+    pub fn close(self, deadline: Deadline) -> Result<Region, Refused<Self, PoolError>> {
+        let mut inner = self.inner;
+        loop {
+            match Arc::try_unwrap(inner) {
+                Ok(inner) => return Ok(inner.region),
+                Err(shared) if deadline.expired() => {
+                    let users = Arc::strong_count(&shared).saturating_sub(1);
+                    return Err(Refused {
+                        object: Self { inner: shared },
+                        error: PoolError::InUse { users },
+                    });
+                }
+                Err(shared) => inner = shared,
+            }
+            std::thread::sleep(CLOSE_PAUSE.min(deadline.remaining()));
+        }
+    }
+
+    /// The pool as writes from it and reads into it are posted; [`detach`](Self::detach) it as often.
+    pub(in crate::kv) fn attach(&self, core: &mut Core) -> Source {
+        let mut attachments = self.attachments();
+        attachments.users += 1;
+        let attached = *attachments.attached.get_or_insert_with(|| core.attach(&self.inner.region));
+        Source { attached, offset: self.inner.offset }
+    }
+
+    pub(in crate::kv) fn detach(&self, core: &mut Core) {
+        let mut attachments = self.attachments();
+        attachments.users = attachments.users.saturating_sub(1);
+        if attachments.users == 0
+            && let Some(attached) = attachments.attached.take()
+        {
+            core.detach(attached);
+        }
+    }
+
+    /// Whether peers of `core`'s lanes reach it.
+    pub(in crate::kv) fn is_of(&self, core: &Core) -> bool {
+        core.pd().owns(&self.inner.region)
+    }
+
+    fn attachments(&self) -> MutexGuard<'_, Attachments> {
+        self.inner.attachments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Source {
+    /// Bytes of the pool; the plan has checked that they are there.
+    pub(in crate::kv) fn range(&self, offset: u64, len: u64) -> AttachedRange {
+        // A pool has no more bytes than can be addressed.
+        self.attached.range(self.offset + offset as usize, len as usize)
+    }
+}

@@ -1,0 +1,49 @@
+//! How the blocks of a pool are used at one moment.
+
+use super::Pool;
+use crate::kv::lease::HoldKind;
+
+/// What the blocks of a pool are doing.
+///
+/// ```
+/// use rdma_collective::comm::{Engine, EngineOptions};
+/// use rdma_collective::kv::layout::{Layout, Model, Order};
+/// use rdma_collective::kv::{Pool, PoolUse};
+/// use rdma_core::{Device, SoftOptions};
+///
+/// let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+/// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
+/// let pool = Pool::allocate(&engine, layout, PoolUse::Source)?;
+/// assert_eq!((pool.stats().free, pool.stats().quarantined), (8, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// Blocks that no transfer holds.
+    pub free: u32,
+    /// Blocks that transfers read.
+    pub leased: u32,
+    /// Blocks that transfers write.
+    pub granted: u32,
+    /// Blocks that are lost until the pool is closed: a device did not let go of them. More than none is worth an alarm.
+    pub quarantined: u32,
+}
+
+impl Pool {
+    /// Counts the blocks by what they are doing; it looks at each, some nanoseconds a block.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        let holds = self.looked_up();
+        let mut stats = PoolStats::default();
+        for block in 0..self.layout().shape().blocks {
+            *match holds.of(block) {
+                None => &mut stats.free,
+                Some(HoldKind::Leased) => &mut stats.leased,
+                Some(HoldKind::Granted) => &mut stats.granted,
+                Some(HoldKind::Quarantined) => &mut stats.quarantined,
+            } += 1;
+        }
+        stats
+    }
+}

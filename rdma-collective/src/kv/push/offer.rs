@@ -1,0 +1,350 @@
+//! Prefill's side of pulls: blocks that are leased to whoever reads them, until that is done or they are recalled.
+
+use std::task::Poll;
+use std::time::Instant;
+
+use rdma_core::Deadline;
+
+use super::{Pushes, unwatch};
+use crate::comm::Core;
+use crate::comm::link::imm::{TRANSFERS_MAX, WRITES_MAX};
+use crate::error::KvError;
+use crate::kv::checksum::{Sum, TURN_BYTES_MAX};
+use crate::kv::fence::{Fence, RECALL_WITHIN};
+use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
+use crate::kv::lease::Hold;
+use crate::kv::message::{self, Offer, Reason, Recall, Release, Take};
+use crate::kv::plan::parts_of;
+use crate::kv::pool::PoolUse;
+use crate::kv::prefill::Pulled;
+
+/// One offer.
+#[derive(Debug)]
+pub(super) struct Offered {
+    request: u64,
+    entry: Entry,
+    hold: Hold,
+    deadline: Deadline,
+    offered: Instant,
+    /// Blocks told to the peer.
+    told: usize,
+    /// Checksums, once they are wanted.
+    sums: Option<Sums>,
+    stage: Stage,
+    abandoned: bool,
+}
+
+/// Checksums of all blocks that are offered, layer by layer.
+#[derive(Debug, Default)]
+struct Sums {
+    told: u32,
+    /// Computed and not told.
+    pending: Vec<u32>,
+    /// Of the next block.
+    sum: Sum,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The peer may read.
+    Open,
+    /// The peer is asked to read no more, and by then the lane is fenced.
+    Recalling {
+        reason: Reason,
+        cause: KvError,
+        fence: Fence,
+        told: bool,
+    },
+    Ended(Result<Pulled, KvError>),
+}
+
+impl Offered {
+    fn id(&self) -> u64 {
+        self.hold.lease_id()
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Open => Some(self.deadline.instant()),
+            Stage::Recalling { fence, .. } => Some(fence.due()),
+            Stage::Ended(_) => None,
+        }
+    }
+
+    fn end(&mut self, outcome: Result<Pulled, KvError>) {
+        self.hold.release();
+        if !matches!(self.stage, Stage::Ended(_)) {
+            let arrived = |pulled: &Pulled| TransferOutcome::arrived(pulled.corrupt);
+            let how = outcome.as_ref().map_or_else(TransferOutcome::from, arrived);
+            self.entry.end(how, outcome.as_ref().map_or(0, |pulled| pulled.bytes));
+            self.stage = Stage::Ended(outcome);
+        }
+    }
+
+    /// Ends it with the link; the device refused to fence its lane when not `fenced`.
+    pub(super) fn lose(&mut self, fenced: bool, error: KvError) {
+        if matches!(self.stage, Stage::Ended(_)) {
+            return;
+        }
+        if !fenced {
+            self.hold.quarantine();
+        }
+        match &self.stage {
+            Stage::Recalling { cause, .. } if fenced => {
+                let cause = cause.clone();
+                self.end(Err(cause));
+            }
+            _ => self.end(Err(error)),
+        }
+    }
+
+    pub(super) fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// Whether it is that lease, and has not ended.
+    pub(super) fn is_open(&self, lease: u64) -> bool {
+        self.id() == lease && !matches!(self.stage, Stage::Ended(_))
+    }
+
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.abandoned && matches!(self.stage, Stage::Ended(_))
+    }
+}
+
+impl Pushes {
+    /// Offers blocks to whoever reads them; the lease.
+    pub(in crate::kv) fn offer(
+        &mut self,
+        core: &mut Core,
+        request: u64,
+        blocks: &[u32],
+        deadline: Deadline,
+        now: Instant,
+    ) -> Result<u64, KvError> {
+        self.link.check()?;
+        if self.pool.purpose() != PoolUse::SourceToPull {
+            return Err(KvError::NotReadable);
+        }
+        let open = |offered: &&Offered| !matches!(offered.stage, Stage::Ended(_));
+        if self.offers.iter().filter(open).any(|offered| offered.request == request) {
+            return Err(KvError::RequestRepeated { request });
+        }
+        if self.offers.len() >= TRANSFERS_MAX {
+            return Err(KvError::TooManyTransfers { max: TRANSFERS_MAX });
+        }
+        if parts_of(self.pool.layout().shape().layers, blocks.len()).is_none() {
+            return Err(KvError::TooManyWrites { request, max: WRITES_MAX });
+        }
+        let hold = Hold::lease(&self.pool, blocks)?;
+        let lease = hold.lease_id();
+        let (told, sums, stage, abandoned) = (0, None, Stage::Open, false);
+        let entry = self.journal.begin(TransferKind::Offer, request, blocks.len(), now);
+        let offered = Offered { request, entry, hold, deadline, offered: now, told, sums, stage, abandoned };
+        self.offers.push(offered);
+        self.leases_given = self.leases_given.max(lease);
+        if let Some(lane) = self.link.lane(core) {
+            lane.watch(now);
+        }
+        Ok(lease)
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_offer(&mut self, stage: Stage) -> u64 {
+        let offered = &mut self.offers[0];
+        offered.stage = stage;
+        offered.id()
+    }
+
+    #[cfg(test)]
+    pub(super) fn offer_stage(&self) -> &Stage {
+        &self.offers[0].stage
+    }
+
+    /// What became of an offer, once; `None` while it is open.
+    pub(in crate::kv) fn pulled(&mut self, lease: u64) -> Option<Result<Pulled, KvError>> {
+        let ended = |offered: &Offered| offered.id() == lease && matches!(offered.stage, Stage::Ended(_));
+        let at = self.offers.iter().position(ended)?;
+        match self.offers.swap_remove(at).stage {
+            Stage::Ended(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// Nobody waits for an offer any more; it stays open.
+    pub(in crate::kv) fn forget_offer(&mut self, lease: u64) {
+        let of_lease = |offered: &&mut Offered| offered.id() == lease;
+        if let Some(offered) = self.offers.iter_mut().find(of_lease) {
+            offered.abandoned = true;
+        }
+        self.offers.retain(|offered| !offered.is_forgotten());
+    }
+
+    /// Takes an offer back. It ends when nothing of it is read any more, by fencing the lane at `deadline` if need be.
+    pub(in crate::kv) fn recall(&mut self, core: &mut Core, lease: u64, deadline: Deadline) {
+        let Some(offered) = self.offers.iter_mut().find(|offered| offered.id() == lease) else { return };
+        let cause = KvError::Revoked { request: offered.request };
+        match &mut offered.stage {
+            Stage::Open if offered.told == 0 => {
+                offered.end(Err(cause));
+                unwatch(&self.link, core);
+            }
+            Stage::Open => {
+                let (reason, fence) = (Reason::Revoked, Fence::at(deadline.instant()));
+                offered.stage = Stage::Recalling { reason, cause, fence, told: false };
+            }
+            Stage::Recalling { fence, .. } => fence.no_later_than(deadline.instant()),
+            Stage::Ended(_) => {}
+        }
+    }
+
+    /// Tells the peer of offers, recalls and sums, as far as there is room; whether there is more to sum.
+    pub(super) fn tell_offers(&mut self, core: &mut Core) -> bool {
+        for offered in &mut self.offers {
+            let lease = offered.id();
+            if let Stage::Recalling { reason, told: told @ false, .. } = &mut offered.stage {
+                let recall = Recall { lease, reason: *reason };
+                *told = self.link.tell(core, message::RECALL, |body| recall.write(body));
+            }
+        }
+        let room = self.link.list_room(core).max(1);
+        for offered in &mut self.offers {
+            let lease = offered.id();
+            let left = offered.deadline.remaining().as_millis();
+            let time_to_live_ms = u32::try_from(left).unwrap_or(u32::MAX);
+            let offer = Offer { lease, request: offered.request, time_to_live_ms };
+            while matches!(offered.stage, Stage::Open) && offered.told < offered.hold.blocks().len() {
+                let (blocks, told) = (offered.hold.blocks(), offered.told);
+                if !self.link.tell(core, message::OFFER, |body| offer.write(body, blocks, told, room)) {
+                    return false;
+                }
+                offered.told += room;
+            }
+        }
+        self.tell_lease_sums(core, room)
+    }
+
+    /// Sums leased blocks that are read, for a turn, and tells the sums; whether there is more to do at once.
+    fn tell_lease_sums(&mut self, core: &mut Core, room: usize) -> bool {
+        let layers = self.pool.layout().shape().layers;
+        let mut left = TURN_BYTES_MAX;
+        for offered in &mut self.offers {
+            let (lease, blocks) = (offered.hold.lease_id(), offered.hold.blocks());
+            // Not too many for it: that was looked at.
+            let total = layers * blocks.len() as u32;
+            let Some(sums) = offered.sums.as_mut().filter(|_| !matches!(offered.stage, Stage::Ended(_)))
+            else {
+                continue;
+            };
+            while sums.told < total {
+                let pending = (total - sums.told).min(room as u32) as usize;
+                while sums.pending.len() < pending {
+                    let at = sums.told as usize + sums.pending.len();
+                    let (layer, place) = ((at / blocks.len()) as u32, at % blocks.len());
+                    let block = blocks.get(place).copied().unwrap_or(0);
+                    let sum = sums.sum.add(&self.pool, (layer, block), &mut self.scratch, &mut left);
+                    let Poll::Ready(sum) = sum else { return true };
+                    // Layers and blocks of the pool itself; a sum that cannot be made does not hold, and is found so.
+                    sums.pending.push(sum.unwrap_or(0));
+                }
+                if !self.link.tell(core, message::LEASE_CHECKSUMS, |body| {
+                    message::write_checksums(body, lease, total, sums.told, &sums.pending)
+                }) {
+                    return false;
+                }
+                sums.told += sums.pending.len() as u32;
+                sums.pending.clear();
+            }
+        }
+        false
+    }
+
+    /// The peer reads now.
+    pub(super) fn taken(&mut self, take: Take) -> Result<(), &'static str> {
+        let known = self.offers.iter_mut().find(|offered| offered.id() == take.lease);
+        match known {
+            Some(offered) if take.checksums && offered.sums.is_none() => {
+                offered.sums = Some(Sums::default());
+            }
+            Some(offered) if take.checksums || offered.sums.is_some() => {
+                return Err("a lease that is taken twice");
+            }
+            Some(_) => {}
+            None if take.lease > self.leases_given => return Err("a lease that was not given"),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The peer reads no more.
+    pub(super) fn released(
+        &mut self,
+        core: &mut Core,
+        release: Release,
+        now: Instant,
+    ) -> Result<(), &'static str> {
+        let open = |offered: &&mut Offered| {
+            offered.id() == release.lease && !matches!(offered.stage, Stage::Ended(_))
+        };
+        let Some(offered) = self.offers.iter_mut().find(open) else {
+            return Err("a release of no lease");
+        };
+        let layers = self.pool.layout().shape().layers;
+        if u64::from(release.parts) > u64::from(layers) * offered.hold.blocks().len() as u64 {
+            return Err("a release of more than was offered");
+        }
+        let request = offered.request;
+        let outcome = match &offered.stage {
+            _ if release.done => Ok(Pulled {
+                bytes: self.pool.layout().layer_block_bytes() * u64::from(release.parts),
+                reads: release.reads,
+                corrupt: release.corrupt,
+                elapsed: now.saturating_duration_since(offered.offered),
+            }),
+            Stage::Recalling { cause, .. } => Err(cause.clone()),
+            _ => Err(KvError::PeerRevoked { request }),
+        };
+        if let Ok(pulled) = &outcome {
+            self.journal.moved(pulled.reads.into(), pulled.bytes, now);
+        }
+        offered.end(outcome);
+        unwatch(&self.link, core);
+        self.offers.retain(|offered| !offered.is_forgotten());
+        Ok(())
+    }
+
+    /// Recalls the offers whose time is up. Whether there was one, and whether one was not released in time, so that the
+    /// lane has to be fenced.
+    pub(super) fn expire_offers(
+        &mut self,
+        core: &mut Core,
+        (known, now): (Instant, Instant),
+        moved: Instant,
+    ) -> (bool, bool) {
+        let (mut any, mut fence_now) = (false, false);
+        for offered in &mut self.offers {
+            // Nothing can come of one that the peer was not told of.
+            let until = if offered.told == 0 { now } else { known };
+            if offered.due().is_none_or(|due| due > until) {
+                continue;
+            }
+            let cause = KvError::LeaseExpired { request: offered.request };
+            match &mut offered.stage {
+                Stage::Open if offered.told == 0 => {
+                    any = true;
+                    offered.end(Err(cause));
+                    unwatch(&self.link, core);
+                }
+                Stage::Open => {
+                    any = true;
+                    let (reason, fence) = (Reason::Expired, Fence::after(RECALL_WITHIN, now));
+                    offered.stage = Stage::Recalling { reason, cause, fence, told: false };
+                }
+                Stage::Recalling { fence, .. } => fence_now |= fence.is_due(known, moved),
+                Stage::Ended(_) => {}
+            }
+        }
+        self.offers.retain(|offered| !offered.is_forgotten());
+        (any, fence_now)
+    }
+}

@@ -1,0 +1,178 @@
+//! Grants that are taken back: the peer is asked to stop, and what it had posted is waited for; at last the lane is fenced.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rdma_core::Deadline;
+
+use super::state::{Revoking, Stage, State};
+use super::{Receives, unwatch};
+use crate::comm::Core;
+use crate::error::{KvError, LaneFailure};
+use crate::kv::fence::{Fence, QUIESCE_WITHIN};
+use crate::kv::message::{self, Quiesced, Reason, Revoke};
+
+impl Receives {
+    /// Takes a grant back. It ends when nothing of it can land any more, by fencing the lane at `deadline` if need be.
+    pub(in crate::kv) fn revoke(&mut self, core: &mut Core, id: u64, deadline: Deadline) {
+        let layout = *self.pool.layout();
+        let Some(Some(state)) = self.place(id) else { return };
+        let cause = Arc::new(KvError::Revoked { request: state.grant.request });
+        if self.give_up_pull(core, id, Arc::clone(&cause), Fence::at(deadline.instant())) {
+            return;
+        }
+        let Some(Some(state)) = self.place(id) else { return };
+        match &mut state.stage {
+            // What has all arrived is worth keeping, and nothing of it is under way; but it is to be checked, and the peer
+            // to listen, by then.
+            Stage::Arrived(by) => {
+                *by = deadline.instant().min(*by);
+                state.deadline = state.deadline.min(deadline);
+            }
+            Stage::Confirming(_, by) => *by = deadline.instant().min(*by),
+            Stage::Ended(_) => {}
+            Stage::Revoking(revoking) => revoking.fence.no_later_than(deadline.instant()),
+            Stage::Filling => {
+                if state.told == 0 {
+                    state.fail(cause, &layout);
+                    unwatch(&self.link, core);
+                } else {
+                    state.begin_to_revoke(Reason::Revoked, cause, Fence::at(deadline.instant()));
+                }
+            }
+        }
+    }
+
+    /// Asks the peer to stop.
+    pub(super) fn tell_revocations(&mut self, core: &mut Core) {
+        for state in self.grants.iter_mut().flatten() {
+            let grant = state.grant.grant;
+            if let Stage::Revoking(revoking) = &mut state.stage
+                && !revoking.told
+            {
+                let revoke = Revoke { grant, reason: revoking.reason };
+                revoking.told = self.link.tell(core, message::REVOKE, |body| revoke.write(body));
+            }
+        }
+    }
+
+    /// The peer has stopped, asked or not.
+    pub(super) fn quiesced(&mut self, quiesced: Quiesced, now: Instant) -> Result<(), &'static str> {
+        if quiesced.grant >= self.next_grant {
+            return Err("a message about no grant");
+        }
+        // One that has ended was revoked by both sides at once, or was done before the peer knew.
+        let Some(Some(state)) = self.place(quiesced.grant) else { return Ok(()) };
+        if state.pulls {
+            return Err("a message about no grant");
+        }
+        if matches!(state.stage, Stage::Filling) {
+            let cause = Arc::new(KvError::PeerRevoked { request: state.grant.request });
+            state.begin_to_revoke(quiesced.reason, cause, Fence::after(QUIESCE_WITHIN, now));
+        }
+        match &mut state.stage {
+            Stage::Revoking(revoking) if revoking.writes.is_none() => {
+                // There is nothing left to ask for.
+                revoking.told = true;
+                revoking.writes = Some(quiesced.writes);
+                Ok(())
+            }
+            Stage::Revoking(_) => Err("a grant that was given up twice"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the grants of which all that was posted has arrived.
+    pub(super) fn finish_revoked(&mut self, core: &mut Core) -> bool {
+        let layout = *self.pool.layout();
+        let mut any = false;
+        for place in &mut self.grants {
+            let Some(state) = place else { continue };
+            let Stage::Revoking(Revoking { writes: Some(writes), cause, .. }) = &state.stage else {
+                continue;
+            };
+            if state.arrived.count() < *writes {
+                continue;
+            }
+            let (cause, reads) = (Arc::clone(cause), *writes);
+            state.fail(cause, &layout);
+            if let Some(lease) = state.lease {
+                self.pulls.release(lease, reads);
+            }
+            unwatch(&self.link, core);
+            any = true;
+            if state.abandoned {
+                *place = None;
+            }
+        }
+        any
+    }
+
+    /// A grant that is late is taken back, and with it, if the peer does not stop, the link: only so is it certain that
+    /// nothing of it lands any more. One that the peer was never told of ends alone.
+    ///
+    /// Whether something was given up or has ended.
+    pub(super) fn expire(&mut self, core: &mut Core, known: Instant, now: Instant) -> bool {
+        let layout = *self.pool.layout();
+        let (peer, lane) = (self.link.peer, self.link.name);
+        let moved = self.link.heard_at(core).map_or(self.moved, |heard| heard.max(self.moved));
+        let mut fence_now = false;
+        let mut any = self.expire_pulls(core, known, now);
+        for place in &mut self.grants {
+            // What has all arrived is not late, however late it is looked at; but the peer has to listen.
+            let late = |state: &&mut State| {
+                // Nothing can come of one that the peer was not told of; of a pull it need not be.
+                let until = if state.told == 0 && !state.pulls { now } else { known };
+                state.due().is_some_and(|due| due <= until)
+            };
+            let Some(state) = place.as_mut().filter(late) else { continue };
+            match &mut state.stage {
+                // `expire_pulls` knows what is under way.
+                Stage::Filling if state.pulls => continue,
+                Stage::Filling => {}
+                Stage::Revoking(revoking) => {
+                    fence_now |= revoking.fence.is_due(known, moved);
+                    continue;
+                }
+                Stage::Confirming(..) => {
+                    fence_now = true;
+                    continue;
+                }
+                Stage::Arrived(_) | Stage::Ended(_) => continue,
+            }
+            any = true;
+            let request = state.grant.request;
+            let cause = Arc::new(if state.told > 0 && state.begin.is_none() {
+                KvError::GrantExpired { request }
+            } else {
+                KvError::DeadlineExceeded {
+                    request,
+                    peer,
+                    lane,
+                    bytes_outstanding: state.bytes_outstanding(),
+                    waited: now.saturating_duration_since(state.granted),
+                }
+            });
+            if state.told > 0 {
+                state.begin_to_revoke(Reason::Expired, cause, Fence::after(QUIESCE_WITHIN, now));
+                continue;
+            }
+            state.fail(cause, &layout);
+            unwatch(&self.link, core);
+            if state.abandoned {
+                *place = None;
+            }
+        }
+        if fence_now {
+            self.link.say_unanswered();
+            self.end(core, LaneFailure::Fenced);
+        }
+        any || fence_now
+    }
+}
+
+impl State {
+    fn begin_to_revoke(&mut self, reason: Reason, cause: Arc<KvError>, fence: Fence) {
+        self.stage = Stage::Revoking(Revoking { reason, cause, fence, told: false, writes: None });
+    }
+}

@@ -1,0 +1,56 @@
+//! Requests whose grant or offer was taken back before it was met: whoever comes too late is told so at once.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::message::Reason;
+
+/// Older ones are forgotten.
+const REQUESTS_MAX: usize = 256;
+/// A number that comes again later is that of another request.
+const FOR: Duration = Duration::from_secs(60);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Remembered(VecDeque<(u64, Reason, Instant)>);
+
+impl Remembered {
+    pub(super) fn note(&mut self, request: u64, reason: Reason, now: Instant) {
+        self.forget(request);
+        self.0.truncate(REQUESTS_MAX - 1);
+        self.0.push_front((request, reason, now));
+    }
+
+    /// There is something for the request again.
+    pub(super) fn forget(&mut self, request: u64) {
+        self.0.retain(|(known, ..)| *known != request);
+    }
+
+    /// Why there is nothing for the request, which is told once.
+    pub(super) fn take(&mut self, request: u64, now: Instant) -> Option<Reason> {
+        self.0.retain(|(.., noted)| now.saturating_duration_since(*noted) < FOR);
+        let at = self.0.iter().position(|(known, ..)| *known == request)?;
+        self.0.remove(at).map(|(_, reason, _)| reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_back_is_told_once_and_neither_for_ever_nor_without_bound() {
+        let (mut remembered, now) = (Remembered::default(), Instant::now());
+        remembered.note(1, Reason::Expired, now);
+        remembered.note(1, Reason::Revoked, now);
+        assert_eq!(remembered.take(1, now), Some(Reason::Revoked));
+        assert_eq!(remembered.take(1, now), None);
+        remembered.note(2, Reason::Expired, now);
+        assert_eq!(remembered.take(2, now + FOR), None);
+        (0..1000).for_each(|request| remembered.note(request, Reason::Expired, now));
+        assert_eq!(remembered.0.len(), REQUESTS_MAX);
+        remembered.forget(999);
+        assert_eq!(remembered.take(999, now), None);
+        assert_eq!(remembered.take(1000 - REQUESTS_MAX as u64, now), Some(Reason::Expired));
+    }
+}

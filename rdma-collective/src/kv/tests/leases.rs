@@ -1,0 +1,64 @@
+//! What neither end can be told of leases.
+
+use super::*;
+use crate::kv::message::{
+    LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take, write_checksums,
+};
+
+const OFFERED: Offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000 };
+
+#[test]
+fn what_a_decode_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() {
+    let cases = [
+        wrong("malformed", OFFER, |body| body.u64(1)),
+        wrong("no blocks", OFFER, |body| OFFERED.write(body, &[], 0, 9)),
+        wrong("more than there are", OFFER, |body| OFFERED.write(body, &[0; 5], 0, 9)),
+        wrong("out of order", OFFER, |body| OFFERED.write(body, &[0, 1], 1, 9)),
+        wrong("malformed", RECALL, |body| body.u64(1)),
+        wrong("recall of nothing", RECALL, |body| Recall { lease: 1, reason: Reason::Revoked }.write(body)),
+        wrong("malformed", LEASE_CHECKSUMS, |body| body.u64(1)),
+        wrong("no lease", LEASE_CHECKSUMS, |body| write_checksums(body, 1, 4, 0, &[1])),
+    ];
+    for (expected, kind, body) in cases {
+        let (prefill, decode) = pair();
+        let grant = decode.grant(5, &[1, 2], soon()).unwrap();
+        let shared = prefill.shared();
+        assert!(shared.engine.lock_with(|core| shared.lock().link.tell(core, kind, |writer| body(writer))));
+        let error = grant.wait().unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}, not {expected}");
+        assert!((0..4).all(|block| decode.pool().held(block).is_none()));
+    }
+}
+
+#[test]
+fn what_a_prefill_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() {
+    let release = Release { lease: 1, done: true, reads: 0, parts: 0, corrupt: 0 };
+    let cases = [
+        wrong("malformed", TAKE, |body| body.u64(1)),
+        wrong("not given", TAKE, |body| Take { lease: 1, checksums: true }.write(body)),
+        wrong("malformed", RELEASE, |body| body.u64(1)),
+        wrong("no lease", RELEASE, move |body| release.write(body)),
+    ];
+    for (expected, kind, body) in cases {
+        let (prefill, decode) = pair();
+        let push = prefill.push(5, &[1, 2], soon()).unwrap();
+        let shared = decode.shared();
+        assert!(shared.engine.lock_with(|core| shared.lock().link.tell(core, kind, |writer| body(writer))));
+        let error = push.wait().unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}, not {expected}");
+        assert!(matches!(prefill.push(6, &[0], soon()), Err(KvError::LinkEnded { .. })));
+    }
+}
+
+#[test]
+fn more_than_was_offered_cannot_have_been_read() {
+    let (prefill, decode) = pair();
+    let offer = prefill.offer(9, &[1, 2], soon()).unwrap();
+    let release = Release { lease: 1, done: true, reads: 1, parts: 5, corrupt: 0 };
+    let shared = decode.shared();
+    assert!(
+        shared.engine.lock_with(|core| shared.lock().link.tell(core, RELEASE, |body| release.write(body)))
+    );
+    let error = offer.wait().unwrap_err();
+    assert!(error.to_string().contains("more than was offered"), "{error}");
+}

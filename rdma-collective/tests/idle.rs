@@ -1,0 +1,55 @@
+//! Engines that have nothing to do use next to nothing of a processor, though peers hear that they live.
+//!
+//! One test, alone in its process, whose time is looked at.
+
+mod common;
+mod pair;
+mod world;
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::long;
+use pair::Setup;
+use rdma_collective::collective::ReduceOp;
+use rdma_collective::comm::CommunicatorOptions;
+use rdma_core::Wire;
+use world::each_communicator;
+
+/// Of a core, for two engines; each uses a tenth of a hundredth or so.
+const SHARE_MAX: f64 = 0.05;
+const IDLE: Duration = Duration::from_secs(2);
+
+/// The time that this process has run.
+fn ran() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let behind = stat.rsplit_once(')').unwrap().1;
+    let ticks: u64 =
+        behind.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// How much of a core is used while nothing happens but what the engines do by themselves.
+fn share_of_a_core() -> f64 {
+    // What has just happened may have its end yet.
+    thread::sleep(Duration::from_millis(300));
+    let (before, began) = (ran(), Instant::now());
+    thread::sleep(IDLE);
+    (ran() - before).as_secs_f64() / began.elapsed().as_secs_f64()
+}
+
+#[test]
+fn engines_that_have_nothing_to_do_leave_the_processor_alone() {
+    let together = Arc::new(Barrier::new(2));
+    each_communicator(2, Wire::Tcp, CommunicatorOptions::default(), move |mut comm| {
+        comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum, long()).unwrap();
+        let share = if together.wait().is_leader() { share_of_a_core() } else { 0.0 };
+        together.wait();
+        assert!(share < SHARE_MAX, "a communicator: {share}");
+    });
+    let pair = Setup { wire: Wire::Tcp, ..Setup::default() }.connect();
+    pair.transfer(1, &[(0, 1), (1, 0)]);
+    let share = share_of_a_core();
+    assert!(share < SHARE_MAX, "a KV link whose engines beat every 20 ms: {share}");
+}

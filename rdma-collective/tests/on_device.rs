@@ -1,0 +1,203 @@
+//! What the other tests do on the software device, on the RDMA device of the machine: soft-RoCE will do.
+//!
+//! Each test is ignored by default, and run by `cargo xtask soft-roce`. One runs at a time, since one reads the device's
+//! books.
+
+mod common;
+mod pair;
+
+use std::collections::BTreeMap;
+use std::fs::read_dir;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::long;
+use pair::{CANARY, SHAPE, TOKEN, assert_moved, fill, link, pool, source_byte, transfer};
+use rdma_collective::collective::ReduceOp;
+use rdma_collective::comm::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
+use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_collective::kv::layout::Layout;
+use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
+use rdma_core::{Context, DeviceList, Memory};
+
+/// In a soak; a tenth otherwise.
+const ROUNDS: u32 = 200;
+
+fn device() -> Context {
+    let name = std::env::var("ROCE_DEVICE").expect("ROCE_DEVICE names the device");
+    DeviceList::probe().find(&name).unwrap().open().unwrap()
+}
+
+fn engine() -> Engine {
+    Engine::new(&device(), EngineOptions::default()).unwrap()
+}
+
+/// What the kernel says of the process and of the RDMA subsystem, by the name of each.
+fn books() -> BTreeMap<String, u64> {
+    let output = Command::new("rdma").args(["resource", "show"]).output().expect("iproute2's `rdma` runs");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let counts = words.windows(2).filter_map(|pair| Some((pair[0].to_owned(), pair[1].parse().ok()?)));
+    let mut books: BTreeMap<String, u64> = counts.collect();
+    assert!(["pd", "cq", "qp", "mr"].iter().all(|name| books.contains_key(*name)), "`rdma resource`: {text}");
+    for (name, path) in [("descriptors", "/proc/self/fd"), ("threads", "/proc/self/task")] {
+        books.insert(name.to_owned(), read_dir(path).unwrap().count() as u64);
+    }
+    books
+}
+
+/// That rounds leave nothing: after so many there is no more than after the first ones. Less is no fault: what one
+/// round held may be given back, by an engine's thread, after the first reading.
+fn leaves_nothing(mut round: impl FnMut(u32)) {
+    let rounds = if common::is_soak() { ROUNDS } else { ROUNDS / 10 };
+    (0..5).for_each(&mut round);
+    let before = settled();
+    (5..5 + rounds).for_each(round);
+    let more = |now: &BTreeMap<String, u64>| now.iter().any(|(name, count)| *count > before[name]);
+    let patience = Instant::now() + Duration::from_secs(30);
+    while more(&books()) && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let after = books();
+    assert!(!more(&after), "after {rounds} rounds {after:?}, before them {before:?}");
+    println!("device {}: after {rounds} rounds as before: {after:?}", device().name());
+}
+
+/// The books once nothing has changed in them for a second, and at the latest after 30.
+fn settled() -> BTreeMap<String, u64> {
+    let began = Instant::now();
+    let mut last = (books(), began);
+    while last.1.elapsed() < Duration::from_secs(1) && began.elapsed() < Duration::from_secs(30) {
+        thread::sleep(Duration::from_millis(50));
+        let now = books();
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+    }
+    last.0
+}
+
+/// Runs `body` as each of two ranks.
+fn two(body: impl Fn(u32, &mut StoreClient) + Sync) {
+    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(TOKEN, 2)).unwrap();
+    let address = server.address();
+    let body = |rank| {
+        let join = Join { address, token: TOKEN, rank, world: 2 };
+        body(rank, &mut StoreClient::connect(join, long()).unwrap());
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| body(1));
+        body(0);
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn links_and_pools_leave_nothing_on_the_device() {
+    let (at_prefill, at_decode) = (engine(), engine());
+    leaves_nothing(|round| {
+        let source = pool(&at_prefill, SHAPE, PoolUse::Source, source_byte);
+        let room = pool(&at_decode, SHAPE, PoolUse::Destination, |_, _, _| CANARY);
+        let ends = ((&at_prefill, &source), (&at_decode, &room));
+        let (prefill, decode) = link(ends.0, ends.1, &LinkOptions::default());
+        transfer(&prefill, &decode, round.into(), &[(3, 4), (5, 6)]);
+        if round == 0 {
+            let held = books();
+            assert!(held["mr"] >= 2 && held["qp"] >= 2, "the books have it: {held:?}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn engines_and_communicators_leave_nothing_on_the_device() {
+    leaves_nothing(|_| {
+        two(|_, store| {
+            let mut comm =
+                Communicator::new(&engine(), store, CommunicatorOptions::default(), long()).unwrap();
+            let mut data = vec![1.5_f32; 100];
+            comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();
+            assert!(data.iter().all(|sum| *sum == 3.0));
+            comm.close(long()).unwrap();
+        });
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn blocks_are_pushed_between_vectors_of_the_callers() {
+    let (at_prefill, at_decode) = (engine(), engine());
+    let layout = Layout::new(SHAPE).unwrap();
+    let vector = || Memory::from(vec![CANARY; layout.bytes() as usize]);
+    let source = Pool::register(&at_prefill, vector(), layout, PoolUse::Source).unwrap();
+    let room = Pool::register(&at_decode, vector(), layout, PoolUse::Destination).unwrap();
+    fill(&source, source_byte);
+    let (prefill, decode) = link((&at_prefill, &source), (&at_decode, &room), &LinkOptions::default());
+    let pairs = [(0, 23), (23, 0), (7, 8)];
+    transfer(&prefill, &decode, 1, &pairs);
+    assert_moved(&room, &pairs);
+    drop((prefill, decode));
+    let back = room.close(long()).unwrap().deregister().unwrap().into_owner::<Vec<u8>>().unwrap();
+    assert_eq!(back.len() as u64, layout.bytes());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn blocks_are_pulled_under_a_lease() {
+    let (at_prefill, at_decode) = (engine(), engine());
+    let source = pool(&at_prefill, SHAPE, PoolUse::SourceToPull, source_byte);
+    let room = pool(&at_decode, SHAPE, PoolUse::Destination, |_, _, _| CANARY);
+    let options = LinkOptions { checksums: true, ..LinkOptions::default() };
+    let (prefill, decode) = link((&at_prefill, &source), (&at_decode, &room), &options);
+    let all: Vec<(u32, u32)> = (0..SHAPE.blocks).map(|block| (block, SHAPE.blocks - 1 - block)).collect();
+    let (sources, rooms): (Vec<u32>, Vec<u32>) = all.iter().copied().unzip();
+    for request in 0..20 {
+        let offer = prefill.offer(request, &sources, long()).unwrap();
+        let received = decode.pull(request, &rooms, long()).unwrap().wait().unwrap();
+        assert!(received.verdicts.all_valid());
+        assert_eq!(offer.wait().unwrap().corrupt, 0);
+    }
+    assert_moved(&room, &all);
+}
+
+/// Whichever end connects first, the other's first words are not lost.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn ends_that_exchange_blobs_connect_in_either_order() {
+    let (at_prefill, at_decode) = (engine(), engine());
+    let source = pool(&at_prefill, SHAPE, PoolUse::Source, source_byte);
+    let room = pool(&at_decode, SHAPE, PoolUse::Destination, |_, _, _| CANARY);
+    let options = LinkOptions::default();
+    for request in 0..10 {
+        let mut prefill = Prefill::prepare(&at_prefill, &source, &TOKEN, &options).unwrap();
+        let mut decode = Decode::prepare(&at_decode, &room, &TOKEN, &options).unwrap();
+        let (to_decode, to_prefill) = (prefill.export().to_vec(), decode.export().to_vec());
+        let wait = |first| thread::sleep(Duration::from_millis(if first { 0 } else { 100 }));
+        let (prefill, decode) = thread::scope(|scope| {
+            let prefill = scope.spawn(move || {
+                wait(request % 2 == 0);
+                prefill.connect(&to_prefill, long()).unwrap()
+            });
+            wait(request % 2 != 0);
+            let decode = decode.connect(&to_decode, long()).unwrap();
+            (prefill.join().unwrap(), decode)
+        });
+        transfer(&prefill, &decode, request, &[(3, 4), (5, 6)]);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn tensors_are_reduced_where_they_lie() {
+    two(|rank, store| {
+        let mut comm = Communicator::new(&engine(), store, CommunicatorOptions::default(), long()).unwrap();
+        for count in [1, 1000, 1 << 20] {
+            let mut tensor = comm.alloc::<f32>(count).unwrap();
+            tensor.fill(rank as f32 + 1.0);
+            let sum = comm.start_all_reduce(tensor, ReduceOp::Sum, long()).unwrap().wait(long()).unwrap();
+            assert!(sum.iter().all(|sum| *sum == 3.0), "{count} elements on rank {rank}");
+        }
+        comm.close(long()).unwrap();
+    });
+}

@@ -1,0 +1,108 @@
+//! Bytes of a value that the caller has handed over whole, such as a `Vec<u8>`.
+
+#![expect(unsafe_code, reason = "keeps the address of bytes beside the value that owns them")]
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::ptr::NonNull;
+
+/// The bytes that a value owns, and the value, which nobody else can reach meanwhile.
+///
+/// # Invariants
+///
+/// - `owner` came from `Box::into_raw` and is of the type `of`; nobody uses it before it becomes a box again.
+/// - `data..data + len` is what its `as_mut` returned, borrowed from `owner` for as long as this value lives.
+pub(crate) struct Adopted {
+    owner: NonNull<dyn Any + Send>,
+    of: TypeId,
+    data: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the owner is `Send`, and its bytes are plain memory.
+unsafe impl Send for Adopted {}
+// SAFETY: `&Adopted` gives an address and a length, which are immutable, and nothing of the owner.
+unsafe impl Sync for Adopted {}
+
+impl Adopted {
+    pub(crate) fn new<T: AsMut<[u8]> + Send + 'static>(owner: T) -> Self {
+        let owner: Box<T> = Box::new(owner);
+        // As a raw pointer the value may be moved without a claim on the bytes that are borrowed from it.
+        let owner = NonNull::from(Box::leak(owner));
+        let mut borrowed = owner;
+        // SAFETY: it was leaked just now, so this is the one reference to it, and it is not used again before the drop.
+        let bytes = unsafe { borrowed.as_mut() }.as_mut();
+        let (data, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
+        // INVARIANT: leaked above, and borrowed for as long as it stays so.
+        Self { owner, of: TypeId::of::<T>(), data, len }
+    }
+
+    /// The value, unless it is of another type.
+    pub(crate) fn into_owner<T: 'static>(self) -> Result<T, Self> {
+        if self.of != TypeId::of::<T>() {
+            return Err(self);
+        }
+        let owner = self.owner.cast::<T>();
+        std::mem::forget(self);
+        // SAFETY: by the invariant a leaked box of that type, which nobody else has; its bytes are borrowed no more.
+        Ok(*unsafe { Box::from_raw(owner.as_ptr()) })
+    }
+
+    pub(crate) fn as_ptr(&self) -> NonNull<u8> {
+        self.data
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        // SAFETY: by the invariant a leaked box, which nobody else has; its bytes are borrowed no more.
+        drop(unsafe { Box::from_raw(self.owner.as_ptr()) });
+    }
+}
+
+impl fmt::Debug for Adopted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adopted").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Bytes that lie inside the value itself, with a count of those alive.
+    struct Inline([u8; 4], Arc<()>);
+
+    impl AsMut<[u8]> for Inline {
+        fn as_mut(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+    }
+
+    #[test]
+    fn the_bytes_stay_where_they_are_and_the_value_comes_back_or_is_dropped_once() {
+        let alive = Arc::new(());
+        let adopted = Adopted::new(Inline([1, 2, 3, 4], Arc::clone(&alive)));
+        let at = adopted.as_ptr();
+        let moved = Box::new(adopted);
+        assert_eq!((moved.as_ptr(), moved.len()), (at, 4));
+        let adopted = moved.into_owner::<Vec<u8>>().unwrap_err();
+        let Inline(bytes, count) = adopted.into_owner::<Inline>().ok().unwrap();
+        assert_eq!((bytes, Arc::strong_count(&alive)), ([1, 2, 3, 4], 2));
+        drop(Adopted::new(Inline(bytes, count)));
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
+
+    #[test]
+    fn a_value_without_bytes_has_none() {
+        let adopted = Adopted::new(Vec::new());
+        assert_eq!(adopted.len(), 0);
+        assert_eq!(adopted.into_owner::<Vec<u8>>().ok(), Some(Vec::new()));
+    }
+}

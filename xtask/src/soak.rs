@@ -1,0 +1,105 @@
+//! `cargo xtask soak`: the tests that repeat themselves, with their full counts. The tests themselves do a tenth of them
+//! when nobody asks for more; of the faults between two hosts CI has some.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Parser, ValueEnum};
+
+use crate::cargo::cargo;
+use crate::soft_roce::{self, Outcome, Share};
+use crate::{process, test};
+
+/// The longest that one suite may take.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// How often each fault comes between two hosts.
+const TWO_HOSTS_ROUNDS: u32 = 3;
+
+const CHAOS: &[&str] = &["test", "-p", "examples", "--test", "chaos", "--no-fail-fast"];
+const TRANSFERS: &[&str] = &["test", "-p", "rdma-collective", "--test", "faulty", "--no-fail-fast"];
+const ROUNDS: &[&str] = &[
+    "test",
+    "-p",
+    "rdma-collective",
+    "--test",
+    "rounds",
+    "--test",
+    "rank_rounds",
+    "--no-fail-fast",
+    "--",
+    "--include-ignored",
+    // Each reads the books of the process.
+    "--test-threads=1",
+];
+
+/// Options of `cargo xtask soak`.
+#[derive(Parser)]
+pub struct Args {
+    /// Which suites [default: all].
+    #[arg(value_enum)]
+    suites: Vec<Suite>,
+    /// The seed that a failure of `chaos` has printed, to see it again.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// What runs together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Suite {
+    /// Processes that are killed, stopped and beset by strangers.
+    Chaos,
+    /// Links and communicators that are made and closed over and over.
+    Rounds,
+    /// KV transfers of random blocks between ends that have trouble.
+    Transfers,
+    /// Processes that are killed on a host with soft-RoCE.
+    SoftRoce,
+    /// Faults of the network between two hosts with soft-RoCE.
+    TwoHosts,
+}
+
+/// Runs the suites, and fails when one of them does.
+pub fn main(args: &Args) -> Result<()> {
+    let suites = if args.suites.is_empty() { Suite::value_variants() } else { &args.suites };
+    let mut failed = Vec::new();
+    for suite in suites {
+        let outcome = match suite {
+            Suite::Chaos => tests(CHAOS, args),
+            Suite::Rounds => tests(ROUNDS, args),
+            Suite::Transfers => tests(TRANSFERS, args),
+            Suite::SoftRoce => on_soft_roce(1, 1),
+            Suite::TwoHosts => on_soft_roce(2, TWO_HOSTS_ROUNDS),
+        };
+        if let Err(error) = outcome {
+            println!("error: {error:#}");
+            failed
+                .push(suite.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default());
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+/// Tests that count for themselves.
+fn tests(test: &[&str], args: &Args) -> Result<()> {
+    let mut command = cargo(test)?;
+    command.env("SOAK", "full");
+    if let Some(seed) = args.seed {
+        command.env("SOAK_SEED", seed.to_string());
+    }
+    let status = process::run(&mut command, LIMIT)?;
+    if status.success() { Ok(()) } else { bail!("cargo ended with {status}") }
+}
+
+/// Every fault, some times over; between two hosts each time costs a host, and so takes new ones.
+fn on_soft_roce(hosts: u8, rounds: u32) -> Result<()> {
+    let mut rows = Vec::new();
+    for _ in 0..rounds {
+        let run = soft_roce::suite(hosts, Share::Soak)?;
+        rows.extend(run.rows);
+        if let Outcome::Skipped(reason) = run.outcome {
+            bail!("did not take place: {reason}");
+        }
+    }
+    test::conclude(&rows)
+}
