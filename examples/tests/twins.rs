@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Ended, free_port, run, start};
+use std::fs;
 
 const WRITE_BW: &str = env!("CARGO_BIN_EXE_write_bw");
 const WRITE_LAT: &str = env!("CARGO_BIN_EXE_write_lat");
@@ -77,6 +78,45 @@ fn latency_of_all_sizes() {
     let (server, client) = pair(WRITE_LAT, "-a -n 5");
     server.expect(0);
     assert_eq!(table(&client.expect(0).stdout).len(), 23);
+}
+
+#[test]
+fn figures_are_saved_and_drawn_over_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).into_os_string().into_string().unwrap();
+    let (server, client) = pair(WRITE_BW, &format!("-a -n 5 --json {}", path("first.json")));
+    let rows = table(&client.expect(0).stdout);
+    assert_eq!(table(&server.expect(0).stdout), rows);
+    let saved: serde_json::Value = serde_json::from_slice(&fs::read(path("first.json")).unwrap()).unwrap();
+    assert_eq!((&saved["test"], &saved["device"]), (&"write_bw".into(), &"soft0".into()));
+    let saved = saved["bandwidth"].as_array().unwrap();
+    let figures =
+        saved.iter().map(|line| [&line["bytes"], &line["average_mib_s"]].map(|it| it.as_f64().unwrap()));
+    for ([size, average], row) in figures.zip(&rows) {
+        assert!(size == row[0] && (average - row[3]).abs() < 0.006, "{size} {average} {row:?}");
+    }
+    assert_eq!(saved.len(), rows.len());
+    let overlay = format!("-a -n 5 --plot {} --overlay {}", path("both.svg"), path("first.json"));
+    let (server, client) = pair(WRITE_BW, &overlay);
+    server.expect(0);
+    client.expect(0);
+    let drawn = fs::read_to_string(path("both.svg")).unwrap();
+    for text in [">write_bw, soft0, tcp<", ">write_bw, soft0, tcp (first)<", ">4 KiB<", "(MiB/s)<"] {
+        assert!(drawn.contains(text), "{text}\n{drawn}");
+    }
+}
+
+#[test]
+fn a_curve_of_another_kind_is_refused_before_the_other_side_is_met() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).into_os_string().into_string().unwrap();
+    let (server, client) = pair(WRITE_LAT, &format!("-n 5 --json {}", path("latency.json")));
+    server.expect(0);
+    client.expect(0);
+    let flags = format!("--plot {} --overlay {}", path("x.svg"), path("latency.json"));
+    let refused = run(WRITE_BW, &flags).expect(1);
+    assert!(refused.stderr.contains("latency.json holds a run of write_lat"), "{}", refused.stderr);
+    assert!(!refused.stdout.contains("Waiting"), "{}", refused.stdout);
 }
 
 #[test]

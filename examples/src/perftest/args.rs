@@ -1,17 +1,28 @@
 //! perftest's flags and defaults, and what follows from them; no device is asked here.
 
+use super::plan::{ALL_SIZES_MAX, Plan, moderation};
+use super::test::Test;
 use crate::sizes::parse_size;
 use clap::{Args, Parser};
+use std::path::{Path, PathBuf};
 
 /// The port both sides meet on.
 pub const PORT: u16 = 18515;
-/// The largest message of `-a`, 2^23.
-pub const ALL_SIZES_MAX: u64 = 1 << 23;
-/// Sizes above this one are signalled one by one unless `-Q` says otherwise, as perftest does.
-const MODERATED_SIZE_MAX: u64 = 8192;
 const SIZE_MAX: u64 = (1 << 31) - 1;
 
-/// Flags of both tests.
+/// The flags of one twin.
+pub trait Flags: Parser {
+    /// Which twin.
+    const TEST: Test;
+
+    /// Those that all twins have.
+    fn common(&self) -> &Common;
+
+    /// What the flags come to.
+    fn plan(&self) -> Plan;
+}
+
+/// Flags of all tests.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
     /// Server to connect to; without it, be the server and wait for a client
@@ -29,10 +40,6 @@ pub struct Common {
     #[arg(short = 'm', long, value_name = "MTU", value_parser = mtu)]
     pub mtu: Option<u32>,
 
-    /// Largest message that is sent inline, at most 1024 bytes
-    #[arg(short = 'I', long = "inline_size", value_name = "SIZE", value_parser = clap::value_parser!(u32).range(0..=1024))]
-    pub inline_bytes: Option<u32>,
-
     /// Port to listen on or to connect to
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = PORT)]
     pub port: u16,
@@ -45,26 +52,45 @@ pub struct Common {
     #[arg(short = 'F', long = "CPU-freq")]
     pub cpu_frequency: bool,
 
+    /// What the figures are written to besides.
+    #[command(flatten)]
+    pub files: Files,
+
     /// Seconds to wait for the other side at any one point
     #[arg(long = "timeout", value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout_s: u64,
 }
 
-/// `write_bw`: bandwidth of RDMA write.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "write_bw", version, about = "Bandwidth of RDMA write, after perftest's ib_write_bw", after_help = AFTER)]
-pub struct BandwidthArgs {
-    /// Flags of both tests.
-    #[command(flatten)]
-    pub common: Common,
+/// Files for a run's figures.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Files {
+    /// Save the run's figures, for --overlay
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 
+    /// Draw the run against message size as SVG: a point, or a curve with -a
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// Draw a run that --json has saved into the same picture; may be given more than once
+    #[arg(long, value_name = "RUN", requires = "plot")]
+    pub overlay: Vec<PathBuf>,
+}
+
+/// Flags of tests that send or write.
+#[derive(Debug, Clone, Args)]
+pub struct Inline {
+    /// Largest message that is sent inline, at most 1024 bytes
+    #[arg(short = 'I', long = "inline_size", value_name = "SIZE", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub inline_bytes: Option<u32>,
+}
+
+/// Flags of bandwidth tests.
+#[derive(Debug, Clone, Args)]
+pub struct Bandwidth {
     /// Size of a message, in bytes [default: 65536]
     #[arg(short = 's', long, value_name = "SIZE", value_parser = message_size)]
     pub size: Option<u64>,
-
-    /// Number of messages on each queue pair, at least 5
-    #[arg(short = 'n', long, value_name = "ITERS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(5..))]
-    pub iters: u32,
 
     /// Number of queue pairs
     #[arg(short = 'q', long = "qp", value_name = "NUM", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -79,14 +105,9 @@ pub struct BandwidthArgs {
     pub cq_moderation: Option<u32>,
 }
 
-/// `write_lat`: latency of RDMA write.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "write_lat", version, about = "Latency of RDMA write, after perftest's ib_write_lat", after_help = AFTER)]
-pub struct LatencyArgs {
-    /// Flags of both tests.
-    #[command(flatten)]
-    pub common: Common,
-
+/// Flags of latency tests.
+#[derive(Debug, Clone, Args)]
+pub struct Latency {
     /// Size of a message, in bytes [default: 2]
     #[arg(short = 's', long, value_name = "SIZE", value_parser = message_size)]
     pub size: Option<u64>,
@@ -103,9 +124,47 @@ pub struct LatencyArgs {
     #[arg(short = 'q', long = "qp", value_name = "NUM", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
     pub queue_pairs: u16,
 
-    /// Read for perftest's sake: each write is one exchange, so each one is signalled
+    /// Read for perftest's sake: one message is under way at a time, so each is signalled
     #[arg(short = 'Q', long = "cq-mod", value_name = "NUM", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cq_moderation: u32,
+}
+
+/// `write_bw`: bandwidth of RDMA write.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "write_bw", version, about = "Bandwidth of RDMA write, after perftest's ib_write_bw", after_help = AFTER)]
+pub struct WriteBw {
+    /// Flags of all tests.
+    #[command(flatten)]
+    pub common: Common,
+
+    /// Flags of bandwidth tests.
+    #[command(flatten)]
+    pub bandwidth: Bandwidth,
+
+    /// Number of messages on each queue pair, at least 5
+    #[arg(short = 'n', long, value_name = "ITERS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(5..))]
+    pub iters: u32,
+
+    /// Flags of tests that write.
+    #[command(flatten)]
+    pub inline: Inline,
+}
+
+/// `write_lat`: latency of RDMA write.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "write_lat", version, about = "Latency of RDMA write, after perftest's ib_write_lat", after_help = AFTER)]
+pub struct WriteLat {
+    /// Flags of all tests.
+    #[command(flatten)]
+    pub common: Common,
+
+    /// Flags of latency tests.
+    #[command(flatten)]
+    pub latency: Latency,
+
+    /// Flags of tests that write.
+    #[command(flatten)]
+    pub inline: Inline,
 }
 
 const AFTER: &str = "\
@@ -116,54 +175,72 @@ Exit status:
   1  the run failed: the last line says why
   2  wrong flags";
 
-/// What a test runs with, once the flags have been put together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
-    /// Bytes of a message; the largest of them with `-a`.
-    pub size: u64,
-    /// True for every power of two up to [`ALL_SIZES_MAX`].
-    pub all: bool,
-    /// Messages on each queue pair.
-    pub iters: u32,
-    /// Queue pairs.
-    pub queue_pairs: u16,
-    /// Requests each send queue holds.
-    pub tx_depth: u32,
-    /// A completion every so many messages.
-    pub cq_moderation: u32,
-    /// Messages of at most so many bytes are sent inline.
-    pub inline_bytes: u32,
+/// perftest's default of `-I` for latency of writes.
+const INLINE_WRITE: u32 = 220;
+
+impl Flags for WriteBw {
+    const TEST: Test = Test::WriteBw;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        self.inline.over(self.bandwidth.plan(Self::TEST, &self.common, self.iters), 0)
+    }
 }
 
-impl BandwidthArgs {
+impl Flags for WriteLat {
+    const TEST: Test = Test::WriteLat;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        self.inline.over(self.latency.plan(Self::TEST, &self.common), INLINE_WRITE)
+    }
+}
+
+impl Bandwidth {
     /// perftest's rules: no deeper than there are messages, and large messages are not moderated unasked.
-    pub fn plan(&self) -> Plan {
-        let size = self.common.size(self.size, 65_536);
-        let tx_depth = self.tx_depth.min(self.iters);
-        let unasked = if size > MODERATED_SIZE_MAX && !self.common.all { 1 } else { 100 };
+    fn plan(&self, test: Test, common: &Common, iters: u32) -> Plan {
+        let size = common.size(self.size, 65_536);
+        let tx_depth = self.tx_depth.min(iters);
         Plan {
+            test,
             size,
-            all: self.common.all,
-            iters: self.iters,
+            all: common.all,
+            iters,
             queue_pairs: self.queue_pairs,
             tx_depth,
-            cq_moderation: self.cq_moderation.unwrap_or(unasked).min(tx_depth),
-            inline_bytes: self.common.inline_bytes.unwrap_or(0),
+            cq_moderation: moderation(self.cq_moderation, size, common.all, tx_depth),
+            inline_bytes: 0,
+            inline_may_shrink: true,
         }
     }
 }
 
-impl LatencyArgs {
-    /// One queue pair, and every write signalled.
-    pub fn plan(&self) -> Plan {
+impl Inline {
+    fn over(&self, plan: Plan, default: u32) -> Plan {
+        let asked = self.inline_bytes;
+        Plan { inline_bytes: asked.unwrap_or(default), inline_may_shrink: asked.is_none(), ..plan }
+    }
+}
+
+impl Latency {
+    /// One queue pair, and every message signalled.
+    fn plan(&self, test: Test, common: &Common) -> Plan {
         Plan {
-            size: self.common.size(self.size, 2),
-            all: self.common.all,
+            test,
+            size: common.size(self.size, 2),
+            all: common.all,
             iters: self.iters,
             queue_pairs: 1,
             tx_depth: self.tx_depth.min(self.iters),
             cq_moderation: 1,
-            inline_bytes: self.common.inline_bytes.unwrap_or(220),
+            inline_bytes: 0,
+            inline_may_shrink: true,
         }
     }
 }
@@ -174,17 +251,11 @@ impl Common {
     }
 }
 
-impl Plan {
-    /// The sizes to run, smallest first.
-    pub fn sizes(&self) -> impl Iterator<Item = u64> + use<> {
-        let first = if self.all { 2 } else { self.size };
-        let last = self.size;
-        std::iter::successors(Some(first), |size| size.checked_mul(2)).take_while(move |&size| size <= last)
-    }
-
-    /// Messages over all queue pairs.
-    pub fn messages(&self) -> u64 {
-        u64::from(self.iters) * u64::from(self.queue_pairs)
+impl Files {
+    /// Those that are written, each with its flag.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let named = [("--json", &self.json), ("--plot", &self.plot)];
+        named.into_iter().filter_map(|(flag, path)| path.as_deref().map(|path| (flag, path)))
     }
 }
 
@@ -204,77 +275,4 @@ fn mtu(text: &str) -> Result<u32, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    fn bandwidth(line: &str) -> Plan {
-        BandwidthArgs::try_parse_from(line.split(' ')).unwrap().plan()
-    }
-
-    #[test]
-    fn help() {
-        BandwidthArgs::command().debug_assert();
-        LatencyArgs::command().debug_assert();
-        insta::assert_snapshot!("write_bw", BandwidthArgs::command().render_long_help());
-        insta::assert_snapshot!("write_lat", LatencyArgs::command().render_long_help());
-    }
-
-    #[test]
-    fn the_defaults_are_perftests() {
-        let large = bandwidth("write_bw");
-        let expected = Plan {
-            size: 65_536,
-            all: false,
-            iters: 5000,
-            queue_pairs: 1,
-            tx_depth: 128,
-            cq_moderation: 1,
-            inline_bytes: 0,
-        };
-        assert_eq!(large, expected);
-        assert_eq!(bandwidth("write_bw -s 64").cq_moderation, 100);
-        let latency = LatencyArgs::try_parse_from(["write_lat", "host"]).unwrap();
-        assert_eq!((latency.common.port, latency.common.host.as_deref()), (18515, Some("host")));
-        let plan = latency.plan();
-        assert_eq!((plan.size, plan.iters, plan.inline_bytes, plan.tx_depth), (2, 1000, 220, 1));
-    }
-
-    #[test]
-    fn depth_and_moderation_are_bounded_by_the_run() {
-        let short = bandwidth("write_bw -s 64 -n 10");
-        assert_eq!((short.tx_depth, short.cq_moderation), (10, 10));
-        assert_eq!(bandwidth("write_bw -s 64K -Q 100").cq_moderation, 100);
-        assert_eq!(bandwidth("write_bw -Q 1000 -t 64").cq_moderation, 64);
-        assert_eq!(bandwidth("write_bw -q 4 -n 10").messages(), 40);
-    }
-
-    #[test]
-    fn all_is_2_to_2_to_the_23() {
-        let plan = bandwidth("write_bw -a");
-        let sizes: Vec<u64> = plan.sizes().collect();
-        assert_eq!((sizes.len(), sizes[0], sizes[22]), (23, 2, 1 << 23));
-        assert_eq!(plan.cq_moderation, 100);
-        assert_eq!(bandwidth("write_bw -s 100").sizes().collect::<Vec<_>>(), [100]);
-    }
-
-    #[test]
-    fn what_perftest_refuses_is_refused() {
-        for line in [
-            "write_bw -n 4",
-            "write_bw -m 1500",
-            "write_bw -s 0",
-            "write_bw -s 3G",
-            "write_bw -Q 0",
-            "write_bw -q 0",
-            "write_bw -t 0",
-            "write_bw -I 1025",
-            "write_bw -a -s 8",
-            "write_bw -p 65536",
-            "write_bw -s 99999999999999999999G",
-        ] {
-            assert!(BandwidthArgs::try_parse_from(line.split(' ')).is_err(), "{line}");
-        }
-        assert!(LatencyArgs::try_parse_from(["write_lat", "-q", "2"]).is_err());
-    }
-}
+mod tests;

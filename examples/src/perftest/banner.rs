@@ -1,8 +1,9 @@
 //! The block perftest prints before its table: what runs where, and both sides' addresses.
 
 use super::RULE;
-use super::args::Plan;
-use super::exchange::{Endpoint, Test};
+use super::exchange::Endpoint;
+use super::plan::Plan;
+use super::test::Measure;
 use std::fmt::Write;
 
 /// What the device contributes to the block.
@@ -21,12 +22,8 @@ pub struct DeviceInfo {
 }
 
 /// The block, as the server or the client prints it.
-pub fn block(test: Test, plan: &Plan, device: &DeviceInfo, client: bool) -> String {
-    let name = match test {
-        Test::WriteBw => "RDMA_Write BW Test",
-        Test::WriteLat => "RDMA_Write Latency Test",
-    };
-    let mut text = format!("{RULE}\n                    {name}\n");
+pub fn block(plan: &Plan, device: &DeviceInfo, client: bool) -> String {
+    let mut text = format!("{RULE}\n                    {}\n", plan.test.title());
     let mut line = |name: &str, value: &dyn std::fmt::Display| {
         let _ = writeln!(text, " {name:<16}: {value}");
     };
@@ -37,7 +34,7 @@ pub fn block(test: Test, plan: &Plan, device: &DeviceInfo, client: bool) -> Stri
     if client {
         line("TX depth", &plan.tx_depth);
     }
-    if test == Test::WriteBw {
+    if plan.test.measure() == Measure::Bandwidth {
         line("CQ Moderation", &plan.cq_moderation);
     }
     line("Mtu", &format_args!("{}[B]", device.mtu));
@@ -67,7 +64,7 @@ pub fn address(side: &str, endpoint: &Endpoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perftest::args::{BandwidthArgs, LatencyArgs};
+    use crate::perftest::args::{Flags, WriteBw, WriteLat};
     use clap::Parser;
 
     fn device() -> DeviceInfo {
@@ -82,8 +79,8 @@ mod tests {
 
     #[test]
     fn the_block_says_what_runs_where() {
-        let plan = BandwidthArgs::parse_from(["write_bw"]).plan();
-        let mut text = block(Test::WriteBw, &plan, &device(), true);
+        let plan = WriteBw::parse_from(["write_bw"]).plan();
+        let mut text = block(&plan, &device(), true);
         let mut gid = [0; 16];
         gid[10..].copy_from_slice(&[255, 255, 10, 9, 0, 1]);
         let endpoint = Endpoint {
@@ -101,9 +98,9 @@ mod tests {
 
     #[test]
     fn latency_has_no_moderation_and_a_server_no_depth() {
-        let plan = LatencyArgs::parse_from(["write_lat"]).plan();
+        let plan = WriteLat::parse_from(["write_lat"]).plan();
         let software = DeviceInfo { gid_index: None, ..device() };
-        let text = block(Test::WriteLat, &plan, &software, false);
+        let text = block(&plan, &software, false);
         assert!(text.contains("RDMA_Write Latency Test"));
         assert!(!text.contains("CQ Moderation") && !text.contains("TX depth") && !text.contains("GID"));
     }

@@ -2,6 +2,7 @@
 //!
 //! It is not perftest's exchange, which has no version to refuse: a twin talks to a twin.
 
+use super::test::Test;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -9,21 +10,12 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 const MAGIC: [u8; 4] = *b"rdpt";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// The longest message: the endpoints of 1024 queue pairs fit four times over.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const HEADER_BYTES: usize = 10;
 /// How long a client asks a port that nobody listens on.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Which of the twins runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Test {
-    /// `write_bw`.
-    WriteBw,
-    /// `write_lat`.
-    WriteLat,
-}
 
 /// What both sides must agree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,7 +139,7 @@ impl Hello {
             }
             Err(ExchangeError::Differs { what, ours: format!("{ours:?}"), theirs: format!("{theirs:?}") })
         }
-        same("the test", &self.test, &theirs.test)?;
+        same("the test", &self.test.name(), &theirs.test.name())?;
         same("the wire", &self.wire, &theirs.wire)?;
         same("-a", &self.all, &theirs.all)?;
         same("-s", &self.size, &theirs.size)?;
@@ -210,6 +202,15 @@ impl Exchange {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(within))?;
         Ok(Self { stream, within })
+    }
+
+    /// A second handle of the connection, by which one that waits elsewhere sees that the other side is gone.
+    ///
+    /// # Errors
+    ///
+    /// When there are no descriptors left.
+    pub fn watch(&self) -> io::Result<TcpStream> {
+        self.stream.try_clone()
     }
 
     /// This end's address, at which the other side reaches this host.

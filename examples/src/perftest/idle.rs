@@ -1,10 +1,14 @@
 //! Looking again and again for what the other side does, with an end.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Looks between two readings of the clock.
 const LOOKS: u32 = 1 << 10;
+/// Between two looks at the connection to the other side.
+const CONNECTION_EVERY: Duration = Duration::from_millis(50);
 
 /// Counts the looks that found nothing.
 #[derive(Debug)]
@@ -12,19 +16,35 @@ pub struct Idle {
     within: Duration,
     /// Whether to lend the core to others after each look: the software device works on the same cores.
     lend: bool,
+    /// The connection that the other side's end closes.
+    beside: Option<TcpStream>,
     looks: u32,
     since: Option<Instant>,
+    looked: Option<Instant>,
 }
 
-/// Nothing happened for too long.
+/// Nothing will happen any more, or has for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("nothing happened for {0:?}: is the other side alive? raise --timeout if it only is slow")]
-pub struct Stalled(Duration);
+#[non_exhaustive]
+pub enum IdleError {
+    /// The time is over.
+    #[error("nothing happened for {0:?}: is the other side alive? raise --timeout if it only is slow")]
+    Stalled(Duration),
+    /// The other side has closed its connection.
+    #[error("lost the other side; its own message says why")]
+    Lost,
+}
 
 impl Idle {
     /// Gives up after `within` without anything found.
     pub fn new(within: Duration, lend: bool) -> Self {
-        Self { within, lend, looks: 0, since: None }
+        Self { within, lend, beside: None, looks: 0, since: None, looked: None }
+    }
+
+    /// Gives up at once when the other end of `connection` is closed.
+    #[must_use]
+    pub fn beside(self, connection: TcpStream) -> Self {
+        Self { beside: Some(connection), ..self }
     }
 
     /// Something was found.
@@ -38,9 +58,9 @@ impl Idle {
     ///
     /// # Errors
     ///
-    /// [`Stalled`] when that has been so for the time given.
+    /// [`IdleError::Stalled`] when that has been so for the time given, [`IdleError::Lost`] when the other side is gone.
     #[inline]
-    pub fn step(&mut self) -> Result<(), Stalled> {
+    pub fn step(&mut self) -> Result<(), IdleError> {
         self.looks = self.looks.wrapping_add(1);
         // No spin hint otherwise: under emulation and on some processors it costs more than the wait.
         if self.lend {
@@ -50,9 +70,22 @@ impl Idle {
     }
 
     #[cold]
-    fn look_at_the_clock(&mut self) -> Result<(), Stalled> {
-        let since = *self.since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.within { Err(Stalled(self.within)) } else { Ok(()) }
+    fn look_at_the_clock(&mut self) -> Result<(), IdleError> {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        if now - since >= self.within {
+            return Err(IdleError::Stalled(self.within));
+        }
+        let Some(connection) = &self.beside else { return Ok(()) };
+        if now - *self.looked.get_or_insert(now) < CONNECTION_EVERY {
+            return Ok(());
+        }
+        self.looked = Some(now);
+        let mut polled = [PollFd::new(connection, PollFlags::RDHUP)];
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        // An interrupted look is made again in time.
+        let found = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0);
+        if found && polled[0].revents().intersects(gone) { Err(IdleError::Lost) } else { Ok(()) }
     }
 }
 
@@ -68,6 +101,24 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(60), "it never gives up");
         }
         assert!(begin.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn the_other_side_is_missed_before_the_time_is_over() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (connection, _) = listener.accept().unwrap();
+        let mut idle = Idle::new(Duration::from_secs(3600), true).beside(connection);
+        let begin = Instant::now();
+        while begin.elapsed() < 4 * CONNECTION_EVERY {
+            idle.step().unwrap();
+        }
+        drop(other);
+        let begin = Instant::now();
+        while idle.step().is_ok() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it never misses it");
+        }
+        assert_eq!(idle.look_at_the_clock(), Ok(()), "the next look is not due yet");
     }
 
     #[test]

@@ -1,13 +1,56 @@
-//! What `write_bw` and `write_lat` share: perftest's flags, its exchange of parameters, its header and tables.
+//! The twins of perftest: its flags, its header and tables, an exchange of parameters of their own. A twin's program
+//! is one line: it calls [`main`] with its flags.
 
 pub mod args;
 pub mod bandwidth;
 pub mod banner;
+pub mod curve;
 pub mod exchange;
 pub mod idle;
 pub mod latency;
+pub mod plan;
 pub mod session;
+mod side;
+pub mod test;
+
+use crate::output;
+use args::Flags;
+use curve::{Figures, Outputs, Run};
+use session::Session;
+use std::process::ExitCode;
+use test::Measure;
 
 /// The line perftest draws between the parts of its output.
 pub const RULE: &str =
     "---------------------------------------------------------------------------------------";
+
+/// Runs one side of the twin whose flags these are.
+pub fn main<F: Flags>() -> ExitCode {
+    match run(&F::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(format_args!("{}: {}", F::TEST, output::in_a_line(&error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run<F: Flags>(flags: &F) -> anyhow::Result<()> {
+    let outputs = Outputs::open(&flags.common().files, F::TEST)?;
+    let mut session = session::connect(flags.common(), flags.plan())?;
+    let figures = match F::TEST.measure() {
+        Measure::Bandwidth => Figures::Bandwidth(bandwidth::run(&mut session)?),
+        Measure::Latency => Figures::Latency(latency::run(&mut session)?),
+    };
+    output::say(format_args!("{RULE}\n"))?;
+    let Session { device, plan, .. } = session;
+    outputs.write(Run {
+        test: plan.test,
+        device: device.name,
+        wire: device.wire,
+        mtu: device.mtu,
+        queue_pairs: plan.queue_pairs,
+        figures,
+    })?;
+    Ok(())
+}

@@ -78,7 +78,7 @@ fn garbage_another_version_and_an_oversized_message_are_refused() {
         left.receive::<Hello>("hello").unwrap_err()
     };
     assert!(matches!(refused(b"GET / HTTP/1.1\r\n\r\n"), ExchangeError::Garbage(_)));
-    assert!(matches!(refused(&frame(&MAGIC, 2, 0, b"")), ExchangeError::Version { theirs: 2 }));
+    assert!(matches!(refused(&frame(&MAGIC, 1, 0, b"")), ExchangeError::Version { theirs: 1 }));
     assert!(matches!(
         refused(&frame(&MAGIC, VERSION, u32::MAX, b"")),
         ExchangeError::Oversized { length: 0xffff_ffff }

@@ -1,6 +1,6 @@
 //! Times of posts in, perftest's latency line out.
 
-use super::RULE;
+use crate::perftest::RULE;
 use std::time::Instant;
 
 /// The slowest so many exchanges count for nothing: perftest leaves them out of every figure.
@@ -13,25 +13,33 @@ pub struct Recorder {
 }
 
 /// One line of the table, in microseconds of one direction (half an exchange).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Bytes of a message.
+    #[serde(rename = "bytes")]
     pub size: u64,
     /// Exchanges.
     pub iters: u64,
     /// The fastest.
+    #[serde(rename = "min_us")]
     pub min: f64,
     /// The slowest that counts.
+    #[serde(rename = "max_us")]
     pub max: f64,
     /// The median.
+    #[serde(rename = "typical_us")]
     pub typical: f64,
     /// The mean.
+    #[serde(rename = "average_us")]
     pub average: f64,
     /// The standard deviation.
+    #[serde(rename = "deviation_us")]
     pub deviation: f64,
     /// 99 of 100 are at most this.
+    #[serde(rename = "percentile_99_us")]
     pub percentile_99: f64,
     /// 999 of 1000 are at most this.
+    #[serde(rename = "percentile_99_9_us")]
     pub percentile_99_9: f64,
 }
 

@@ -1,6 +1,6 @@
 //! Times of posts and completions in, perftest's bandwidth line out.
 
-use super::RULE;
+use crate::perftest::RULE;
 use std::time::Instant;
 
 /// Above so many messages the peak is not looked for, as in perftest.
@@ -23,14 +23,18 @@ pub struct Recorder {
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Bytes of a message.
+    #[serde(rename = "bytes")]
     pub size: u64,
     /// Messages over all queue pairs.
     pub messages: u64,
     /// MiB/s over the best stretch; 0 when it was not looked for.
+    #[serde(rename = "peak_mib_s")]
     pub peak: f64,
     /// MiB/s over the whole run.
+    #[serde(rename = "average_mib_s")]
     pub average: f64,
     /// Million messages a second.
+    #[serde(rename = "million_messages_s")]
     pub rate: f64,
 }
 

@@ -1,0 +1,45 @@
+//! Latency: one message is under way at a time.
+
+mod record;
+mod write;
+
+pub use record::{Report, line, titles};
+
+use super::session::Session;
+use crate::output;
+use anyhow::{Context, bail};
+use rdma_core::Worker;
+
+use super::idle::Idle;
+
+/// Runs all sizes, and prints and returns a line for each.
+///
+/// # Errors
+///
+/// A request fails, or the other side is lost or does nothing for too long.
+pub fn run(session: &mut Session) -> anyhow::Result<Vec<Report>> {
+    output::say(titles())?;
+    let mut reports = Vec::new();
+    for size in session.plan.sizes() {
+        let report = write::measure(session, size).with_context(|| format!("{size} bytes"))?;
+        output::say(line(&report))?;
+        reports.push(report);
+        // Neither side's next size may write over a byte that the other one still watches.
+        let () = session.exchange.swap("end of a size", &())?;
+    }
+    Ok(reports)
+}
+
+/// Waits for the one request in flight.
+fn complete(worker: &mut Worker, idle: &mut Idle) -> anyhow::Result<()> {
+    idle.reset();
+    loop {
+        match worker.poll()? {
+            None => idle.step()?,
+            Some(completion) => match completion.result {
+                Ok(_) => return Ok(()),
+                Err(failure) => bail!("failed: {failure}"),
+            },
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! One side's device, memory and queue pairs, from creation to connection.
+
+use super::args::Common;
+use super::banner::DeviceInfo;
+use super::exchange::{Endpoint, Exchange};
+use super::idle::Idle;
+use super::plan::Plan;
+use super::session::{Channel, Session, channel_bytes};
+use anyhow::Context as _;
+use rdma_collective::comm::env::SelectedDevice;
+use rdma_core::error::CreateError;
+use rdma_core::{
+    Access, Gid, Init, InitOptions, Lid, Mtu, PathOptions, PeerAccess, Psn, QpNum, QueuePair,
+    QueuePairOptions, Region, RemoteKey, RemoteMemory, RetryOptions, Worker, WorkerOptions,
+};
+use std::time::Duration;
+
+/// This side's half, before the other one is known.
+pub(super) struct Side {
+    worker: Worker,
+    queue_pairs: Vec<QueuePair<Init>>,
+    inbox: Region,
+    outbox: Region,
+    plan: Plan,
+}
+
+impl Side {
+    /// Opens what the plan needs.
+    pub fn create(selected: &SelectedDevice, mut plan: Plan) -> anyhow::Result<Self> {
+        let context = &selected.context;
+        let pd = context.alloc_pd()?;
+        let count = u32::from(plan.queue_pairs);
+        let max_cqe = count.saturating_mul(plan.tx_depth.saturating_add(2));
+        let mut worker = context.worker(WorkerOptions { max_cqe, ..WorkerOptions::default() })?;
+        let bytes = usize::try_from(channel_bytes(plan.size).saturating_mul(u64::from(count)))?;
+        let inbox = pd.alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let outbox = pd.alloc_region(bytes, Access::LOCAL_WRITE)?;
+        let mut options = QueuePairOptions {
+            max_send_wr: plan.tx_depth,
+            max_recv_wr: 1,
+            max_inline_data: plan.inline_bytes,
+        };
+        let mut queue_pairs = Vec::new();
+        for _ in 0..count {
+            let created = match worker.create_queue_pair(&pd, &options) {
+                // perftest's default is more than some devices take; a size that was asked for stands.
+                Err(CreateError::BeyondLimit { option: "max_inline_data", limit, .. })
+                    if plan.inline_may_shrink =>
+                {
+                    options.max_inline_data = u32::try_from(limit)?;
+                    worker.create_queue_pair(&pd, &options)?
+                }
+                created => created?,
+            };
+            let init = InitOptions { port: selected.port.port, ..InitOptions::default() };
+            queue_pairs.push(created.init(&mut worker, &init).map_err(|refused| refused.error)?);
+        }
+        plan.inline_bytes = options.max_inline_data;
+        Ok(Self { worker, queue_pairs, inbox, outbox, plan })
+    }
+
+    /// What the other side is told.
+    pub fn endpoints(&self, selected: &SelectedDevice) -> anyhow::Result<Vec<Endpoint>> {
+        let remote = self.inbox.remote();
+        let endpoint = |(index, queue_pair): (u64, &QueuePair<Init>)| {
+            let own = queue_pair.endpoint(&self.worker, selected.gid.index)?;
+            Ok(Endpoint {
+                lid: own.lid.0,
+                qpn: own.qp_num.0,
+                psn: own.psn.value(),
+                rkey: remote.rkey.0,
+                addr: remote.addr + index * channel_bytes(self.plan.size),
+                gid: (!own.gid.is_zero()).then_some(own.gid.0),
+            })
+        };
+        (0..).zip(&self.queue_pairs).map(endpoint).collect()
+    }
+
+    /// Connects each queue pair to the other side's.
+    pub fn connect(
+        self,
+        theirs: &[Endpoint],
+        path: &PathOptions,
+        selected: &SelectedDevice,
+        exchange: Exchange,
+        common: &Common,
+    ) -> anyhow::Result<Session> {
+        let Self { mut worker, queue_pairs, inbox, outbox, plan } = self;
+        let local = worker.attach(&outbox);
+        let bytes = channel_bytes(plan.size);
+        let mut channels = Vec::with_capacity(queue_pairs.len());
+        for (index, (queue_pair, theirs)) in queue_pairs.into_iter().zip(theirs).enumerate() {
+            let peer = rdma_core::Endpoint {
+                qp_num: QpNum(theirs.qpn),
+                psn: Psn::new(theirs.psn),
+                lid: Lid(theirs.lid),
+                gid: Gid(theirs.gid.unwrap_or_default()),
+                mtu: path.mtu.unwrap_or(Mtu::MTU_1024),
+            };
+            let queue_pair = queue_pair.connect(&mut worker, &peer, path, &RetryOptions::default())?;
+            let remote = RemoteMemory { addr: theirs.addr, len: bytes, rkey: RemoteKey(theirs.rkey) };
+            channels.push(Channel { queue_pair, offset: index * bytes as usize, local, remote });
+        }
+        let device = describe(selected, path, channels.first().context("no queue pair")?, &mut worker)?;
+        let within = Duration::from_secs(common.timeout_s);
+        let idle = Idle::new(within, selected.context.is_soft()).beside(exchange.watch()?);
+        let client = common.host.is_some();
+        Ok(Session { worker, queue_pairs: channels, inbox, outbox, exchange, plan, client, device, idle })
+    }
+}
+
+/// The device as it is printed; `first` tells how it reaches the other side.
+fn describe(
+    selected: &SelectedDevice,
+    path: &PathOptions,
+    first: &Channel,
+    worker: &mut Worker,
+) -> anyhow::Result<DeviceInfo> {
+    let wire = match first.queue_pair.peer_access(worker)? {
+        PeerAccess::Rdma => selected.gid.kind.to_string(),
+        PeerAccess::Stream => "tcp".to_owned(),
+        other => other.to_string(),
+    };
+    Ok(DeviceInfo {
+        name: selected.context.name().to_owned(),
+        wire,
+        link: selected.port.link_layer.to_string(),
+        mtu: path.mtu.and_then(Mtu::bytes).unwrap_or(0),
+        gid_index: Some(selected.gid.index),
+    })
+}

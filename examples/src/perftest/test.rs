@@ -1,0 +1,64 @@
+//! Which of the twins runs, and what it is called.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One of the twins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Test {
+    /// `write_bw`.
+    WriteBw,
+    /// `write_lat`.
+    WriteLat,
+}
+
+/// What a twin measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Bytes and messages a second.
+    Bandwidth,
+    /// Time a message.
+    Latency,
+}
+
+impl Test {
+    /// What it measures.
+    pub fn measure(self) -> Measure {
+        match self {
+            Self::WriteBw => Measure::Bandwidth,
+            Self::WriteLat => Measure::Latency,
+        }
+    }
+
+    /// What perftest calls it above its table.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::WriteBw => "RDMA_Write BW Test",
+            Self::WriteLat => "RDMA_Write Latency Test",
+        }
+    }
+
+    /// The program's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WriteBw => "write_bw",
+            Self::WriteLat => "write_lat",
+        }
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bandwidth => "bandwidth",
+            Self::Latency => "latency",
+        })
+    }
+}
