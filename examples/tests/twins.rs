@@ -1,4 +1,4 @@
-//! `write_bw` and `write_lat` as two processes each, on the software device.
+//! The twins of perftest as two processes each, on the software device.
 
 mod common;
 
@@ -7,6 +7,8 @@ use std::fs;
 
 const WRITE_BW: &str = env!("CARGO_BIN_EXE_write_bw");
 const WRITE_LAT: &str = env!("CARGO_BIN_EXE_write_lat");
+const READ_BW: &str = env!("CARGO_BIN_EXE_read_bw");
+const READ_LAT: &str = env!("CARGO_BIN_EXE_read_lat");
 
 /// Runs a server and a client with the same flags.
 fn pair(program: &str, flags: &str) -> (Ended, Ended) {
@@ -59,10 +61,11 @@ fn bandwidth_of_all_sizes() {
     assert_eq!(sizes, (1..=23).map(|power| f64::from(1 << power)).collect::<Vec<_>>());
 }
 
-#[test]
-fn latency_of_one_size() {
-    let (server, client) = pair(WRITE_LAT, "-n 300");
-    for side in [server.expect(0), client.expect(0)] {
+/// Holds the one line of a latency test against what its figures must be to each other.
+fn hold_latency(program: &str, flags: &str) -> [Ended; 2] {
+    let (server, client) = pair(program, &format!("-n 300 {flags}"));
+    let sides = [server.expect(0), client.expect(0)];
+    for side in &sides {
         let rows = table(&side.stdout);
         let [size, iters, min, max, typical, average, _, p99, p99_9] = rows[0][..] else {
             panic!("{rows:?}")
@@ -70,6 +73,77 @@ fn latency_of_one_size() {
         assert_eq!((size, iters), (2.0, 300.0));
         assert!(0.0 < min && min <= typical && typical <= p99 && p99 <= p99_9 && p99_9 <= max, "{rows:?}");
         assert!(min <= average && average <= max, "{rows:?}");
+    }
+    sides
+}
+
+#[test]
+fn latency_of_one_size() {
+    hold_latency(WRITE_LAT, "");
+}
+
+#[test]
+fn latency_of_reads_is_the_clients() {
+    let [server, client] = hold_latency(READ_LAT, "");
+    assert_eq!(table(&server.stdout), table(&client.stdout));
+    assert!(client.stdout.contains("RDMA_Read Latency Test"), "{}", client.stdout);
+}
+
+#[test]
+fn bandwidth_of_reads() {
+    let (server, client) = pair(READ_BW, "-s 8K -n 100 -q 3 -o 4 -t 16 -Q 5");
+    let (server, client) = (server.expect(0), client.expect(0));
+    let rows = table(&client.stdout);
+    assert_eq!(rows, table(&server.stdout));
+    assert_eq!((rows[0][0], rows[0][1]), (8192.0, 300.0));
+    for text in ["RDMA_Read BW Test", " Outstand reads  : 4"] {
+        assert!(client.stdout.contains(text), "{text}\n{}", client.stdout);
+    }
+}
+
+#[test]
+fn both_sides_have_as_many_reads_outstanding_as_the_lesser_says() {
+    let flags = format!("-d soft -p {} --timeout 120 -n 20 -s 64", free_port());
+    let server = start(READ_BW, &format!("{flags} -o 3"));
+    let client = run(READ_BW, &format!("127.0.0.1 {flags}")).expect(0);
+    for side in [server.finish().expect(0), client] {
+        assert!(side.stdout.contains(" Outstand reads  : 3"), "{}", side.stdout);
+    }
+}
+
+#[test]
+fn more_reads_than_the_device_takes_are_an_error() {
+    let flags = format!("-d soft -p {} --timeout 120 -o 255", free_port());
+    let server = start(READ_BW, &flags);
+    let client = run(READ_BW, &format!("127.0.0.1 {flags}")).expect(1);
+    assert!(client.stderr.contains("-o 255 is above what soft0 takes"), "{}", client.stderr);
+    server.finish().expect(1);
+}
+
+#[test]
+fn all_sizes_of_reads() {
+    for program in [READ_BW, READ_LAT] {
+        let (server, client) = pair(program, "-a -n 5");
+        server.expect(0);
+        assert_eq!(table(&client.expect(0).stdout).len(), 23);
+    }
+}
+
+#[test]
+fn the_wire_is_the_one_that_was_named() {
+    let (server, client) = pair(READ_BW, "-n 5 -s 64 --wire tcp");
+    for side in [server.expect(0), client.expect(0)] {
+        assert!(side.stdout.contains(" Wire            : tcp\n"), "{}", side.stdout);
+    }
+}
+
+#[test]
+fn sides_that_were_given_different_wires_both_say_so() {
+    let flags = format!("-d soft -p {} --timeout 120", free_port());
+    let server = start(READ_LAT, &format!("{flags} --wire tcp"));
+    let client = run(READ_LAT, &format!("127.0.0.1 {flags}"));
+    for side in [server.finish().expect(1), client.expect(1)] {
+        assert!(side.stderr.contains("the wire differs"), "{}", side.stderr);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Our twins and the KV program beside perftest, on one RDMA device: the rows of "soft-RoCE" in RESULTS.md.
 //!
-//! `cargo xtask soft-roce -- target/release/soft_roce` runs it on the kernel's soft-RoCE; it needs
-//! `write_bw`, `write_lat`, `allreduce` and `kvcache_transfer` built beside it, and perftest installed.
+//! `cargo xtask soft-roce -- target/release/soft_roce` runs it on the kernel's soft-RoCE; it needs our programs
+//! built beside it, and perftest installed.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -56,31 +56,32 @@ struct Spec {
 
 const DEPTH: &[&str] = &["-t", "128", "-Q", "100", "-m", "4096", "-F"];
 
-fn specs() -> [Spec; 4] {
-    let bandwidth = |name, bytes, flags, column, unit, bound| Spec {
-        name,
-        ours: "write_bw",
-        theirs: "ib_write_bw",
-        bytes,
-        flags,
-        column,
-        unit,
-        bound: Bound::AtLeast(bound),
-    };
-    [
-        bandwidth("write bandwidth, 64 KiB", 65_536, &["-n", "1500"], BANDWIDTH, "MB/s", 0.95),
-        bandwidth("write bandwidth, 1 MiB", 1 << 20, &["-n", "100"], BANDWIDTH, "MB/s", 0.95),
-        bandwidth("write message rate, 64 B", 64, &["-n", "20000"], RATE, "Mpps", 0.9),
-        Spec {
-            name: "write latency, 2 B",
-            ours: "write_lat",
-            theirs: "ib_write_lat",
-            bytes: 2,
-            flags: &["-n", "3000", "-F", "-m", "4096"],
-            column: TYPICAL,
-            unit: "us",
-            bound: Bound::AtMost(1.15),
-        },
+/// A bandwidth test of both, in MB/s, at least 0.95 of perftest's.
+fn bandwidth(
+    name: &'static str,
+    [ours, theirs]: [&'static str; 2],
+    bytes: u64,
+    flags: &'static [&'static str],
+) -> Spec {
+    Spec { name, ours, theirs, bytes, flags, column: BANDWIDTH, unit: "MB/s", bound: Bound::AtLeast(0.95) }
+}
+
+/// A latency test of both at 2 B, at most `bound` times perftest's.
+fn latency(name: &'static str, [ours, theirs]: [&'static str; 2], bound: f64) -> Spec {
+    let flags = &["-n", "3000", "-F", "-m", "4096"];
+    Spec { name, ours, theirs, bytes: 2, flags, column: TYPICAL, unit: "us", bound: Bound::AtMost(bound) }
+}
+
+fn specs() -> Vec<Spec> {
+    let write = ["write_bw", "ib_write_bw"];
+    let rate = bandwidth("write message rate, 64 B", write, 64, &["-n", "20000"]);
+    vec![
+        bandwidth("write bandwidth, 64 KiB", write, 65_536, &["-n", "1500"]),
+        bandwidth("write bandwidth, 1 MiB", write, 1 << 20, &["-n", "100"]),
+        Spec { column: RATE, unit: "Mpps", bound: Bound::AtLeast(0.9), ..rate },
+        latency("write latency, 2 B", ["write_lat", "ib_write_lat"], 1.15),
+        bandwidth("read bandwidth, 64 KiB", ["read_bw", "ib_read_bw"], 65_536, &["-n", "1500"]),
+        latency("read latency, 2 B", ["read_lat", "ib_read_lat"], 1.1),
     ]
 }
 
@@ -174,7 +175,7 @@ fn figure(args: &Args, spec: &Spec, program: PathBuf) -> Result<f64> {
         let mut command = Command::new(&program);
         command.args(["-d", &args.device, "-x", &args.gid_index.to_string(), "-s", &spec.bytes.to_string()]);
         command.args(spec.flags);
-        if spec.ours == "write_bw" {
+        if spec.ours.ends_with("_bw") {
             command.args(DEPTH);
         }
         command
@@ -186,15 +187,6 @@ fn figure(args: &Args, spec: &Spec, program: PathBuf) -> Result<f64> {
 
 /// One direction of `ib_write_bw -b`, in GB/s of 10^9: both links of a ring of two carry data both ways.
 fn one_of_both_directions(args: &Args, bytes: u64) -> Result<f64> {
-    let spec = Spec {
-        name: "both directions",
-        ours: "write_bw",
-        theirs: "ib_write_bw",
-        bytes,
-        flags: &["-n", "60", "-b"],
-        column: BANDWIDTH,
-        unit: "MB/s",
-        bound: Bound::AtLeast(0.8),
-    };
+    let spec = bandwidth("both directions", ["write_bw", "ib_write_bw"], bytes, &["-n", "60", "-b"]);
     Ok(theirs(args, &spec)? * f64::from(1 << 20) / 1e9 / 2.0)
 }

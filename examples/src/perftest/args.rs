@@ -1,10 +1,15 @@
 //! perftest's flags and defaults, and what follows from them; no device is asked here.
 
+mod twins;
+
 use super::plan::{ALL_SIZES_MAX, Plan, moderation};
 use super::test::Test;
 use crate::sizes::parse_size;
-use clap::{Args, Parser};
+use clap::{Args, Parser, ValueEnum};
+use rdma_core::Wire;
 use std::path::{Path, PathBuf};
+
+pub use twins::{ReadBw, ReadLat, WriteBw, WriteLat};
 
 /// The port both sides meet on.
 pub const PORT: u16 = 18515;
@@ -40,6 +45,10 @@ pub struct Common {
     #[arg(short = 'm', long, value_name = "MTU", value_parser = mtu)]
     pub mtu: Option<u32>,
 
+    /// How the software device reaches the other side
+    #[arg(long, value_enum, value_name = "WIRE", default_value_t = WireName::Auto)]
+    pub wire: WireName,
+
     /// Port to listen on or to connect to
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = PORT)]
     pub port: u16,
@@ -59,6 +68,15 @@ pub struct Common {
     /// Seconds to wait for the other side at any one point
     #[arg(long = "timeout", value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout_s: u64,
+}
+
+/// Wires of the software device that lead to another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WireName {
+    /// The fastest there is
+    Auto,
+    /// A TCP connection
+    Tcp,
 }
 
 /// Files for a run's figures.
@@ -83,6 +101,14 @@ pub struct Inline {
     /// Largest message that is sent inline, at most 1024 bytes
     #[arg(short = 'I', long = "inline_size", value_name = "SIZE", value_parser = clap::value_parser!(u32).range(0..=1024))]
     pub inline_bytes: Option<u32>,
+}
+
+/// Flags of tests that read.
+#[derive(Debug, Clone, Args)]
+pub struct Reads {
+    /// Number of reads that a queue pair has outstanding on the wire [default: as many as both devices take]
+    #[arg(short = 'o', long = "outs", value_name = "NUM", value_parser = clap::value_parser!(u8).range(1..))]
+    pub outstanding: Option<u8>,
 }
 
 /// Flags of bandwidth tests.
@@ -129,76 +155,12 @@ pub struct Latency {
     pub cq_moderation: u32,
 }
 
-/// `write_bw`: bandwidth of RDMA write.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "write_bw", version, about = "Bandwidth of RDMA write, after perftest's ib_write_bw", after_help = AFTER)]
-pub struct WriteBw {
-    /// Flags of all tests.
-    #[command(flatten)]
-    pub common: Common,
-
-    /// Flags of bandwidth tests.
-    #[command(flatten)]
-    pub bandwidth: Bandwidth,
-
-    /// Number of messages on each queue pair, at least 5
-    #[arg(short = 'n', long, value_name = "ITERS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(5..))]
-    pub iters: u32,
-
-    /// Flags of tests that write.
-    #[command(flatten)]
-    pub inline: Inline,
-}
-
-/// `write_lat`: latency of RDMA write.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "write_lat", version, about = "Latency of RDMA write, after perftest's ib_write_lat", after_help = AFTER)]
-pub struct WriteLat {
-    /// Flags of all tests.
-    #[command(flatten)]
-    pub common: Common,
-
-    /// Flags of latency tests.
-    #[command(flatten)]
-    pub latency: Latency,
-
-    /// Flags of tests that write.
-    #[command(flatten)]
-    pub inline: Inline,
-}
-
-const AFTER: &str = "\
-Both sides take the same -s, -n, -q, -m and -a; the server refuses a client whose differ.
-
-Exit status:
-  0  the run is complete, on both sides
-  1  the run failed: the last line says why
-  2  wrong flags";
-
-/// perftest's default of `-I` for latency of writes.
-const INLINE_WRITE: u32 = 220;
-
-impl Flags for WriteBw {
-    const TEST: Test = Test::WriteBw;
-
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn plan(&self) -> Plan {
-        self.inline.over(self.bandwidth.plan(Self::TEST, &self.common, self.iters), 0)
-    }
-}
-
-impl Flags for WriteLat {
-    const TEST: Test = Test::WriteLat;
-
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn plan(&self) -> Plan {
-        self.inline.over(self.latency.plan(Self::TEST, &self.common), INLINE_WRITE)
+impl From<WireName> for Wire {
+    fn from(name: WireName) -> Self {
+        match name {
+            WireName::Auto => Self::Auto,
+            WireName::Tcp => Self::Tcp,
+        }
     }
 }
 
@@ -217,6 +179,7 @@ impl Bandwidth {
             cq_moderation: moderation(self.cq_moderation, size, common.all, tx_depth),
             inline_bytes: 0,
             inline_may_shrink: true,
+            reads: None,
         }
     }
 }
@@ -241,6 +204,7 @@ impl Latency {
             cq_moderation: 1,
             inline_bytes: 0,
             inline_may_shrink: true,
+            reads: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::RULE;
 use super::exchange::Endpoint;
 use super::plan::Plan;
-use super::test::Measure;
+use super::test::{Measure, Verb};
 use std::fmt::Write;
 
 /// What the device contributes to the block.
@@ -42,7 +42,10 @@ pub fn block(plan: &Plan, device: &DeviceInfo, client: bool) -> String {
     if let Some(index) = device.gid_index {
         line("GID index", &index);
     }
-    line("Max inline data", &format_args!("{}[B]", plan.inline_bytes));
+    match plan.reads {
+        Some(reads) if plan.test.verb() == Verb::Read => line("Outstand reads", &reads),
+        _ => line("Max inline data", &format_args!("{}[B]", plan.inline_bytes)),
+    }
     line("Data ex. method", &"Ethernet");
     text + RULE + "\n"
 }
@@ -64,7 +67,7 @@ pub fn address(side: &str, endpoint: &Endpoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perftest::args::{Flags, WriteBw, WriteLat};
+    use crate::perftest::args::{Flags, ReadBw, WriteBw, WriteLat};
     use clap::Parser;
 
     fn device() -> DeviceInfo {
@@ -94,6 +97,13 @@ mod tests {
         text += &address("local", &endpoint);
         text += &address("remote", &Endpoint { gid: None, ..endpoint });
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn reads_are_never_inline() {
+        let plan = Plan { reads: Some(16), ..ReadBw::parse_from(["read_bw"]).plan() };
+        let text = block(&plan, &device(), true);
+        assert!(text.contains(" Outstand reads  : 16\n") && !text.contains("inline"), "{text}");
     }
 
     #[test]

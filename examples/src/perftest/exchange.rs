@@ -32,6 +32,8 @@ pub struct Hello {
     pub queue_pairs: u16,
     /// The path MTU this side can take, in bytes; the smaller one is used.
     pub mtu: u32,
+    /// `-o`, or what the device takes; the smaller one is used.
+    pub reads: u8,
     /// The device's kind and wire: a software device cannot talk to a NIC.
     pub wire: String,
 }
@@ -127,7 +129,7 @@ impl Hello {
     ///
     /// # Errors
     ///
-    /// [`ExchangeError::Differs`] for the first that differs; the MTU may.
+    /// [`ExchangeError::Differs`] for the first that differs; the MTU and the reads outstanding may.
     pub fn agree(&self, theirs: &Self) -> Result<(), ExchangeError> {
         fn same<T: PartialEq + std::fmt::Debug>(
             what: &'static str,

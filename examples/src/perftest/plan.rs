@@ -28,6 +28,8 @@ pub struct Plan {
     pub inline_bytes: u32,
     /// Whether that is a default, which gives way to a device's limit.
     pub inline_may_shrink: bool,
+    /// Reads that a queue pair may have outstanding; none was named: as many as both devices take.
+    pub reads: Option<u8>,
 }
 
 impl Plan {

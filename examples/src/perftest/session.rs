@@ -1,6 +1,6 @@
 //! From flags to connected queue pairs on both sides; what is then written over them is each test's own.
 
-use super::args::Common;
+use super::args::{Common, WireName};
 use super::banner::{self, DeviceInfo};
 use super::exchange::{Endpoint, Exchange, Hello};
 use super::idle::Idle;
@@ -27,9 +27,9 @@ pub struct Session {
     pub worker: Worker,
     /// In the order of their numbers' exchange.
     pub queue_pairs: Vec<Channel>,
-    /// What the peer writes into.
+    /// What the peer writes into or reads from.
     pub inbox: Region,
-    /// What this side writes from.
+    /// What this side writes from or reads into.
     pub outbox: Region,
     /// The TCP connection, for reports and the end.
     pub exchange: Exchange,
@@ -43,7 +43,7 @@ pub struct Session {
     pub idle: Idle,
 }
 
-/// One queue pair, what it sends from and what it writes to.
+/// One queue pair, and the memory on both of its ends.
 #[derive(Debug)]
 pub struct Channel {
     /// The queue pair.
@@ -72,7 +72,7 @@ pub fn message_offset(size: u64, number: u64) -> u64 {
 /// # Errors
 ///
 /// Whatever of that fails, with its mend.
-pub fn connect(common: &Common, plan: Plan) -> anyhow::Result<Session> {
+pub fn connect(common: &Common, mut plan: Plan) -> anyhow::Result<Session> {
     let within = Duration::from_secs(common.timeout_s);
     let mut exchange = match &common.host {
         Some(host) => Exchange::connect(host, common.port, within)?,
@@ -83,7 +83,7 @@ pub fn connect(common: &Common, plan: Plan) -> anyhow::Result<Session> {
         }
     };
     let selected = select(common, exchange.local_address()?)?;
-    let mtu = path_mtu(common, &selected, &mut exchange, &plan)?;
+    let mtu = agree(common, &selected, &mut exchange, &mut plan)?;
     let side = Side::create(&selected, plan)?;
     let ours = side.endpoints(&selected)?;
     let theirs: Vec<Endpoint> = exchange.swap("addresses", &ours)?;
@@ -93,7 +93,7 @@ pub fn connect(common: &Common, plan: Plan) -> anyhow::Result<Session> {
         theirs.len(),
         ours.len()
     );
-    let path = PathOptions { gid_index: selected.gid.index, mtu: Some(mtu), ..PathOptions::default() };
+    let path = PathOptions { gid_index: selected.gid.index, mtu: Some(mtu), ..side.path_options() };
     let mut session = side.connect(&theirs, &path, &selected, exchange, common)?;
     print_banner(&selected, &session)?;
     for endpoint in &ours {
@@ -108,45 +108,68 @@ pub fn connect(common: &Common, plan: Plan) -> anyhow::Result<Session> {
 
 fn select(common: &Common, local: IpAddr) -> anyhow::Result<SelectedDevice> {
     // The software device answers at the address over which the other side was met.
-    let soft = SoftOptions { address: local, ..SoftOptions::default() };
+    let soft = SoftOptions { address: local, wire: common.wire.into(), ..SoftOptions::default() };
     let wanted = common.device.as_deref().unwrap_or("auto");
-    Ok(NcclOptions::default().select(wanted, soft, common.gid_index)?)
+    let selected = NcclOptions::default().select(wanted, soft, common.gid_index)?;
+    ensure!(
+        common.wire == WireName::Auto || selected.context.is_soft(),
+        "--wire chooses the software device's, and {} is a NIC: take -d soft, or leave --wire out",
+        selected.context.name()
+    );
+    Ok(selected)
 }
 
-fn path_mtu(
+/// Holds the flags against the other side's, and takes the lesser of what both devices can.
+fn agree(
     common: &Common,
     selected: &SelectedDevice,
     exchange: &mut Exchange,
-    plan: &Plan,
+    plan: &mut Plan,
 ) -> anyhow::Result<Mtu> {
-    let active = selected.port.active_mtu;
-    let ours = match common.mtu {
-        None => active,
-        Some(bytes) => Mtu::from_bytes(bytes).filter(|mtu| *mtu <= active).with_context(|| {
-            format!(
-                "-m {bytes} is above the active MTU of {}, {active}; raise its interface's MTU",
-                selected.context.name()
-            )
-        })?,
-    };
+    let mtu = own_mtu(common, selected)?;
+    let reads = own_reads(plan, selected)?;
     let hello = Hello {
         test: plan.test,
         size: plan.size,
         all: plan.all,
         iters: plan.iters,
         queue_pairs: plan.queue_pairs,
-        mtu: ours.bytes().unwrap_or(0),
-        wire: if selected.context.is_soft() {
-            "software device".to_owned()
-        } else {
-            selected.gid.kind.to_string()
+        mtu: mtu.bytes().unwrap_or(0),
+        reads,
+        wire: match (selected.context.is_soft(), common.wire) {
+            (false, _) => selected.gid.kind.to_string(),
+            (true, WireName::Auto) => "software device".to_owned(),
+            (true, WireName::Tcp) => "software device, tcp".to_owned(),
         },
     };
     let theirs = exchange.swap("flags", &hello)?;
     hello.agree(&theirs)?;
+    plan.reads = Some(reads.min(theirs.reads));
     let theirs =
         Mtu::from_bytes(theirs.mtu).with_context(|| format!("the other side has no MTU ({})", theirs.mtu))?;
-    Ok(ours.min(theirs))
+    Ok(mtu.min(theirs))
+}
+
+fn own_mtu(common: &Common, selected: &SelectedDevice) -> anyhow::Result<Mtu> {
+    let active = selected.port.active_mtu;
+    let Some(bytes) = common.mtu else { return Ok(active) };
+    Mtu::from_bytes(bytes).filter(|mtu| *mtu <= active).with_context(|| {
+        format!(
+            "-m {bytes} is above the active MTU of {}, {active}; raise its interface's MTU",
+            selected.context.name()
+        )
+    })
+}
+
+fn own_reads(plan: &Plan, selected: &SelectedDevice) -> anyhow::Result<u8> {
+    let most = selected.context.attributes()?.max_qp_rd_atom;
+    let reads = plan.reads.unwrap_or(most);
+    ensure!(
+        reads <= most,
+        "-o {reads} is above what {} takes, {most} reads of a queue pair; lower it, or leave it out",
+        selected.context.name()
+    );
+    Ok(reads)
 }
 
 fn print_banner(selected: &SelectedDevice, session: &Session) -> anyhow::Result<()> {

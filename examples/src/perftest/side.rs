@@ -6,6 +6,7 @@ use super::exchange::{Endpoint, Exchange};
 use super::idle::Idle;
 use super::plan::Plan;
 use super::session::{Channel, Session, channel_bytes};
+use super::test::Verb;
 use anyhow::Context as _;
 use rdma_collective::comm::env::SelectedDevice;
 use rdma_core::error::CreateError;
@@ -33,7 +34,11 @@ impl Side {
         let max_cqe = count.saturating_mul(plan.tx_depth.saturating_add(2));
         let mut worker = context.worker(WorkerOptions { max_cqe, ..WorkerOptions::default() })?;
         let bytes = usize::try_from(channel_bytes(plan.size).saturating_mul(u64::from(count)))?;
-        let inbox = pd.alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let access = match plan.test.verb() {
+            Verb::Write => Access::REMOTE_WRITE,
+            Verb::Read => Access::REMOTE_READ,
+        };
+        let inbox = pd.alloc_region(bytes, Access::LOCAL_WRITE | access)?;
         let outbox = pd.alloc_region(bytes, Access::LOCAL_WRITE)?;
         let mut options = QueuePairOptions {
             max_send_wr: plan.tx_depth,
@@ -52,11 +57,22 @@ impl Side {
                 }
                 created => created?,
             };
-            let init = InitOptions { port: selected.port.port, ..InitOptions::default() };
+            let init = InitOptions { port: selected.port.port, access, ..InitOptions::default() };
             queue_pairs.push(created.init(&mut worker, &init).map_err(|refused| refused.error)?);
         }
         plan.inline_bytes = options.max_inline_data;
         Ok(Self { worker, queue_pairs, inbox, outbox, plan })
+    }
+
+    /// What the plan asks of the path.
+    pub fn path_options(&self) -> PathOptions {
+        let default = PathOptions::default();
+        PathOptions { max_dest_rd_atomic: self.plan.reads.unwrap_or(default.max_dest_rd_atomic), ..default }
+    }
+
+    fn retry_options(&self) -> RetryOptions {
+        let default = RetryOptions::default();
+        RetryOptions { max_rd_atomic: self.plan.reads.unwrap_or(default.max_rd_atomic), ..default }
     }
 
     /// What the other side is told.
@@ -85,6 +101,7 @@ impl Side {
         exchange: Exchange,
         common: &Common,
     ) -> anyhow::Result<Session> {
+        let retry = self.retry_options();
         let Self { mut worker, queue_pairs, inbox, outbox, plan } = self;
         let local = worker.attach(&outbox);
         let bytes = channel_bytes(plan.size);
@@ -97,7 +114,7 @@ impl Side {
                 gid: Gid(theirs.gid.unwrap_or_default()),
                 mtu: path.mtu.unwrap_or(Mtu::MTU_1024),
             };
-            let queue_pair = queue_pair.connect(&mut worker, &peer, path, &RetryOptions::default())?;
+            let queue_pair = queue_pair.connect(&mut worker, &peer, path, &retry)?;
             let remote = RemoteMemory { addr: theirs.addr, len: bytes, rkey: RemoteKey(theirs.rkey) };
             channels.push(Channel { queue_pair, offset: index * bytes as usize, local, remote });
         }

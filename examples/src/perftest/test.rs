@@ -11,6 +11,19 @@ pub enum Test {
     WriteBw,
     /// `write_lat`.
     WriteLat,
+    /// `read_bw`.
+    ReadBw,
+    /// `read_lat`.
+    ReadLat,
+}
+
+/// By what a twin moves bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// RDMA write: the peer's device places them.
+    Write,
+    /// RDMA read: the peer's device hands them out.
+    Read,
 }
 
 /// What a twin measures.
@@ -23,11 +36,19 @@ pub enum Measure {
 }
 
 impl Test {
+    /// By what it moves bytes.
+    pub fn verb(self) -> Verb {
+        match self {
+            Self::WriteBw | Self::WriteLat => Verb::Write,
+            Self::ReadBw | Self::ReadLat => Verb::Read,
+        }
+    }
+
     /// What it measures.
     pub fn measure(self) -> Measure {
         match self {
-            Self::WriteBw => Measure::Bandwidth,
-            Self::WriteLat => Measure::Latency,
+            Self::WriteBw | Self::ReadBw => Measure::Bandwidth,
+            Self::WriteLat | Self::ReadLat => Measure::Latency,
         }
     }
 
@@ -36,6 +57,8 @@ impl Test {
         match self {
             Self::WriteBw => "RDMA_Write BW Test",
             Self::WriteLat => "RDMA_Write Latency Test",
+            Self::ReadBw => "RDMA_Read BW Test",
+            Self::ReadLat => "RDMA_Read Latency Test",
         }
     }
 
@@ -44,6 +67,8 @@ impl Test {
         match self {
             Self::WriteBw => "write_bw",
             Self::WriteLat => "write_lat",
+            Self::ReadBw => "read_bw",
+            Self::ReadLat => "read_lat",
         }
     }
 }

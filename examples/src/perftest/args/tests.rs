@@ -23,6 +23,8 @@ fn help<F: Flags + CommandFactory>() {
 fn help_says_what_there_is() {
     help::<WriteBw>();
     help::<WriteLat>();
+    help::<ReadBw>();
+    help::<ReadLat>();
 }
 
 #[test]
@@ -37,9 +39,11 @@ fn the_defaults_are_perftests() {
         cq_moderation: 1,
         inline_bytes: 0,
         inline_may_shrink: true,
+        reads: None,
     };
     assert_eq!(plan::<WriteBw>(""), write);
     assert_eq!(plan::<WriteBw>("-s 64").cq_moderation, 100);
+    assert_eq!(plan::<ReadBw>(""), Plan { test: Test::ReadBw, iters: 1000, ..write });
     let latency = WriteLat::try_parse_from(["write_lat", "host"]).unwrap();
     assert_eq!((latency.common.port, latency.common.host.as_deref()), (18515, Some("host")));
     let latency = latency.plan();
@@ -89,6 +93,11 @@ fn what_perftest_refuses_is_refused() {
         refused::<WriteBw>(line);
     }
     refused::<WriteLat>("-q 2");
+    for line in ["-o 0", "-o 256", "-I 8"] {
+        refused::<ReadBw>(line);
+        refused::<ReadLat>(line);
+    }
+    refused::<WriteBw>("-o 4");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::record::{Recorder, Report};
 use crate::perftest::plan::Plan;
 use crate::perftest::session::{Channel, Session, message_offset};
+use crate::perftest::test::Verb;
 use anyhow::{Context, bail};
 use rdma_core::{Work, Worker};
 
@@ -72,10 +73,12 @@ fn fill(
         let number = progress.posted;
         let offset = message_offset(size, number);
         let local = channel.local.range(channel.offset + offset as usize, size as usize);
-        let mut work = Work::write(local, channel.remote.slice(offset..offset + size)?);
-        if inline {
-            work = work.inline();
-        }
+        let remote = channel.remote.slice(offset..offset + size)?;
+        let work = match plan.test.verb() {
+            Verb::Write if inline => Work::write(local, remote).inline(),
+            Verb::Write => Work::write(local, remote),
+            Verb::Read => Work::read(local, remote),
+        };
         let signalled = number % every == every - 1 || number + 1 == iters;
         worker.post(&channel.queue_pair, if signalled { work } else { work.unsignalled() })?;
         progress.posted += 1;

@@ -10,9 +10,11 @@ const TAIL: usize = 2;
 #[derive(Debug)]
 pub struct Recorder {
     posted: Vec<Instant>,
+    /// How many latencies the time from one post to the next one has.
+    latencies: f64,
 }
 
-/// One line of the table, in microseconds of one direction (half an exchange).
+/// One line of the table, in microseconds: of one direction (half an exchange), or of a read.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Bytes of a message.
@@ -44,9 +46,14 @@ pub struct Report {
 }
 
 impl Recorder {
-    /// Makes room for `iters`, so that recording allocates nothing.
-    pub fn new(iters: u32) -> Self {
-        Self { posted: Vec::with_capacity(iters as usize) }
+    /// For `iters` messages, each answered by one like it. Makes room, so that recording allocates nothing.
+    pub fn of_exchanges(iters: u32) -> Self {
+        Self { posted: Vec::with_capacity(iters as usize), latencies: 2.0 }
+    }
+
+    /// For `iters` reads, whose latency is the whole round trip. Makes room, so that recording allocates nothing.
+    pub fn of_round_trips(iters: u32) -> Self {
+        Self { latencies: 1.0, ..Self::of_exchanges(iters) }
     }
 
     /// An exchange begins.
@@ -57,8 +64,8 @@ impl Recorder {
 
     /// The line for messages of `size` bytes; `None` for fewer exchanges than make one.
     pub fn report(&self, size: u64) -> Option<Report> {
-        let one_way_us = |pair: &[Instant]| (pair[1] - pair[0]).as_secs_f64() * 1e6 / 2.0;
-        Report::of(size, self.posted.windows(2).map(one_way_us).collect())
+        let latency_us = |pair: &[Instant]| (pair[1] - pair[0]).as_secs_f64() * 1e6 / self.latencies;
+        Report::of(size, self.posted.windows(2).map(latency_us).collect())
     }
 }
 
@@ -106,6 +113,7 @@ pub fn line(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_two_slowest_are_left_out() {
@@ -125,7 +133,7 @@ mod tests {
 
     #[test]
     fn five_exchanges_make_a_line_and_three_do_not() {
-        let mut recorder = Recorder::new(5);
+        let mut recorder = Recorder::of_exchanges(5);
         for _ in 0..3 {
             recorder.post();
         }
@@ -133,6 +141,15 @@ mod tests {
         recorder.post();
         recorder.post();
         assert_eq!(recorder.report(2).unwrap().iters, 5);
+    }
+
+    #[test]
+    fn a_read_is_a_whole_round_trip_and_a_write_half_an_exchange() {
+        let begin = Instant::now();
+        let posted: Vec<_> = (0..5).map(|number| begin + Duration::from_micros(10 * number)).collect();
+        let typical = |recorder| Recorder { posted: posted.clone(), ..recorder }.report(2).unwrap().typical;
+        let (exchange, read) = (typical(Recorder::of_exchanges(5)), typical(Recorder::of_round_trips(5)));
+        assert!((exchange - 5.0).abs() < 1e-9 && (read - 10.0).abs() < 1e-9, "{exchange} {read}");
     }
 
     #[test]

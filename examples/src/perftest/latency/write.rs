@@ -16,7 +16,7 @@ pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
     let remote = channel.remote.slice(0..size)?;
     let inline = plan.is_inline(size);
     // The byte is 0 to begin with: every size so far was smaller and did not reach it.
-    let mut recorder = Recorder::new(plan.iters);
+    let mut recorder = Recorder::of_exchanges(plan.iters);
     for round in 1..=plan.iters {
         let mark = round as u8; // what perftest writes: the count's low byte
         if !*client {

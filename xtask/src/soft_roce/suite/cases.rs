@@ -1,6 +1,6 @@
-//! What the suite runs, as data. A case names its programs; `{device}`, `{self}` and `{peer}` stand for what the
-//! host knows, `{port}` for one that no other case has, `{bin:NAME}` for a release program of ours and `{test:NAME}` for
-//! a test executable.
+//! What the suite runs, as data, with [`perftest`] and [`faults`]. A case names its programs; `{device}`, `{self}` and
+//! `{peer}` stand for what the host knows, `{port}` for one that no other case has, `{bin:NAME}` for a release program
+//! of ours and `{test:NAME}` for a test executable.
 
 use std::ops::RangeFrom;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::faults;
 use super::network::Network;
+use super::perftest;
 use crate::cargo::Executable;
 use crate::programs;
 
@@ -115,34 +116,6 @@ const CASES: &[Case] = &[
         server: "{bin:conformance} --device {device} --serve {self}:18500",
         client: Some("{bin:conformance} --device {device} --peer {peer}:18500 --only across::"),
         server_stays: true,
-        ..PLAIN
-    },
-    Case {
-        name: "ib_write_bw",
-        hosts: &[1, 2],
-        server: "ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F",
-        client: Some("ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
-        ..PLAIN
-    },
-    Case {
-        name: "write_bw",
-        hosts: &[1, 2],
-        server: "{bin:write_bw} -d {device} -x 1 -s 65536 -n 200 -F",
-        client: Some("{bin:write_bw} -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
-        ..PLAIN
-    },
-    Case {
-        name: "ib_write_lat",
-        hosts: &[1],
-        server: "ib_write_lat -d {device} -x 1 -n 200 -F",
-        client: Some("ib_write_lat -d {device} -x 1 -n 200 -F {peer}"),
-        ..PLAIN
-    },
-    Case {
-        name: "write_lat",
-        hosts: &[1, 2],
-        server: "{bin:write_lat} -d {device} -x 1 -n 200 -F",
-        client: Some("{bin:write_lat} -d {device} -x 1 -n 200 -F {peer}"),
         ..PLAIN
     },
     Case {
@@ -323,7 +296,12 @@ fn cases(hosts: u8, share: Share) -> impl Iterator<Item = &'static Case> {
         Share::Regular => case.share == Share::Regular,
         Share::Soak => case.share == Share::Soak || case.network != Network::Clean,
     };
-    CASES.iter().chain(faults::CASES).filter(move |case| case.hosts.contains(&hosts)).filter(is_in)
+    CASES
+        .iter()
+        .chain(perftest::CASES)
+        .chain(faults::CASES)
+        .filter(move |case| case.hosts.contains(&hosts))
+        .filter(is_in)
 }
 
 /// The cases for `hosts` hosts, with what cargo built put in for its names.

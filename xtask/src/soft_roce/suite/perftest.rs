@@ -1,0 +1,49 @@
+//! Cases of perftest and of its twins.
+
+use super::cases::{Case, PLAIN};
+
+/// Perftest itself shows that the device is in order.
+pub const CASES: &[Case] = &[
+    Case {
+        name: "ib_write_bw",
+        hosts: &[1, 2],
+        server: "ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F",
+        client: Some("ib_write_bw -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
+        ..PLAIN
+    },
+    Case {
+        name: "write_bw",
+        hosts: &[1, 2],
+        server: "{bin:write_bw} -d {device} -x 1 -s 65536 -n 200 -F",
+        client: Some("{bin:write_bw} -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
+        ..PLAIN
+    },
+    Case {
+        name: "ib_write_lat",
+        hosts: &[1],
+        server: "ib_write_lat -d {device} -x 1 -n 200 -F",
+        client: Some("ib_write_lat -d {device} -x 1 -n 200 -F {peer}"),
+        ..PLAIN
+    },
+    Case {
+        name: "write_lat",
+        hosts: &[1, 2],
+        server: "{bin:write_lat} -d {device} -x 1 -n 200 -F",
+        client: Some("{bin:write_lat} -d {device} -x 1 -n 200 -F {peer}"),
+        ..PLAIN
+    },
+    Case {
+        name: "read_bw",
+        hosts: &[1, 2],
+        server: "{bin:read_bw} -d {device} -x 1 -s 65536 -n 200 -F",
+        client: Some("{bin:read_bw} -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
+        ..PLAIN
+    },
+    Case {
+        name: "read_lat",
+        hosts: &[1, 2],
+        server: "{bin:read_lat} -d {device} -x 1 -n 200 -F",
+        client: Some("{bin:read_lat} -d {device} -x 1 -n 200 -F {peer}"),
+        ..PLAIN
+    },
+];
