@@ -3,12 +3,16 @@
 mod common;
 
 use common::{Ended, free_port, run, start};
+use rustix::process::Signal;
 use std::fs;
+use std::time::Duration;
 
 const WRITE_BW: &str = env!("CARGO_BIN_EXE_write_bw");
 const WRITE_LAT: &str = env!("CARGO_BIN_EXE_write_lat");
 const READ_BW: &str = env!("CARGO_BIN_EXE_read_bw");
 const READ_LAT: &str = env!("CARGO_BIN_EXE_read_lat");
+const SEND_BW: &str = env!("CARGO_BIN_EXE_send_bw");
+const SEND_LAT: &str = env!("CARGO_BIN_EXE_send_lat");
 
 /// Runs a server and a client with the same flags.
 fn pair(program: &str, flags: &str) -> (Ended, Ended) {
@@ -121,8 +125,39 @@ fn more_reads_than_the_device_takes_are_an_error() {
 }
 
 #[test]
-fn all_sizes_of_reads() {
-    for program in [READ_BW, READ_LAT] {
+fn latency_of_sends_with_the_fewest_receives_and_with_many() {
+    for flags in ["-r 1", "-r 2 -I 0", "-r 512"] {
+        let [_, client] = hold_latency(SEND_LAT, flags);
+        assert!(client.stdout.contains("                    Send Latency Test\n"), "{}", client.stdout);
+    }
+}
+
+#[test]
+fn bandwidth_of_sends_with_fewer_receives_than_sends_outstanding() {
+    // A send that finds no receive fails: it is not tried again.
+    for flags in ["-r 1 -Q 1", "-r 3", "-r 7 -q 3 -t 5 -Q 2", "-r 500 -t 8", "-r 600 -I 64"] {
+        let (server, client) = pair(SEND_BW, &format!("-s 64 -n 500 {flags}"));
+        let (server, client) = (server.expect(0), client.expect(0));
+        let rows = table(&client.stdout);
+        assert_eq!(rows, table(&server.stdout));
+        assert!(rows[0][0] == 64.0 && rows[0][1] % 500.0 == 0.0 && rows[0][3] > 0.0, "{rows:?}");
+        assert!(client.stdout.contains("                    Send BW Test\n"), "{}", client.stdout);
+        assert!(server.stdout.contains(" RX depth        : "), "{}", server.stdout);
+    }
+}
+
+#[test]
+fn sends_into_the_smaller_of_both_sides_receive_queues() {
+    let flags = format!("-d soft -p {} --timeout 120 -n 200 -s 64", free_port());
+    let server = start(SEND_BW, &format!("{flags} -r 4"));
+    run(SEND_BW, &format!("127.0.0.1 {flags} -r 100")).expect(0);
+    let server = server.finish().expect(0);
+    assert!(server.stdout.contains(" RX depth        : 4\n"), "{}", server.stdout);
+}
+
+#[test]
+fn all_sizes_of_reads_and_sends() {
+    for program in [READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
         let (server, client) = pair(program, "-a -n 5");
         server.expect(0);
         assert_eq!(table(&client.expect(0).stdout).len(), 23);
@@ -242,14 +277,52 @@ fn a_client_without_a_server_ends() {
     assert!(client.stderr.contains("start the server first"), "{}", client.stderr);
 }
 
+/// Kills one side in the middle of a run, and expects the other one to say so long before its timeout.
+fn kill(program: &str, server_is_killed: bool) {
+    let size = if program.ends_with("bw") { "-s 65536 -n 1000000" } else { "-s 8 -n 1000000" };
+    let flags = format!("-d soft -p {} --timeout 600 {size}", free_port());
+    let mut server = start(program, &flags);
+    let mut client = start(program, &format!("127.0.0.1 {flags}"));
+    for side in [&mut server, &mut client] {
+        side.wait_for(if program.ends_with("bw") { "BW average" } else { "t_typical" }); // connected
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let (killed, survivor) = if server_is_killed { (server, client) } else { (client, server) };
+    drop(killed);
+    let survivor = survivor.finish().expect(1);
+    let name = program.rsplit('/').next().unwrap();
+    assert!(survivor.stderr.starts_with(&format!("{name}: ")), "{}", survivor.stderr);
+}
+
 #[test]
 fn a_killed_server_ends_the_client() {
-    let flags = format!("-d soft -p {} --timeout 120 -n 100000000 -s 1", free_port());
-    let server = start(WRITE_BW, &flags);
-    let mut client = start(WRITE_BW, &format!("127.0.0.1 {flags}"));
-    client.wait_for("BW average"); // connected
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    drop(server);
-    let client = client.finish().expect(1);
-    assert!(client.stderr.starts_with("write_bw: "), "{}", client.stderr);
+    for program in [WRITE_BW, WRITE_LAT, READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
+        kill(program, true);
+    }
+}
+
+#[test]
+fn a_killed_client_ends_the_server() {
+    for program in [WRITE_BW, WRITE_LAT, READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
+        kill(program, false);
+    }
+}
+
+#[test]
+fn a_stopped_client_ends_the_server_by_its_timeout() {
+    let pairs = [WRITE_LAT, READ_LAT, SEND_BW, SEND_LAT].map(|program| {
+        let flags = format!("-d soft -p {} --timeout 15 -s 8 -n 5000000", free_port());
+        let server = start(program, &flags);
+        let mut client = start(program, &format!("127.0.0.1 {flags}"));
+        client.wait_for("#bytes"); // connected
+        client.signal(Signal::STOP);
+        (server, client)
+    });
+    for (server, client) in pairs {
+        let server = server.finish().expect(1);
+        // A server that had sent something is told sooner by its device.
+        let told = ["alive? raise --timeout", "RETRY_EXC_ERR"].map(|error| server.stderr.contains(error));
+        assert!(told[0] || told[1], "{}", server.stderr);
+        drop(client);
+    }
 }

@@ -82,6 +82,8 @@ fn specs() -> Vec<Spec> {
         latency("write latency, 2 B", ["write_lat", "ib_write_lat"], 1.15),
         bandwidth("read bandwidth, 64 KiB", ["read_bw", "ib_read_bw"], 65_536, &["-n", "1500"]),
         latency("read latency, 2 B", ["read_lat", "ib_read_lat"], 1.1),
+        bandwidth("send bandwidth, 64 KiB", ["send_bw", "ib_send_bw"], 65_536, &["-n", "1500"]),
+        latency("send latency, 2 B", ["send_lat", "ib_send_lat"], 1.1),
     ]
 }
 

@@ -9,10 +9,12 @@ use clap::{Args, Parser, ValueEnum};
 use rdma_core::Wire;
 use std::path::{Path, PathBuf};
 
-pub use twins::{ReadBw, ReadLat, WriteBw, WriteLat};
+pub use twins::{ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
 
 /// The port both sides meet on.
 pub const PORT: u16 = 18515;
+/// Receives of a queue pair, unless `-r` says otherwise.
+const RX_DEPTH: u32 = 512;
 const SIZE_MAX: u64 = (1 << 31) - 1;
 
 /// The flags of one twin.
@@ -95,7 +97,7 @@ pub struct Files {
     pub overlay: Vec<PathBuf>,
 }
 
-/// Flags of tests that send or write.
+/// Flags of tests that may send inline.
 #[derive(Debug, Clone, Args)]
 pub struct Inline {
     /// Largest message that is sent inline, at most 1024 bytes
@@ -109,6 +111,14 @@ pub struct Reads {
     /// Number of reads that a queue pair has outstanding on the wire [default: as many as both devices take]
     #[arg(short = 'o', long = "outs", value_name = "NUM", value_parser = clap::value_parser!(u8).range(1..))]
     pub outstanding: Option<u8>,
+}
+
+/// Flags of tests that send.
+#[derive(Debug, Clone, Args)]
+pub struct Receives {
+    /// Size of each receive queue; the smaller of both sides' is used
+    #[arg(short = 'r', long = "rx-depth", value_name = "DEPTH", default_value_t = RX_DEPTH, value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub rx_depth: u32,
 }
 
 /// Flags of bandwidth tests.
@@ -180,6 +190,7 @@ impl Bandwidth {
             inline_bytes: 0,
             inline_may_shrink: true,
             reads: None,
+            rx_depth: RX_DEPTH.min(iters),
         }
     }
 }
@@ -188,6 +199,12 @@ impl Inline {
     fn over(&self, plan: Plan, default: u32) -> Plan {
         let asked = self.inline_bytes;
         Plan { inline_bytes: asked.unwrap_or(default), inline_may_shrink: asked.is_none(), ..plan }
+    }
+}
+
+impl Receives {
+    fn over(&self, plan: Plan) -> Plan {
+        Plan { rx_depth: self.rx_depth.min(plan.iters), ..plan }
     }
 }
 
@@ -205,6 +222,7 @@ impl Latency {
             inline_bytes: 0,
             inline_may_shrink: true,
             reads: None,
+            rx_depth: RX_DEPTH.min(self.iters),
         }
     }
 }

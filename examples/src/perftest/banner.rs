@@ -34,6 +34,9 @@ pub fn block(plan: &Plan, device: &DeviceInfo, client: bool) -> String {
     if client {
         line("TX depth", &plan.tx_depth);
     }
+    if plan.test.verb() == Verb::Send && (!client || plan.test.measure() == Measure::Latency) {
+        line("RX depth", &plan.rx_depth);
+    }
     if plan.test.measure() == Measure::Bandwidth {
         line("CQ Moderation", &plan.cq_moderation);
     }
@@ -67,7 +70,7 @@ pub fn address(side: &str, endpoint: &Endpoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perftest::args::{Flags, ReadBw, WriteBw, WriteLat};
+    use crate::perftest::args::{Flags, ReadBw, SendBw, WriteBw, WriteLat};
     use clap::Parser;
 
     fn device() -> DeviceInfo {
@@ -104,6 +107,13 @@ mod tests {
         let plan = Plan { reads: Some(16), ..ReadBw::parse_from(["read_bw"]).plan() };
         let text = block(&plan, &device(), true);
         assert!(text.contains(" Outstand reads  : 16\n") && !text.contains("inline"), "{text}");
+    }
+
+    #[test]
+    fn who_receives_says_how_many() {
+        let plan = SendBw::parse_from(["send_bw"]).plan();
+        assert!(block(&plan, &device(), false).contains(" RX depth        : 512\n"));
+        assert!(!block(&plan, &device(), true).contains("RX depth"));
     }
 
     #[test]

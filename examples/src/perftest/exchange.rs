@@ -34,6 +34,8 @@ pub struct Hello {
     pub mtu: u32,
     /// `-o`, or what the device takes; the smaller one is used.
     pub reads: u8,
+    /// `-r`; the smaller one is used.
+    pub rx_depth: u32,
     /// The device's kind and wire: a software device cannot talk to a NIC.
     pub wire: String,
 }
@@ -129,7 +131,7 @@ impl Hello {
     ///
     /// # Errors
     ///
-    /// [`ExchangeError::Differs`] for the first that differs; the MTU and the reads outstanding may.
+    /// [`ExchangeError::Differs`] for the first that differs; the MTU, the reads outstanding and the depth of receive queues may.
     pub fn agree(&self, theirs: &Self) -> Result<(), ExchangeError> {
         fn same<T: PartialEq + std::fmt::Debug>(
             what: &'static str,

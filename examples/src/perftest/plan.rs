@@ -30,6 +30,8 @@ pub struct Plan {
     pub inline_may_shrink: bool,
     /// Reads that a queue pair may have outstanding; none was named: as many as both devices take.
     pub reads: Option<u8>,
+    /// Receives that each queue pair of a test of sends holds.
+    pub rx_depth: u32,
 }
 
 impl Plan {

@@ -11,7 +11,7 @@ use crate::output;
 use anyhow::{Context as _, ensure};
 use rdma_collective::comm::env::{NcclOptions, SelectedDevice};
 use rdma_core::{
-    Attached, Mtu, PathOptions, QueuePair, ReadyToSend, Region, RemoteMemory, SoftOptions, Worker,
+    Attached, Mtu, PathOptions, QpNum, QueuePair, ReadyToSend, Region, RemoteMemory, SoftOptions, Worker,
 };
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,9 +27,9 @@ pub struct Session {
     pub worker: Worker,
     /// In the order of their numbers' exchange.
     pub queue_pairs: Vec<Channel>,
-    /// What the peer writes into or reads from.
+    /// What the peer writes into or reads from, and where its sends land.
     pub inbox: Region,
-    /// What this side writes from or reads into.
+    /// What this side writes and sends from, or reads into.
     pub outbox: Region,
     /// The TCP connection, for reports and the end.
     pub exchange: Exchange,
@@ -52,6 +52,8 @@ pub struct Channel {
     pub offset: usize,
     /// The session's outbox, attached to the worker.
     pub local: Attached,
+    /// The session's inbox, attached likewise: where receives land.
+    pub landing: Attached,
     /// The peer's inbox for this channel.
     pub remote: RemoteMemory,
 }
@@ -65,6 +67,12 @@ pub fn channel_bytes(size: u64) -> u64 {
 pub fn message_offset(size: u64, number: u64) -> u64 {
     let slots = (CYCLE_BYTES / size.max(1).next_multiple_of(LINE_BYTES)).max(1);
     number % slots * size.max(1).next_multiple_of(LINE_BYTES)
+}
+
+/// Which of `queue_pairs` has this number. Completions of one come in runs, so `last` is looked at first.
+pub(super) fn owner(queue_pairs: &[Channel], last: usize, number: QpNum) -> anyhow::Result<usize> {
+    let is_owner = |index: &usize| queue_pairs[*index].queue_pair.num() == number;
+    (last..queue_pairs.len()).chain(0..last).find(is_owner).context("a completion of an unknown queue pair")
 }
 
 /// Meets the other side, opens the device and connects the queue pairs; prints what perftest prints on the way.
@@ -136,6 +144,7 @@ fn agree(
         queue_pairs: plan.queue_pairs,
         mtu: mtu.bytes().unwrap_or(0),
         reads,
+        rx_depth: plan.rx_depth,
         wire: match (selected.context.is_soft(), common.wire) {
             (false, _) => selected.gid.kind.to_string(),
             (true, WireName::Auto) => "software device".to_owned(),
@@ -145,6 +154,8 @@ fn agree(
     let theirs = exchange.swap("flags", &hello)?;
     hello.agree(&theirs)?;
     plan.reads = Some(reads.min(theirs.reads));
+    ensure!(theirs.rx_depth > 0, "the other side has no receives");
+    plan.rx_depth = plan.rx_depth.min(theirs.rx_depth);
     let theirs =
         Mtu::from_bytes(theirs.mtu).with_context(|| format!("the other side has no MTU ({})", theirs.mtu))?;
     Ok(mtu.min(theirs))

@@ -1,6 +1,7 @@
 //! One side's device, memory and queue pairs, from creation to connection.
 
 use super::args::Common;
+use super::bandwidth::GRANTS_AHEAD;
 use super::banner::DeviceInfo;
 use super::exchange::{Endpoint, Exchange};
 use super::idle::Idle;
@@ -12,7 +13,7 @@ use rdma_collective::comm::env::SelectedDevice;
 use rdma_core::error::CreateError;
 use rdma_core::{
     Access, Gid, Init, InitOptions, Lid, Mtu, PathOptions, PeerAccess, Psn, QpNum, QueuePair,
-    QueuePairOptions, Region, RemoteKey, RemoteMemory, RetryOptions, Worker, WorkerOptions,
+    QueuePairOptions, Region, RemoteKey, RemoteMemory, RetryOptions, RnrRetry, Worker, WorkerOptions,
 };
 use std::time::Duration;
 
@@ -31,20 +32,22 @@ impl Side {
         let context = &selected.context;
         let pd = context.alloc_pd()?;
         let count = u32::from(plan.queue_pairs);
-        let max_cqe = count.saturating_mul(plan.tx_depth.saturating_add(2));
+        let max_recv_wr = match plan.test.verb() {
+            Verb::Send => plan.rx_depth.max(GRANTS_AHEAD),
+            Verb::Write | Verb::Read => 1,
+        };
+        let max_cqe = count.saturating_mul(plan.tx_depth.saturating_add(max_recv_wr).saturating_add(1));
         let mut worker = context.worker(WorkerOptions { max_cqe, ..WorkerOptions::default() })?;
         let bytes = usize::try_from(channel_bytes(plan.size).saturating_mul(u64::from(count)))?;
         let access = match plan.test.verb() {
             Verb::Write => Access::REMOTE_WRITE,
             Verb::Read => Access::REMOTE_READ,
+            Verb::Send => Access::empty(),
         };
         let inbox = pd.alloc_region(bytes, Access::LOCAL_WRITE | access)?;
         let outbox = pd.alloc_region(bytes, Access::LOCAL_WRITE)?;
-        let mut options = QueuePairOptions {
-            max_send_wr: plan.tx_depth,
-            max_recv_wr: 1,
-            max_inline_data: plan.inline_bytes,
-        };
+        let mut options =
+            QueuePairOptions { max_send_wr: plan.tx_depth, max_recv_wr, max_inline_data: plan.inline_bytes };
         let mut queue_pairs = Vec::new();
         for _ in 0..count {
             let created = match worker.create_queue_pair(&pd, &options) {
@@ -72,7 +75,10 @@ impl Side {
 
     fn retry_options(&self) -> RetryOptions {
         let default = RetryOptions::default();
-        RetryOptions { max_rd_atomic: self.plan.reads.unwrap_or(default.max_rd_atomic), ..default }
+        // Sends wait for a receive on their own side of the wire: that the peer has none would be an error of ours.
+        let rnr_retry =
+            if self.plan.test.verb() == Verb::Send { RnrRetry::Times(0) } else { default.rnr_retry };
+        RetryOptions { max_rd_atomic: self.plan.reads.unwrap_or(default.max_rd_atomic), rnr_retry, ..default }
     }
 
     /// What the other side is told.
@@ -103,7 +109,7 @@ impl Side {
     ) -> anyhow::Result<Session> {
         let retry = self.retry_options();
         let Self { mut worker, queue_pairs, inbox, outbox, plan } = self;
-        let local = worker.attach(&outbox);
+        let (local, landing) = (worker.attach(&outbox), worker.attach(&inbox));
         let bytes = channel_bytes(plan.size);
         let mut channels = Vec::with_capacity(queue_pairs.len());
         for (index, (queue_pair, theirs)) in queue_pairs.into_iter().zip(theirs).enumerate() {
@@ -116,7 +122,7 @@ impl Side {
             };
             let queue_pair = queue_pair.connect(&mut worker, &peer, path, &retry)?;
             let remote = RemoteMemory { addr: theirs.addr, len: bytes, rkey: RemoteKey(theirs.rkey) };
-            channels.push(Channel { queue_pair, offset: index * bytes as usize, local, remote });
+            channels.push(Channel { queue_pair, offset: index * bytes as usize, local, landing, remote });
         }
         let device = describe(selected, path, channels.first().context("no queue pair")?, &mut worker)?;
         let within = Duration::from_secs(common.timeout_s);

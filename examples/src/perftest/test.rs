@@ -15,6 +15,10 @@ pub enum Test {
     ReadBw,
     /// `read_lat`.
     ReadLat,
+    /// `send_bw`.
+    SendBw,
+    /// `send_lat`.
+    SendLat,
 }
 
 /// By what a twin moves bytes.
@@ -24,6 +28,8 @@ pub enum Verb {
     Write,
     /// RDMA read: the peer's device hands them out.
     Read,
+    /// Send: they land where the peer has posted a receive.
+    Send,
 }
 
 /// What a twin measures.
@@ -41,14 +47,15 @@ impl Test {
         match self {
             Self::WriteBw | Self::WriteLat => Verb::Write,
             Self::ReadBw | Self::ReadLat => Verb::Read,
+            Self::SendBw | Self::SendLat => Verb::Send,
         }
     }
 
     /// What it measures.
     pub fn measure(self) -> Measure {
         match self {
-            Self::WriteBw | Self::ReadBw => Measure::Bandwidth,
-            Self::WriteLat | Self::ReadLat => Measure::Latency,
+            Self::WriteBw | Self::ReadBw | Self::SendBw => Measure::Bandwidth,
+            Self::WriteLat | Self::ReadLat | Self::SendLat => Measure::Latency,
         }
     }
 
@@ -59,6 +66,8 @@ impl Test {
             Self::WriteLat => "RDMA_Write Latency Test",
             Self::ReadBw => "RDMA_Read BW Test",
             Self::ReadLat => "RDMA_Read Latency Test",
+            Self::SendBw => "Send BW Test",
+            Self::SendLat => "Send Latency Test",
         }
     }
 
@@ -69,6 +78,8 @@ impl Test {
             Self::WriteLat => "write_lat",
             Self::ReadBw => "read_bw",
             Self::ReadLat => "read_lat",
+            Self::SendBw => "send_bw",
+            Self::SendLat => "send_lat",
         }
     }
 }

@@ -25,6 +25,8 @@ fn help_says_what_there_is() {
     help::<WriteLat>();
     help::<ReadBw>();
     help::<ReadLat>();
+    help::<SendBw>();
+    help::<SendLat>();
 }
 
 #[test]
@@ -40,10 +42,14 @@ fn the_defaults_are_perftests() {
         inline_bytes: 0,
         inline_may_shrink: true,
         reads: None,
+        rx_depth: 512,
     };
     assert_eq!(plan::<WriteBw>(""), write);
     assert_eq!(plan::<WriteBw>("-s 64").cq_moderation, 100);
     assert_eq!(plan::<ReadBw>(""), Plan { test: Test::ReadBw, iters: 1000, ..write });
+    assert_eq!(plan::<SendBw>(""), Plan { test: Test::SendBw, iters: 1000, ..write });
+    let send = plan::<SendLat>("");
+    assert_eq!((send.size, send.iters, send.inline_bytes, send.rx_depth), (2, 1000, 236, 512));
     let latency = WriteLat::try_parse_from(["write_lat", "host"]).unwrap();
     assert_eq!((latency.common.port, latency.common.host.as_deref()), (18515, Some("host")));
     let latency = latency.plan();
@@ -63,6 +69,8 @@ fn depth_and_moderation_are_bounded_by_the_run() {
     assert_eq!(plan::<WriteBw>("-s 64K -Q 100").cq_moderation, 100);
     assert_eq!(plan::<WriteBw>("-Q 1000 -t 64").cq_moderation, 64);
     assert_eq!(plan::<WriteBw>("-q 4 -n 10").messages(), 40);
+    assert_eq!(plan::<SendBw>("-n 10").rx_depth, 10);
+    assert_eq!(plan::<SendBw>("-r 3").rx_depth, 3);
 }
 
 #[test]
@@ -98,6 +106,8 @@ fn what_perftest_refuses_is_refused() {
         refused::<ReadLat>(line);
     }
     refused::<WriteBw>("-o 4");
+    refused::<WriteBw>("-r 4");
+    refused::<SendBw>("-r 0");
 }
 
 #[test]

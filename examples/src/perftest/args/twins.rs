@@ -1,6 +1,6 @@
 //! The flags of each twin: those that all have, those of what it measures, and those of the verb that it measures.
 
-use super::{Bandwidth, Common, Flags, Inline, Latency, Reads};
+use super::{Bandwidth, Common, Flags, Inline, Latency, Reads, Receives};
 use crate::perftest::plan::Plan;
 use crate::perftest::test::Test;
 use clap::Parser;
@@ -15,6 +15,8 @@ Exit status:
 
 /// perftest's default of `-I` for latency of writes.
 const INLINE_WRITE: u32 = 220;
+/// That for latency of sends.
+const INLINE_SEND: u32 = 236;
 
 /// `write_bw`: bandwidth of RDMA write.
 #[derive(Debug, Clone, Parser)]
@@ -32,7 +34,7 @@ pub struct WriteBw {
     #[arg(short = 'n', long, value_name = "ITERS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(5..))]
     pub iters: u32,
 
-    /// Flags of tests that write.
+    /// Flags of tests that may send inline.
     #[command(flatten)]
     pub inline: Inline,
 }
@@ -49,7 +51,7 @@ pub struct WriteLat {
     #[command(flatten)]
     pub latency: Latency,
 
-    /// Flags of tests that write.
+    /// Flags of tests that may send inline.
     #[command(flatten)]
     pub inline: Inline,
 }
@@ -90,6 +92,52 @@ pub struct ReadLat {
     /// Flags of tests that read.
     #[command(flatten)]
     pub reads: Reads,
+}
+
+/// `send_bw`: bandwidth of send and receive.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "send_bw", version, about = "Bandwidth of send and receive, after perftest's ib_send_bw", after_help = AFTER)]
+pub struct SendBw {
+    /// Flags of all tests.
+    #[command(flatten)]
+    pub common: Common,
+
+    /// Flags of bandwidth tests.
+    #[command(flatten)]
+    pub bandwidth: Bandwidth,
+
+    /// Number of messages on each queue pair, at least 5
+    #[arg(short = 'n', long, value_name = "ITERS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(5..))]
+    pub iters: u32,
+
+    /// Flags of tests that send.
+    #[command(flatten)]
+    pub receives: Receives,
+
+    /// Flags of tests that may send inline.
+    #[command(flatten)]
+    pub inline: Inline,
+}
+
+/// `send_lat`: latency of send and receive.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "send_lat", version, about = "Latency of send and receive, after perftest's ib_send_lat", after_help = AFTER)]
+pub struct SendLat {
+    /// Flags of all tests.
+    #[command(flatten)]
+    pub common: Common,
+
+    /// Flags of latency tests.
+    #[command(flatten)]
+    pub latency: Latency,
+
+    /// Flags of tests that send.
+    #[command(flatten)]
+    pub receives: Receives,
+
+    /// Flags of tests that may send inline.
+    #[command(flatten)]
+    pub inline: Inline,
 }
 
 impl Flags for WriteBw {
@@ -138,5 +186,31 @@ impl Flags for ReadLat {
 
     fn plan(&self) -> Plan {
         Plan { reads: self.reads.outstanding, ..self.latency.plan(Self::TEST, &self.common) }
+    }
+}
+
+impl Flags for SendBw {
+    const TEST: Test = Test::SendBw;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        let plan = self.bandwidth.plan(Self::TEST, &self.common, self.iters);
+        self.inline.over(self.receives.over(plan), 0)
+    }
+}
+
+impl Flags for SendLat {
+    const TEST: Test = Test::SendLat;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        let plan = self.latency.plan(Self::TEST, &self.common);
+        self.inline.over(self.receives.over(plan), INLINE_SEND)
     }
 }

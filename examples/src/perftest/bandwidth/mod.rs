@@ -1,11 +1,15 @@
 //! Bandwidth: the client keeps as many requests under way as its queue holds; both sides print what it measured.
 
+mod credits;
+mod receives;
 mod record;
 mod requests;
 
+pub use credits::GRANTS_AHEAD;
 pub use record::{Report, line, titles};
 
 use super::session::Session;
+use super::test::Verb;
 use crate::output;
 use anyhow::Context;
 
@@ -23,6 +27,9 @@ pub fn run(session: &mut Session) -> anyhow::Result<Vec<Report>> {
             session.exchange.send("report", &report)?;
             report
         } else {
+            if session.plan.test.verb() == Verb::Send {
+                receives::serve(session, size).with_context(|| format!("{size} bytes"))?;
+            }
             session.exchange.receive("report")?
         };
         output::say(line(&report))?;

@@ -21,6 +21,7 @@ fn hello() -> Hello {
         queue_pairs: 1,
         mtu: 1024,
         reads: 16,
+        rx_depth: 512,
         wire: "tcp".into(),
     }
 }
@@ -57,7 +58,7 @@ fn the_endpoints_of_the_most_queue_pairs_fit() {
 
 #[test]
 fn flags_that_differ_are_named() {
-    hello().agree(&Hello { mtu: 4096, reads: 1, ..hello() }).unwrap();
+    hello().agree(&Hello { mtu: 4096, reads: 1, rx_depth: 1, ..hello() }).unwrap();
     let error = hello().agree(&Hello { size: 8, ..hello() }).unwrap_err();
     assert_eq!(error.to_string(), "-s differs: 65536 here, 8 there; give both sides the same flags");
     for theirs in [

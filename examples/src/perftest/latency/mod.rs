@@ -2,6 +2,7 @@
 
 mod read;
 mod record;
+mod send;
 mod write;
 
 pub use record::{Report, line, titles};
@@ -35,6 +36,7 @@ pub fn run(session: &mut Session) -> anyhow::Result<Vec<Report>> {
 fn one_size(session: &mut Session, size: u64) -> anyhow::Result<Report> {
     match session.plan.test.verb() {
         Verb::Write => write::measure(session, size),
+        Verb::Send => send::measure(session, size),
         Verb::Read if session.client => {
             let report = read::measure(session, size)?;
             session.exchange.send("report", &report)?;

@@ -46,4 +46,18 @@ pub const CASES: &[Case] = &[
         client: Some("{bin:read_lat} -d {device} -x 1 -n 200 -F {peer}"),
         ..PLAIN
     },
+    Case {
+        name: "send_bw",
+        hosts: &[1, 2],
+        server: "{bin:send_bw} -d {device} -x 1 -s 65536 -n 200 -F",
+        client: Some("{bin:send_bw} -d {device} -x 1 -s 65536 -n 200 -F {peer}"),
+        ..PLAIN
+    },
+    Case {
+        name: "send_lat",
+        hosts: &[1, 2],
+        server: "{bin:send_lat} -d {device} -x 1 -n 200 -F",
+        client: Some("{bin:send_lat} -d {device} -x 1 -n 200 -F {peer}"),
+        ..PLAIN
+    },
 ];
