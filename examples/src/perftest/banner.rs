@@ -46,7 +46,7 @@ pub fn block(plan: &Plan, device: &DeviceInfo, client: bool) -> String {
         line("GID index", &index);
     }
     match plan.reads {
-        Some(reads) if plan.test.verb() == Verb::Read => line("Outstand reads", &reads),
+        Some(reads) => line("Outstand reads", &reads),
         _ => line("Max inline data", &format_args!("{}[B]", plan.inline_bytes)),
     }
     line("Data ex. method", &"Ethernet");

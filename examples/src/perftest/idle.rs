@@ -47,6 +47,12 @@ impl Idle {
         Self { beside: Some(connection), ..self }
     }
 
+    /// Whether the device works on this process's cores.
+    #[inline]
+    pub fn lends(&self) -> bool {
+        self.lend
+    }
+
     /// Something was found.
     #[inline]
     pub fn reset(&mut self) {

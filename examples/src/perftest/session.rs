@@ -6,6 +6,7 @@ use super::exchange::{Endpoint, Exchange, Hello};
 use super::idle::Idle;
 use super::plan::Plan;
 use super::side::Side;
+use super::test::Verb;
 use crate::columns::header::{Refused, refused_lines};
 use crate::output;
 use anyhow::{Context as _, ensure};
@@ -153,9 +154,12 @@ fn agree(
     };
     let theirs = exchange.swap("flags", &hello)?;
     hello.agree(&theirs)?;
-    plan.reads = Some(reads.min(theirs.reads));
-    ensure!(theirs.rx_depth > 0, "the other side has no receives");
-    plan.rx_depth = plan.rx_depth.min(theirs.rx_depth);
+    if plan.test.verb() == Verb::Read {
+        let reads = reads.min(theirs.reads);
+        ensure!(reads > 0, "one of the two devices takes no reads");
+        plan.reads = Some(reads);
+    }
+    plan.rx_depth = plan.rx_depth.min(theirs.rx_depth).max(1);
     let theirs =
         Mtu::from_bytes(theirs.mtu).with_context(|| format!("the other side has no MTU ({})", theirs.mtu))?;
     Ok(mtu.min(theirs))

@@ -5,8 +5,8 @@ use super::complete;
 use super::record::{Recorder, Report};
 use crate::perftest::idle::Idle;
 use crate::perftest::session::Session;
-use anyhow::Context;
-use rdma_core::{Region, Work};
+use anyhow::{Context, ensure};
+use rdma_core::{Region, Work, Worker};
 
 /// Exchanges all messages of one size; the client begins.
 pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
@@ -20,7 +20,7 @@ pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
     for round in 1..=plan.iters {
         let mark = round as u8; // what perftest writes: the count's low byte
         if !*client {
-            watch(inbox, last, mark, idle)
+            watch(worker, inbox, last, mark, idle)
                 .with_context(|| format!("write {round} of {} did not come", plan.iters))?;
         }
         outbox.copy_in(last, &[mark])?;
@@ -29,7 +29,7 @@ pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
         recorder.post(); // after the post: a clock that is slow to read is then read while the peer is busy
         complete(worker, idle).with_context(|| format!("write {round}"))?;
         if *client {
-            watch(inbox, last, mark, idle)
+            watch(worker, inbox, last, mark, idle)
                 .with_context(|| format!("the answer to write {round} of {} did not come", plan.iters))?;
         }
     }
@@ -37,10 +37,14 @@ pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
 }
 
 /// Waits until the byte is the mark; before the next one it can only be the mark of the round before.
-fn watch(inbox: &Region, at: usize, mark: u8, idle: &mut Idle) -> anyhow::Result<()> {
+fn watch(worker: &mut Worker, inbox: &Region, at: usize, mark: u8, idle: &mut Idle) -> anyhow::Result<()> {
     idle.reset();
     let mut byte = [0];
     loop {
+        // The software device places what comes while it is polled; one that is not waits for its own thread.
+        if idle.lends() {
+            ensure!(worker.poll()?.is_none(), "a completion of nothing");
+        }
         inbox.copy_out(at, &mut byte)?;
         if byte[0] == mark {
             return Ok(());
