@@ -1,26 +1,73 @@
 //! The one place where memory that a peer may write at the same moment is copied.
+//!
+//! What copies is a kernel of `copy/`: one is chosen for each copy, by its length and by what the processor has.
 
 #![expect(unsafe_code, reason = "copies from and to memory that a device may be writing")]
 
-use std::hint::black_box;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(not(target_arch = "x86_64"))]
+use portable as kernels;
 use std::ptr::NonNull;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as kernels;
+
+/// Where the bytes of a copy are expected: it decides whether the target is written around the caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// In a cache, now or soon: a copy that stands alone.
+    Cached,
+    /// In none: a part of so many bytes that the caches hold neither source nor target until all are copied.
+    Streamed,
+}
+
+impl Expect {
+    /// For each of several copies that are `total` bytes together, however scattered.
+    ///
+    /// Say so only of copies made one after the other: around the caches a part alone takes up to three times as long.
+    #[must_use]
+    pub fn of_total(total: usize) -> Self {
+        if total >= kernels::stream_from() { Self::Streamed } else { Self::Cached }
+    }
+}
 
 /// Copies `len` bytes between ranges of which either may be memory that others use at this moment: a device,
-/// another process, or a thread of this one that was handed the same region.
+/// another process, or a thread of this one that was handed the same region. The ranges may overlap.
 ///
 /// Bytes are torn then, and nothing worse. For Rust such accesses at the same time would be a data race, so it
-/// is not Rust that makes them: the C library's `memmove` is called in a way that hides from the compiler what
-/// is called, as a device is hidden from it.
+/// is not Rust that makes them: they are instructions in `asm!`, or the C library's, of which the compiler knows no
+/// more than of a device's.
+///
+/// However it stores, a later release store of this thread comes after it.
 ///
 /// # Safety
 ///
 /// `from` is valid for reads and `to` for writes of `len` bytes for the whole call, and no reference to what is
 /// shared of them is used meanwhile.
+#[inline]
 pub(crate) unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
-    type Memmove = unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
-    let memmove = black_box(libc::memmove as Memmove);
-    // SAFETY: both ranges are valid by the caller's promise, and memmove lets them overlap.
-    unsafe { memmove(to.cast(), from.cast(), len) };
+    // SAFETY: the caller's promise is the kernels'.
+    unsafe { kernels::copy(from, to, len, Expect::Cached) };
+}
+
+/// [`copy_shared`] for a part of a longer list of copies.
+///
+/// # Safety
+///
+/// As for [`copy_shared`].
+#[inline]
+pub(crate) unsafe fn copy_expecting(from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+    // SAFETY: the caller's promise is the kernels'.
+    unsafe { kernels::copy(from, to, len, expect) };
+}
+
+/// What [`copy_shared`] does, between slices, for whoever measures it: as much as both have.
+#[inline]
+pub fn copy_slice(from: &[u8], to: &mut [u8], expect: Expect) {
+    // SAFETY: both are valid by being references, for the shorter's length.
+    unsafe { copy_expecting(from.as_ptr(), to.as_mut_ptr(), from.len().min(to.len()), expect) }
 }
 
 /// Copies `dst.len()` bytes out of shared memory.
@@ -46,3 +93,6 @@ pub(super) unsafe fn copy_in(src: &[u8], dst: NonNull<u8>) {
     // SAFETY: as in `copy_out`, with the roles exchanged.
     unsafe { copy_shared(src.as_ptr(), dst.as_ptr(), src.len()) }
 }
+
+#[cfg(test)]
+mod tests;

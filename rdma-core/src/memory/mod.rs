@@ -18,6 +18,8 @@ mod region;
 mod registered;
 
 pub(crate) use copy::copy_shared;
+#[doc(hidden)]
+pub use copy::{Expect, copy_slice};
 pub(crate) use kinds::Mapping;
 pub use local_buf::LocalBuf;
 pub use owned::Memory;

@@ -1,0 +1,95 @@
+//! Which kernel copies on x86-64: the choice. The kernels are in `small` and `kernels`, the processor in `cpu`.
+
+#![expect(unsafe_code, reason = "calls the kernels")]
+
+mod cpu;
+mod kernels;
+mod small;
+
+use cpu::Cpu;
+pub(super) use cpu::stream_from;
+
+use super::{Expect, portable};
+
+/// The most bytes that are copied inline, all loaded before the first is stored, so that they may overlap.
+const SMALL_BYTES_MAX: usize = 128;
+/// The most bytes that a loop of vectors copies where strings are fast: both ranges are then in the first cache.
+/// Beyond it `rep movsb` is ahead: it fetches no line that it overwrites.
+const LOOP_BYTES_MAX: usize = 16 << 10;
+/// The fewest bytes of a list's part that are worth storing around the caches: one wait for the last store a page.
+const STREAM_BYTES_MIN: usize = 4 << 10;
+
+/// See [`super::copy_expecting`].
+///
+/// # Safety
+///
+/// As there.
+#[inline]
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+    if len <= SMALL_BYTES_MAX {
+        // SAFETY: both ranges are valid by the caller's promise, and are short enough.
+        unsafe { small::copy(from, to, len) }
+    } else {
+        // SAFETY: the caller's promise is the same, and they are not short.
+        unsafe { copy_long(from, to, len, expect) }
+    }
+}
+
+/// # Safety
+///
+/// As for [`super::copy_expecting`], and `len` is more than [`SMALL_BYTES_MAX`].
+#[inline(never)]
+unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+    let apart = from.addr().abs_diff(to.addr()) >= len;
+    // SAFETY: the ranges are valid by the caller's promise; what else a kernel needs, `choose` has looked at.
+    unsafe { Kernel::choose(Cpu::this(), len, expect, apart).copy(from, to, len) }
+}
+
+/// What can copy more than [`SMALL_BYTES_MAX`] bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernel {
+    /// The C library's `memmove`, for ranges that overlap.
+    Memmove,
+    LoopSse2,
+    LoopAvx,
+    /// `rep movsb`.
+    Strings,
+    StreamSse2,
+    StreamAvx,
+}
+
+impl Kernel {
+    /// The fastest for `len` bytes, of those that `cpu` has, and that can copy ranges that are `apart` or not.
+    fn choose(cpu: Cpu, len: usize, expect: Expect, apart: bool) -> Self {
+        let streamed = len >= cpu.stream_from || expect == Expect::Streamed && len >= STREAM_BYTES_MIN;
+        match cpu.avx {
+            _ if !apart => Self::Memmove,
+            true if streamed => Self::StreamAvx,
+            false if streamed => Self::StreamSse2,
+            _ if cpu.strings && len > LOOP_BYTES_MAX => Self::Strings,
+            true => Self::LoopAvx,
+            false => Self::LoopSse2,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `from` is valid for reads and `to` for writes of `len` bytes, which are more than [`SMALL_BYTES_MAX`], and at least 192
+    /// for streams. The ranges do not overlap, except for `Memmove`. The processor has AVX for the kernels named after it.
+    unsafe fn copy(self, from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: what each needs is a part of the caller's promise.
+        unsafe {
+            match self {
+                Self::Memmove => portable::memmove(from, to, len),
+                Self::LoopSse2 => kernels::loop_sse2(from, to, len),
+                Self::LoopAvx => kernels::loop_avx(from, to, len),
+                Self::Strings => kernels::strings(from, to, len),
+                Self::StreamSse2 => kernels::stream_sse2(from, to, len),
+                Self::StreamAvx => kernels::stream_avx(from, to, len),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

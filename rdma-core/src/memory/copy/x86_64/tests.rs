@@ -1,0 +1,105 @@
+//! Each kernel by itself, whatever would be chosen here, and the choice for other processors.
+
+use super::super::tests::pattern;
+use super::*;
+
+const CPU: Cpu = Cpu { avx: true, strings: true, stream_from: 1 << 20 };
+
+/// Those that this processor can run.
+fn kernels() -> Vec<Kernel> {
+    let all = [
+        Kernel::Memmove,
+        Kernel::LoopSse2,
+        Kernel::Strings,
+        Kernel::StreamSse2,
+        Kernel::LoopAvx,
+        Kernel::StreamAvx,
+    ];
+    let has_avx = is_x86_feature_detected!("avx");
+    all.into_iter().filter(|kernel| has_avx || !format!("{kernel:?}").contains("Avx")).collect()
+}
+
+/// The fewest bytes that a kernel copies.
+fn least(kernel: Kernel) -> usize {
+    match kernel {
+        Kernel::StreamSse2 | Kernel::StreamAvx => 192,
+        _ => SMALL_BYTES_MAX + 1,
+    }
+}
+
+/// Copies between two buffers by one kernel, and looks at what lies before and behind the target, too.
+fn check(kernel: Kernel, source: &[u8], len: usize, from: usize, to: usize) {
+    const GUARD: u8 = 0xA5;
+    let mut target = vec![GUARD; to + len + 128];
+    let source = &source[from..from + len];
+    // SAFETY: both ranges are inside their buffers; the kernel is one that this processor has.
+    unsafe { kernel.copy(source.as_ptr(), target.as_mut_ptr().add(to), len) };
+    let (before, rest) = target.split_at(to);
+    let (copied, behind) = rest.split_at(len);
+    assert!(copied == source, "{kernel:?}: {len} bytes from {from} to {to}");
+    assert!(
+        before.iter().chain(behind).all(|&byte| byte == GUARD),
+        "{kernel:?}: {len} bytes from {from} to {to}"
+    );
+}
+
+#[test]
+fn every_kernel_copies_every_length_up_to_4_kib() {
+    let source = pattern(8192);
+    for kernel in kernels() {
+        for len in least(kernel)..=4096 + 256 {
+            check(kernel, &source, len, len % 67, len % 61);
+        }
+    }
+}
+
+#[test]
+fn every_kernel_copies_from_and_to_every_alignment() {
+    let source = pattern(8192);
+    for kernel in kernels() {
+        for (from, to) in (0..64).flat_map(|from| (0..64).map(move |to| (from, to))) {
+            check(kernel, &source, least(kernel) + (from * 7 + to) % 300, from, to);
+        }
+    }
+}
+
+#[test]
+fn every_kernel_copies_long_ranges() {
+    let source = pattern((4 << 20) + 8192);
+    for kernel in kernels() {
+        for len in [8 << 10, 16 << 10, 64 << 10, 4 << 20] {
+            for (len, from, to) in [(len, 0, 0), (len - 1, 1, 33), (len + 1, 7, 64), (len + 4095, 33, 1)] {
+                check(kernel, &source, len, from, to);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_kernel_follows_from_length_expectation_and_processor() {
+    use Expect::{Cached, Streamed};
+    let choose = |cpu, len, expect| Kernel::choose(cpu, len, expect, true);
+    assert_eq!(choose(CPU, SMALL_BYTES_MAX + 1, Cached), Kernel::LoopAvx);
+    assert_eq!(choose(CPU, LOOP_BYTES_MAX, Cached), Kernel::LoopAvx);
+    assert_eq!(choose(CPU, LOOP_BYTES_MAX + 1, Cached), Kernel::Strings);
+    assert_eq!(choose(CPU, CPU.stream_from - 1, Cached), Kernel::Strings);
+    assert_eq!(choose(CPU, CPU.stream_from, Cached), Kernel::StreamAvx);
+    assert_eq!(choose(CPU, STREAM_BYTES_MIN - 1, Streamed), Kernel::LoopAvx);
+    assert_eq!(choose(CPU, STREAM_BYTES_MIN, Streamed), Kernel::StreamAvx);
+
+    let no_strings = Cpu { strings: false, ..CPU };
+    assert_eq!(choose(no_strings, CPU.stream_from - 1, Cached), Kernel::LoopAvx);
+    let oldest = Cpu { avx: false, ..no_strings };
+    assert_eq!(choose(oldest, CPU.stream_from - 1, Cached), Kernel::LoopSse2);
+    assert_eq!(choose(oldest, CPU.stream_from, Cached), Kernel::StreamSse2);
+    assert_eq!(choose(Cpu { strings: true, ..oldest }, 64 << 10, Cached), Kernel::Strings);
+}
+
+#[test]
+fn ranges_that_overlap_are_left_to_the_c_library() {
+    for len in [SMALL_BYTES_MAX + 1, 64 << 10, CPU.stream_from] {
+        for expect in [Expect::Cached, Expect::Streamed] {
+            assert_eq!(Kernel::choose(CPU, len, expect, false), Kernel::Memmove);
+        }
+    }
+}
