@@ -63,7 +63,7 @@ pub(crate) unsafe fn copy_expecting(from: *const u8, to: *mut u8, len: usize, ex
     unsafe { kernels::copy(from, to, len, expect) };
 }
 
-/// What [`copy_shared`] does, between slices, for whoever measures it: as much as both have.
+/// What the library does, between slices, for whoever measures it: as much as both have.
 #[inline]
 pub fn copy_slice(from: &[u8], to: &mut [u8], expect: Expect) {
     // SAFETY: both are valid by being references, for the shorter's length.
