@@ -10,11 +10,14 @@ use chart::{Chart, Curve};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// The longest saved run that is read: each has a line for at most as many sizes as there are powers of two.
 const SAVED_BYTES_MAX: u64 = 1 << 20;
+/// Bytes that a message can have.
+const SIZES: RangeInclusive<u64> = 1..=1 << 31;
 
 /// One run, as it is saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -193,8 +196,8 @@ impl Run {
             points if run.figures.measure() != run.test.measure() || points.is_empty() => {
                 Err(not_a_run(format!("it has no figures of {}", run.test)))
             }
-            points if points.iter().any(|(size, value)| *size == 0 || *value < 0.0) => {
-                Err(not_a_run("it has a size of 0 or a figure below 0".to_owned()))
+            points if points.iter().any(|(size, value)| !SIZES.contains(size) || *value < 0.0) => {
+                Err(not_a_run("it has a size that no message has, or a figure below 0".to_owned()))
             }
             _ => Ok(run),
         }

@@ -88,8 +88,8 @@ fn rounded(value: f64, unit: f64) -> String {
 
 /// A power of two as people say it: `8 B`, `4 KiB`.
 fn size_label(power: u32) -> String {
-    let unit = ["B", "KiB", "MiB", "GiB"].get(power as usize / 10).unwrap_or(&"TiB");
-    format!("{} {unit}", 1u64 << (power % 10))
+    let unit = (power / 10).min(3);
+    format!("{} {}", 1u64 << (power - 10 * unit), ["B", "KiB", "MiB", "GiB"][unit as usize])
 }
 
 #[cfg(test)]

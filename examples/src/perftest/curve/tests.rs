@@ -81,6 +81,7 @@ fn a_file_that_holds_no_run_is_named_before_the_run() {
         good.replace("2000.0", "-1.0"),
         good.replace("2000.0", "1e999"),
         good.replace("\"bytes\":8", "\"bytes\":0"),
+        good.replace("\"bytes\":8", "\"bytes\":2147483649"),
         " ".repeat(SAVED_BYTES_MAX as usize + 1),
         serde_json::to_string(&run(Test::WriteBw, Figures::Bandwidth(vec![]))).unwrap(),
     ] {
