@@ -17,6 +17,8 @@ pub struct Inputs {
     pub op: ReduceOp,
     /// Which operation: no two that follow each other have the same inputs.
     pub round: u64,
+    /// Whether every result on the way is exact, so that it can be checked.
+    pub exact: bool,
 }
 
 /// One input, as far as it does not depend on its type.
@@ -28,6 +30,8 @@ pub struct Sample {
     pub op: ReduceOp,
     /// A mix of where it is, so that a byte from another place or time is another number.
     pub mixed: u64,
+    /// Whether every result on the way is exact.
+    pub exact: bool,
     /// Whether this is the one rank that has all digits, where more would not be exact.
     pub chosen: bool,
 }
@@ -56,7 +60,7 @@ impl Inputs {
         let place = (index as u64) ^ self.round.rotate_left(52);
         let chosen = (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % self.ranks.max(1) == rank;
         let mixed = mix(mix(place ^ (rank as u64).rotate_left(40)));
-        Sample { ranks: self.ranks, op: self.op, mixed, chosen }
+        Sample { ranks: self.ranks, op: self.op, mixed, exact: self.exact, chosen }
     }
 }
 

@@ -83,7 +83,7 @@ impl<'a, T: Element> Bench<'a, T> {
 
     fn measure(&mut self, count: usize, place: Place) -> anyhow::Result<Measured> {
         let bytes = (count * size_of::<T>()) as u64;
-        self.fill(count, place)?;
+        self.fill(count, place, false)?;
         for _ in 0..self.args.warmup_iters {
             self.iteration(count, place)?;
         }
@@ -117,7 +117,7 @@ impl<'a, T: Element> Bench<'a, T> {
     /// Elements that are not the exact result, over all ranks, in the first of the checks that has some.
     fn check(&mut self, count: usize, place: Place) -> anyhow::Result<u64> {
         for _ in 0..self.args.check {
-            let inputs = self.fill(count, place)?;
+            let inputs = self.fill(count, place, true)?;
             if let (Some(fault), Some(plan)) = (self.args.fault, &self.job.faults) {
                 fault.arm(plan);
             }
@@ -135,10 +135,10 @@ impl<'a, T: Element> Bench<'a, T> {
         Ok(0)
     }
 
-    /// New inputs, which no result that is still in a buffer goes with.
-    fn fill(&mut self, count: usize, place: Place) -> anyhow::Result<Inputs> {
+    /// New inputs, which no result that is still in a buffer goes with; only exact ones can be checked.
+    fn fill(&mut self, count: usize, place: Place, exact: bool) -> anyhow::Result<Inputs> {
         self.round += 1;
-        let inputs = Inputs { ranks: self.job.ranks(), op: self.op, round: self.round };
+        let inputs = Inputs { ranks: self.job.ranks(), op: self.op, round: self.round, exact };
         let range = self.range(count);
         let rank = self.job.comm.rank() as usize;
         for buffers in &mut self.buffers {

@@ -64,7 +64,7 @@ proptest! {
         round: u64,
         first in 0usize..256,
     ) {
-        let inputs = Inputs { ranks, op, round };
+        let inputs = Inputs { ranks, op, round, exact: true };
         each_type!(assert_right(inputs, first));
     }
 
@@ -75,14 +75,14 @@ proptest! {
         at in 0usize..64,
         bit in 0usize..64,
     ) {
-        let inputs = Inputs { ranks, op, round: 7 };
+        let inputs = Inputs { ranks, op, round: 7, exact: true };
         each_type!(assert_flip_found(inputs, at, bit));
     }
 }
 
 /// Most elements differ from those of another round, of another number of ranks and of another place.
 fn assert_told_apart<T: Element>(op: ReduceOp) {
-    let inputs = Inputs { ranks: 4, op, round: 1 };
+    let inputs = Inputs { ranks: 4, op, round: 1, exact: true };
     let right = ring::<T>(inputs, 1000, 0);
     assert_eq!(inputs.wrong(&right), 0);
     let others = [
@@ -106,7 +106,7 @@ fn another_round_a_missing_rank_and_a_shift_are_found() {
 #[test]
 fn the_inputs_use_their_range() {
     for ranks in [1, 2, 256] {
-        let inputs = Inputs { ranks, op: ReduceOp::Sum, round: 0 };
+        let inputs = Inputs { ranks, op: ReduceOp::Sum, round: 0, exact: true };
         let mut values = vec![f16::ZERO; 10_000];
         inputs.fill(0, &mut values);
         let bound = 2048.0 / ranks as f32;
@@ -115,6 +115,20 @@ fn the_inputs_use_their_range() {
         assert!(values.iter().any(|value| value.to_f32() < -bound * 0.9));
     }
     let mut bytes = vec![0_i8; 10_000];
-    Inputs { ranks: 4, op: ReduceOp::Sum, round: 0 }.fill(0, &mut bytes);
+    Inputs { ranks: 4, op: ReduceOp::Sum, round: 0, exact: true }.fill(0, &mut bytes);
     assert!(bytes.contains(&i8::MIN) && bytes.contains(&i8::MAX));
+}
+
+#[test]
+fn sums_that_nobody_checks_are_rounded() {
+    let rounded = |exact| {
+        let inputs = Inputs { ranks: 2, op: ReduceOp::Sum, round: 0, exact };
+        let (mut left, mut right) = ([0_f32; 1000], [0_f32; 1000]);
+        inputs.fill(0, &mut left);
+        inputs.fill(1, &mut right);
+        let sums = left.iter().zip(&right);
+        sums.filter(|&(left, right)| f64::from(left + right) != f64::from(*left) + f64::from(*right)).count()
+    };
+    assert_eq!(rounded(true), 0);
+    assert!(rounded(false) > 500, "{}", rounded(false));
 }
