@@ -214,7 +214,7 @@ pub enum KvError {
     /// Not all had happened at the deadline.
     #[error(
         "request {request} was not done at its deadline, {waited:.1?} after it began, with {bytes_outstanding} bytes \
-         outstanding ({peer}, {lane}); see whether the peer runs, and whether it has this request"
+         outstanding and the last progress {last_progress:.1?} ago ({peer}, {lane}); see whether the peer runs, and whether it has this request"
     )]
     DeadlineExceeded {
         /// The request.
@@ -225,13 +225,15 @@ pub enum KvError {
         lane: LaneName,
         /// Bytes not known to have arrived.
         bytes_outstanding: u64,
+        /// How long ago the link moved anything, or the request began.
+        last_progress: Duration,
         /// How long it was under way.
         waited: Duration,
     },
     /// The link to the peer failed.
     #[error(
-        "the peer at {peer} is lost in request {request} with {bytes_outstanding} bytes outstanding ({lane}: {cause}); \
-         see why its process or its network ended, and connect anew"
+        "the peer at {peer} is lost in request {request}, with {bytes_outstanding} bytes outstanding and the last \
+         progress {last_progress:.1?} ago ({lane}: {cause}); see why its process or its network ended, and connect anew"
     )]
     PeerFailed {
         /// The request.
@@ -244,6 +246,8 @@ pub enum KvError {
         cause: LaneFailure,
         /// Bytes not known to have arrived.
         bytes_outstanding: u64,
+        /// How long ago the link moved anything, or the request began.
+        last_progress: Duration,
     },
     /// The link has ended.
     #[error("the link to {peer} has ended ({cause}); connect anew")]

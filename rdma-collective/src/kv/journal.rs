@@ -192,6 +192,12 @@ impl Journal {
         stats.last_progress = Some(now);
     }
 
+    /// How long ago the link moved anything, or a request began.
+    pub(super) fn idle(&self, begun: Instant, now: Instant) -> Duration {
+        let moved = self.lock().stats.last_progress;
+        now.saturating_duration_since(moved.map_or(begun, |moved| moved.max(begun)))
+    }
+
     pub(super) fn stalled(&self) {
         self.lock().stats.stalls += 1;
     }

@@ -66,8 +66,15 @@ impl Pushes {
         self.posting.clear();
         self.unsummed = None;
         for offered in &mut self.offers {
-            let (request, bytes_outstanding) = (offered.request(), 0);
-            let lost = KvError::PeerFailed { request, peer, lane, cause: cause.clone(), bytes_outstanding };
+            let request = offered.request();
+            let lost = KvError::PeerFailed {
+                request,
+                peer,
+                lane,
+                cause: cause.clone(),
+                bytes_outstanding: 0,
+                last_progress: self.journal.idle(offered.began(), now),
+            };
             offered.lose(fenced, if fenced { lost } else { KvError::Quarantined { request, peer, lane } });
         }
         self.offers.retain(|offered| !offered.is_forgotten());
@@ -79,11 +86,18 @@ impl Pushes {
             if !fenced {
                 state.hold.quarantine();
             }
-            let (request, bytes_outstanding) = (state.request, state.bytes - state.bytes_done);
+            let request = state.request;
             let error = match &state.stage {
                 _ if !fenced => KvError::Quarantined { request, peer, lane },
                 Stage::Quiescing { cause, .. } => cause.clone(),
-                _ => KvError::PeerFailed { request, peer, lane, cause: cause.clone(), bytes_outstanding },
+                _ => KvError::PeerFailed {
+                    request,
+                    peer,
+                    lane,
+                    cause: cause.clone(),
+                    bytes_outstanding: state.bytes - state.bytes_done,
+                    last_progress: self.journal.idle(state.started, now),
+                },
             };
             // What the peer has confirmed has arrived, whatever became of its acknowledgements.
             let pushed = state.pushed(now).filter(|_| fenced);

@@ -102,6 +102,10 @@ impl Offered {
         self.request
     }
 
+    pub(super) fn began(&self) -> Instant {
+        self.offered
+    }
+
     /// Whether it is that lease, and has not ended.
     pub(super) fn is_open(&self, lease: u64) -> bool {
         self.id() == lease && !matches!(self.stage, Stage::Ended(_))

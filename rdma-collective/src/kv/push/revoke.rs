@@ -150,6 +150,7 @@ impl Pushes {
                 peer,
                 lane,
                 bytes_outstanding: state.bytes - state.bytes_done,
+                last_progress: self.journal.idle(state.started, now),
                 waited: now.saturating_duration_since(state.started),
             };
             match &mut state.stage {

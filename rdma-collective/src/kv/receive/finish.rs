@@ -87,6 +87,7 @@ impl Receives {
                 peer,
                 lane,
                 bytes_outstanding: 0,
+                last_progress: self.journal.idle(state.granted, now),
                 waited: now.saturating_duration_since(state.granted),
             }));
             state.confirm(state.verdicts(&layout), now);
@@ -134,6 +135,7 @@ impl Receives {
                     lane,
                     cause: cause.clone(),
                     bytes_outstanding: state.bytes_outstanding(),
+                    last_progress: self.journal.idle(state.granted, core.driven()),
                 })),
             };
             if let Some(cause) = cause {

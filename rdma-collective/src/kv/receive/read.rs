@@ -238,9 +238,17 @@ impl Receives {
             let (id, request) = (state.grant.grant, state.grant.request);
             let bytes_outstanding = state.bytes_outstanding();
             let waited = now.saturating_duration_since(state.granted);
+            let last_progress = self.journal.idle(state.granted, now);
             let cause = match state.lease {
                 None => KvError::NotOffered { request },
-                Some(_) => KvError::DeadlineExceeded { request, peer, lane, bytes_outstanding, waited },
+                Some(_) => KvError::DeadlineExceeded {
+                    request,
+                    peer,
+                    lane,
+                    bytes_outstanding,
+                    last_progress,
+                    waited,
+                },
             };
             self.give_up_pull(core, id, Arc::new(cause), Fence::after(QUIESCE_WITHIN, now));
         }

@@ -150,6 +150,7 @@ impl Receives {
                     peer,
                     lane,
                     bytes_outstanding: state.bytes_outstanding(),
+                    last_progress: self.journal.idle(state.granted, now),
                     waited: now.saturating_duration_since(state.granted),
                 }
             });
