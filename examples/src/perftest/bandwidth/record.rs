@@ -17,6 +17,8 @@ pub struct Recorder {
     completed: Vec<(u64, u64)>,
     messages: u64,
     end_ns: u64,
+    /// When completions were found, until the next burst, which begins then.
+    found: Option<Instant>,
 }
 
 /// One line of the table.
@@ -48,19 +50,21 @@ impl Recorder {
             completed: Vec::with_capacity(room),
             messages,
             end_ns: 0,
+            found: None,
         }
     }
 
     /// Messages are about to be posted one after the other; so many, over all queue pairs, were posted before.
     ///
-    /// One reading of the clock a burst: where it is a system call it costs as much as a post.
+    /// At most one reading of the clock a burst, and none right after completions were found: where it is a system call
+    /// it costs as much as a post.
     #[inline]
     pub fn burst(&mut self, before: u64) {
         let with_peak = self.messages <= PEAK_MESSAGES_MAX;
         if self.start.is_some() && !with_peak {
             return;
         }
-        let now = Instant::now();
+        let now = self.found.take().unwrap_or_else(Instant::now);
         let start = *self.start.get_or_insert(now);
         if self.posted.len() < self.posted.capacity() {
             self.posted.push((before, nanoseconds(start, now)));
@@ -75,6 +79,7 @@ impl Recorder {
             return;
         }
         let now = Instant::now();
+        self.found = Some(now);
         self.end_ns = nanoseconds(self.start.unwrap_or(now), now);
         if self.completed.len() < self.completed.capacity() {
             self.completed.push((total.min(self.messages), self.end_ns));
@@ -136,6 +141,7 @@ mod tests {
             completed: completed.to_vec(),
             messages,
             end_ns: completed.last().map_or(0, |&(_, ns)| ns),
+            found: None,
         }
     }
 

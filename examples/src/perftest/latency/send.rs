@@ -12,10 +12,8 @@ pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
     let channel = queue_pairs.first().context("no queue pair")?;
     let (messages, bytes) = (u64::from(plan.iters), usize::try_from(size)?);
     let mut side = Side { worker, channel, idle, messages, bytes, sent: 0, received: 0, posted: 0 };
-    for _ in 0..plan.rx_depth.min(plan.iters) {
-        side.post_receive()?;
-    }
-    // Nothing is sent before there is a receive for it; from now on each answer shows that there is another one.
+    side.refill(u64::from(plan.rx_depth))?;
+    // Nothing is sent before there is a receive for it; from now on each message shows that there is another one.
     let () = exchange.swap("readiness", &())?;
     let inline = plan.is_inline(size);
     let mut recorder = Recorder::of_exchanges(plan.iters);
@@ -24,9 +22,11 @@ pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
             side.wait(|side| side.received >= round)
                 .with_context(|| format!("message {round} of {messages} did not come"))?;
         }
+        side.refill(1)?;
         let work = Work::send(channel.local.range(0, bytes));
         side.worker.post(&channel.queue_pair, if inline { work.inline() } else { work })?;
         recorder.post(); // after the post: a clock that is slow to read is then read while the peer is busy
+        side.refill(u64::from(plan.rx_depth))?;
         side.wait(|side| side.sent >= round).with_context(|| format!("message {round}"))?;
         if *client {
             side.wait(|side| side.received >= round)
@@ -50,14 +50,17 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    fn post_receive(&mut self) -> anyhow::Result<()> {
-        let landing = self.channel.landing.range(0, self.bytes);
-        self.worker.post_recv(&self.channel.queue_pair, landing)?;
-        self.posted += 1;
+    /// Posts receives until so many wait, or as many as there are messages to come.
+    fn refill(&mut self, depth: u64) -> anyhow::Result<()> {
+        while self.posted < self.messages.min(self.received + depth) {
+            let landing = self.channel.landing.range(0, self.bytes);
+            self.worker.post_recv(&self.channel.queue_pair, landing)?;
+            self.posted += 1;
+        }
         Ok(())
     }
 
-    /// Takes completions until `done`; a receive that was used is posted again.
+    /// Takes completions until `done`.
     fn wait(&mut self, done: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
         self.idle.reset();
         while !done(self) {
@@ -73,9 +76,6 @@ impl Side<'_> {
                         success.bytes
                     );
                     self.received += 1;
-                    if self.posted < self.messages {
-                        self.post_receive()?;
-                    }
                 }
                 Ok(_) => self.sent += 1,
                 Err(failure) => bail!("failed: {failure}"),
