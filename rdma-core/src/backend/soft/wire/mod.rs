@@ -14,6 +14,7 @@
 
 mod deliver;
 mod local;
+mod shm;
 mod tcp;
 
 #[cfg(fuzzing)]

@@ -1,0 +1,254 @@
+//! Memory that two processes map: a sealed memfd, made here or received from a peer.
+
+#![expect(unsafe_code, reason = "maps and unmaps memory")]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// What a memfd must never do again: a page that went away under a mapping would end this process.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+/// Of the filesystem that memfds of ordinary pages live on.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// What a mapping is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protection {
+    Read,
+    ReadWrite,
+}
+
+/// Why a peer's descriptor was not mapped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MapRefused {
+    /// A socket, a file on a disk, or huge pages, which may be missing when they are touched.
+    #[error("the descriptor is not a memfd of ordinary pages")]
+    NotMemfd,
+    #[error("the memfd is not sealed against shrinking and growing")]
+    Unsealed,
+    #[error("the memfd has {found} bytes instead of the {said} that the peer spoke of")]
+    Size { said: u64, found: u64 },
+    #[error("the memfd has no bytes")]
+    Empty,
+    #[error("the memfd cannot be mapped: {0}")]
+    Map(#[source] io::Error),
+}
+
+/// Shared bytes, zeroed when they are made, unmapped on drop.
+///
+/// # Invariants
+///
+/// - `base..base + len` is one shared mapping that this value alone unmaps, readable, and writable unless
+///   `protection` is `Read`; `base` is page-aligned and `len` is not 0.
+/// - The memfd behind it is sealed against shrinking: every page can be touched for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    base: NonNull<u8>,
+    len: usize,
+    protection: Protection,
+    /// Of one that was made here, to be sent.
+    memfd: Option<OwnedFd>,
+    /// A child forked from the process that mapped it does not have the mapping of a peer's memory, and
+    /// leaves alone what it has.
+    pid: u32,
+}
+
+// SAFETY: a mapping has no thread affinity; it is handed out as a raw pointer, whose users uphold the rules of
+// access themselves.
+unsafe impl Send for Segment {}
+// SAFETY: as above; `&Segment` gives an address, a length and a descriptor, which are immutable.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// At least `bytes` bytes, in whole pages, of a new memfd that the kernel shows as `name`.
+    ///
+    /// # Errors
+    ///
+    /// When `bytes` is 0 or more than an address space has, or the kernel has no memory, descriptors or
+    /// mappings left.
+    pub(crate) fn create(name: &str, bytes: usize) -> io::Result<Self> {
+        let whole = bytes.checked_next_multiple_of(rustix::param::page_size());
+        let Some(len) = whole.filter(|len| (1..=isize::MAX as usize).contains(len)) else {
+            return Err(rustix::io::Errno::INVAL.into());
+        };
+        let memfd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&memfd, len as u64)?;
+        rustix::fs::fcntl_add_seals(&memfd, SEALS | SealFlags::SEAL)?;
+        let base = map(memfd.as_fd(), len, Protection::ReadWrite)?;
+        // INVARIANT: mapped just now, of a memfd sealed just now.
+        Ok(Self { base, len, protection: Protection::ReadWrite, memfd: Some(memfd), pid: std::process::id() })
+    }
+
+    /// The whole of a memfd that a peer made and says has `bytes` bytes. The descriptor is not kept; a child
+    /// that is forked does not get the mapping.
+    ///
+    /// # Errors
+    ///
+    /// [`MapRefused`], when the descriptor is not what a peer may send, or the kernel has no mappings left.
+    pub(crate) fn map(memfd: BorrowedFd<'_>, bytes: u64, protection: Protection) -> Result<Self, MapRefused> {
+        let seals = rustix::fs::fcntl_get_seals(memfd).map_err(|_| MapRefused::NotMemfd)?;
+        if !seals.contains(SEALS) {
+            return Err(MapRefused::Unsealed);
+        }
+        let filesystem = rustix::fs::fstatfs(memfd).map_err(|_| MapRefused::NotMemfd)?;
+        if filesystem.f_type as u64 != TMPFS_MAGIC {
+            return Err(MapRefused::NotMemfd);
+        }
+        let found = rustix::fs::fstat(memfd).map_err(|error| MapRefused::Map(error.into()))?.st_size as u64;
+        if found != bytes {
+            return Err(MapRefused::Size { said: bytes, found });
+        }
+        let len = usize::try_from(bytes).map_err(|error| MapRefused::Map(io::Error::other(error)))?;
+        if len == 0 {
+            return Err(MapRefused::Empty);
+        }
+        let base = map(memfd, len, protection).map_err(MapRefused::Map)?;
+        // INVARIANT: mapped just now, and found sealed; seals are never taken off.
+        let segment = Self { base, len, protection, memfd: None, pid: std::process::id() };
+        // SAFETY: only children that are forked later miss the range.
+        let advised = unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) };
+        advised.map_err(|error| MapRefused::Map(error.into()))?;
+        Ok(segment)
+    }
+
+    /// The first byte.
+    pub(crate) fn as_ptr(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it may be written.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.protection == Protection::ReadWrite
+    }
+
+    /// What to send to a peer; `None` of a segment that was a peer's.
+    pub(crate) fn memfd(&self) -> Option<BorrowedFd<'_>> {
+        self.memfd.as_ref().map(AsFd::as_fd)
+    }
+}
+
+fn map(memfd: BorrowedFd<'_>, len: usize, protection: Protection) -> io::Result<NonNull<u8>> {
+    let protection = match protection {
+        Protection::Read => ProtFlags::READ,
+        Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+    };
+    // SAFETY: a mapping at an address of the kernel's choice overlaps nothing.
+    let base =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, memfd, 0) }?;
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            return;
+        }
+        // SAFETY: by the invariant this value alone owns the mapping, and who uses its address keeps this value.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        if let Err(error) = unmapped {
+            tracing::warn!(%error, bytes = self.len, "munmap failed; the mapping is leaked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
+        let memfd =
+            rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&memfd, bytes).unwrap();
+        rustix::fs::fcntl_add_seals(&memfd, seals).unwrap();
+        memfd
+    }
+
+    fn refusal(memfd: impl AsFd, bytes: u64, protection: Protection) -> String {
+        Segment::map(memfd.as_fd(), bytes, protection).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn both_mappings_show_the_same_bytes() {
+        let own = Segment::create("test", 5000).unwrap();
+        assert_eq!(own.len() % rustix::param::page_size(), 0);
+        assert!(own.len() >= 5000);
+        let theirs = Segment::map(own.memfd().unwrap(), own.len() as u64, Protection::ReadWrite).unwrap();
+        let reader = Segment::map(own.memfd().unwrap(), own.len() as u64, Protection::Read).unwrap();
+        assert!(theirs.is_writable() && !reader.is_writable());
+        assert!(theirs.memfd().is_none());
+        let last = own.len() - 1;
+        // SAFETY: within mappings that live, the first writable, and of this thread alone.
+        let read = unsafe {
+            theirs.as_ptr().add(last).write(7);
+            [own.as_ptr().add(last).read(), reader.as_ptr().add(last).read(), own.as_ptr().read()]
+        };
+        assert_eq!(read, [7, 7, 0]);
+    }
+
+    #[test]
+    fn only_what_cannot_go_away_is_mapped() {
+        let page = rustix::param::page_size() as u64;
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(
+            refusal(&socket, page, Protection::Read),
+            "the descriptor is not a memfd of ordinary pages"
+        );
+        for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW | SealFlags::SEAL] {
+            assert_eq!(
+                refusal(memfd(page, seals), page, Protection::Read),
+                "the memfd is not sealed against shrinking and growing"
+            );
+        }
+        assert_eq!(
+            refusal(memfd(page, SEALS), 2 * page, Protection::Read),
+            format!("the memfd has {page} bytes instead of the {} that the peer spoke of", 2 * page)
+        );
+        assert_eq!(refusal(memfd(0, SEALS), 0, Protection::Read), "the memfd has no bytes");
+        let frozen = memfd(page, SEALS | SealFlags::WRITE);
+        let refused = refusal(&frozen, page, Protection::ReadWrite);
+        assert!(refused.starts_with("the memfd cannot be mapped: "), "{refused}");
+        Segment::map(frozen.as_fd(), page, Protection::Read).unwrap();
+    }
+
+    #[test]
+    fn a_made_one_is_sealed_and_never_empty() {
+        let own = Segment::create("test", 1).unwrap();
+        assert!(rustix::fs::ftruncate(own.memfd().unwrap(), 0).is_err());
+        assert!(rustix::fs::ftruncate(own.memfd().unwrap(), 1 << 30).is_err());
+        assert!(Segment::create("test", 0).is_err());
+        assert!(Segment::create("test", usize::MAX).is_err());
+    }
+
+    #[test]
+    fn a_forked_child_has_nothing_of_a_peers_and_unmaps_nothing() {
+        let own = Segment::create("test", 1).unwrap();
+        let theirs = Segment::map(own.memfd().unwrap(), own.len() as u64, Protection::Read).unwrap();
+        let (at, len) = (theirs.as_ptr().as_ptr(), theirs.len());
+        // SAFETY: the child makes system calls, drops and ends.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "{}", io::Error::last_os_error());
+        if child == 0 {
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+            // SAFETY: takes a range only if it is free.
+            let taken = unsafe { rustix::mm::mmap_anonymous(at.cast(), len, ProtFlags::READ, flags) };
+            drop((own, theirs));
+            let mut resident = [0u8; 1];
+            // SAFETY: asks for one page; -1 when nothing is mapped there.
+            let kept = unsafe { libc::mincore(at.cast(), len, resident.as_mut_ptr()) } == 0;
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(i32::from(taken.is_err()) + 2 * i32::from(!kept)) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this process, and a status of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child has the peer's memory, or unmapped what took its place");
+    }
+}
