@@ -20,6 +20,24 @@ pub(crate) struct Registered {
     pub(crate) serial: u64,
 }
 
+impl Registered {
+    /// Whether `domain` may use `len` bytes at `addr` of it as `needs` says.
+    pub(crate) fn check(&self, domain: Domain, addr: u64, len: u32, needs: Access) -> Result<(), KeyRefusal> {
+        if self.domain != domain {
+            return Err(KeyRefusal::ForeignDomain);
+        }
+        let offset = addr.checked_sub(self.addr).ok_or(KeyRefusal::OutOfRange)?;
+        let end = offset.checked_add(u64::from(len)).ok_or(KeyRefusal::OutOfRange)?;
+        if end > self.len {
+            return Err(KeyRefusal::OutOfRange);
+        }
+        if !self.access.contains(needs) {
+            return Err(KeyRefusal::AccessDenied);
+        }
+        Ok(())
+    }
+}
+
 /// Why a key does not give what was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyRefusal {
@@ -77,17 +95,7 @@ impl KeyTable {
         needs: Access,
     ) -> Result<&Registered, KeyRefusal> {
         let found = self.by_key.get(&key).ok_or(KeyRefusal::Unknown)?;
-        if found.domain != domain {
-            return Err(KeyRefusal::ForeignDomain);
-        }
-        let offset = addr.checked_sub(found.addr).ok_or(KeyRefusal::OutOfRange)?;
-        let end = offset.checked_add(u64::from(len)).ok_or(KeyRefusal::OutOfRange)?;
-        if end > found.len {
-            return Err(KeyRefusal::OutOfRange);
-        }
-        if !found.access.contains(needs) {
-            return Err(KeyRefusal::AccessDenied);
-        }
+        found.check(domain, addr, len, needs)?;
         Ok(found)
     }
 

@@ -1,0 +1,287 @@
+//! Which key names which memory of a device, where its peers can look it up.
+//!
+//! The place of a key is its lowest bits: keys are drawn from the system's random source, and one whose place is
+//! taken is drawn again. An entry stands while its serial is not 0; a writer that looked one up looks at the
+//! serial again before it touches the memory (see [`writer_slot`](super::writer_slot)), which tells it as well
+//! that it did not read half of one registration and half of the next: serials are never used twice, and what
+//! comes next is written after the fence that follows the last one's end. Models of it run under `cfg(loom)`.
+
+#![expect(unsafe_code, reason = "vouches for a type that is made of atomics")]
+
+use std::io;
+use std::sync::Arc;
+
+use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use super::segment::Segment;
+use super::view::{Shared, View};
+use super::writer_slot::revoked;
+use crate::Access;
+use crate::backend::soft::engine::keys::{Domain, Registered};
+use crate::backend::soft::port::MAX_MR;
+
+/// At least half of them are free.
+const PLACES: usize = (2 * MAX_MR as usize).next_power_of_two();
+/// Bytes of an entry.
+const ENTRY: usize = 64;
+/// What an entry without a registration has for a serial.
+const NONE: u64 = 0;
+
+/// A registration, and where in which memory it lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exposed {
+    pub(crate) key: u32,
+    /// Its serial is not 0, and never used twice on the device.
+    pub(crate) registered: Registered,
+    /// Which memory of the process it is in; 0 is in none that can be mapped.
+    pub(crate) memory: u64,
+    /// Of the pages of that memory.
+    pub(crate) version: u32,
+    /// Where in that memory it begins.
+    pub(crate) offset: u64,
+}
+
+/// An entry, written by the owner; a cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Entry {
+    serial: AtomicU64,
+    key: AtomicU32,
+    access: AtomicU32,
+    domain: AtomicU32,
+    version: AtomicU32,
+    addr: AtomicU64,
+    len: AtomicU64,
+    memory: AtomicU64,
+    offset: AtomicU64,
+}
+
+#[cfg(not(all(test, loom)))]
+const _: () = assert!(size_of::<Entry>() == ENTRY);
+
+// SAFETY: made of atomics.
+unsafe impl Shared for Entry {}
+
+impl Entry {
+    fn publish(&self, exposed: &Exposed) {
+        let Exposed { key, registered, memory, version, offset } = exposed;
+        self.key.store(*key, Ordering::Relaxed);
+        self.access.store(registered.access.bits(), Ordering::Relaxed);
+        self.domain.store(registered.domain.0, Ordering::Relaxed);
+        self.version.store(*version, Ordering::Relaxed);
+        self.addr.store(registered.addr, Ordering::Relaxed);
+        self.len.store(registered.len, Ordering::Relaxed);
+        self.memory.store(*memory, Ordering::Relaxed);
+        self.offset.store(*offset, Ordering::Relaxed);
+        self.serial.store(registered.serial, Ordering::Release);
+    }
+
+    fn revoke(&self) {
+        self.serial.store(NONE, Ordering::Relaxed);
+        revoked();
+    }
+
+    /// What is registered, if anything is and was while it was read.
+    #[inline]
+    fn read(&self) -> Option<Exposed> {
+        let serial = self.serial.load(Ordering::Acquire);
+        if serial == NONE {
+            return None;
+        }
+        let registered = Registered {
+            domain: Domain(self.domain.load(Ordering::Relaxed)),
+            addr: self.addr.load(Ordering::Relaxed),
+            len: self.len.load(Ordering::Relaxed),
+            access: Access::from_bits_retain(self.access.load(Ordering::Relaxed)),
+            serial,
+        };
+        let exposed = Exposed {
+            key: self.key.load(Ordering::Relaxed),
+            registered,
+            memory: self.memory.load(Ordering::Relaxed),
+            version: self.version.load(Ordering::Relaxed),
+            offset: self.offset.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        self.stands(serial).then_some(exposed)
+    }
+
+    #[inline]
+    fn stands(&self, serial: u64) -> bool {
+        self.serial.load(Ordering::Relaxed) == serial
+    }
+}
+
+/// The table of a device of this process.
+#[derive(Debug)]
+pub(crate) struct KeyTable {
+    entries: View<Entry>,
+}
+
+impl KeyTable {
+    /// An empty one. What it takes of memory grows with its entries.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no memory, descriptors or mappings left.
+    pub(crate) fn create() -> io::Result<Self> {
+        let segment = Arc::new(Segment::create("rdma-keys", PLACES * ENTRY)?);
+        let entries = View::new(&segment, 0, PLACES);
+        Ok(Self { entries: entries.ok_or_else(|| io::Error::other("no room for the table of keys"))? })
+    }
+
+    /// What peers map, for reading alone.
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        self.entries.segment()
+    }
+
+    /// Whether the place of `key` is free; else draw another.
+    pub(crate) fn is_free(&self, key: u32) -> bool {
+        self.entries.of_ring(key.into()).stands(NONE)
+    }
+
+    /// Enters a registration. `false` when its place is taken.
+    pub(crate) fn insert(&mut self, exposed: &Exposed) -> bool {
+        let free = self.is_free(exposed.key);
+        if free {
+            self.entries.of_ring(exposed.key.into()).publish(exposed);
+        }
+        free
+    }
+
+    /// Revokes a registration: no writer begins to touch it any more. Which do still,
+    /// [`Writer::touches`](super::Writer::touches) tells of each mailbox of the device.
+    pub(crate) fn remove(&mut self, key: u32, serial: u64) {
+        let entry = self.entries.of_ring(key.into());
+        if entry.stands(serial) {
+            entry.revoke();
+        }
+    }
+}
+
+/// The table of a peer's device.
+#[derive(Debug)]
+pub(super) struct PeerKeys {
+    entries: View<Entry>,
+}
+
+/// A registration of a peer's, found by its key.
+#[derive(Debug)]
+pub(super) struct Found<'a> {
+    pub(super) exposed: Exposed,
+    entry: &'a Entry,
+}
+
+impl Found<'_> {
+    /// Whether it is still registered.
+    #[inline]
+    pub(super) fn stands(&self) -> bool {
+        self.entry.stands(self.exposed.registered.serial)
+    }
+}
+
+impl PeerKeys {
+    /// `None` when the segment is no table.
+    pub(super) fn new(segment: &Arc<Segment>) -> Option<Self> {
+        let places = segment.len() / ENTRY;
+        if !places.is_power_of_two() {
+            return None;
+        }
+        View::new(segment, 0, places).map(|entries| Self { entries })
+    }
+
+    /// The registration that `key` names.
+    #[inline]
+    pub(super) fn find(&self, key: u32) -> Option<Found<'_>> {
+        let entry = self.entries.of_ring(key.into());
+        let exposed = entry.read().filter(|exposed| exposed.key == key)?;
+        Some(Found { exposed, entry })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn exposed(key: u32, serial: u64) -> Exposed {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+        let registered = Registered { domain: Domain(3), addr: 0x5000, len: 0x100, access, serial };
+        Exposed { key, registered, memory: 9, version: 4, offset: 0x40 }
+    }
+
+    #[test]
+    fn what_is_entered_is_found_until_it_is_removed() {
+        let mut table = KeyTable::create().unwrap();
+        let peer = PeerKeys::new(table.segment()).unwrap();
+        let (key, alias) = (77, 77 + PLACES as u32);
+        assert!(peer.find(key).is_none());
+        assert!(table.insert(&exposed(key, 1)));
+        let found = peer.find(key).unwrap();
+        assert_eq!(format!("{:?}", found.exposed), format!("{:?}", exposed(key, 1)));
+        assert!(peer.find(alias).is_none(), "the place alone does not make a key");
+        assert!(!table.is_free(alias) && !table.insert(&exposed(alias, 2)));
+        table.remove(key, 5);
+        assert!(found.stands(), "another registration was removed");
+        table.remove(key, 1);
+        assert!(!found.stands() && peer.find(key).is_none());
+        assert!(table.insert(&exposed(key, 3)));
+        assert!(!found.stands(), "a later registration of the same key");
+    }
+
+    #[test]
+    fn half_a_table_is_none() {
+        let segment = Arc::new(Segment::create("test", 3 * rustix::param::page_size()).unwrap());
+        assert!(PeerKeys::new(&segment).is_none());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    fn entry() -> Entry {
+        let (word, long) = (|| AtomicU32::new(0), || AtomicU64::new(0));
+        Entry {
+            serial: long(),
+            key: word(),
+            access: word(),
+            domain: word(),
+            version: word(),
+            addr: long(),
+            len: long(),
+            memory: long(),
+            offset: long(),
+        }
+    }
+
+    /// Every field tells the serial.
+    fn exposed(serial: u64) -> Exposed {
+        let (word, access) = (serial as u32, Access::from_bits_retain(serial as u32));
+        let registered = Registered { domain: Domain(word), addr: serial, len: serial, access, serial };
+        Exposed { key: word, registered, memory: serial, version: word, offset: serial }
+    }
+
+    #[test]
+    fn loom_no_half_of_a_registration_is_read() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let shared = Arc::new(entry());
+            shared.publish(&exposed(1));
+            let owner = {
+                let entry = Arc::clone(&shared);
+                thread::spawn(move || {
+                    entry.revoke();
+                    entry.publish(&exposed(2));
+                })
+            };
+            if let Some(read) = shared.read() {
+                let whole = exposed(read.registered.serial);
+                assert_eq!(format!("{read:?}"), format!("{whole:?}"), "two registrations in one");
+            }
+            owner.join().unwrap();
+        });
+    }
+}

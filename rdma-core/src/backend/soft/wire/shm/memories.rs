@@ -1,0 +1,105 @@
+//! The memory of a peer that is mapped here, by the peer's name for it.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::segment::Segment;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Memories {
+    by_id: HashMap<u64, Mapped, BuildHasherDefault<Spread>>,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    version: u32,
+    segment: Arc<Segment>,
+}
+
+impl Memories {
+    /// Enters a memory; one of the same id, whose pages it replaces, is let go.
+    pub(super) fn add(&mut self, id: u64, version: u32, segment: Arc<Segment>) {
+        self.by_id.insert(id, Mapped { version, segment });
+    }
+
+    pub(super) fn remove(&mut self, id: u64) {
+        self.by_id.remove(&id);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Where `len` bytes from `offset` on of that version of the memory are mapped, if they are, and may be
+    /// `written` if they are to be.
+    #[inline]
+    pub(super) fn locate(
+        &self,
+        (id, version): (u64, u32),
+        offset: u64,
+        len: u32,
+        written: bool,
+    ) -> Option<NonNull<u8>> {
+        let Mapped { segment, .. } = self.by_id.get(&id).filter(|mapped| mapped.version == version)?;
+        let end = offset.checked_add(u64::from(len))?;
+        if end > segment.len() as u64 || written && !segment.is_writable() {
+            return None;
+        }
+        // No further than the end, so it fits; of a segment, so it is not 0.
+        NonNull::new(segment.as_ptr().as_ptr().wrapping_add(offset as usize))
+    }
+}
+
+/// Hashes small numbers that follow each other.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // Half of the golden ratio's bits: close numbers end up far from each other. The table looks at both ends.
+        self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::segment::Protection;
+    use super::*;
+
+    #[test]
+    fn only_what_is_mapped_is_found() {
+        let own = Segment::create("test", 1).unwrap();
+        let len = own.len() as u64;
+        let map =
+            |protection| Arc::new(Segment::map(own.memfd().unwrap(), own.len() as u64, protection).unwrap());
+        let mut memories = Memories::default();
+        let writable = map(Protection::ReadWrite);
+        let base = writable.as_ptr().as_ptr() as usize;
+        memories.add(7, 2, writable);
+        memories.add(8, 1, map(Protection::Read));
+        let at = |id, version, offset, len, written| {
+            memories.locate((id, version), offset, len, written).map(|at| at.as_ptr() as usize)
+        };
+        assert_eq!(at(7, 2, 0, len as u32, true), Some(base));
+        assert_eq!(at(7, 2, len - 1, 1, true), Some(base + len as usize - 1));
+        for (offset, len) in [(len - 1, 2), (len, 1), (u64::MAX, 1), (0, u32::MAX)] {
+            assert_eq!(at(7, 2, offset, len, true), None, "{offset} {len}");
+        }
+        assert_eq!(at(7, 1, 0, 1, true), None, "pages that were replaced");
+        assert_eq!(at(9, 1, 0, 1, true), None);
+        assert!(at(8, 1, 0, 1, false).is_some() && at(8, 1, 0, 1, true).is_none());
+    }
+}

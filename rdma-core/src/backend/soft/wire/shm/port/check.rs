@@ -1,0 +1,242 @@
+//! Deciding what becomes of a request: its order, the receive it takes, its length, its rights.
+
+#![expect(unsafe_code, reason = "passes on the caller's word for its memory")]
+
+use super::super::atomic::Ordering;
+use super::super::key_table::Found;
+use super::super::layout::Verdict;
+use super::place::{Moved, Pair};
+use super::{Executed, Outcome, Port};
+use crate::Access;
+use crate::CompletionStatus;
+use crate::backend::soft::engine::keys::KeyRefusal;
+use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
+use crate::backend::soft::engine::sequence;
+use crate::backend::soft::fault::{Injected, Planted};
+
+/// A receive of the peer, as it says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Receive {
+    addr: u64,
+    len: u32,
+    lkey: u32,
+}
+
+impl Port {
+    /// Carries out a request, whose payload is at `local`, or whose answer is to land there. Of faults that are
+    /// injected, those that lose or hold back a message are the caller's.
+    ///
+    /// # Safety
+    ///
+    /// `request.len` bytes at `local` are mapped for the whole call, writable for a read, and no reference to
+    /// them exists.
+    pub(crate) unsafe fn execute(&mut self, request: &Request, local: u64, injected: Injected) -> Executed {
+        if !self.is_open() || self.is_refused() {
+            return Executed::quiet(Outcome::Silence);
+        }
+        let expected = self.header.writer.expected.load(Ordering::Relaxed);
+        match sequence::distance(expected, request.psn) {
+            0 if injected == Injected::NotReady => self.not_ready(request),
+            0 => {
+                self.header.writer.awaiting.store(0, Ordering::Relaxed);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    match request.op {
+                        RequestOp::Send => self.send(request, local, injected),
+                        RequestOp::Write => self.write(request, local, injected),
+                        RequestOp::Read => self.read(request, local),
+                    }
+                }
+            }
+            ahead if ahead > 0 => self.gap(expected),
+            // SAFETY: the caller's promise.
+            _ if request.op == RequestOp::Read => unsafe { self.read(request, local) },
+            _ => reply(sequence::before(expected), ReplyKind::Ack),
+        }
+    }
+
+    /// A request before this one is missing; asks for it, once.
+    fn gap(&self, expected: u32) -> Executed {
+        let awaiting = &self.header.writer.awaiting;
+        if awaiting.load(Ordering::Relaxed) != 0 {
+            return Executed::quiet(Outcome::Silence);
+        }
+        awaiting.store(1, Ordering::Relaxed);
+        reply(expected, ReplyKind::Nak(Nak::Sequence))
+    }
+
+    /// # Safety
+    ///
+    /// As for [`execute`](Self::execute).
+    unsafe fn send(&self, request: &Request, local: u64, injected: Injected) -> Executed {
+        let Some(recv) = self.next_receive() else { return self.not_ready(request) };
+        if request.len > recv.len {
+            return self.refuse_receive(request, CompletionStatus::LOC_LEN_ERR, Nak::InvalidRequest);
+        }
+        if request.len == 0 {
+            return self.carry_out(request);
+        }
+        let foreign =
+            || self.refuse_receive(request, CompletionStatus::LOC_PROT_ERR, Nak::RemoteOperational);
+        let Some(found) = self.keys.find(recv.lkey) else { return foreign() };
+        let registered = &found.exposed.registered;
+        if registered.check(self.peer.domain, recv.addr, request.len, Access::LOCAL_WRITE).is_err() {
+            return foreign();
+        }
+        // SAFETY: the caller's promise.
+        match unsafe { self.fill(&found, request, Pair { local, remote: recv.addr }, injected) } {
+            Moved::All { ring } => Executed { ring, ..ack(request) },
+            Moved::Revoked => foreign(),
+            Moved::Closed => Executed::quiet(Outcome::Silence),
+            Moved::Unmapped => unmapped(&found),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`execute`](Self::execute).
+    unsafe fn write(&self, request: &Request, local: u64, injected: Injected) -> Executed {
+        if !self.peer.access.contains(Access::REMOTE_WRITE) {
+            return self.refuse(request, Nak::InvalidRequest, Verdict::Request);
+        }
+        if request.imm.is_some() && self.next_receive().is_none() {
+            return self.not_ready(request);
+        }
+        if request.len == 0 {
+            return self.carry_out(request);
+        }
+        let found = match self.check_remote(request, Access::REMOTE_WRITE) {
+            Ok(found) => found,
+            Err(refusal) if self.forgives(request, refusal) => return self.carry_out(request),
+            Err(_) => return self.refuse(request, Nak::RemoteAccess, Verdict::Access),
+        };
+        // SAFETY: the caller's promise.
+        match unsafe { self.fill(&found, request, Pair { local, remote: request.remote_addr }, injected) } {
+            Moved::All { ring } => Executed { ring, ..ack(request) },
+            Moved::Revoked => self.refuse(request, Nak::RemoteAccess, Verdict::Access),
+            Moved::Closed => Executed::quiet(Outcome::Silence),
+            Moved::Unmapped => unmapped(&found),
+        }
+    }
+
+    /// Reads change nothing there, so one that was asked for again is simply answered again.
+    ///
+    /// # Safety
+    ///
+    /// As for [`execute`](Self::execute).
+    unsafe fn read(&self, request: &Request, local: u64) -> Executed {
+        if !self.peer.access.contains(Access::REMOTE_READ) {
+            return self.refuse(request, Nak::InvalidRequest, Verdict::Request);
+        }
+        if request.len > 0 {
+            let Ok(found) = self.check_remote(request, Access::REMOTE_READ) else {
+                return self.refuse(request, Nak::RemoteAccess, Verdict::Access);
+            };
+            // SAFETY: the caller's promise.
+            match unsafe { self.fetch(&found, request, local) } {
+                Moved::All { .. } => {}
+                Moved::Revoked => return self.refuse(request, Nak::RemoteAccess, Verdict::Access),
+                Moved::Closed => return Executed::quiet(Outcome::Silence),
+                Moved::Unmapped => return unmapped(&found),
+            }
+        }
+        if request.psn == self.header.writer.expected.load(Ordering::Relaxed) {
+            self.expect_next();
+        }
+        let data = Reply { psn: request.psn, kind: ReplyKind::ReadData, len: request.len };
+        Executed::quiet(Outcome::Reply(data))
+    }
+
+    /// The registration that the request may use.
+    #[inline]
+    fn check_remote(&self, request: &Request, needs: Access) -> Result<Found<'_>, KeyRefusal> {
+        let found = self.keys.find(request.rkey).ok_or(KeyRefusal::Unknown)?;
+        let registered = &found.exposed.registered;
+        let check = |domain| registered.check(domain, request.remote_addr, request.len, needs);
+        match check(self.peer.domain) {
+            Err(KeyRefusal::ForeignDomain) if self.peer.planted == Some(Planted::ForeignKey) => {
+                check(registered.domain)
+            }
+            checked => checked,
+        }?;
+        Ok(found)
+    }
+
+    /// Whether a planted fault takes a request that was refused for done. It touches no memory.
+    fn forgives(&self, request: &Request, refusal: KeyRefusal) -> bool {
+        match self.peer.planted {
+            Some(Planted::RangeWrap) => {
+                refusal == KeyRefusal::OutOfRange
+                    && request.remote_addr.checked_add(u64::from(request.len)).is_none()
+            }
+            Some(Planted::WriteAfterDeregistration) => refusal == KeyRefusal::Unknown,
+            _ => false,
+        }
+    }
+
+    /// The oldest receive that is not taken.
+    #[inline]
+    fn next_receive(&self) -> Option<Receive> {
+        let consumed = self.header.writer.consumed.load(Ordering::Relaxed);
+        let entry = self.ring.of_ring(consumed);
+        (entry.sequence.load(Ordering::Acquire) == consumed.wrapping_add(1)).then(|| Receive {
+            addr: entry.addr.load(Ordering::Relaxed),
+            len: entry.len.load(Ordering::Relaxed),
+            lkey: entry.lkey.load(Ordering::Relaxed),
+        })
+    }
+
+    fn not_ready(&self, request: &Request) -> Executed {
+        if self.peer.planted == Some(Planted::MissingRnr) {
+            return self.carry_out(request);
+        }
+        self.header.writer.awaiting.store(1, Ordering::Relaxed);
+        reply(request.psn, ReplyKind::Rnr { timer: self.peer.rnr_timer })
+    }
+
+    /// A request that touches no memory is done.
+    fn carry_out(&self, request: &Request) -> Executed {
+        let takes_receive = takes_receive(request) && self.next_receive().is_some();
+        match self.without_memory(takes_receive, || self.complete(request)) {
+            Moved::All { ring } => Executed { ring, ..ack(request) },
+            _ => Executed::quiet(Outcome::Silence),
+        }
+    }
+
+    /// The receive that the request takes cannot take it; both ends fail.
+    fn refuse_receive(&self, request: &Request, status: CompletionStatus, why: Nak) -> Executed {
+        match self.without_memory(true, || self.spoil_receive(status)) {
+            Moved::All { ring } => Executed { ring, ..self.refuse(request, why, Verdict::Receive) },
+            _ => Executed::quiet(Outcome::Silence),
+        }
+    }
+
+    /// The request cannot be carried out: the peer's queue pair moves to ERR.
+    fn refuse(&self, request: &Request, why: Nak, verdict: Verdict) -> Executed {
+        let word = &self.header.writer.verdict;
+        let count = word.load(Ordering::Relaxed) & !Verdict::CODES;
+        let next = count.wrapping_add(Verdict::CODES + 1);
+        word.store(next | verdict as u32, Ordering::Release);
+        Executed { nudge: true, ..reply(request.psn, ReplyKind::Nak(why)) }
+    }
+}
+
+/// Whether a request takes a receive, if there is one.
+#[inline]
+pub(super) fn takes_receive(request: &Request) -> bool {
+    request.op == RequestOp::Send || request.imm.is_some()
+}
+
+#[inline]
+fn ack(request: &Request) -> Executed {
+    reply(request.psn, ReplyKind::Ack)
+}
+
+#[inline]
+fn reply(psn: u32, kind: ReplyKind) -> Executed {
+    Executed::quiet(Outcome::Reply(Reply { psn, kind, len: 0 }))
+}
+
+fn unmapped(found: &Found<'_>) -> Executed {
+    Executed::quiet(Outcome::Unmapped(found.exposed.memory))
+}

@@ -1,0 +1,148 @@
+//! The responder of a peer's queue pair, run by the writer: the mailbox, keys and memory of the peer, mapped.
+//!
+//! [`check`] decides what becomes of a request, as the engine's responder does; [`place`] moves its bytes and
+//! tells what came of it.
+
+mod check;
+mod place;
+
+use std::sync::Arc;
+
+use super::atomic::Ordering;
+use super::key_table::PeerKeys;
+use super::layout::{
+    CompletionEntry, Header, MAGIC, OPEN, PLACES_MAX, ReceiveEntry, VERSION, Verdict, extent, planted_of,
+};
+use super::memories::Memories;
+use super::segment::Segment;
+use super::view::{One, View};
+use crate::Access;
+use crate::backend::soft::engine::keys::Domain;
+use crate::backend::soft::engine::message::Reply;
+use crate::backend::soft::fault::Planted;
+
+/// Why what a peer sent is no mailbox and no table of keys.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PortRefused {
+    #[error("the segment is no mailbox of version {VERSION}, or of another version of the library")]
+    NotMailbox,
+    #[error("the rings of {places} places do not fit into the mailbox")]
+    Places { places: u32 },
+    #[error("the segment is no table of keys")]
+    NotKeys,
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The peer says that.
+    Reply(Reply),
+    /// The peer says nothing.
+    Silence,
+    /// The request needs a memory that is not mapped here, or of another version, and was not carried out: it may
+    /// be tried again once it is. 0 is a memory that never will be.
+    Unmapped(u64),
+}
+
+/// What came of a request, and what the writer has to do about it besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Executed {
+    pub(crate) outcome: Outcome,
+    /// The owner sleeps until a completion, and there is one: ring its bell.
+    pub(crate) ring: bool,
+    /// The owner has to look at its [`refusal`](super::Mailbox::refusal): nudge it.
+    pub(crate) nudge: bool,
+}
+
+impl Executed {
+    fn quiet(outcome: Outcome) -> Self {
+        Self { outcome, ring: false, nudge: false }
+    }
+}
+
+/// What the peer's queue pair is, as it said in the beginning.
+#[derive(Debug, Clone, Copy)]
+struct Peer {
+    access: Access,
+    domain: Domain,
+    rnr_timer: u8,
+    planted: Option<Planted>,
+}
+
+/// See the module. There is one to a mailbox, used by one thread at a time.
+#[derive(Debug)]
+pub(crate) struct Port {
+    header: One<Header>,
+    ring: View<ReceiveEntry>,
+    completions: View<CompletionEntry>,
+    keys: PeerKeys,
+    memories: Memories,
+    peer: Peer,
+}
+
+impl Port {
+    /// What a peer sent: its mailbox, mapped for reading and writing, and its table of keys.
+    ///
+    /// # Errors
+    ///
+    /// [`PortRefused`], when they are not that.
+    pub(crate) fn new(mailbox: &Arc<Segment>, keys: &Arc<Segment>) -> Result<Self, PortRefused> {
+        let header = One::<Header>::new(mailbox, 0).filter(|_| mailbox.is_writable());
+        let header = header.ok_or(PortRefused::NotMailbox)?;
+        let owner = &header.owner;
+        if owner.magic.load(Ordering::Relaxed) != MAGIC || owner.version.load(Ordering::Relaxed) != VERSION {
+            return Err(PortRefused::NotMailbox);
+        }
+        let places = owner.places.load(Ordering::Relaxed);
+        let refused = || PortRefused::Places { places };
+        let count = places as usize;
+        if !count.is_power_of_two() || count > PLACES_MAX {
+            return Err(refused());
+        }
+        let (ring, completions, _) = extent(count).ok_or_else(refused)?;
+        let peer = Peer {
+            access: Access::from_bits_retain(owner.access.load(Ordering::Relaxed)),
+            domain: Domain(owner.domain.load(Ordering::Relaxed)),
+            rnr_timer: owner.rnr_timer.load(Ordering::Relaxed) as u8,
+            planted: planted_of(owner.planted.load(Ordering::Relaxed)),
+        };
+        Ok(Self {
+            ring: View::new(mailbox, ring, count).ok_or_else(refused)?,
+            completions: View::new(mailbox, completions, count).ok_or_else(refused)?,
+            keys: PeerKeys::new(keys).ok_or(PortRefused::NotKeys)?,
+            memories: Memories::default(),
+            peer,
+            header,
+        })
+    }
+
+    /// A memory of the peer, mapped. One of that id with older pages is let go.
+    pub(crate) fn add_memory(&mut self, id: u64, version: u32, segment: Arc<Segment>) {
+        self.memories.add(id, version, segment);
+    }
+
+    /// The peer has that memory no more.
+    pub(crate) fn remove_memory(&mut self, id: u64) {
+        self.memories.remove(id);
+    }
+
+    /// Memories of the peer that are mapped.
+    pub(crate) fn memories(&self) -> usize {
+        self.memories.len()
+    }
+
+    /// Whether the peer's queue pair answers requests.
+    #[inline]
+    fn is_open(&self) -> bool {
+        self.header.owner.state.load(Ordering::Relaxed) == OPEN
+    }
+
+    /// Whether the peer's queue pair is about to move to ERR since a request was refused.
+    #[inline]
+    fn is_refused(&self) -> bool {
+        match self.header.writer.verdict.load(Ordering::Relaxed) & Verdict::CODES {
+            0 => false,
+            code => !(self.peer.planted == Some(Planted::NoError) && code == Verdict::Access as u32),
+        }
+    }
+}

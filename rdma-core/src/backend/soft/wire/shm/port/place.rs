@@ -1,0 +1,191 @@
+//! Moving the bytes of a request, chunk by chunk, and telling the peer what came of its receive.
+//!
+//! The last chunk and what is told of it are one hold of the slot: a queue pair whose slot is idle after its end
+//! has been told of every receive that was filled.
+
+#![expect(unsafe_code, reason = "copies between memory of two processes")]
+
+use std::ptr::NonNull;
+
+use super::super::atomic::Ordering;
+use super::super::key_table::Found;
+use super::super::layout::{OF_WRITE, WITH_IMM};
+use super::super::writer_slot::NO_REGISTRATION;
+use super::Port;
+use super::check::takes_receive;
+use crate::CompletionStatus;
+use crate::backend::soft::engine::message::{Request, RequestOp};
+use crate::backend::soft::engine::sequence;
+use crate::backend::soft::fault::{Injected, Planted, byte_of, flip};
+use crate::backend::soft::wire::HOLD_BYTES_MAX;
+use crate::memory::copy_shared;
+
+/// Bytes that are moved in one hold of the slot: as long as a deregistration may have to wait.
+pub(super) const CHUNK: u32 = HOLD_BYTES_MAX as u32;
+
+/// Where a message is here, and where the peer has it, each at the address of its own process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pair {
+    pub(super) local: u64,
+    pub(super) remote: u64,
+}
+
+/// What came of moving the bytes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// They are all there, and what follows is done; the peer sleeps over its completion if the bell is to `ring`.
+    All { ring: bool },
+    /// The registration is gone; some may be there.
+    Revoked,
+    /// The queue pair answers no more; some may be there.
+    Closed,
+    /// It is not known where to.
+    Unmapped,
+}
+
+impl Port {
+    /// Puts the payload into the memory of the peer, and completes the request.
+    ///
+    /// # Safety
+    ///
+    /// The `request.len` bytes at `pair.local` are readable for the whole call.
+    pub(super) unsafe fn fill(
+        &self,
+        found: &Found<'_>,
+        request: &Request,
+        pair: Pair,
+        injected: Injected,
+    ) -> Moved {
+        let Some(target) = self.locate(found, pair.remote, request.len, true) else { return Moved::Unmapped };
+        let source = std::ptr::with_exposed_provenance::<u8>(pair.local as usize);
+        let copy = |done: u32, count: u32| {
+            // SAFETY: the chunk is within the source, readable by the caller's promise, and within the target,
+            // which was found in a mapping that is kept. Who uses either at the same time does so as with a device.
+            unsafe {
+                copy_shared(source.add(done as usize), target.as_ptr().add(done as usize), count as usize);
+            }
+        };
+        self.move_chunks(found, (pair.remote, request.len), copy, || {
+            if let Injected::Corrupt(chance) = injected {
+                let target = target.as_ptr().expose_provenance() as u64;
+                // SAFETY: inside of what was just written, in the same hold of the slot.
+                unsafe { flip(byte_of(target, request.len, chance)) };
+            }
+            self.complete(request)
+        })
+    }
+
+    /// Gets what a read asks for out of the memory of the peer.
+    ///
+    /// # Safety
+    ///
+    /// The `request.len` bytes at `local` are writable for the whole call, and no reference to them exists.
+    pub(super) unsafe fn fetch(&self, found: &Found<'_>, request: &Request, local: u64) -> Moved {
+        let remote = request.remote_addr;
+        let Some(source) = self.locate(found, remote, request.len, false) else { return Moved::Unmapped };
+        let target = std::ptr::with_exposed_provenance_mut::<u8>(local as usize);
+        let copy = |done: u32, count: u32| {
+            // SAFETY: as in `fill`, with the roles exchanged.
+            unsafe {
+                copy_shared(source.as_ptr().add(done as usize), target.add(done as usize), count as usize);
+            }
+        };
+        self.move_chunks(found, (remote, request.len), copy, || false)
+    }
+
+    /// Where that range of a registration is mapped here.
+    #[inline]
+    fn locate(&self, found: &Found<'_>, remote: u64, len: u32, written: bool) -> Option<NonNull<u8>> {
+        let exposed = &found.exposed;
+        let offset = remote.wrapping_sub(exposed.registered.addr).checked_add(exposed.offset)?;
+        self.memories.locate((exposed.memory, exposed.version), offset, len, written)
+    }
+
+    /// Has `copy` move (from, count) after (from, count), and then `finish` say whether to ring the bell.
+    #[inline]
+    fn move_chunks(
+        &self,
+        found: &Found<'_>,
+        (remote, len): (u64, u32),
+        copy: impl Fn(u32, u32),
+        finish: impl FnOnce() -> bool,
+    ) -> Moved {
+        let (slot, serial) = (&self.header.writer.slot, found.exposed.registered.serial);
+        let mut done = 0;
+        loop {
+            let count = (len - done).min(CHUNK);
+            let begin = remote.wrapping_add(done.into());
+            let range = (begin, begin.wrapping_add(count.into()));
+            if !slot.enter(serial, range, || found.stands() && self.is_open()) {
+                return if self.is_open() { Moved::Revoked } else { Moved::Closed };
+            }
+            copy(done, count);
+            done += count;
+            if done == len {
+                let ring = finish();
+                slot.leave();
+                return Moved::All { ring };
+            }
+            slot.leave();
+        }
+    }
+
+    /// Does what a request without memory comes to. One that `takes_receive` holds the slot meanwhile.
+    pub(super) fn without_memory(&self, takes_receive: bool, finish: impl FnOnce() -> bool) -> Moved {
+        let slot = &self.header.writer.slot;
+        if !takes_receive {
+            return Moved::All { ring: finish() };
+        }
+        if !slot.enter(NO_REGISTRATION, (0, 0), || self.is_open()) {
+            return Moved::Closed;
+        }
+        let ring = finish();
+        slot.leave();
+        Moved::All { ring }
+    }
+
+    /// Counts a request as carried out, and tells of the receive it takes, if there is one. Whether to ring the bell.
+    #[inline]
+    pub(super) fn complete(&self, request: &Request) -> bool {
+        self.expect_next();
+        if !takes_receive(request) {
+            return false;
+        }
+        let wrong = u32::from(self.peer.planted == Some(Planted::WrongImmediate));
+        let of_write = if request.op == RequestOp::Write { OF_WRITE } else { 0 };
+        let flags = of_write | if request.imm.is_some() { WITH_IMM } else { 0 };
+        let imm = request.imm.map_or(0, |imm| imm ^ wrong);
+        self.tell(CompletionStatus::SUCCESS, request.len, imm, flags)
+    }
+
+    /// Tells that a receive failed. Whether to ring the bell.
+    pub(super) fn spoil_receive(&self, status: CompletionStatus) -> bool {
+        self.tell(status, 0, 0, 0)
+    }
+
+    /// Counts a request as carried out.
+    #[inline]
+    pub(super) fn expect_next(&self) {
+        let expected = &self.header.writer.expected;
+        expected.store(sequence::add(expected.load(Ordering::Relaxed), 1), Ordering::Relaxed);
+    }
+
+    fn tell(&self, status: CompletionStatus, byte_len: u32, imm: u32, flags: u32) -> bool {
+        let consumed = &self.header.writer.consumed;
+        let taken = consumed.load(Ordering::Relaxed);
+        let next = taken.wrapping_add(1);
+        let receive = self.ring.of_ring(taken);
+        if receive.sequence.load(Ordering::Relaxed) != next {
+            // A planted fault lets a request pass without a receive.
+            return false;
+        }
+        consumed.store(next, Ordering::Relaxed);
+        let entry = self.completions.of_ring(taken);
+        entry.status.store(status.0, Ordering::Relaxed);
+        entry.byte_len.store(byte_len, Ordering::Relaxed);
+        entry.imm.store(imm, Ordering::Relaxed);
+        entry.flags.store(flags, Ordering::Relaxed);
+        entry.sequence.store(next, Ordering::Release);
+        self.header.bell.doorbell.rings()
+    }
+}

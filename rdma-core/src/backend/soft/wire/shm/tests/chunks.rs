@@ -1,0 +1,201 @@
+//! Lengths around a chunk, rings that go round, the bell, memory that is missing, and mailboxes that are none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::super::port::PortRefused;
+use super::{ALL, BASE, DOMAIN, MEMORY, Rig, execute, mapped, terms};
+use crate::CompletionStatus;
+use crate::backend::interface::RawRecv;
+use crate::backend::soft::engine::keys::Registered;
+use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
+use crate::backend::soft::fault::Injected;
+use crate::backend::soft::wire::HOLD_BYTES_MAX;
+use crate::backend::soft::wire::shm::{Exposed, Outcome, Port, Protection, Segment};
+
+const CHUNK: usize = HOLD_BYTES_MAX;
+
+fn pattern(len: usize, salt: usize) -> Vec<u8> {
+    (0..len).map(|i| (i ^ i >> 8 ^ i >> 16).wrapping_add(salt) as u8).collect()
+}
+
+fn kind(outcome: Outcome) -> ReplyKind {
+    match outcome {
+        Outcome::Reply(Reply { kind, .. }) => kind,
+        other => panic!("{other:?} instead of a reply"),
+    }
+}
+
+#[test]
+fn every_length_around_a_chunk_arrives_whole() {
+    let mut rig = Rig::new(4 * CHUNK, terms(4, None));
+    rig.expose(1, 1);
+    for (salt, len) in
+        [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 7].into_iter().enumerate()
+    {
+        for op in [RequestOp::Write, RequestOp::Send] {
+            let at = 3 + salt;
+            rig.post(7, BASE + at as u64, len as u32, 1);
+            let mut before = rig.bytes();
+            let mut local = pattern(len, salt);
+            let mut request = rig.next(op, 1, BASE + at as u64, len as u32);
+            request.imm = Some(5);
+            let executed = execute(&mut rig.port, &request, &mut local, Injected::Deliver);
+            assert_eq!(kind(executed.outcome), ReplyKind::Ack);
+            before[at..at + len].copy_from_slice(&local);
+            assert!(rig.bytes() == before, "{op:?} of {len} bytes");
+            let done = rig.mailbox.take().unwrap();
+            assert_eq!((done.wr_id, done.byte_len, done.imm), (7, len as u32, Some(5)));
+            local.fill(0);
+            let request = rig.next(RequestOp::Read, 1, BASE + at as u64, len as u32);
+            let executed = execute(&mut rig.port, &request, &mut local, Injected::Deliver);
+            assert_eq!(kind(executed.outcome), ReplyKind::ReadData);
+            assert!(local == pattern(len, salt), "read of {len} bytes");
+        }
+    }
+}
+
+#[test]
+fn rings_go_round_and_are_as_deep_as_agreed() {
+    let mut rig = Rig::new(1, terms(3, None));
+    rig.expose(1, 1);
+    for round in 0..50u64 {
+        for place in 0..3 {
+            rig.post(10 * round + place, BASE, 8, 1);
+        }
+        let recv = RawRecv { wr_id: 0, addr: BASE, len: 8, lkey: 1 };
+        assert!(rig.mailbox.post_recv(recv).is_err(), "more than were agreed");
+        for place in 0..3 {
+            let request = rig.next(RequestOp::Send, 0, 0, 1 + place);
+            execute(&mut rig.port, &request, &mut [0; 8], Injected::Deliver);
+        }
+        let request = Request { psn: rig.psn, ..rig.next(RequestOp::Send, 0, 0, 1) };
+        let executed = execute(&mut rig.port, &request, &mut [0; 8], Injected::Deliver);
+        assert_eq!(kind(executed.outcome), ReplyKind::Rnr { timer: 9 });
+        rig.psn = request.psn;
+        for place in 0..3 {
+            let done = rig.mailbox.take().unwrap();
+            assert_eq!((done.wr_id, done.byte_len), (10 * round + place, 1 + place as u32));
+        }
+        assert!(rig.mailbox.take().is_none());
+    }
+}
+
+#[test]
+fn a_sleeping_owner_is_rung_once_and_only_for_completions() {
+    let mut rig = Rig::new(1, terms(4, None));
+    rig.expose(1, 1);
+    let watch = rig.mailbox.watch();
+    let mut send = |rig: &mut Rig, op| {
+        let request = rig.next(op, 1, BASE, 8);
+        execute(&mut rig.port, &request, &mut [0; 8], Injected::Deliver).ring
+    };
+    for wr_id in 0..4 {
+        rig.post(wr_id, BASE, 8, 1);
+    }
+    assert!(!send(&mut rig, RequestOp::Send), "an owner that is awake was rung");
+    assert!(watch.pending());
+    assert_eq!(rig.mailbox.take().unwrap().wr_id, 0);
+    assert!(!watch.pending());
+    rig.mailbox.arm();
+    assert!(!watch.pending());
+    assert!(!send(&mut rig, RequestOp::Write));
+    assert!(send(&mut rig, RequestOp::Send));
+    assert!(!send(&mut rig, RequestOp::Send));
+    assert_eq!(rig.mailbox.take().unwrap().wr_id, 1);
+    assert!(watch.pending());
+}
+
+#[test]
+fn what_is_not_mapped_is_not_carried_out_until_it_is() {
+    let mut rig = Rig::new(1, terms(4, None));
+    let registered = Registered { domain: DOMAIN, addr: BASE, len: 8, access: ALL, serial: 1 };
+    let late = Exposed { key: 1, registered, memory: MEMORY + 1, version: 2, offset: 16 };
+    assert!(rig.keys.insert(&late));
+    let request = rig.next(RequestOp::Write, 1, BASE + 1, 3);
+    let mut write = |rig: &mut Rig| execute(&mut rig.port, &request, &mut [1, 2, 3], Injected::Deliver);
+    assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1));
+    let segment = mapped(&rig.memory, Protection::ReadWrite);
+    rig.port.add_memory(MEMORY + 1, 1, Arc::clone(&segment));
+    assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1), "pages that were replaced");
+    rig.port.add_memory(MEMORY + 1, 2, segment);
+    let executed = write(&mut rig);
+    assert_eq!((kind(executed.outcome), executed.nudge), (ReplyKind::Ack, false));
+    assert_eq!(rig.bytes()[16..21], [0, 1, 2, 3, 0]);
+    assert!(rig.mailbox.refusal().is_none());
+    assert_eq!(rig.port.memories(), 2);
+    rig.port.remove_memory(MEMORY + 1);
+    let request = rig.next(RequestOp::Write, 1, BASE, 1);
+    let executed = execute(&mut rig.port, &request, &mut [0], Injected::Deliver);
+    assert_eq!(executed.outcome, Outcome::Unmapped(MEMORY + 1));
+}
+
+#[test]
+fn a_corrupted_payload_differs_in_one_byte() {
+    let mut rig = Rig::new(1, terms(1, None));
+    rig.expose(1, 1);
+    let request = rig.next(RequestOp::Write, 1, BASE, 8);
+    let executed = execute(&mut rig.port, &request, &mut [0; 8], Injected::Corrupt(8 + 3));
+    assert_eq!(kind(executed.outcome), ReplyKind::Ack);
+    assert_eq!(rig.bytes()[..8], [0, 0, 0, 0xff, 0, 0, 0, 0]);
+}
+
+#[test]
+fn nothing_is_answered_after_a_refusal_or_the_end() {
+    let mut rig = Rig::new(1, terms(2, None));
+    rig.expose(1, 1);
+    rig.post(1, BASE, 4, 1);
+    rig.post(2, BASE, 8, 1);
+    let mut send = |rig: &mut Rig| {
+        let request = rig.next(RequestOp::Send, 0, 0, 8);
+        execute(&mut rig.port, &request, &mut [9; 8], Injected::Deliver)
+    };
+    let executed = send(&mut rig);
+    assert_eq!(kind(executed.outcome), ReplyKind::Nak(Nak::InvalidRequest));
+    assert!(executed.nudge);
+    assert_eq!(send(&mut rig).outcome, Outcome::Silence);
+    assert_eq!(rig.mailbox.refusal().map(|refusal| refusal.event), Some(None));
+    assert!(rig.mailbox.refusal().is_none(), "a refusal is told once");
+    assert!(!rig.mailbox.is_settled() && rig.mailbox.next_flushed().is_none());
+    rig.mailbox.close();
+    assert!(rig.mailbox.is_settled());
+    assert!(rig.mailbox.next_flushed().is_none(), "a completion comes before it");
+    let told = rig.mailbox.take().unwrap();
+    assert_eq!((told.wr_id, told.status), (1, CompletionStatus::LOC_LEN_ERR.0));
+    assert_eq!(rig.mailbox.next_flushed().unwrap().wr_id, 2);
+    assert!(rig.mailbox.next_flushed().is_none() && rig.mailbox.is_drained());
+
+    let mut rig = Rig::new(1, terms(2, None));
+    rig.expose(1, 1);
+    rig.post(1, BASE, 8, 1);
+    rig.mailbox.close();
+    assert_eq!(send(&mut rig), super::Executed { outcome: Outcome::Silence, ring: false, nudge: false });
+    assert_eq!(rig.bytes()[..8], [0; 8]);
+}
+
+#[test]
+fn only_a_mailbox_with_its_rings_makes_a_port() {
+    let rig = Rig::new(1, terms(4, None));
+    let (mailbox, keys) = (rig.mailbox.segment(), rig.keys.segment());
+    let (writable, readable) = (mapped(mailbox, Protection::ReadWrite), mapped(mailbox, Protection::Read));
+    let refused = |mailbox, keys| Port::new(mailbox, keys).unwrap_err();
+    assert!(matches!(refused(&readable, keys), PortRefused::NotMailbox));
+    assert!(matches!(refused(keys, keys), PortRefused::NotMailbox));
+    let odd = Arc::new(Segment::create("test", 3 * rustix::param::page_size()).unwrap());
+    assert!(matches!(refused(&writable, &odd), PortRefused::NotKeys));
+    let places = std::mem::offset_of!(super::super::layout::OwnerLine, places);
+    // The owner's line comes first.
+    let words: super::super::view::View<Word> =
+        super::super::view::View::new(mailbox, places, 1).unwrap();
+    for lie in [0, 3, 1 << 19, 1 << 21, u32::MAX] {
+        words[0].0.store(lie, Ordering::Relaxed);
+        assert!(matches!(refused(&writable, keys), PortRefused::Places { places } if places == lie));
+    }
+}
+
+/// A word anywhere.
+#[repr(C)]
+pub(super) struct Word(pub(super) AtomicU32);
+
+// SAFETY: an atomic.
+unsafe impl super::super::view::Shared for Word {}

@@ -1,0 +1,226 @@
+//! A writer that never pauses, and an owner that deregisters: no byte lands once the owner has waited.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::super::view::View;
+use super::chunks::Word;
+use super::{BASE, MEMORY, Rig, execute, mapped, terms};
+use crate::backend::soft::engine::message::{ReplyKind, Request, RequestOp};
+use crate::backend::soft::engine::sequence;
+use crate::backend::soft::fault::{Injected, Planted};
+use crate::backend::soft::wire::shm::{Mailbox, Outcome, Port, Protection, Touching, Waited};
+
+/// Several chunks.
+const BYTES: usize = 1 << 20;
+const KEY: u32 = 11;
+const ROUNDS: u64 = 300;
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Writes all of the memory again and again, until `ends`; how often that was carried out.
+fn write_on(port: &mut Port, mut psn: u32, mut ends: impl FnMut() -> bool) -> u64 {
+    let mut local = vec![0xa5; BYTES];
+    let mut carried_out = 0;
+    while !ends() {
+        let len = BYTES as u32;
+        let request =
+            Request { psn, op: RequestOp::Write, imm: None, remote_addr: BASE, rkey: KEY, len };
+        let executed = execute(port, &request, &mut local, Injected::Deliver);
+        if let Outcome::Reply(reply) = executed.outcome
+            && !executed.nudge
+        {
+            psn = sequence::add(reply.psn, 1);
+            carried_out += 1;
+        }
+    }
+    carried_out
+}
+
+/// Deregisters again and again; in how many rounds something landed afterwards.
+fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
+    let words: View<Word> = View::new(&mapped(&rig.memory, Protection::ReadWrite), 0, BYTES / 4).unwrap();
+    let writer = rig.mailbox.writer();
+    let mut late = 0;
+    for serial in 1..=ROUNDS {
+        rig.expose(KEY, serial);
+        // Somewhere in a message, every time somewhere else.
+        let begin = Instant::now();
+        while words[0].0.load(Ordering::Relaxed) == 0 && begin.elapsed() < GRACE {
+            std::hint::spin_loop();
+        }
+        for _ in 0..serial % 64 * 100 {
+            std::hint::spin_loop();
+        }
+        rig.keys.remove(KEY, serial);
+        if waits {
+            assert_eq!(writer.wait(Touching::Registration(serial), GRACE, || false), Waited::Idle);
+        }
+        // Twice: a writer that goes on is caught by the second, wherever it is.
+        let mut touched = false;
+        for look in 0..2 {
+            for word in words.iter() {
+                touched |= look == 1 && word.0.load(Ordering::Relaxed) != 0;
+                word.0.store(0, Ordering::Relaxed);
+            }
+        }
+        late += u64::from(touched);
+        if !waits {
+            writer.wait(Touching::Anything, GRACE, || false);
+            words.iter().for_each(|word| word.0.store(0, Ordering::Relaxed));
+        }
+    }
+    late
+}
+
+fn hammer(waits: bool) -> (u64, u64) {
+    let mut rig = Rig::new(BYTES, terms(4, Some(Planted::NoError)));
+    let ended = AtomicBool::new(false);
+    let theirs = mapped(rig.mailbox.segment(), Protection::ReadWrite);
+    let mut port = Port::new(&theirs, &mapped(rig.keys.segment(), Protection::Read)).unwrap();
+    port.add_memory(MEMORY, 1, mapped(&rig.memory, Protection::ReadWrite));
+    let psn = rig.psn;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_on(&mut port, psn, || ended.load(Ordering::Relaxed)));
+        let late = deregister_on(&mut rig, waits);
+        ended.store(true, Ordering::Relaxed);
+        (late, writer.join().unwrap())
+    })
+}
+
+#[test]
+fn nothing_lands_after_a_deregistration_that_waited() {
+    let (late, _) = hammer(true);
+    assert_eq!(late, 0, "of {ROUNDS} rounds");
+}
+
+#[test]
+fn a_deregistration_that_does_not_wait_is_caught() {
+    let (late, _) = hammer(false);
+    assert!(late > 0, "{ROUNDS} rounds did not show what the test is there to show");
+}
+
+/// A forked child that writes on; `memfds` are what its parent has, and what it maps.
+fn fork_writer(mailbox: &Mailbox, rig: &Rig, psn: u32) -> libc::pid_t {
+    // SAFETY: the child maps and writes, and ends without running what belongs to the parent.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", std::io::Error::last_os_error());
+    if child == 0 {
+        let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
+        if let Ok(mut port) = Port::new(&theirs, &mapped(rig.keys.segment(), Protection::Read)) {
+            port.add_memory(MEMORY, 1, mapped(&rig.memory, Protection::ReadWrite));
+            // SAFETY: asks for the parent's number.
+            write_on(&mut port, psn, || unsafe { libc::getppid() } == 1);
+        }
+        // SAFETY: as above.
+        unsafe { libc::_exit(1) };
+    }
+    child
+}
+
+fn signal(child: libc::pid_t, signal: i32) {
+    // SAFETY: a child of this process that was not waited for.
+    assert_eq!(unsafe { libc::kill(child, signal) }, 0);
+}
+
+/// Whether it ended, or (`WUNTRACED`) stopped; waits for that unless `WNOHANG`.
+fn waited(child: libc::pid_t, options: i32) -> bool {
+    let mut status = 0;
+    // SAFETY: a child of this process, and a status of ours.
+    unsafe { libc::waitpid(child, &mut status, options) == child }
+}
+
+#[test]
+fn a_writer_of_another_process_is_waited_for_and_one_that_is_stopped_or_dead_is_known() {
+    let mut rig = Rig::new(BYTES, terms(4, Some(Planted::NoError)));
+    let child = fork_writer(&rig.mailbox, &rig, rig.psn);
+    assert_eq!(deregister_on(&mut rig, true), 0, "of {ROUNDS} rounds");
+
+    let writer = rig.mailbox.writer();
+    rig.expose(KEY, ROUNDS + 1);
+    let begin = Instant::now();
+    // In the middle of a chunk, which is where it is nearly all of the time.
+    loop {
+        assert!(begin.elapsed() < GRACE, "never stopped in a chunk");
+        signal(child, libc::SIGSTOP);
+        assert!(waited(child, libc::WUNTRACED));
+        if writer.touches(Touching::Registration(ROUNDS + 1)) {
+            break;
+        }
+        signal(child, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rig.keys.remove(KEY, ROUNDS + 1);
+    let what = Touching::Registration(ROUNDS + 1);
+    assert_eq!(writer.wait(what, Duration::from_millis(5), || waited(child, libc::WNOHANG)), Waited::Stopped);
+    rig.mailbox.close();
+    assert!(!rig.mailbox.is_settled());
+    signal(child, libc::SIGKILL);
+    assert_eq!(writer.wait(what, GRACE, || waited(child, libc::WNOHANG)), Waited::Dead);
+    assert!(!rig.mailbox.is_settled());
+    rig.mailbox.forsake();
+    assert!(rig.mailbox.is_settled());
+}
+
+/// Sends into receives that are taken and posted again, until the owner ends the queue pair: every receive that
+/// was filled is told, every other is flushed, and none is filled after that.
+#[test]
+fn the_end_of_a_queue_pair_tells_every_receive_once() {
+    const RECEIVE: usize = 4096;
+    const DEPTH: usize = 16;
+    for round in 0..100u64 {
+        let mut rig = Rig::new(RECEIVE * DEPTH, terms(DEPTH, None));
+        rig.expose(KEY, 1);
+        for wr_id in 0..DEPTH as u64 {
+            rig.post(wr_id, BASE + (wr_id as usize * RECEIVE) as u64, RECEIVE as u32, KEY);
+        }
+        let theirs = mapped(rig.mailbox.segment(), Protection::ReadWrite);
+        let mut port = Port::new(&theirs, &mapped(rig.keys.segment(), Protection::Read)).unwrap();
+        port.add_memory(MEMORY, 1, mapped(&rig.memory, Protection::ReadWrite));
+        let (mut psn, sent) = (rig.psn, AtomicU32::new(0));
+        let (acked, flushed) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut acked = 0;
+                loop {
+                    let len = RECEIVE as u32;
+                    let request = Request { psn, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len };
+                    let executed = execute(&mut port, &request, &mut [7; RECEIVE], Injected::Deliver);
+                    match executed.outcome {
+                        Outcome::Reply(reply) if reply.kind == ReplyKind::Ack => acked += 1,
+                        Outcome::Silence => return acked,
+                        _ => {
+                            std::thread::yield_now();
+                            continue;
+                        }
+                    }
+                    psn = sequence::add(psn, 1);
+                    sent.store(acked as u32, Ordering::Relaxed);
+                }
+            });
+            while sent.load(Ordering::Relaxed) < (round % 12) as u32 {
+                std::hint::spin_loop();
+            }
+            rig.mailbox.close();
+            assert_eq!(rig.mailbox.writer().wait(Touching::Anything, GRACE, || false), Waited::Idle);
+            let mut told = 0u64;
+            while let Some(done) = rig.mailbox.take() {
+                assert_eq!((done.wr_id, done.status), (told, 0));
+                told += 1;
+            }
+            let memory = rig.bytes();
+            for (index, receive) in memory.chunks(RECEIVE).enumerate() {
+                assert_eq!(receive.iter().all(|byte| *byte == 7), (index as u64) < told, "receive {index}");
+            }
+            let mut flushed = told;
+            while let Some(done) = rig.mailbox.next_flushed() {
+                assert_eq!(done.wr_id, flushed);
+                flushed += 1;
+            }
+            assert_eq!(flushed, DEPTH as u64);
+            let acked: u64 = writer.join().unwrap();
+            assert_eq!(acked, told);
+            assert!(rig.bytes() == memory, "a receive was filled after it was flushed");
+            (acked, flushed - told)
+        });
+        assert_eq!(acked + flushed, DEPTH as u64);
+    }
+}

@@ -1,0 +1,134 @@
+//! Random words wherever the other side may write: no panic, no access outside, and nothing told twice.
+
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+
+use super::super::view::View;
+use super::chunks::Word;
+use super::{BASE, Rig, execute, mapped, terms};
+use crate::CompletionStatus;
+use crate::backend::soft::engine::message::{Request, RequestOp};
+use crate::backend::soft::engine::sequence;
+use crate::backend::soft::fault::Injected;
+use crate::backend::soft::wire::shm::{Port, Protection};
+
+const DEPTH: usize = 4;
+/// Words of the mailbox up to the end of its rings.
+const WORDS: usize = (256 + 2 * 32 * DEPTH) / 4;
+/// Words of the places of the keys that are used.
+const KEY_WORDS: usize = 64 * 4 / 4;
+
+#[derive(Debug, Clone)]
+enum Act {
+    Lie { word: usize, value: u32 },
+    LieOfKeys { word: usize, value: u32 },
+    Request { op: RequestOp, imm: Option<u32>, key: u32, addr: u64, len: u32, not_ready: bool },
+    Post { len: u32, lkey: u32 },
+    Take,
+    Close,
+}
+
+fn value() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => 0u32..8, 1 => Just(u32::MAX), 1 => Just(0x7000_0000), 2 => any::<u32>()]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let op = prop_oneof![Just(RequestOp::Send), Just(RequestOp::Write), Just(RequestOp::Read)];
+    let addr = prop_oneof![3 => (0u64..4096).prop_map(|byte| BASE + byte), 1 => any::<u64>()];
+    let request = (op, any::<Option<u32>>(), 0u32..4, addr, 0u32..5000, prop::bool::weighted(0.1));
+    prop_oneof![
+        6 => (0..WORDS, value()).prop_map(|(word, value)| Act::Lie { word, value }),
+        3 => (0..KEY_WORDS, value()).prop_map(|(word, value)| Act::LieOfKeys { word, value }),
+        6 => request.prop_map(|(op, imm, key, addr, len, not_ready)| {
+            Act::Request { op, imm, key, addr, len, not_ready }
+        }),
+        3 => (0u32..5000, 0u32..4).prop_map(|(len, lkey)| Act::Post { len, lkey }),
+        4 => Just(Act::Take),
+        1 => prop::bool::weighted(0.05).prop_map(|closes| if closes { Act::Close } else { Act::Take }),
+    ]
+}
+
+/// The owner's side of it all: receives in order, each told once, none longer than it was.
+struct Owner {
+    rig: Rig,
+    posted: Vec<u32>,
+    told: u64,
+}
+
+impl Owner {
+    fn take(&mut self) -> Result<(), TestCaseError> {
+        let next = self.rig.mailbox.take().or_else(|| self.rig.mailbox.next_flushed());
+        if let Some(done) = next {
+            prop_assert_eq!(done.wr_id, self.told);
+            let known = [
+                CompletionStatus::SUCCESS,
+                CompletionStatus::LOC_LEN_ERR,
+                CompletionStatus::LOC_PROT_ERR,
+                CompletionStatus::LOC_QP_OP_ERR,
+                CompletionStatus::WR_FLUSH_ERR,
+            ];
+            prop_assert!(known.contains(&CompletionStatus(done.status)), "{:?}", done);
+            let posted = self.posted[self.told as usize];
+            prop_assert!(done.write_imm || done.byte_len <= posted, "{:?} {}", done, posted);
+            self.told += 1;
+        }
+        let lied = done_cannot_be(next.map(|done| done.status));
+        prop_assert!(!lied || self.rig.mailbox.refusal().is_some(), "a lie was not told");
+        let _ = self.rig.mailbox.refusal();
+        Ok(())
+    }
+
+    fn post(&mut self, len: u32, lkey: u32) {
+        let wr_id = self.posted.len() as u64;
+        let recv = crate::backend::interface::RawRecv { wr_id, addr: BASE, len, lkey };
+        if self.rig.mailbox.post_recv(recv).is_ok() {
+            self.posted.push(len);
+        }
+    }
+}
+
+fn done_cannot_be(status: Option<u32>) -> bool {
+    status == Some(CompletionStatus::LOC_QP_OP_ERR.0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn a_lying_peer_gets_nothing_but_nonsense(acts in prop::collection::vec(act(), 1..96)) {
+        let mut owner = Owner { rig: Rig::new(4096, terms(DEPTH, None)), posted: vec![], told: 0 };
+        owner.rig.expose(1, 1);
+        owner.rig.expose(2, 2);
+        let words: View<Word> = View::new(owner.rig.mailbox.segment(), 0, WORDS).unwrap();
+        let keys: View<Word> = View::new(owner.rig.keys.segment(), 0, KEY_WORDS).unwrap();
+        let theirs = mapped(owner.rig.mailbox.segment(), Protection::ReadWrite);
+        let mut local = vec![0; 5000];
+        for act in acts {
+            match act {
+                Act::Lie { word, value } => words[word].0.store(value, Ordering::Relaxed),
+                Act::LieOfKeys { word, value } => keys[word].0.store(value, Ordering::Relaxed),
+                Act::Request { op, imm, key, addr, len, not_ready } => {
+                    let (psn, rkey) = (owner.rig.psn, key);
+                    let request = Request { psn, op, imm, remote_addr: addr, rkey, len };
+                    let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
+                    execute(&mut owner.rig.port, &request, &mut local, injected);
+                    owner.rig.psn = sequence::add(psn, 1);
+                    // Whoever connects now must not stumble over it, either.
+                    let _ = Port::new(&theirs, owner.rig.keys.segment());
+                }
+                Act::Post { len, lkey } => owner.post(len, lkey),
+                Act::Take => owner.take()?,
+                Act::Close => owner.rig.mailbox.close(),
+            }
+        }
+        // However it went, the end comes: every receive is told, once.
+        owner.rig.mailbox.close();
+        owner.rig.mailbox.forsake();
+        for _ in 0..2 * owner.posted.len() + 1 {
+            owner.take()?;
+        }
+        prop_assert_eq!(owner.told, owner.posted.len() as u64);
+        prop_assert!(owner.rig.mailbox.is_drained());
+    }
+}

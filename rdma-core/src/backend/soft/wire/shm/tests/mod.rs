@@ -1,0 +1,95 @@
+//! Both ends of a mailbox in one process, at different addresses.
+
+#![expect(unsafe_code, reason = "hands the port memory of the test")]
+
+mod chunks;
+mod hammer;
+mod latency;
+mod lies;
+mod oracle;
+
+use std::sync::Arc;
+
+use super::{Executed, Exposed, KeyTable, Mailbox, Port, Protection, Segment, Terms};
+use crate::Access;
+use crate::backend::interface::RawRecv;
+use crate::backend::soft::engine::keys::{Domain, Registered};
+use crate::backend::soft::engine::message::{Request, RequestOp};
+use crate::backend::soft::engine::responder::Rules;
+use crate::backend::soft::fault::{Injected, Planted};
+
+/// Where the owner's memory begins, as the owner says.
+pub(super) const BASE: u64 = 0x7000_0000;
+/// What the peers call it.
+pub(super) const MEMORY: u64 = 5;
+pub(super) const DOMAIN: Domain = Domain(3);
+pub(super) const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
+
+pub(super) fn terms(depth: usize, planted: Option<Planted>) -> Terms {
+    let rules = Rules { access: ALL, rnr_timer: 9 };
+    Terms { depth, rules, domain: DOMAIN, psn: 0x00ff_fffe, planted, posted: 0 }
+}
+
+pub(super) fn mapped(segment: &Segment, protection: Protection) -> Arc<Segment> {
+    let memfd = segment.memfd().expect("made here");
+    Arc::new(Segment::map(memfd, segment.len() as u64, protection).unwrap())
+}
+
+/// An owner and its writer.
+pub(super) struct Rig {
+    pub(super) keys: KeyTable,
+    pub(super) mailbox: Mailbox,
+    pub(super) memory: Segment,
+    pub(super) port: Port,
+    pub(super) psn: u32,
+}
+
+impl Rig {
+    pub(super) fn new(bytes: usize, terms: Terms) -> Self {
+        let (keys, memory) = (KeyTable::create().unwrap(), Segment::create("test", bytes).unwrap());
+        let mailbox = Mailbox::create(&terms, []).unwrap();
+        let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
+        let mut port = Port::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
+        port.add_memory(MEMORY, 1, mapped(&memory, Protection::ReadWrite));
+        Self { keys, mailbox, memory, port, psn: terms.psn }
+    }
+
+    /// All of the memory, under a key.
+    pub(super) fn expose(&mut self, key: u32, serial: u64) {
+        let len = self.memory.len() as u64;
+        let registered = Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial };
+        assert!(self.keys.insert(&exposed(key, registered)));
+    }
+
+    /// A request in order.
+    pub(super) fn next(&mut self, op: RequestOp, rkey: u32, remote_addr: u64, len: u32) -> Request {
+        let psn = self.psn;
+        self.psn = crate::backend::soft::engine::sequence::add(psn, 1);
+        Request { psn, op, imm: None, remote_addr, rkey, len }
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.memory.len()];
+        // SAFETY: all of a mapping that lives.
+        unsafe {
+            crate::memory::copy_shared(self.memory.as_ptr().as_ptr(), bytes.as_mut_ptr(), bytes.len());
+        }
+        bytes
+    }
+
+    pub(super) fn post(&mut self, wr_id: u64, addr: u64, len: u32, lkey: u32) {
+        self.mailbox.post_recv(RawRecv { wr_id, addr, len, lkey }).unwrap();
+    }
+}
+
+pub(super) fn exposed(key: u32, registered: Registered) -> Exposed {
+    Exposed { key, registered, memory: MEMORY, version: 1, offset: registered.addr.wrapping_sub(BASE) }
+}
+
+/// Has the port carry out a request, whose payload is in `local`, or whose answer goes there.
+pub(super) fn execute(port: &mut Port, request: &Request, local: &mut [u8], injected: Injected) -> Executed {
+    assert!(request.len as usize <= local.len());
+    let local = local.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: as long as that, and borrowed for the call.
+    unsafe { port.execute(request, local, injected) }
+}
