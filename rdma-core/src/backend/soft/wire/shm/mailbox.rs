@@ -77,10 +77,7 @@ impl Mailbox {
     /// # Errors
     ///
     /// When the kernel has no memory, descriptors or mappings left.
-    pub(crate) fn create(
-        terms: &Terms,
-        receives: impl IntoIterator<Item = RawRecv>,
-    ) -> io::Result<Self> {
+    pub(crate) fn create(terms: &Terms, receives: impl IntoIterator<Item = RawRecv>) -> io::Result<Self> {
         let places = terms.depth.max(1).next_power_of_two();
         let no_room = || io::Error::other("no room for the rings of a mailbox");
         let (ring, completions, end) = extent(places).ok_or_else(no_room)?;

@@ -76,8 +76,7 @@ impl Port {
         if request.len == 0 {
             return self.carry_out(request);
         }
-        let foreign =
-            || self.refuse_receive(request, CompletionStatus::LOC_PROT_ERR, Nak::RemoteOperational);
+        let foreign = || self.refuse_receive(request, CompletionStatus::LOC_PROT_ERR, Nak::RemoteOperational);
         let Some(found) = self.keys.find(recv.lkey) else { return foreign() };
         let registered = &found.exposed.registered;
         if registered.check(self.peer.domain, recv.addr, request.len, Access::LOCAL_WRITE).is_err() {

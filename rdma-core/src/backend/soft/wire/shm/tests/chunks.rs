@@ -30,9 +30,7 @@ fn kind(outcome: Outcome) -> ReplyKind {
 fn every_length_around_a_chunk_arrives_whole() {
     let mut rig = Rig::new(4 * CHUNK, terms(4, None));
     rig.expose(1, 1);
-    for (salt, len) in
-        [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 7].into_iter().enumerate()
-    {
+    for (salt, len) in [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 7].into_iter().enumerate() {
         for op in [RequestOp::Write, RequestOp::Send] {
             let at = 3 + salt;
             rig.post(7, BASE + at as u64, len as u32, 1);
@@ -185,8 +183,7 @@ fn only_a_mailbox_with_its_rings_makes_a_port() {
     assert!(matches!(refused(&writable, &odd), PortRefused::NotKeys));
     let places = std::mem::offset_of!(super::super::layout::OwnerLine, places);
     // The owner's line comes first.
-    let words: super::super::view::View<Word> =
-        super::super::view::View::new(mailbox, places, 1).unwrap();
+    let words: super::super::view::View<Word> = super::super::view::View::new(mailbox, places, 1).unwrap();
     for lie in [0, 3, 1 << 19, 1 << 21, u32::MAX] {
         words[0].0.store(lie, Ordering::Relaxed);
         assert!(matches!(refused(&writable, keys), PortRefused::Places { places } if places == lie));

@@ -23,8 +23,7 @@ fn write_on(port: &mut Port, mut psn: u32, mut ends: impl FnMut() -> bool) -> u6
     let mut carried_out = 0;
     while !ends() {
         let len = BYTES as u32;
-        let request =
-            Request { psn, op: RequestOp::Write, imm: None, remote_addr: BASE, rkey: KEY, len };
+        let request = Request { psn, op: RequestOp::Write, imm: None, remote_addr: BASE, rkey: KEY, len };
         let executed = execute(port, &request, &mut local, Injected::Deliver);
         if let Outcome::Reply(reply) = executed.outcome
             && !executed.nudge
@@ -182,7 +181,8 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
                 let mut acked = 0;
                 loop {
                     let len = RECEIVE as u32;
-                    let request = Request { psn, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len };
+                    let request =
+                        Request { psn, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len };
                     let executed = execute(&mut port, &request, &mut [7; RECEIVE], Injected::Deliver);
                     match executed.outcome {
                         Outcome::Reply(reply) if reply.kind == ReplyKind::Ack => acked += 1,

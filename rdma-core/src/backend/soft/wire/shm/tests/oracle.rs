@@ -1,7 +1,11 @@
 //! The same list of operations, on the engine's responder and on a port with its mailbox: the same replies,
 //! completions, events and bytes.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use super::{ALL, BASE, DOMAIN, Rig, execute, exposed, terms};
 use crate::backend::interface::{RawCompletion, RawRecv};
@@ -23,10 +27,26 @@ const KEYS: u32 = 6;
 
 #[derive(Debug, Clone)]
 enum Op {
-    Register { key: u32, domain: u32, addr: u64, len: u64, access: Access },
-    Deregister { key: u32 },
-    PostRecv { addr: u64, len: u32, lkey: u32 },
-    Request { request: Request, ahead: i32, not_ready: bool },
+    Register {
+        key: u32,
+        domain: u32,
+        addr: u64,
+        len: u64,
+        access: Access,
+    },
+    Deregister {
+        key: u32,
+    },
+    PostRecv {
+        addr: u64,
+        len: u32,
+        lkey: u32,
+    },
+    Request {
+        request: Request,
+        ahead: i32,
+        not_ready: bool,
+    },
     /// The owner moves the queue pair to ERR.
     Fail,
 }
@@ -154,17 +174,24 @@ struct Pair {
     psn: u32,
     serial: u64,
     salt: u8,
+    /// Kinds of outcomes so far.
+    seen: BTreeSet<String>,
 }
 
 impl Pair {
-    fn new(planted: Option<Planted>) -> Self {
-        let terms = terms(DEPTH, planted);
+    fn new(access: Access, planted: Option<Planted>) -> Self {
+        let mut terms = terms(DEPTH, planted);
+        terms.rules.access = access;
         let mut responder = Responder::new(DEPTH, planted);
         let Rules { access, rnr_timer } = terms.rules;
         responder.start(terms.psn, Rules { access, rnr_timer });
         let keys = KeyTable::default();
         let model = Model { responder, keys, memory: vec![0; BYTES], planted, failed: false };
-        Self { model, rig: Rig::new(BYTES, terms), psn: terms.psn, serial: 0, salt: 0 }
+        let rig = Rig::new(BYTES, terms);
+        let mut pair = Self { model, rig, psn: terms.psn, serial: 0, salt: 0, seen: BTreeSet::new() };
+        let len = BYTES as u64;
+        pair.register(1, Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial: 0 });
+        pair
     }
 
     fn register(&mut self, key: u32, registered: Registered) {
@@ -203,6 +230,7 @@ impl Pair {
         };
         prop_assert_eq!(&came, &expected, "{:?}", request);
         prop_assert!(self.rig.mailbox.take().is_none());
+        self.see(&request, ahead, &expected);
         let carried_out = matches!(
             expected.outcome,
             Outcome::Reply(Reply { kind: ReplyKind::Ack | ReplyKind::ReadData, psn, .. }) if psn == self.psn
@@ -212,6 +240,16 @@ impl Pair {
             self.fail()?;
         }
         Ok(())
+    }
+
+    fn see(&mut self, request: &Request, ahead: i32, came: &Came) {
+        let kind = match came.outcome {
+            Outcome::Reply(reply) => format!("{:?}", reply.kind),
+            other => format!("{other:?}"),
+        };
+        let event = came.refusal.map(|refusal| refusal.event.map_or(0, |event| event.0));
+        let order = if ahead == 0 { "next" } else { "other" };
+        self.seen.insert(format!("{:?} {order}: {kind} {event:?}", request.op));
     }
 
     fn fail(&mut self) -> Result<(), TestCaseError> {
@@ -238,8 +276,7 @@ impl Pair {
             Op::Deregister { key } => self.deregister(key),
             Op::PostRecv { addr, len, lkey } => {
                 let recv = RawRecv { wr_id: index as u64, addr, len, lkey };
-                let (theirs, ours) =
-                    (self.model.responder.post(recv), self.rig.mailbox.post_recv(recv));
+                let (theirs, ours) = (self.model.responder.post(recv), self.rig.mailbox.post_recv(recv));
                 prop_assert_eq!(theirs.is_ok(), ours.is_ok());
                 self.flush()?;
             }
@@ -256,12 +293,11 @@ proptest! {
     #[test]
     fn a_port_does_what_the_engine_does(
         ops in prop::collection::vec(op(), 1..64),
+        access in access(),
         planted in planted(),
         fails in prop::option::of(0usize..64),
     ) {
-        let mut pair = Pair::new(planted);
-        let all = Registered { domain: DOMAIN, addr: BASE, len: BYTES as u64, access: ALL, serial: 0 };
-        pair.register(1, all);
+        let mut pair = Pair::new(access, planted);
         for (index, op) in ops.iter().enumerate() {
             if fails == Some(index) {
                 pair.step(index, &Op::Fail)?;
@@ -272,31 +308,19 @@ proptest! {
     }
 }
 
-/// What the list above comes to, so that it is known to reach every row.
+/// What such lists come to, so that it is known that they reach every row.
 #[test]
 fn random_lists_reach_every_outcome() {
-    use proptest::strategy::ValueTree;
-    use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
-    let mut seen = std::collections::BTreeSet::new();
-    let lists = prop::collection::vec(op(), 1..64);
+    let mut seen = BTreeSet::new();
+    let lists = (prop::collection::vec(op(), 1..64), access());
     for _ in 0..400 {
-        let mut pair = Pair::new(None);
-        pair.register(1, Registered { domain: DOMAIN, addr: BASE, len: BYTES as u64, access: ALL, serial: 0 });
-        for (index, op) in lists.new_tree(&mut runner).unwrap().current().iter().enumerate() {
-            if let Op::Request { request, not_ready, .. } = op {
-                let request = Request { psn: pair.psn, ..*request };
-                let ended = pair.model.failed;
-                let came = pair.model.request(&request, &[0; LOCAL], *not_ready);
-                if let (Outcome::Reply(reply), false) = (came.outcome, ended) {
-                    let event = came.refusal.map(|refusal| refusal.event.map(|event| event.0));
-                    seen.insert(format!("{:?} {:?} {event:?}", request.op, reply.kind));
-                }
-                // The two are out of step from here on.
-                break;
-            }
+        let (ops, access) = lists.new_tree(&mut runner).unwrap().current();
+        let mut pair = Pair::new(access, None);
+        for (index, op) in ops.iter().enumerate() {
             pair.step(index, op).unwrap();
         }
+        seen.append(&mut pair.seen);
     }
     insta::assert_snapshot!(seen.into_iter().collect::<Vec<_>>().join("\n"));
 }
