@@ -189,3 +189,72 @@ impl Port {
         self.header.bell.doorbell.rings()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::super::tests::{BASE, Rig, terms};
+    use super::super::super::writer_slot::Touching;
+    use super::*;
+
+    const BYTES: u32 = 3 * CHUNK;
+
+    /// Moves three chunks, doing `meanwhile` once in the second; what came of it, how many chunks were moved, and
+    /// whether it was finished.
+    fn interrupted(rig: &mut Rig, meanwhile: impl Fn(&mut Rig)) -> (Moved, u32, bool) {
+        let (chunks, finished) = (Cell::new(0), Cell::new(false));
+        // The port looks at the shared words alone, so it can stand beside its owner.
+        let port = rig.another_port();
+        let owner = Cell::new(Some(rig));
+        let found = port.keys.find(1).unwrap();
+        let serial = found.exposed.registered.serial;
+        let moved = port.move_chunks(
+            &found,
+            (BASE, BYTES),
+            |_, _| {
+                chunks.set(chunks.get() + 1);
+                if chunks.get() == 2
+                    && let Some(rig) = owner.take()
+                {
+                    let writer = rig.mailbox.writer();
+                    assert!(writer.touches(Touching::Registration(serial)));
+                    assert!(writer.touches(Touching::Anything));
+                    assert!(!writer.touches(Touching::Registration(serial + 1)));
+                    meanwhile(rig);
+                }
+            },
+            || {
+                finished.set(true);
+                false
+            },
+        );
+        (moved, chunks.get(), finished.get())
+    }
+
+    #[test]
+    fn a_message_ends_with_the_chunk_in_which_its_right_did() {
+        let mut rig = Rig::new(BYTES as usize, terms(1, None));
+        rig.expose(1, 1);
+        assert_eq!(interrupted(&mut rig, |_| ()), (Moved::All { ring: false }, 3, true));
+        assert_eq!(interrupted(&mut rig, |rig| rig.keys.remove(1, 1)), (Moved::Revoked, 2, false));
+        assert!(!rig.mailbox.writer().touches(Touching::Anything));
+        rig.expose(1, 2);
+        assert_eq!(interrupted(&mut rig, |rig| rig.mailbox.close()), (Moved::Closed, 2, false));
+        assert!(rig.mailbox.is_settled());
+    }
+
+    #[test]
+    fn what_holds_no_memory_holds_the_slot() {
+        let mut rig = Rig::new(1, terms(1, None));
+        let port = rig.another_port();
+        let moved = port.without_memory(true, || {
+            rig.mailbox.close();
+            assert!(!rig.mailbox.is_settled(), "the end does not wait for a receive that is being told");
+            true
+        });
+        assert_eq!(moved, Moved::All { ring: true });
+        assert!(rig.mailbox.is_settled());
+        assert_eq!(port.without_memory(true, || panic!("after the end")), Moved::Closed);
+    }
+}

@@ -84,7 +84,7 @@ fn a_sleeping_owner_is_rung_once_and_only_for_completions() {
     let mut rig = Rig::new(1, terms(4, None));
     rig.expose(1, 1);
     let watch = rig.mailbox.watch();
-    let mut send = |rig: &mut Rig, op| {
+    let send = |rig: &mut Rig, op| {
         let request = rig.next(op, 1, BASE, 8);
         execute(&mut rig.port, &request, &mut [0; 8], Injected::Deliver).ring
     };
@@ -111,7 +111,7 @@ fn what_is_not_mapped_is_not_carried_out_until_it_is() {
     let late = Exposed { key: 1, registered, memory: MEMORY + 1, version: 2, offset: 16 };
     assert!(rig.keys.insert(&late));
     let request = rig.next(RequestOp::Write, 1, BASE + 1, 3);
-    let mut write = |rig: &mut Rig| execute(&mut rig.port, &request, &mut [1, 2, 3], Injected::Deliver);
+    let write = |rig: &mut Rig| execute(&mut rig.port, &request, &mut [1, 2, 3], Injected::Deliver);
     assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1));
     let segment = mapped(&rig.memory, Protection::ReadWrite);
     rig.port.add_memory(MEMORY + 1, 1, Arc::clone(&segment));
@@ -144,7 +144,7 @@ fn nothing_is_answered_after_a_refusal_or_the_end() {
     rig.expose(1, 1);
     rig.post(1, BASE, 4, 1);
     rig.post(2, BASE, 8, 1);
-    let mut send = |rig: &mut Rig| {
+    let send = |rig: &mut Rig| {
         let request = rig.next(RequestOp::Send, 0, 0, 8);
         execute(&mut rig.port, &request, &mut [9; 8], Injected::Deliver)
     };

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::super::view::View;
 use super::chunks::Word;
-use super::{BASE, MEMORY, Rig, execute, mapped, terms};
+use super::{BASE, Rig, execute, mapped, terms};
 use crate::backend::soft::engine::message::{ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
-use crate::backend::soft::wire::shm::{Mailbox, Outcome, Port, Protection, Touching, Waited};
+use crate::backend::soft::wire::shm::{Outcome, Port, Protection, Touching, Waited};
 
 /// Several chunks.
 const BYTES: usize = 1 << 20;
@@ -74,9 +74,7 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
 fn hammer(waits: bool) -> (u64, u64) {
     let mut rig = Rig::new(BYTES, terms(4, Some(Planted::NoError)));
     let ended = AtomicBool::new(false);
-    let theirs = mapped(rig.mailbox.segment(), Protection::ReadWrite);
-    let mut port = Port::new(&theirs, &mapped(rig.keys.segment(), Protection::Read)).unwrap();
-    port.add_memory(MEMORY, 1, mapped(&rig.memory, Protection::ReadWrite));
+    let mut port = rig.another_port();
     let psn = rig.psn;
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_on(&mut port, psn, || ended.load(Ordering::Relaxed)));
@@ -98,18 +96,18 @@ fn a_deregistration_that_does_not_wait_is_caught() {
     assert!(late > 0, "{ROUNDS} rounds did not show what the test is there to show");
 }
 
-/// A forked child that writes on; `memfds` are what its parent has, and what it maps.
-fn fork_writer(mailbox: &Mailbox, rig: &Rig, psn: u32) -> libc::pid_t {
+/// A forked child that maps what its parent made, and writes on.
+fn fork_writer(rig: &Rig) -> libc::pid_t {
     // SAFETY: the child maps and writes, and ends without running what belongs to the parent.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
-        let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
-        if let Ok(mut port) = Port::new(&theirs, &mapped(rig.keys.segment(), Protection::Read)) {
-            port.add_memory(MEMORY, 1, mapped(&rig.memory, Protection::ReadWrite));
-            // SAFETY: asks for the parent's number.
-            write_on(&mut port, psn, || unsafe { libc::getppid() } == 1);
-        }
+        let writes = || {
+            // Not longer than the thread that forked it, however that ends.
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
+            write_on(&mut rig.another_port(), rig.psn, || false)
+        };
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(writes));
         // SAFETY: as above.
         unsafe { libc::_exit(1) };
     }
@@ -131,7 +129,7 @@ fn waited(child: libc::pid_t, options: i32) -> bool {
 #[test]
 fn a_writer_of_another_process_is_waited_for_and_one_that_is_stopped_or_dead_is_known() {
     let mut rig = Rig::new(BYTES, terms(4, Some(Planted::NoError)));
-    let child = fork_writer(&rig.mailbox, &rig, rig.psn);
+    let child = fork_writer(&rig);
     assert_eq!(deregister_on(&mut rig, true), 0, "of {ROUNDS} rounds");
 
     let writer = rig.mailbox.writer();
@@ -172,9 +170,7 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
         for wr_id in 0..DEPTH as u64 {
             rig.post(wr_id, BASE + (wr_id as usize * RECEIVE) as u64, RECEIVE as u32, KEY);
         }
-        let theirs = mapped(rig.mailbox.segment(), Protection::ReadWrite);
-        let mut port = Port::new(&theirs, &mapped(rig.keys.segment(), Protection::Read)).unwrap();
-        port.add_memory(MEMORY, 1, mapped(&rig.memory, Protection::ReadWrite));
+        let mut port = rig.another_port();
         let (mut psn, sent) = (rig.psn, AtomicU32::new(0));
         let (acked, flushed) = std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

@@ -48,10 +48,13 @@ impl Rig {
     pub(super) fn new(bytes: usize, terms: Terms) -> Self {
         let (keys, memory) = (KeyTable::create().unwrap(), Segment::create("test", bytes).unwrap());
         let mailbox = Mailbox::create(&terms, []).unwrap();
-        let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
-        let mut port = Port::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
-        port.add_memory(MEMORY, 1, mapped(&memory, Protection::ReadWrite));
+        let port = port(&keys, &mailbox, &memory);
         Self { keys, mailbox, memory, port, psn: terms.psn }
+    }
+
+    /// To be used instead of the one it has.
+    pub(super) fn another_port(&self) -> Port {
+        port(&self.keys, &self.mailbox, &self.memory)
     }
 
     /// All of the memory, under a key.
@@ -80,6 +83,13 @@ impl Rig {
     pub(super) fn post(&mut self, wr_id: u64, addr: u64, len: u32, lkey: u32) {
         self.mailbox.post_recv(RawRecv { wr_id, addr, len, lkey }).unwrap();
     }
+}
+
+fn port(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> Port {
+    let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
+    let mut port = Port::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
+    port.add_memory(MEMORY, 1, mapped(memory, Protection::ReadWrite));
+    port
 }
 
 pub(super) fn exposed(key: u32, registered: Registered) -> Exposed {
