@@ -205,7 +205,7 @@ mod tests {
     fn interrupted(rig: &mut Rig, meanwhile: impl Fn(&mut Rig)) -> (Moved, u32, bool) {
         let (chunks, finished) = (Cell::new(0), Cell::new(false));
         // The port looks at the shared words alone, so it can stand beside its owner.
-        let port = rig.another_port();
+        let (port, writer) = (rig.another_port(), rig.mailbox.writer());
         let owner = Cell::new(Some(rig));
         let found = port.keys.find(1).unwrap();
         let serial = found.exposed.registered.serial;
@@ -217,7 +217,6 @@ mod tests {
                 if chunks.get() == 2
                     && let Some(rig) = owner.take()
                 {
-                    let writer = rig.mailbox.writer();
                     assert!(writer.touches(Touching::Registration(serial)));
                     assert!(writer.touches(Touching::Anything));
                     assert!(!writer.touches(Touching::Registration(serial + 1)));
@@ -225,6 +224,7 @@ mod tests {
                 }
             },
             || {
+                assert!(writer.touches(Touching::Anything), "what is told comes after the slot");
                 finished.set(true);
                 false
             },

@@ -9,9 +9,9 @@ use crate::CompletionStatus;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::Registered;
 use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
-use crate::backend::soft::fault::Injected;
+use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
-use crate::backend::soft::wire::shm::{Exposed, Outcome, Port, Protection, Segment};
+use crate::backend::soft::wire::shm::{Exposed, Mailbox, Outcome, Port, Protection, Segment, Terms};
 
 const CHUNK: usize = HOLD_BYTES_MAX;
 
@@ -76,6 +76,25 @@ fn rings_go_round_and_are_as_deep_as_agreed() {
             assert_eq!((done.wr_id, done.byte_len), (10 * round + place, 1 + place as u32));
         }
         assert!(rig.mailbox.take().is_none());
+    }
+}
+
+#[test]
+fn receives_that_were_there_before_come_first() {
+    let mut rig = Rig::new(1, terms(2, None));
+    rig.expose(1, 1);
+    let before = Terms { posted: 1, ..terms(2, Some(Planted::LostCredit)) };
+    let recv = |wr_id| RawRecv { wr_id, addr: BASE, len: 8, lkey: 1 };
+    rig.mailbox = Mailbox::create(&before, [recv(1)]).unwrap();
+    rig.mailbox.post_recv(recv(2)).unwrap();
+    rig.mailbox.post_recv(recv(3)).unwrap();
+    assert!(rig.mailbox.post_recv(recv(4)).is_err());
+    let mut port = rig.another_port();
+    for (wr_id, len) in [(1, 5), (3, 6)] {
+        let request = rig.next(RequestOp::Send, 0, 0, len);
+        execute(&mut port, &request, &mut [0; 8], Injected::Deliver);
+        let done = rig.mailbox.take().unwrap();
+        assert_eq!((done.wr_id, done.byte_len), (wr_id, len), "the second that was posted is lost");
     }
 }
 

@@ -44,7 +44,8 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
         rig.expose(KEY, serial);
         // Somewhere in a message, every time somewhere else.
         let begin = Instant::now();
-        while words[0].0.load(Ordering::Relaxed) == 0 && begin.elapsed() < GRACE {
+        while words[0].0.load(Ordering::Relaxed) == 0 {
+            assert!(begin.elapsed() < GRACE, "the writer does not write");
             std::hint::spin_loop();
         }
         for _ in 0..serial % 64 * 100 {

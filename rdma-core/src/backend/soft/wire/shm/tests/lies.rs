@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
+use super::super::layout::{OF_WRITE, extent};
 use super::super::view::View;
 use super::chunks::Word;
 use super::{BASE, Rig, execute, mapped, terms};
-use crate::CompletionStatus;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::shm::{Port, Protection};
+use crate::{CompletionStatus, EventKind};
 
 const DEPTH: usize = 4;
 /// Words of the mailbox up to the end of its rings.
@@ -130,5 +131,39 @@ proptest! {
         }
         prop_assert_eq!(owner.told, owner.posted.len() as u64);
         prop_assert!(owner.rig.mailbox.is_drained());
+    }
+}
+
+#[test]
+fn a_completion_that_cannot_be_fails_the_queue_pair() {
+    const LEN: u32 = 8;
+    // Status, length and flags, and what becomes of it; the third is of a write, whose length is not the receive's.
+    let impossible = Some((CompletionStatus::LOC_QP_OP_ERR, Some(EventKind::QP_FATAL)));
+    let cases = [
+        (1, (0, LEN, 0), Some((CompletionStatus::SUCCESS, None))),
+        (1, (0, LEN + 1, 0), impossible),
+        (1, (0, LEN + 1, OF_WRITE), Some((CompletionStatus::SUCCESS, None))),
+        (1, (77, 0, 0), impossible),
+        (1, (CompletionStatus::WR_FLUSH_ERR.0, 0, 0), impossible),
+        (1, (CompletionStatus::LOC_PROT_ERR.0, 0, 0), Some((CompletionStatus::LOC_PROT_ERR, None))),
+        (0, (0, 0, 0), None),
+    ];
+    for (receives, (status, byte_len, flags), expected) in cases {
+        let mut rig = Rig::new(1, terms(DEPTH, None));
+        (0..receives).for_each(|wr_id| rig.post(wr_id, BASE, LEN, 1));
+        let (_, completions, _) = extent(DEPTH).unwrap();
+        let entry: View<Word> = View::new(rig.mailbox.segment(), completions, 6).unwrap();
+        for (word, value) in [(2, status), (3, byte_len), (5, flags), (0, 1)] {
+            entry[word].0.store(value, Ordering::Relaxed);
+        }
+        let done = rig.mailbox.take().map(|done| CompletionStatus(done.status));
+        let event = rig.mailbox.refusal().and_then(|refusal| refusal.event);
+        let told = expected.unwrap_or((CompletionStatus::SUCCESS, Some(EventKind::QP_FATAL)));
+        assert_eq!(
+            (done, event),
+            (expected.map(|(status, _)| status), told.1),
+            "{status} {byte_len} {flags}"
+        );
+        assert!(rig.mailbox.take().is_none());
     }
 }
