@@ -13,9 +13,11 @@
 //! the same lock, and no token of theirs is valid afterwards.
 
 mod deliver;
+mod fields;
 mod local;
 mod shm;
 mod tcp;
+mod throttle;
 
 #[cfg(fuzzing)]
 pub(crate) use tcp::fuzz;

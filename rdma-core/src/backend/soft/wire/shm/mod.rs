@@ -23,6 +23,7 @@ mod layout;
 mod mailbox;
 mod memories;
 mod port;
+pub(in super::super) mod rendezvous;
 mod segment;
 mod view;
 mod writer_slot;

@@ -4,6 +4,7 @@
 //! apply is 0, and anything else is refused. `docs/wire.md` has the same as tables.
 
 use super::super::Hello;
+use super::super::fields::{Fields, Frame};
 use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
 use crate::{Gid, QpNum};
 
@@ -36,33 +37,14 @@ pub(crate) enum FrameError {
     Placement,
 }
 
-/// Takes fields off the front of a frame.
-struct Fields<'a>(&'a [u8]);
+/// What a frame checks beyond its fields.
+trait Checked {
+    fn zero(&mut self, value: u32) -> Result<(), FrameError>;
+    fn u24(&mut self) -> Result<u32, FrameError>;
+    fn len(&mut self) -> Result<u32, FrameError>;
+}
 
-impl Fields<'_> {
-    /// The next `N` bytes; zeros beyond the end, which the fixed sizes rule out.
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        match self.0.split_first_chunk() {
-            Some((head, rest)) => {
-                self.0 = rest;
-                *head
-            }
-            None => [0; N],
-        }
-    }
-
-    fn u16(&mut self) -> u16 {
-        u16::from_le_bytes(self.take())
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
-
+impl Checked for Fields<'_> {
     fn zero(&mut self, value: u32) -> Result<(), FrameError> {
         if value == 0 { Ok(()) } else { Err(FrameError::Field) }
     }
@@ -75,30 +57,6 @@ impl Fields<'_> {
     fn len(&mut self) -> Result<u32, FrameError> {
         let len = self.u32();
         if len > MESSAGE_BYTES_MAX { Err(FrameError::TooLong(len)) } else { Ok(len) }
-    }
-}
-
-/// Puts fields one after the other.
-struct Frame<const N: usize> {
-    bytes: [u8; N],
-    at: usize,
-}
-
-impl<const N: usize> Frame<N> {
-    fn new() -> Self {
-        Self { bytes: [0; N], at: 0 }
-    }
-
-    fn put(mut self, field: &[u8]) -> Self {
-        debug_assert!(self.at + field.len() <= N);
-        self.bytes[self.at..][..field.len()].copy_from_slice(field);
-        self.at += field.len();
-        self
-    }
-
-    fn done(self) -> [u8; N] {
-        debug_assert_eq!(self.at, N);
-        self.bytes
     }
 }
 

@@ -16,7 +16,6 @@ mod socket;
 mod stranger;
 #[cfg(test)]
 mod tests;
-mod throttle;
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,7 +32,7 @@ use self::inflow::Role;
 use self::link::{Link, LinkError};
 use self::outflow::Outgoing;
 use self::stranger::{Leaving, Stranger};
-use self::throttle::Throttle;
+use super::throttle::Throttle;
 use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink, Sockets};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request};
 use crate::backend::soft::gid;

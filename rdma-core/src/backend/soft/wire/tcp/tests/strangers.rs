@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use socket2::SockRef;
 
 use super::*;
+use crate::backend::soft::wire::throttle;
 
 /// That the other end closes, whether or not it drops bytes unread.
 fn assert_closed(a: &mut End, b: &mut End, mut stranger: TcpStream) {

@@ -1,0 +1,237 @@
+//! The frames of the rendezvous: one packet each, of one size. No socket, no state.
+//!
+//! Little-endian numbers and one encoding: a field that does not apply is 0, and anything else is refused.
+//! `docs/wire.md` has the same as tables.
+
+use super::super::super::Hello;
+use super::super::super::fields::{Fields, Frame as Bytes};
+use crate::{Gid, QpNum};
+
+/// Bytes of every frame.
+pub(super) const FRAME_BYTES: usize = 64;
+/// Descriptors that come with one frame at most.
+pub(super) const DESCRIPTORS_MAX: usize = 3;
+pub(super) const VERSION: u16 = 1;
+
+const MAGIC: [u8; 4] = *b"rmap";
+/// Queue pair numbers have 24 bits.
+const MASK_24: u32 = 0x00ff_ffff;
+
+/// What the two ends say to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// The requester: whom it wants to write to.
+    Hello(Hello),
+    /// The responder, with three descriptors: the mailbox and the table of keys, of that many bytes, and the doorbell.
+    Welcome { mailbox: u64, keys: u64 },
+    /// The responder, with one descriptor: memory that its keys name.
+    Memory { id: u64, len: u64, version: u32 },
+    /// The responder: no key names that memory any more.
+    Forget { id: u64 },
+    /// The responder: this peer has to take another wire.
+    Refused(Refusal),
+    /// The requester: there is something to look at in the mailbox.
+    Nudge,
+}
+
+/// Why a responder does not let itself be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("it speaks version {0} of the rendezvous, this side {VERSION}")]
+    Version(u16),
+    #[error("it runs as another user")]
+    User,
+    #[error("it cannot watch this process (pidfd): let both see each other's process numbers")]
+    Pidfd,
+    #[error("it has no descriptors or memory left (error {0})")]
+    Limit(u32),
+    #[error("it has registered memory that it did not allocate, which cannot be mapped")]
+    Foreign,
+}
+
+/// A packet that is no frame; the connection that it came on is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error("a packet of {0} bytes, and a frame has {FRAME_BYTES}")]
+    Size(usize),
+    #[error("the first bytes are not those of this protocol")]
+    Magic,
+    #[error("version {0} of the rendezvous, this side speaks {VERSION}")]
+    Version(u16),
+    #[error("unknown kind {0}")]
+    Kind(u8),
+    #[error("a field that does not apply is not 0, or a number is out of its range")]
+    Field,
+    #[error("a frame that the other end does not send, or not now")]
+    Unexpected,
+}
+
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const MEMORY: u8 = 3;
+const FORGET: u8 = 4;
+const REFUSED: u8 = 5;
+const NUDGE: u8 = 6;
+
+const REFUSED_VERSION: u32 = 1;
+const REFUSED_USER: u32 = 2;
+const REFUSED_PIDFD: u32 = 3;
+const REFUSED_LIMIT: u32 = 4;
+const REFUSED_FOREIGN: u32 = 5;
+
+impl Frame {
+    /// Descriptors that come with it.
+    pub(super) fn descriptors(&self) -> usize {
+        match self {
+            Self::Welcome { .. } => DESCRIPTORS_MAX,
+            Self::Memory { .. } => 1,
+            Self::Hello(_) | Self::Forget { .. } | Self::Refused(_) | Self::Nudge => 0,
+        }
+    }
+
+    pub(super) fn encode(&self) -> [u8; FRAME_BYTES] {
+        let bytes = |kind| Bytes::new().put(&MAGIC).put(&VERSION.to_le_bytes()).put(&[kind, 0]);
+        match *self {
+            Self::Hello(hello) => bytes(HELLO)
+                .put(&hello.source_qp.0.to_le_bytes())
+                .put(&hello.destination_qp.0.to_le_bytes())
+                .put(&hello.source_gid.0)
+                .put(&hello.destination_gid.0)
+                .done(),
+            Self::Welcome { mailbox, keys } => {
+                bytes(WELCOME).put(&mailbox.to_le_bytes()).put(&keys.to_le_bytes()).done()
+            }
+            Self::Memory { id, len, version } => bytes(MEMORY)
+                .put(&id.to_le_bytes())
+                .put(&len.to_le_bytes())
+                .put(&version.to_le_bytes())
+                .done(),
+            Self::Forget { id } => bytes(FORGET).put(&id.to_le_bytes()).done(),
+            Self::Refused(refusal) => {
+                let (code, number) = match refusal {
+                    Refusal::Version(version) => (REFUSED_VERSION, version.into()),
+                    Refusal::User => (REFUSED_USER, 0),
+                    Refusal::Pidfd => (REFUSED_PIDFD, 0),
+                    Refusal::Limit(errno) => (REFUSED_LIMIT, errno),
+                    Refusal::Foreign => (REFUSED_FOREIGN, 0),
+                };
+                bytes(REFUSED).put(&code.to_le_bytes()).put(&number.to_le_bytes()).done()
+            }
+            Self::Nudge => bytes(NUDGE).done(),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// Whatever is not the encoding of a frame.
+    pub(super) fn decode(packet: &[u8]) -> Result<Self, FrameError> {
+        let whole: &[u8; FRAME_BYTES] = packet.try_into().map_err(|_| FrameError::Size(packet.len()))?;
+        let mut fields = Fields(whole);
+        if fields.take() != MAGIC {
+            return Err(FrameError::Magic);
+        }
+        // Refused keeps its first 16 bytes in every version, so that each end can name the other's.
+        let version = fields.u16();
+        let [kind, zero] = fields.take();
+        if version != VERSION && kind != REFUSED {
+            return Err(FrameError::Version(version));
+        }
+        let frame = match kind {
+            HELLO => {
+                let (source_qp, destination_qp) = (QpNum(fields.u32()), QpNum(fields.u32()));
+                let (source_gid, destination_gid) = (Gid(fields.take()), Gid(fields.take()));
+                if source_qp.0 > MASK_24 || destination_qp.0 > MASK_24 {
+                    return Err(FrameError::Field);
+                }
+                Self::Hello(Hello { source_gid, source_qp, destination_gid, destination_qp })
+            }
+            WELCOME => Self::Welcome { mailbox: fields.u64(), keys: fields.u64() },
+            MEMORY => Self::Memory { id: fields.u64(), len: fields.u64(), version: fields.u32() },
+            FORGET => Self::Forget { id: fields.u64() },
+            REFUSED => Self::Refused(decode_refusal(fields.u32(), fields.u32())?),
+            NUDGE => Self::Nudge,
+            other => return Err(FrameError::Kind(other)),
+        };
+        if zero != 0 || fields.0.iter().any(|byte| *byte != 0) {
+            return Err(FrameError::Field);
+        }
+        Ok(frame)
+    }
+}
+
+fn decode_refusal(code: u32, number: u32) -> Result<Refusal, FrameError> {
+    match (code, number) {
+        (REFUSED_VERSION, version) => {
+            u16::try_from(version).map(Refusal::Version).map_err(|_| FrameError::Field)
+        }
+        (REFUSED_USER, 0) => Ok(Refusal::User),
+        (REFUSED_PIDFD, 0) => Ok(Refusal::Pidfd),
+        (REFUSED_LIMIT, errno) => Ok(Refusal::Limit(errno)),
+        (REFUSED_FOREIGN, 0) => Ok(Refusal::Foreign),
+        _ => Err(FrameError::Field),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frames() -> impl Strategy<Value = Frame> {
+        let hello = (any::<[[u8; 16]; 2]>(), [0..=MASK_24, 0..=MASK_24]).prop_map(|(gids, qps)| {
+            Frame::Hello(Hello {
+                source_gid: Gid(gids[0]),
+                source_qp: QpNum(qps[0]),
+                destination_gid: Gid(gids[1]),
+                destination_qp: QpNum(qps[1]),
+            })
+        });
+        let refusal = prop_oneof![
+            any::<u16>().prop_map(Refusal::Version),
+            Just(Refusal::User),
+            Just(Refusal::Pidfd),
+            any::<u32>().prop_map(Refusal::Limit),
+            Just(Refusal::Foreign),
+        ];
+        prop_oneof![
+            hello,
+            any::<(u64, u64)>().prop_map(|(mailbox, keys)| Frame::Welcome { mailbox, keys }),
+            any::<(u64, u64, u32)>().prop_map(|(id, len, version)| Frame::Memory { id, len, version }),
+            any::<u64>().prop_map(|id| Frame::Forget { id }),
+            refusal.prop_map(Frame::Refused),
+            Just(Frame::Nudge),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_frame_comes_back(frame in frames()) {
+            prop_assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+        }
+
+        #[test]
+        fn what_is_taken_is_the_one_encoding(frame in frames(), at in 0..FRAME_BYTES, bits: u8) {
+            let mut bytes = frame.encode();
+            bytes[at] ^= bits;
+            if let Ok(taken) = Frame::decode(&bytes) {
+                // Of another version, a refusal is understood all the same.
+                let (said, other) = (taken.encode(), matches!(taken, Frame::Refused(_)) && (4..6).contains(&at));
+                prop_assert!(other || said == bytes);
+            }
+        }
+
+        #[test]
+        fn half_a_frame_and_garbage_are_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(Frame::decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut bytes = Frame::Nudge.encode();
+        bytes[4] = 9;
+        let error = Frame::decode(&bytes).unwrap_err();
+        assert_eq!(error.to_string(), "version 9 of the rendezvous, this side speaks 1");
+    }
+}

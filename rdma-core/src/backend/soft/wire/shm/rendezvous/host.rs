@@ -1,0 +1,79 @@
+//! What the rendezvous asks of the state of all queue pairs, and tells it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::super::{Hello, QpRef};
+use super::super::segment::Segment;
+use super::frame::Refusal;
+use super::reason::Reason;
+
+/// Memory that keys of a device name, to be mapped by its peers.
+#[derive(Debug, Clone)]
+pub(crate) struct Announcement {
+    /// Never that of other memory of this process.
+    pub(crate) id: u64,
+    /// All bytes of the memfd.
+    pub(crate) len: u64,
+    /// Counts the times that its pages were replaced by others.
+    pub(crate) version: u32,
+    pub(crate) memfd: Arc<OwnedFd>,
+}
+
+/// What a peer's requester is given, to run a responder of this process.
+#[derive(Debug)]
+pub(crate) struct Invitation {
+    /// With its bytes.
+    pub(crate) mailbox: (OwnedFd, u64),
+    /// With its bytes.
+    pub(crate) keys: (OwnedFd, u64),
+    pub(crate) doorbell: OwnedFd,
+    pub(crate) memories: Vec<Announcement>,
+}
+
+/// What a requester of this process was given.
+#[derive(Debug)]
+pub(crate) struct Invited {
+    pub(crate) mailbox: Segment,
+    pub(crate) keys: Segment,
+    pub(crate) doorbell: OwnedFd,
+    /// The process that it is of (pidfd).
+    pub(crate) owner: Arc<OwnedFd>,
+}
+
+/// See the module. None of these calls reaches back into the rendezvous.
+pub(crate) trait Host {
+    /// A peer's requester wants to write. `None` unless the destination is in RTR or RTS and connected to exactly that
+    /// source.
+    fn accept(&mut self, hello: &Hello) -> Option<QpRef>;
+
+    /// What the requester of `qp`'s peer is given; `writer` is its process (pidfd).
+    ///
+    /// # Errors
+    ///
+    /// Why it has to take another wire.
+    fn invite(&mut self, qp: QpRef, writer: Arc<OwnedFd>) -> Result<Invitation, Refusal>;
+
+    /// The requester of `qp` may write from now on, to what `memory` tells.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot make use of that; the connection is closed then.
+    fn invited(&mut self, now: Instant, qp: QpRef, invited: Invited) -> Result<(), Reason>;
+
+    /// Memory of the peer of `qp`'s requester; in place of what had that identifier before.
+    fn memory(&mut self, now: Instant, qp: QpRef, id: u64, version: u32, memory: Segment);
+
+    /// No key of the peer names that memory any more.
+    fn forget(&mut self, qp: QpRef, id: u64);
+
+    /// The peer's requester says that there is something to look at in the mailbox of `qp`.
+    fn nudged(&mut self, now: Instant, qp: QpRef);
+
+    /// The connection of `qp`'s requester is over, or the peer's process is. Not told of one that was closed here.
+    fn over(&mut self, now: Instant, qp: QpRef, reason: Reason);
+
+    /// The connection that the requester of `qp`'s peer was invited on is over, for that reason.
+    fn left(&mut self, qp: QpRef, reason: &Reason);
+}

@@ -1,0 +1,57 @@
+//! Where a device is met: an abstract address made of its GID, in the network namespace.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::Reason;
+use crate::Gid;
+
+/// Connections that wait to be accepted; the kernel's own bound may be lower.
+const BACKLOG: i32 = 4096;
+
+fn address(gid: Gid) -> Result<SocketAddrUnix, Errno> {
+    let name: String = gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    SocketAddrUnix::new_abstract_name(format!("rdma-core/{name}").as_bytes())
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Listens for those that want to meet the device of `gid`.
+pub(super) fn listen(gid: Gid) -> std::io::Result<OwnedFd> {
+    let socket = socket()?;
+    rustix::net::bind(&socket, &address(gid)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The next connection of a listener; `None` when there is none now.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> std::io::Result<Option<OwnedFd>> {
+    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Connects to the device of `gid`, at once or not at all.
+///
+/// # Errors
+///
+/// [`Reason::NoNeighbour`] when nobody listens there, [`Reason::Busy`], or what the system says.
+pub(super) fn connect(gid: Gid) -> Result<OwnedFd, Reason> {
+    let connected = socket().and_then(|socket| {
+        rustix::net::connect(&socket, &address(gid)?)?;
+        Ok(socket)
+    });
+    connected.map_err(|error| match error {
+        Errno::CONNREFUSED => Reason::NoNeighbour,
+        Errno::WOULDBLOCK => Reason::Busy,
+        Errno::MFILE | Errno::NFILE => Reason::OutOfDescriptors,
+        other => Reason::Io(other.into()),
+    })
+}

@@ -1,0 +1,279 @@
+//! Two ends over real sockets, each with a state that is a list of what happened.
+
+mod limits;
+mod owners;
+mod writers;
+
+use std::os::fd::AsRawFd;
+
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+
+use super::super::segment::Segment;
+use super::*;
+use crate::{Gid, QpNum};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A state that does as it is told, and keeps a list.
+#[derive(Default)]
+struct Scripted {
+    qps: SlotMap<QpRef, ()>,
+    /// Whose hello is taken, and for which queue pair.
+    takes: Vec<(Hello, QpRef)>,
+    refuses: Option<Refusal>,
+    memories: Vec<Announcement>,
+    writers: Vec<Arc<OwnedFd>>,
+    invited: Vec<(QpRef, Invited)>,
+    mapped: Vec<(u64, u32, Segment)>,
+    forgotten: Vec<u64>,
+    nudges: usize,
+    over: Vec<String>,
+    left: Vec<String>,
+}
+
+fn doorbell() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+fn sent(segment: &Segment) -> (OwnedFd, u64) {
+    (segment.memfd().unwrap().try_clone_to_owned().unwrap(), segment.len() as u64)
+}
+
+fn memory(id: u64) -> Announcement {
+    let (memfd, len) = sent(&Segment::create("memory", 1).unwrap());
+    Announcement { id, len, version: 0, memfd: Arc::new(memfd) }
+}
+
+impl Host for Scripted {
+    fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
+        self.takes.iter().find(|(it, _)| it == hello).map(|(_, qp)| *qp)
+    }
+
+    fn invite(&mut self, _: QpRef, writer: Arc<OwnedFd>) -> Result<Invitation, Refusal> {
+        if let Some(refusal) = self.refuses {
+            return Err(refusal);
+        }
+        self.writers.push(writer);
+        let [mailbox, keys] = [1, 2].map(|bytes| sent(&Segment::create("test", bytes << 12).unwrap()));
+        Ok(Invitation { mailbox, keys, doorbell: doorbell(), memories: self.memories.clone() })
+    }
+
+    fn invited(&mut self, _: Instant, qp: QpRef, invited: Invited) -> Result<(), Reason> {
+        self.invited.push((qp, invited));
+        Ok(())
+    }
+
+    fn memory(&mut self, _: Instant, _: QpRef, id: u64, version: u32, memory: Segment) {
+        self.mapped.push((id, version, memory));
+    }
+
+    fn forget(&mut self, _: QpRef, id: u64) {
+        self.forgotten.push(id);
+    }
+
+    fn nudged(&mut self, _: Instant, _: QpRef) {
+        self.nudges += 1;
+    }
+
+    fn over(&mut self, _: Instant, _: QpRef, reason: Reason) {
+        self.over.push(reason.to_string());
+    }
+
+    fn left(&mut self, _: QpRef, reason: &Reason) {
+        self.left.push(reason.to_string());
+    }
+}
+
+/// One process.
+struct End {
+    rendezvous: Rendezvous,
+    state: Scripted,
+    gid: Gid,
+    qp: QpRef,
+    device: DeviceRef,
+}
+
+/// A GID that no other test has.
+fn fresh_gid() -> Gid {
+    let (drawn, mut gid) = (getrandom::u64().unwrap(), [0; 16]);
+    gid[..8].copy_from_slice(&drawn.to_be_bytes());
+    Gid(gid)
+}
+
+impl End {
+    fn new() -> Self {
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+        let mut rendezvous = Rendezvous::new(epoll);
+        let device = SlotMap::<DeviceRef, ()>::with_key().insert(());
+        let gid = fresh_gid();
+        rendezvous.listen(device, gid).unwrap();
+        let mut state = Scripted::default();
+        let qp = state.qps.insert(());
+        Self { rendezvous, state, gid, qp, device }
+    }
+
+    fn hello_to(&self, gid: Gid) -> Hello {
+        Hello { source_gid: self.gid, source_qp: QpNum(7), destination_gid: gid, destination_qp: QpNum(8) }
+    }
+
+    /// Connects its requester to the device of `gid`.
+    fn connect(&mut self, gid: Gid) -> Result<(), Reason> {
+        let hello = self.hello_to(gid);
+        self.rendezvous.connect(self.qp, &hello)
+    }
+
+    /// Lets the requester of `peer` in.
+    fn take(&mut self, peer: &Self) {
+        self.state.takes.push((peer.hello_to(self.gid), self.qp));
+        self.rendezvous.heed();
+    }
+
+    /// What a driver does once.
+    fn turn(&mut self) {
+        let (now, mut events) = (Instant::now(), Vec::with_capacity(16));
+        let soon = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        epoll::wait(&self.rendezvous.epoll, rustix::buffer::spare_capacity(&mut events), Some(&soon))
+            .unwrap();
+        for event in events {
+            assert!(Rendezvous::is_own(event.data.u64()));
+            self.rendezvous.ready(now, event.data.u64(), &mut self.state);
+        }
+        self.rendezvous.flush(now, &mut self.state);
+    }
+
+    /// Turns until `done`; a test that waits for ever is a test that fails.
+    fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
+        let begun = Instant::now();
+        while !done(self) {
+            self.turn();
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "nothing more happens: {:?} {:?}",
+                self.state.over,
+                self.state.left
+            );
+        }
+    }
+}
+
+fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
+    let begun = Instant::now();
+    while !done(a, b) {
+        a.turn();
+        b.turn();
+        let (over, left) = (&a.state.over, &b.state.left);
+        assert!(begun.elapsed() < PATIENCE, "nothing more happens: {over:?} {left:?}");
+    }
+}
+
+/// `a` may write to `b`.
+fn pair() -> (End, End) {
+    let (mut a, mut b) = (End::new(), End::new());
+    b.take(&a);
+    a.connect(b.gid).unwrap();
+    until(&mut a, &mut b, |a, _| a.state.invited.len() == 1);
+    (a, b)
+}
+
+/// A new requester is let in, and hears of new memory.
+fn assert_works(b: &mut End) {
+    let mut a = End::new();
+    let qp = b.state.qps.insert(());
+    b.state.takes.push((a.hello_to(b.gid), qp));
+    a.connect(b.gid).unwrap();
+    until(&mut a, b, |a, _| a.state.invited.len() == 1);
+    b.rendezvous.announce(Instant::now(), b.device, &memory(99), &mut b.state);
+    until(&mut a, b, |a, _| a.state.mapped.iter().any(|(id, ..)| *id == 99));
+    b.state.left.clear();
+    drop(a);
+    b.until(|b| b.state.left.len() == 1);
+    b.state.left.clear();
+}
+
+#[test]
+fn a_requester_is_given_all_that_it_needs_and_told_of_what_comes_and_goes() {
+    let (mut a, mut b) = (End::new(), End::new());
+    b.state.memories = vec![memory(1), memory(2)];
+    a.connect(b.gid).unwrap();
+    // Its queue pair is not ready yet.
+    until(&mut a, &mut b, |_, b| b.rendezvous.strangers.len() == 1);
+    b.turn();
+    assert!(a.state.invited.is_empty());
+    b.take(&a);
+    until(&mut a, &mut b, |a, _| a.state.mapped.len() == 2);
+    let (qp, invited) = &a.state.invited[0];
+    assert_eq!((*qp, invited.mailbox.len(), invited.keys.len()), (a.qp, 4096, 8192));
+    assert!(invited.mailbox.is_writable() && !invited.keys.is_writable());
+    assert!(!has_ended(invited.owner.as_fd()) && !has_ended(b.state.writers[0].as_fd()));
+    b.rendezvous.announce(Instant::now(), b.device, &memory(3), &mut b.state);
+    b.rendezvous.forget(Instant::now(), b.device, 1, &mut b.state);
+    a.rendezvous.nudge(a.qp);
+    until(&mut a, &mut b, |a, b| a.state.forgotten == [1] && b.state.nudges == 1);
+    assert_eq!(a.state.mapped.iter().map(|(id, ..)| *id).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(b.rendezvous.strangers.is_empty() && a.state.over.is_empty() && b.state.left.is_empty());
+}
+
+#[test]
+fn closing_at_either_end_is_told_at_the_other() {
+    let (mut a, mut b) = pair();
+    b.rendezvous.close(b.qp);
+    until(&mut a, &mut b, |a, _| a.state.over == ["it closed the connection"]);
+    assert!(!a.rendezvous.is_connected(a.qp));
+    let (mut a, mut b) = pair();
+    a.rendezvous.leave(a.qp);
+    until(&mut a, &mut b, |_, b| b.state.left == ["it closed the connection"]);
+    assert!(a.state.over.is_empty(), "told of what was closed here");
+}
+
+#[test]
+fn a_device_that_is_closed_is_nobodys_neighbour() {
+    let (mut a, mut b) = pair();
+    b.rendezvous.unlisten(b.device);
+    until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
+    assert!(matches!(a.connect(b.gid), Err(Reason::NoNeighbour)));
+    assert!(b.rendezvous.sockets.is_empty());
+}
+
+#[test]
+fn a_requester_that_comes_again_takes_the_place_of_the_one_before() {
+    let (mut a, mut b) = pair();
+    let hello = a.hello_to(b.gid);
+    let mut again = End::new();
+    again.rendezvous.connect(again.qp, &hello).unwrap();
+    until(&mut again, &mut b, |again, _| again.state.invited.len() == 1);
+    until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
+    assert_eq!(b.rendezvous.responders.len(), 1);
+    // The one that comes again from the same queue pair closes its own.
+    again.rendezvous.connect(again.qp, &hello).unwrap();
+    until(&mut again, &mut b, |again, _| again.state.invited.len() == 2);
+    assert_eq!(again.rendezvous.sockets.len(), 2, "the listener and one connection");
+    assert!(again.rendezvous.is_connected(again.qp));
+}
+
+#[test]
+fn what_comes_and_goes_before_a_peer_takes_it_is_not_told_and_takes_no_room() {
+    let (mut a, mut b) = pair();
+    let now = Instant::now();
+    // More than a socket takes at once.
+    for id in 0..5000 {
+        b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
+        b.rendezvous.forget(now, b.device, id, &mut b.state);
+    }
+    let key = b.rendezvous.responders[b.qp];
+    let Kind::Responder(responder) = &b.rendezvous.sockets[key].kind else { panic!("no responder") };
+    assert!(format!("{responder:?}").matches("Forget").count() <= 2, "ends of what was never told of wait");
+    b.rendezvous.announce(now, b.device, &memory(9999), &mut b.state);
+    until(&mut a, &mut b, |a, _| a.state.mapped.last().is_some_and(|(id, ..)| *id == 9999));
+    assert!(a.state.mapped.len() < 5000);
+    assert_eq!(a.state.mapped.len(), a.state.forgotten.len() + 1);
+}
+
+#[test]
+fn a_peer_that_does_not_listen_holds_up_nobody_and_hears_all_in_the_end() {
+    let (mut a, mut b) = pair();
+    for id in 0..1000 {
+        b.rendezvous.announce(Instant::now(), b.device, &memory(id), &mut b.state);
+    }
+    assert_works(&mut b);
+    until(&mut a, &mut b, |a, _| a.state.mapped.len() == 1001);
+}
