@@ -45,7 +45,18 @@ struct Args {
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WireName {
     Local,
+    Mapped,
     Tcp,
+}
+
+impl WireName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Mapped => "mapped",
+            Self::Tcp => "tcp",
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -61,20 +72,14 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<bool> {
     let device = find(args)?;
-    let across = !device.is_soft() || args.wire == WireName::Tcp;
+    let across = !device.is_soft() || args.wire != WireName::Local;
     let cases = chosen(args, across);
     if args.list {
         cases.iter().for_each(|case| println!("{}{}", case.name, if case.exact { " (exact)" } else { "" }));
         return Ok(true);
     }
     let mut lab = Lab::open(&device, args.gid_index)?;
-    let wire = if !device.is_soft() {
-        "rdma"
-    } else if across {
-        "tcp"
-    } else {
-        "local"
-    };
+    let wire = if device.is_soft() { args.wire.name() } else { "rdma" };
     println!("# device {} wire {wire} GID {} {}", lab.context.name(), lab.gid.index, lab.gid.gid);
     if let Some(address) = args.serve {
         let listener = TcpListener::bind(address)?;
@@ -109,7 +114,11 @@ fn find(args: &Args) -> Result<Device> {
     if args.device != "soft" {
         return Ok(DeviceList::probe().find(&args.device)?.clone());
     }
-    let wire = if args.wire == WireName::Tcp { Wire::Tcp } else { Wire::Local };
+    let wire = match args.wire {
+        WireName::Local => Wire::Local,
+        WireName::Mapped => Wire::Mapped,
+        WireName::Tcp => Wire::Tcp,
+    };
     Ok(Device::soft(SoftOptions { wire, address: args.address, ..SoftOptions::default() }))
 }
 
@@ -125,7 +134,7 @@ fn chosen(args: &Args, across: bool) -> Vec<Case> {
 /// Another process of this program, serving on a free port of this host.
 fn start_peer(args: &Args) -> Result<(Child, String)> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--device", &args.device, "--wire", "tcp", "--serve", "127.0.0.1:0"]);
+    command.args(["--device", &args.device, "--wire", args.wire.name(), "--serve", "127.0.0.1:0"]);
     command.args(["--address", &args.address.to_string()]);
     if let Some(index) = args.gid_index {
         command.args(["--gid-index", &index.to_string()]);

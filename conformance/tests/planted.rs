@@ -47,6 +47,11 @@ fn each_is_caught_on_the_local_wire() {
 }
 
 #[test]
+fn each_is_caught_on_the_mapped_wire() {
+    all_are_caught(Wire::Mapped);
+}
+
+#[test]
 fn each_is_caught_over_tcp() {
     all_are_caught(Wire::Tcp);
 }

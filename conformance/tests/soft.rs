@@ -22,6 +22,11 @@ fn the_suite_holds_on_the_local_wire() {
 }
 
 #[test]
+fn the_suite_holds_on_the_mapped_wire_and_between_two_processes() {
+    suite("mapped");
+}
+
+#[test]
 fn the_suite_holds_over_tcp_and_between_two_processes() {
     suite("tcp");
 }

@@ -30,7 +30,7 @@ fn nothing_is_allocated_on_an_rdma_device() {
 
 #[test]
 fn nothing_is_allocated_on_the_software_device() {
-    for wire in [Wire::Local, Wire::Tcp] {
+    for wire in [Wire::Local, Wire::Mapped, Wire::Tcp] {
         println!("wire: {wire:?}");
         let options = SoftOptions { wire, ..SoftOptions::default() };
         nothing_is_allocated(&Device::soft(options).open().unwrap());

@@ -9,7 +9,7 @@ use rdma_core::{
     SoftOptions, Wire, Work, Worker, WorkerOptions,
 };
 
-const WIRES: [Wire; 2] = [Wire::Local, Wire::Tcp];
+const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
 /// Many chunks of what a wire places in one hold of its lock.
 const BYTES: usize = 8 << 20;
 const ROUNDS: u8 = 12;

@@ -12,8 +12,9 @@ use crate::tally::{Counts, Row, table};
 use crate::{packages, process, programs, workspace};
 
 /// Runs of `conformance` that need no device: the name, and the arguments.
-const CONFORMANCE: [(&str, &[&str]); 2] = [
+const CONFORMANCE: [(&str, &[&str]); 3] = [
     ("conformance, soft, local wire", &["--device", "soft", "--wire", "local"]),
+    ("conformance, soft, mapped wire", &["--device", "soft", "--wire", "mapped"]),
     ("conformance, soft, TCP wire", &["--device", "soft", "--wire", "tcp"]),
 ];
 

@@ -11,7 +11,7 @@ use super::interface::{
 };
 use super::{ibverbs, soft};
 use crate::error::{ConnectError, CreateError, OpenError, PollError, QueryError, RegisterError};
-use crate::memory::Registration;
+use crate::memory::{Backing, Registration};
 use crate::{
     Access, AsyncEvent, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
     PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RetryOptions, SoftOptions, WorkerOptions,
@@ -124,9 +124,10 @@ impl ProtectionDomain for AnyPd {
         addr: *mut u8,
         len: usize,
         access: Access,
+        backing: Option<&Backing>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         // SAFETY: the caller's promise is passed on unchanged.
-        each!(AnyPd, self, it => unsafe { it.register(addr, len, access) })
+        each!(AnyPd, self, it => unsafe { it.register(addr, len, access, backing) })
     }
 }
 

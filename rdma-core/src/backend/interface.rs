@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::error::{ConnectError, CreateError, PollError, QueryError, RegisterError};
-use crate::memory::Registration;
+use crate::memory::{Backing, Registration};
 use crate::{
     Access, AsyncEvent, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
     PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RetryOptions, WorkerOptions,
@@ -40,7 +40,7 @@ pub(crate) trait Context: Send + Sync + Sized + 'static {
 
 /// A protection domain of an open device; keeps what it depends on alive.
 pub(crate) trait ProtectionDomain: Send + Sync {
-    /// Registers `len` bytes at `addr`. `access` and `len` were checked; an errno that may be
+    /// Registers `len` bytes at `addr`, which begin with those of `backing` if they can be shared. `access` and `len` were checked; an errno that may be
     /// a pinning limit becomes [`RegisterError::Refused`] with its explanation.
     ///
     /// # Safety
@@ -51,6 +51,7 @@ pub(crate) trait ProtectionDomain: Send + Sync {
         addr: *mut u8,
         len: usize,
         access: Access,
+        backing: Option<&Backing>,
     ) -> Result<Box<dyn Registration>, RegisterError>;
 }
 

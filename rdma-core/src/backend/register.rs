@@ -30,7 +30,7 @@ pub(crate) fn register(
     }
     // SAFETY: `Registered` owns the mapping and unmaps it only after `deregister` returned `Ok`;
     // when `register` fails there is no registration.
-    match unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access) } {
+    match unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) } {
         Ok(registration) => Ok(Registered::new(mapping, registration, access, id)),
         Err(error) => Err((mapping, error)),
     }

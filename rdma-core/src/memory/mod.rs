@@ -20,7 +20,7 @@ mod registered;
 pub(crate) use copy::copy_shared;
 #[doc(hidden)]
 pub use copy::{Expect, copy_slice};
-pub(crate) use kinds::Mapping;
+pub(crate) use kinds::{Backing, Mapping};
 pub use local_buf::LocalBuf;
 pub use owned::Memory;
 pub use region::Region;

@@ -43,7 +43,8 @@ impl fmt::Display for Endpoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerAccess {
-    /// The peer's memory is mapped here: a write is a copy by this CPU.
+    /// The peer's memory is mapped here: a write is a copy by this CPU. A connection that comes upon memory that cannot be
+    /// mapped becomes a `Stream`.
     Mapped,
     /// A device writes it, no CPU takes part.
     Rdma,

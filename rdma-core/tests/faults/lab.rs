@@ -12,7 +12,7 @@ use rdma_core::{
 /// The GID that says where its device listens.
 const GID_INDEX: u32 = 1;
 
-pub const WIRES: [Wire; 2] = [Wire::Local, Wire::Tcp];
+pub const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
 
 /// A deadline that only a hang misses.
 pub fn soon() -> Deadline {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rdma_core::{
     Access, AckTimeout, CompletionStatus, Context, Deadline, Device, Endpoint, Init, InitOptions, LocalBuf,
     PathOptions, ProtectionDomain, QueuePair, QueuePairOptions, ReadyToSend, Region, RetryOptions, RnrRetry,
-    Segment, SoftOptions, State, Wire, Work, Worker, WorkerOptions,
+    Segment, SoftOptions, State, Work, Worker, WorkerOptions,
 };
 
 /// The GID that says where its device listens.
@@ -32,7 +32,10 @@ impl End<Init> {
 
     /// A device that listens at that port, of which 0 is a free one.
     pub fn at(tcp_port: u16) -> Self {
-        let options = SoftOptions { wire: Wire::Tcp, tcp_port, ..SoftOptions::default() };
+        Self::of(SoftOptions { wire: crate::WIRE, tcp_port, ..SoftOptions::default() })
+    }
+
+    pub fn of(options: SoftOptions) -> Self {
         let context = Device::soft(options).open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();

@@ -10,7 +10,7 @@ use rdma_core::{
 
 use super::end::{self, End, soon};
 
-const BYTES: usize = 8 << 20;
+pub const BYTES: usize = 8 << 20;
 
 /// A line that says all that the peer must know.
 fn line(endpoint: &Endpoint, memory: RemoteMemory) -> String {
@@ -33,15 +33,15 @@ fn parse(line: &str) -> Option<(Endpoint, RemoteMemory)> {
     Some((endpoint, RemoteMemory { addr: fields[3] as u64, len: fields[4] as u64, rkey }))
 }
 
-struct Peer {
-    child: Child,
-    endpoint: Endpoint,
-    memory: RemoteMemory,
+pub struct Peer {
+    pub child: Child,
+    pub endpoint: Endpoint,
+    pub memory: RemoteMemory,
 }
 
 impl Peer {
     /// Starts it, and tells it whom to connect to.
-    fn start(ours: &Endpoint, memory: RemoteMemory) -> Self {
+    pub fn start(ours: &Endpoint, memory: RemoteMemory) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "processes::the_peer_of_the_other_tests", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
@@ -96,6 +96,7 @@ fn bytes_go_to_another_process_and_come_back() {
     let region = idle.pd.alloc_region(BYTES, access).unwrap();
     let peer = Peer::start(&idle.endpoint(), region.remote());
     let mut end = idle.connect(&peer.endpoint);
+    assert_eq!(end.qp.peer_access(&mut end.worker).unwrap(), crate::ACCESS);
     for round in 1..5 {
         end.transfer(Work::write(end.filled(BYTES, round), peer.memory));
         end.worker.post(&end.qp, Work::recv(Segment::Empty)).unwrap();

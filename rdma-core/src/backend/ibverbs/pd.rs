@@ -9,8 +9,8 @@ use super::{Context, check, explain, mr, not_null};
 use crate::Access;
 use crate::backend::interface;
 use crate::error::{CreateError, RegisterError};
-use crate::memory::Registration;
 use crate::memory::pinning::PinningNeed;
+use crate::memory::{Backing, Registration};
 
 /// A protection domain; regions and queue pairs share it.
 pub(crate) struct ProtectionDomain(Arc<Pd>);
@@ -61,6 +61,7 @@ impl interface::ProtectionDomain for ProtectionDomain {
         addr: *mut u8,
         len: usize,
         access: Access,
+        _: Option<&Backing>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         // SAFETY: the caller's promise is passed on unchanged.
         let region = unsafe { mr::MemoryRegion::register(&self.0, addr, len, access) }?;

@@ -1,12 +1,15 @@
 //! Completion queues: a ring that may overrun.
 
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::channel::Channel;
 use super::fabric::ContextRef;
 use super::fault::Planted;
+use super::wire::{QpRef, Watch};
 use crate::backend::interface::RawCompletion;
 
 /// Set in the hint once completions were lost.
@@ -14,12 +17,21 @@ const OVERRUN: u32 = 1 << 31;
 
 /// What its worker may look at without the lock: how many completions there are.
 #[derive(Debug, Default)]
-pub(super) struct Hint(AtomicU32);
+pub(super) struct Hint {
+    completions: AtomicU32,
+    /// Counts changes of what is watched besides.
+    watches: AtomicU32,
+}
 
 impl Hint {
     /// Whether polling would tell something.
     pub(super) fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Acquire) != 0
+        self.completions.load(Ordering::Acquire) != 0
+    }
+
+    /// Changes with the [`watches`](CompletionQueue::watches) of the queue.
+    pub(super) fn watches(&self) -> u32 {
+        self.watches.load(Ordering::Acquire)
     }
 }
 
@@ -33,6 +45,8 @@ pub(super) struct CompletionQueue {
     armed: bool,
     channel: Channel,
     hint: Arc<Hint>,
+    /// Where peers leave completions of this queue.
+    watches: Vec<(QpRef, Watch)>,
     planted: Option<Planted>,
     /// Completions ever added; counted for planted faults alone.
     pushed: u64,
@@ -47,7 +61,19 @@ impl CompletionQueue {
         planted: Option<Planted>,
     ) -> Self {
         let entries = VecDeque::with_capacity(depth);
-        Self { context, entries, depth, overrun: false, armed: false, channel, hint, planted, pushed: 0 }
+        let watches = Vec::new();
+        Self {
+            context,
+            entries,
+            depth,
+            overrun: false,
+            armed: false,
+            channel,
+            hint,
+            watches,
+            planted,
+            pushed: 0,
+        }
     }
 
     /// Adds a completion. `false` when this is the first that does not fit.
@@ -106,6 +132,39 @@ impl CompletionQueue {
         self.armed = true;
     }
 
+    /// Whether the next completion raises the channel.
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    /// The channel was raised by another process.
+    pub(super) fn disarm(&mut self) {
+        self.armed = false;
+    }
+
+    /// What another process raises the channel by.
+    pub(super) fn doorbell(&self) -> io::Result<OwnedFd> {
+        self.channel.as_fd().try_clone_to_owned()
+    }
+
+    /// Where else completions of this queue are.
+    pub(super) fn watches(&self) -> &[(QpRef, Watch)] {
+        &self.watches
+    }
+
+    /// A peer leaves completions of that queue pair there.
+    pub(super) fn watch(&mut self, qp: QpRef, watch: Watch) {
+        self.unwatch(qp);
+        self.watches.push((qp, watch));
+        self.hint.watches.fetch_add(1, Ordering::Release);
+    }
+
+    /// It does so no more.
+    pub(super) fn unwatch(&mut self, qp: QpRef) {
+        self.watches.retain(|(it, _)| *it != qp);
+        self.hint.watches.fetch_add(1, Ordering::Release);
+    }
+
     /// Forgets the completions of a destroyed queue pair.
     pub(super) fn forget(&mut self, qp_num: u32) {
         self.entries.retain(|completion| completion.qp_num != qp_num);
@@ -115,7 +174,7 @@ impl CompletionQueue {
     fn tell(&self) {
         let overrun = if self.overrun { OVERRUN } else { 0 };
         // At most 2^20 entries.
-        self.hint.0.store(self.entries.len() as u32 | overrun, Ordering::Release);
+        self.hint.completions.store(self.entries.len() as u32 | overrun, Ordering::Release);
     }
 }
 

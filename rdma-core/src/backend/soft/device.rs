@@ -1,5 +1,6 @@
 //! Software devices and their open contexts.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,6 +10,7 @@ use super::channel::Channel;
 use super::engine::keys::KeyTable;
 use super::engine::timer::Timer;
 use super::event::Events;
+use super::exposure::Exposure;
 use super::fabric::{ContextRef, DeviceState, Fabric, Hold, Silence};
 use super::options::{SoftOptions, Wire};
 use super::wire::DeviceRef;
@@ -100,15 +102,20 @@ impl Device {
             keys: KeyTable::default(),
             qp_nums: Default::default(),
             domains: 0,
+            exposure: None,
+            told: HashSet::new(),
         });
         if let Some(faults) = faults {
             faults.attach(device);
         }
         let opened = Opened { name: name.clone(), max_mr_size: *max_mr_size, device, fabric };
-        let listening = listen(&mut hold, device, *wire, SocketAddrV4::new(ip, *tcp_port));
+        let listening = listen(&mut hold, device, *wire, SocketAddrV4::new(ip, *tcp_port)).and_then(|at| {
+            let table = gid::table(at, nonce, &netdev);
+            expose(&mut hold, device, *wire, &table)?;
+            Ok(table)
+        });
         match listening {
-            Ok(at) => {
-                let table = gid::table(at, nonce, &netdev);
+            Ok(table) => {
                 for entry in &table {
                     hold.by_gid.insert(entry.gid, device);
                 }
@@ -142,6 +149,20 @@ fn listen(
     Ok(SocketAddrV4::new(*address.ip(), port))
 }
 
+/// Lets processes of this host find the device, unless it is not for them.
+fn expose(hold: &mut Hold<'_>, device: DeviceRef, wire: Wire, table: &[GidEntry]) -> io::Result<()> {
+    let Some(entry) = table.iter().find(|entry| !entry.gid.is_link_local()) else { return Ok(()) };
+    if wire != Wire::Mapped {
+        return Ok(());
+    }
+    let exposure = Exposure::new()?;
+    hold.guarded().rendezvous.listen(device, entry.gid)?;
+    if let Some(state) = hold.devices.get_mut(device) {
+        state.exposure = Some(exposure);
+    }
+    Ok(())
+}
+
 impl Opened {
     pub(super) fn lock(&self) -> Hold<'_> {
         self.fabric.lock()
@@ -163,6 +184,7 @@ impl Drop for Opened {
         }
         let guarded = hold.guarded();
         guarded.sockets.unlisten(self.device);
+        guarded.rendezvous.unlisten(self.device);
         if guarded.state.devices.is_empty() {
             hold.driver.wake();
         }

@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::channel::Channel;
 use super::fabric::{Fabric, Guarded, Hold};
 use super::naps::Naps;
+use super::wire::Rendezvous;
 
 /// How long the driver leaves the sockets to threads that poll, before it looks itself.
 const NAP: Duration = Duration::from_millis(1);
@@ -265,13 +266,20 @@ fn look(fabric: &Fabric, waited: bool) -> Looked {
 }
 
 fn serve(hold: &mut Hold<'_>, key: u64) {
-    let Guarded { state, sockets, .. } = hold.guarded();
-    sockets.ready(now(), key, state);
+    let Guarded { state, sockets, rendezvous, .. } = hold.guarded();
+    if Rendezvous::is_own(key) {
+        rendezvous.ready(now(), key, state);
+    } else {
+        sockets.ready(now(), key, state);
+    }
     hold.settle();
 }
 
 fn next_timeout(guarded: &Guarded) -> Option<Instant> {
-    [guarded.sockets.poll_timeout(), guarded.state.earliest].into_iter().flatten().min()
+    [guarded.sockets.poll_timeout(), guarded.rendezvous.poll_timeout(), guarded.state.earliest]
+        .into_iter()
+        .flatten()
+        .min()
 }
 
 fn serve_timers(hold: &mut Hold<'_>) {
@@ -279,9 +287,12 @@ fn serve_timers(hold: &mut Hold<'_>) {
     if hold.earliest.is_some_and(|earliest| now >= earliest) {
         hold.handle_timeouts(now);
     }
-    let Guarded { state, sockets, .. } = hold.guarded();
+    let Guarded { state, sockets, rendezvous, .. } = hold.guarded();
     if sockets.poll_timeout().is_some_and(|at| now >= at) {
         sockets.handle_timeout(now, state);
+    }
+    if rendezvous.poll_timeout().is_some_and(|at| now >= at) {
+        rendezvous.handle_timeout(now, state);
     }
     hold.settle();
 }

@@ -4,10 +4,10 @@
 //! the lock, nothing lands any more. Posting takes it once a batch, polling only when there is
 //! something to take.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Instant;
 
 use slotmap::SlotMap;
@@ -18,10 +18,11 @@ use super::engine::keys::KeyTable;
 use super::engine::message::{Reply, Request};
 use super::engine::timer::Timer;
 use super::event::Events;
+use super::exposure::Exposure;
 use super::fault::{FaultPlan, Held, Planted};
 use super::options::Wire;
 use super::qp::QueuePair;
-use super::wire::{DeviceRef, Hello, Payload, QpRef, Sockets, Tcp, Token};
+use super::wire::{Announcement, DeviceRef, Hello, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp, Token};
 use crate::{Gid, GidEntry, PortState};
 
 slotmap::new_key_type! {
@@ -45,6 +46,10 @@ pub(super) struct DeviceState {
     pub(super) keys: KeyTable,
     pub(super) qp_nums: HashMap<u32, QpRef>,
     pub(super) domains: u32,
+    /// What processes of this host may map, if they may.
+    pub(super) exposure: Option<Exposure>,
+    /// Peers of which it was said why they are not mapped.
+    pub(super) told: HashSet<Gid>,
 }
 
 /// Whether a device hears and answers.
@@ -59,13 +64,60 @@ pub(super) enum Silence {
 }
 
 /// What the state asks of the sockets.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) enum Command {
-    Connect { qp: QpRef, hello: Hello },
-    Request { qp: QpRef, request: Request, payload: Option<Payload> },
-    Reply { qp: QpRef, reply: Reply, payload: Option<Payload> },
-    Reset { qp: QpRef },
-    Close { qp: QpRef },
+    Connect {
+        qp: QpRef,
+        hello: Hello,
+    },
+    Request {
+        qp: QpRef,
+        request: Request,
+        payload: Option<Payload>,
+    },
+    Reply {
+        qp: QpRef,
+        reply: Reply,
+        payload: Option<Payload>,
+    },
+    Reset {
+        qp: QpRef,
+    },
+    Close {
+        qp: QpRef,
+    },
+    /// Those that wait for a queue pair may ask for it again.
+    Heed,
+    /// The requester looks for its peer among the processes of this host.
+    Meet {
+        qp: QpRef,
+    },
+    /// It takes another wire.
+    LeaveMapped {
+        qp: QpRef,
+    },
+    /// Its peer does.
+    LeaveWriter {
+        qp: QpRef,
+    },
+    /// Its peer has to look into the mailbox.
+    Nudge {
+        qp: QpRef,
+    },
+    /// The peer may have told of memory that its requester needs.
+    Look {
+        qp: QpRef,
+    },
+    /// Peers may map that memory of the device.
+    Announce {
+        device: DeviceRef,
+        memory: Announcement,
+    },
+    /// No key of the device names that memory any more.
+    Forget {
+        device: DeviceRef,
+        memory: u64,
+    },
 }
 
 /// All that the lock guards, but for the sockets.
@@ -88,6 +140,10 @@ pub(super) struct State {
     pub(super) delivering: bool,
     /// Payloads under way of which faults flip a byte, by its address.
     pub(super) corrupting: Vec<(Token, u64)>,
+    /// Queue pairs in ERR whose receives cannot be flushed yet, since a peer is at them.
+    pub(super) settling: Vec<QpRef>,
+    /// Memory of peers that is mapped here, by their GID and their name for it, with the version of its pages.
+    pub(super) peer_memories: HashMap<(Gid, u64), (u32, Weak<Segment>)>,
     /// Kept for its capacity.
     pub(super) due: Vec<QpRef>,
 }
@@ -96,6 +152,7 @@ pub(super) struct State {
 pub(super) struct Guarded {
     pub(super) state: State,
     pub(super) sockets: Box<dyn Sockets>,
+    pub(super) rendezvous: Rendezvous,
     /// Whether the driver's thread runs.
     pub(super) running: bool,
     /// Until when the driver sleeps, if it does.
@@ -119,10 +176,12 @@ impl Fabric {
         }
         let driver = Driver::new()?;
         let sockets = Tcp::new(Arc::clone(&driver.epoll));
+        let rendezvous = Rendezvous::new(Arc::clone(&driver.epoll));
         let fabric = Self {
             guarded: Mutex::new(Guarded {
                 state: State::default(),
                 sockets: Box::new(sockets),
+                rendezvous,
                 running: false,
                 asleep: None,
             }),
@@ -180,7 +239,7 @@ impl Hold<'_> {
             return;
         }
         let now = driver::now();
-        let Guarded { state, sockets, .. } = &mut *self.guarded;
+        let Guarded { state, sockets, rendezvous, .. } = &mut *self.guarded;
         while !state.commands.is_empty() {
             while let Some(command) = state.commands.pop_front() {
                 match command {
@@ -190,12 +249,44 @@ impl Hold<'_> {
                     }
                     Command::Reply { qp, reply, payload } => sockets.enqueue_reply(now, qp, &reply, payload),
                     Command::Reset { qp } => sockets.reset(qp),
-                    Command::Close { qp } => sockets.close(qp),
+                    Command::Close { qp } => {
+                        sockets.close(qp);
+                        rendezvous.close(qp);
+                    }
+                    errand => carry_errand(now, rendezvous, state, errand),
                 }
             }
             sockets.flush(now, state);
+            rendezvous.flush(now, state);
             state.fail_overrun();
         }
+    }
+}
+
+/// Carries out what the state asks of the rendezvous.
+fn carry_errand(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, errand: Command) {
+    match errand {
+        Command::Heed => rendezvous.heed(),
+        Command::Meet { qp } => {
+            let hello = state.qps.get(qp).and_then(QueuePair::hello);
+            if let Some(hello) = hello.filter(|_| !rendezvous.is_connected(qp))
+                && let Err(reason) = rendezvous.connect(qp, &hello)
+            {
+                // It was there once: now it is silent.
+                tracing::debug!(%reason, "a peer of this host is not there any more");
+            }
+        }
+        Command::LeaveMapped { qp } => rendezvous.leave(qp),
+        Command::LeaveWriter { qp } => rendezvous.part(qp),
+        Command::Nudge { qp } => rendezvous.nudge(qp),
+        Command::Look { qp } => rendezvous.look(now, qp, state),
+        Command::Announce { device, memory } => rendezvous.announce(now, device, &memory, state),
+        Command::Forget { device, memory } => rendezvous.forget(now, device, memory, state),
+        Command::Connect { .. }
+        | Command::Request { .. }
+        | Command::Reply { .. }
+        | Command::Reset { .. }
+        | Command::Close { .. } => {}
     }
 }
 

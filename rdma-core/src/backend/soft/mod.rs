@@ -1,4 +1,4 @@
-//! A device in software: reliable connections between queue pairs of this process, or over TCP.
+//! A device in software: reliable connections between queue pairs of this process, in shared memory, or over TCP.
 //!
 //! The files are those of the other backend. Beside them: [`engine`] is the protocol, [`wire`]
 //! carries its messages, [`fabric`] holds all devices of the process behind one lock, and
@@ -10,6 +10,7 @@ mod device;
 mod driver;
 mod engine;
 mod event;
+mod exposure;
 mod fabric;
 pub mod fault;
 mod gid;

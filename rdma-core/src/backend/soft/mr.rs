@@ -4,18 +4,27 @@ use std::io;
 use std::sync::Arc;
 
 use super::device::Opened;
+use super::engine::keys::Registered;
+use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
+use super::wire::Touching;
 use super::{ProtectionDomain, port};
 use crate::backend::register::beyond_device;
 use crate::error::{CloseError, RegisterError};
-use crate::memory::{Keys, Registration};
+use crate::memory::{Backing, Keys, Registration};
 use crate::{Access, LocalKey, RemoteKey};
+
+/// Why a right cannot be taken back from a peer.
+pub(super) const STOPPED: &str =
+    "a peer's process is stopped in the middle of an access; let it go on, or end it, and try again";
 
 /// A registration of a software device.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     opened: Arc<Opened>,
     key: u32,
+    /// Of the registration, which is revoked; writers may still be at it.
+    revoked: Option<u64>,
 }
 
 impl MemoryRegion {
@@ -24,6 +33,7 @@ impl MemoryRegion {
         addr: usize,
         len: usize,
         access: Access,
+        backing: Option<&Backing>,
     ) -> Result<Self, RegisterError> {
         let refused = |source, explanation: &str| RegisterError::Refused {
             len: len as u64,
@@ -37,7 +47,8 @@ impl MemoryRegion {
         let gone = || io::Error::from_raw_os_error(libc::ENODEV);
         let mut hold = pd.context.opened.lock();
         let device = hold.devices.get_mut(pd.context.opened.device);
-        let keys = &mut device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?.keys;
+        let DeviceState { keys, exposure, .. } =
+            device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?;
         if keys.len() >= port::MAX_MR as usize {
             let full = io::Error::from_raw_os_error(libc::ENOMEM);
             return Err(refused(
@@ -45,12 +56,25 @@ impl MemoryRegion {
                 "the device has no more keys (max_mr): register fewer, larger regions",
             ));
         }
-        let drawn = keys.insert(pd.domain, addr as u64, len as u64, access, getrandom::u32);
-        let key = drawn.map_err(|error| {
+        let drawn = keys.insert(pd.domain, addr as u64, len as u64, access, || {
+            loop {
+                let key = getrandom::u32()?;
+                if exposure.as_ref().is_none_or(|exposure| exposure.is_free(key)) {
+                    return Ok(key);
+                }
+            }
+        });
+        let key = drawn.map_err(|error: getrandom::Error| {
             refused(error.into(), "the system gives no random numbers for a key: let it use getrandom(2)")
         })?;
+        if let (Some(exposure), Some(registered)) = (exposure, keys.get(key).copied())
+            && let Some(memory) = exposure.insert(key, registered, backing)
+        {
+            // Told before this returns, as far as the peers listen.
+            hold.commands.push_back(Command::Announce { device: pd.context.opened.device, memory });
+        }
         drop(hold);
-        Ok(Self { opened: Arc::clone(&pd.context.opened), key })
+        Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: None })
     }
 }
 
@@ -59,15 +83,29 @@ impl Registration for MemoryRegion {
         Keys { lkey: LocalKey(self.key), rkey: RemoteKey(self.key) }
     }
 
-    /// Exact: every byte is placed under the lock that this takes.
+    /// Exact: every byte is placed under the lock that this takes, or by a writer that is waited for.
     fn deregister(&mut self) -> Result<(), CloseError> {
         let mut hold = self.opened.lock();
-        let Some(device) = hold.devices.get_mut(self.opened.device) else { return Ok(()) };
+        let device_ref = self.opened.device;
+        let Some(device) = hold.devices.get_mut(device_ref) else { return Ok(()) };
         if device.faults.as_ref().is_some_and(FaultPlan::refuses_deregistration) {
             let source = io::Error::from_raw_os_error(libc::EBUSY);
             return Err(CloseError { verb: "ibv_dereg_mr", source });
         }
-        device.keys.remove(self.key);
-        Ok(())
+        if let Some(Registered { serial, .. }) = device.keys.remove(self.key) {
+            self.revoked = Some(serial);
+            let memory = device.exposure.as_mut().and_then(|exposure| exposure.remove(self.key, serial));
+            if let Some(memory) = memory {
+                hold.commands.push_back(Command::Forget { device: device_ref, memory });
+            }
+        }
+        let Some(what) = self.revoked.map(Touching::Registration) else { return Ok(()) };
+        let touchers = hold.touchers(device_ref, what);
+        drop(hold);
+        if touchers.wait(what) {
+            return Ok(());
+        }
+        let source = io::Error::new(io::ErrorKind::ResourceBusy, STOPPED);
+        Err(CloseError { verb: "ibv_dereg_mr", source })
     }
 }

@@ -10,7 +10,7 @@ use super::mr::MemoryRegion;
 use crate::Access;
 use crate::backend::interface;
 use crate::error::RegisterError;
-use crate::memory::Registration;
+use crate::memory::{Backing, Registration};
 
 /// A protection domain of a software device.
 #[derive(Debug)]
@@ -38,7 +38,8 @@ impl interface::ProtectionDomain for ProtectionDomain {
         addr: *mut u8,
         len: usize,
         access: Access,
+        backing: Option<&Backing>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
-        Ok(Box::new(MemoryRegion::register(self, addr.expose_provenance(), len, access)?))
+        Ok(Box::new(MemoryRegion::register(self, addr.expose_provenance(), len, access, backing)?))
     }
 }

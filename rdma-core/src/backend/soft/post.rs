@@ -44,12 +44,12 @@ impl State {
 
     /// Posts a chain of receives.
     pub(super) fn post_recv(&mut self, id: QpRef, chain: &[RawRecv]) -> Result<(), RawPostError> {
-        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.takes_receives()) else {
+        if !self.qps.get(id).is_some_and(|qp| qp.state.takes_receives()) {
             return Err(refusal(0, libc::EINVAL));
-        };
+        }
         let mut outcome = Ok(());
         for (posted, recv) in chain.iter().enumerate() {
-            if qp.responder.post(*recv).is_err() {
+            if self.post_receive(id, *recv).is_err() {
                 outcome = Err(refusal(posted, libc::ENOMEM));
                 break;
             }
@@ -70,7 +70,7 @@ impl State {
                 Some(Effect::Rewind) if carrier == Carrier::Tcp => {
                     self.commands.push_back(Command::Reset { qp: id })
                 }
-                Some(Effect::Rewind) => {}
+                Some(Effect::Rewind) => qp.mapped.awaits_memory = false,
                 Some(Effect::Transmit { request, payload }) if carrier == Carrier::Tcp => {
                     let payload = payload.map(|source| Payload {
                         token: Token { qp: id, right: Right::Requested { serial: source.serial } },
@@ -78,6 +78,9 @@ impl State {
                         len: source.len,
                     });
                     self.commands.push_back(Command::Request { qp: id, request, payload });
+                }
+                Some(Effect::Transmit { request, payload }) if carrier == Carrier::Mapped => {
+                    self.carry_mapped(now, id, &request, payload)
                 }
                 Some(Effect::Transmit { request, payload }) => self.carry(now, id, &request, payload),
             }
@@ -174,9 +177,12 @@ impl State {
         self.due = due;
         self.return_ports(now);
         self.deliver_due(now);
+        self.earliest = None;
+        self.settle_mailboxes();
+        let settling = self.earliest;
         let requesters = self.qps.values().filter_map(|qp| qp.requester.poll_timeout()).min();
         let ports = self.devices.values().filter_map(|device| device.port_returns.deadline()).min();
-        self.earliest = [requesters, ports, self.held_until()].into_iter().flatten().min();
+        self.earliest = [requesters, ports, self.held_until(), settling].into_iter().flatten().min();
     }
 
     /// Tells the context of `id` what happened to its queue pair.

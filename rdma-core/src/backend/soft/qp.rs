@@ -5,13 +5,14 @@
 use std::cell::Cell;
 use std::time::Instant;
 
+use super::driver;
 use super::engine::keys::Domain;
 use super::engine::requester::{Limits, Requester};
 use super::engine::responder::{Responder, Rules};
 use super::engine::state::{State as QpStep, Step};
 use super::fabric::{Command, ContextRef, CqRef, State};
 use super::fault::Planted;
-use super::wire::{DeviceRef, Hello, QpRef};
+use super::wire::{DeviceRef, Hello, Mapped, QpRef};
 use crate::backend::interface::{RawOpcode, RawSend, SENTINELS};
 use crate::memory::copy_shared;
 use crate::{Access, Gid, QpNum, QueuePairOptions};
@@ -20,6 +21,7 @@ use crate::{Access, Gid, QpNum, QueuePairOptions};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carrier {
     Local,
+    Mapped,
     Tcp,
 }
 
@@ -57,6 +59,7 @@ pub(super) struct QueuePair {
     pub(super) carrier: Carrier,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
+    pub(super) mapped: Mapped,
     /// One place a request of the send queue. Wires read them by address, so no `&mut` is made.
     inline: Vec<Cell<u8>>,
     max_inline_data: u32,
@@ -84,6 +87,7 @@ impl QueuePair {
             carrier: Carrier::Local,
             requester: Requester::new(options.max_send_wr as usize),
             responder: Responder::new((options.max_recv_wr + SENTINELS) as usize, planted),
+            mapped: Mapped::default(),
             inline: vec![Cell::new(0); inline],
             max_inline_data: options.max_inline_data,
             max_send_wr: options.max_send_wr,
@@ -171,17 +175,19 @@ impl State {
         }
         qp.requester.fail(None);
         qp.responder.fail();
-        if qp.carrier == Carrier::Tcp {
+        qp.mapped.outgoing = None;
+        if qp.carrier != Carrier::Local {
             self.commands.push_back(Command::Close { qp: id });
         }
+        self.close_mailbox(now, id);
         self.pump(now, id);
         self.flush_receives(id);
     }
 
     /// Completes the receives of a queue pair in ERR.
     pub(super) fn flush_receives(&mut self, id: QpRef) {
-        while let Some(qp) = self.qps.get_mut(id) {
-            let Some(done) = qp.responder.next_flushed() else { return };
+        while let Some(done) = self.next_flushed(driver::now(), id) {
+            let Some(qp) = self.qps.get(id) else { return };
             let (cq, num, device) = (qp.cq, qp.num, qp.device);
             let planted = self.devices.get(device).and_then(|device| device.planted);
             if planted != Some(Planted::MissingFlush) {
@@ -197,10 +203,9 @@ impl State {
             device.qp_nums.remove(&qp.num.0);
         }
         if let Some(cq) = self.cqs.get_mut(qp.cq) {
+            cq.unwatch(id);
             cq.forget(qp.num.0);
         }
-        if qp.carrier == Carrier::Tcp {
-            self.commands.push_back(Command::Close { qp: id });
-        }
+        self.commands.push_back(Command::Close { qp: id });
     }
 }

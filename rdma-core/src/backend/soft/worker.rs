@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "takes the caller's word for the memory of requests")]
 
+mod connect;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -11,17 +13,20 @@ use super::cq::{CompletionQueue, Hint};
 use super::device::Context;
 use super::engine::requester::Limits;
 use super::engine::state::Step;
-use super::fabric::{Command, CqRef, Fabric, Hold};
-use super::options::Wire;
-use super::qp::{Carrier, Owner, Peer, QueuePair};
-use super::wire::QpRef;
-use super::{ProtectionDomain, driver, gid, port};
+use super::fabric::{CqRef, Fabric, Hold};
+use super::mr::STOPPED;
+use super::qp::{Carrier, Owner, QueuePair};
+use super::wire::{QpRef, Touching, Watch};
+use super::{ProtectionDomain, driver, port};
 use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot};
 use crate::error::{ConnectError, CreateError, PollError, QueryError};
 use crate::{
-    Endpoint, Gid, InitOptions, PathOptions, PeerAccess, PortNum, Psn, QpNum, QpState, QueuePairOptions,
+    Endpoint, InitOptions, PathOptions, PeerAccess, PortNum, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
 };
+
+/// A thread that waits for a peer of the same host lets it have the core once in so many polls.
+const YIELD_EVERY: u32 = 64;
 
 /// See the module.
 #[derive(Debug)]
@@ -31,6 +36,11 @@ pub(crate) struct Worker {
     hint: Arc<Hint>,
     channel: Channel,
     slots: Vec<Option<Place>>,
+    /// Where peers leave completions, as of the change `watched`.
+    watches: Vec<Watch>,
+    watched: u32,
+    /// Polls in a row that found nothing.
+    idle: u32,
 }
 
 /// A queue pair of the worker.
@@ -61,7 +71,16 @@ impl Worker {
         let queue = CompletionQueue::new(context.context, depth, channel.clone(), Arc::clone(&hint), planted);
         let cq = hold.cqs.insert(queue);
         drop(hold);
-        Ok(Self { context: Arc::clone(context), cq, hint, channel, slots: Vec::new() })
+        Ok(Self {
+            context: Arc::clone(context),
+            cq,
+            hint,
+            channel,
+            slots: Vec::new(),
+            watches: Vec::new(),
+            watched: 0,
+            idle: 0,
+        })
     }
 
     fn fabric(&self) -> &'static Fabric {
@@ -87,31 +106,11 @@ impl Worker {
         step(&mut hold, place.id).map_err(|errno| refused(place.num, io::Error::from_raw_os_error(errno)))
     }
 
-    /// Which wire reaches `peer`.
-    fn carrier(&self, hold: &Hold<'_>, num: QpNum, peer: Gid) -> Result<Carrier, ConnectError> {
-        let wire = hold.devices.get(self.context.opened.device).map_or(Wire::Local, |device| device.wire);
-        let here = hold.by_gid.contains_key(&peer);
-        let refused = |errno, mend: &str| {
-            Err(ConnectError::Refused {
-                qp_num: num,
-                to: QpState::RTR,
-                source: io::Error::from_raw_os_error(errno),
-                mend: mend.to_owned(),
-            })
-        };
-        match wire {
-            Wire::Auto | Wire::Local if here => Ok(Carrier::Local),
-            Wire::Local => refused(
-                libc::ENETUNREACH,
-                "the peer's GID is of no open device of this process, and the wire is Local: use Wire::Auto",
-            ),
-            Wire::Auto | Wire::Tcp if gid::listens_at(peer).is_some() => Ok(Carrier::Tcp),
-            Wire::Auto | Wire::Tcp => refused(
-                libc::ENETUNREACH,
-                "the peer's GID is not that of a software device that listens: exchange the GID at index 1, \
-                 and let the peer open its device with another wire than Local",
-            ),
-        }
+    /// Whether polling would tell something.
+    fn has_news(&self) -> bool {
+        self.hint.is_raised()
+            || self.hint.watches() != self.watched
+            || self.watches.iter().any(Watch::pending)
     }
 }
 
@@ -180,35 +179,7 @@ impl RawWorker for Worker {
         peer: &Endpoint,
         options: &PathOptions,
     ) -> Result<(), ConnectError> {
-        let opened = &self.context.opened;
-        let num = self.place(slot).map_or(QpNum(0), |place| place.num);
-        let (own, carrier) = {
-            let hold = self.fabric().lock();
-            let table = hold.devices.get(opened.device).map_or_else(Vec::new, |device| device.gids.clone());
-            let carrier = self.carrier(&hold, num, peer.gid)?;
-            match table.iter().find(|entry| entry.index == options.gid_index) {
-                Some(entry) => (entry.gid, carrier),
-                None => {
-                    let (device, index) = (opened.name.clone(), options.gid_index);
-                    return Err(ConnectError::NoSuchGid { device, port: PortNum(1), index, table });
-                }
-            }
-        };
-        let mend = "the queue pair must be in INIT, and the path MTU one that verbs defines";
-        self.modify(slot, QpState::RTR, mend, |hold, id| {
-            if options.mtu.is_some_and(|mtu| mtu.bytes().is_none()) {
-                return Err(libc::EINVAL);
-            }
-            let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
-            let peer_here = Peer { gid: peer.gid, qp_num: peer.qp_num, found: None };
-            qp.receive_from(own, peer_here, peer.psn.value(), carrier, options.min_rnr_timer.code())?;
-            // From now on the wire may hear the peer, too.
-            let hello = qp.hello().filter(|_| qp.carrier == Carrier::Tcp);
-            if let Some(hello) = hello {
-                hold.commands.push_back(Command::Connect { qp: id, hello });
-            }
-            Ok(())
-        })
+        self.receive_from(slot, peer, options)
     }
 
     fn modify_to_rts(&mut self, slot: Slot, psn: Psn, options: &RetryOptions) -> Result<(), ConnectError> {
@@ -229,7 +200,9 @@ impl RawWorker for Worker {
         let device = || self.context.opened.name.clone();
         let refused = |source| QueryError::Refused { verb: "ibv_query_qp", device: device(), source };
         let place = self.place(slot).map_err(refused)?;
-        let hold = self.fabric().lock();
+        let mut hold = self.fabric().lock();
+        // A peer that runs the responder may have refused a request.
+        hold.attend(driver::now(), place.id);
         let qp = hold.qps.get(place.id);
         qp.map(|qp| qp.state.number()).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
     }
@@ -237,7 +210,7 @@ impl RawWorker for Worker {
     fn peer_access(&self, slot: Slot) -> PeerAccess {
         let Ok(place) = self.place(slot) else { return PeerAccess::Stream };
         match self.fabric().lock().qps.get(place.id).map(|qp| qp.carrier) {
-            Some(Carrier::Local) => PeerAccess::Mapped,
+            Some(Carrier::Local | Carrier::Mapped) => PeerAccess::Mapped,
             Some(Carrier::Tcp) | None => PeerAccess::Stream,
         }
     }
@@ -256,22 +229,40 @@ impl RawWorker for Worker {
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
         self.fabric().driver.count_call();
-        if !self.hint.is_raised() {
+        if !self.has_news() {
             driver::poll_sockets(self.fabric());
-            if !self.hint.is_raised() {
+            if !self.has_news() {
+                self.idle = self.idle.wrapping_add(1);
+                if !self.watches.is_empty() && self.idle.is_multiple_of(YIELD_EVERY) {
+                    std::thread::yield_now();
+                }
                 return Ok(0);
             }
         }
-        match self.fabric().lock().cqs.get_mut(self.cq) {
+        self.idle = 0;
+        let mut hold = self.context.opened.lock();
+        if self.hint.watches() != self.watched {
+            self.watched = self.hint.watches();
+            self.watches.clear();
+            let watches = hold.cqs.get(self.cq).map_or(&[][..], CompletionQueue::watches);
+            self.watches.extend(watches.iter().map(|(_, watch)| watch.clone()));
+        }
+        if !self.watches.is_empty() {
+            hold.collect(driver::now(), self.cq, true);
+        }
+        match hold.cqs.get_mut(self.cq) {
             Some(queue) => queue.take(out).ok_or(PollError::Overrun),
             None => Ok(0),
         }
     }
 
     fn request_notify(&mut self) -> Result<(), PollError> {
-        if let Some(queue) = self.fabric().lock().cqs.get_mut(self.cq) {
+        let mut hold = self.fabric().lock();
+        if let Some(queue) = hold.cqs.get_mut(self.cq) {
             queue.arm();
         }
+        hold.arm_mailboxes(driver::now(), self.cq);
+        drop(hold);
         self.fabric().driver.attend();
         Ok(())
     }
@@ -287,6 +278,10 @@ impl RawWorker for Worker {
     fn destroy_qp(&mut self, slot: Slot) -> io::Result<()> {
         let place = self.place(slot)?;
         if !self.fabric().is_foreign() {
+            let touchers = self.fabric().lock().revoke(driver::now(), place.id);
+            if !touchers.wait(Touching::Anything) {
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, STOPPED));
+            }
             self.fabric().lock().destroy(place.id);
         }
         if let Some(slot) = self.slots.get_mut(usize::from(slot)) {

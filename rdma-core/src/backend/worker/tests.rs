@@ -16,7 +16,7 @@ use super::{Core, QpHandle};
 use crate::error::{
     ConnectError, CreateError, DetachError, FenceError, PollError, PostError, QueryError, RegisterError,
 };
-use crate::memory::{Keys, Mapping, PdId, Registered, Registration};
+use crate::memory::{Backing, Keys, Mapping, PdId, Registered, Registration};
 use crate::{
     Access, CompletionStatus, Deadline, Endpoint, InitOptions, LocalBuf, LocalKey, PathOptions, PeerAccess,
     Psn, QpNum, QpState, QueuePairOptions, Region, RemoteKey, RemoteMemory, RetryOptions, WorkerOptions,
@@ -53,6 +53,7 @@ impl ProtectionDomain for NoPd {
         _: *mut u8,
         _: usize,
         _: Access,
+        _: Option<&Backing>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         Err(RegisterError::ZeroLength)
     }

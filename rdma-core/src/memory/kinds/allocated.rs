@@ -5,12 +5,26 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::RegisterError;
 use crate::memory::capacity;
+
+/// The pages of memory that processes of this host can share.
+#[derive(Debug, Clone)]
+pub(crate) struct Backing {
+    /// Never that of other memory of this process, and not 0.
+    pub(crate) id: u64,
+    /// Of the memfd, all of which is the memory, up to the end of its last page.
+    pub(crate) bytes: u64,
+    pub(crate) memfd: Arc<OwnedFd>,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// Bytes of shared memory, zeroed, page-aligned, unmapped on drop.
 ///
@@ -25,8 +39,8 @@ pub(crate) struct Allocated {
     span: usize,
     data: NonNull<u8>,
     len: usize,
-    /// Kept because a peer on this host may be handed it, to map the same pages.
-    _memfd: OwnedFd,
+    /// A peer on this host may be handed it, to map the same pages.
+    backing: Backing,
 }
 
 // SAFETY: the mapping is plain memory without thread affinity; it is handed out as raw
@@ -98,7 +112,14 @@ impl Allocated {
             return Err(error.into());
         }
         // INVARIANT: one reservation, the body replaced by the memfd, a page left on either side.
-        Ok(Self { base, span, data, len, _memfd: memfd })
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self {
+            base,
+            span,
+            data,
+            len,
+            backing: Backing { id, bytes: body as u64, memfd: Arc::new(memfd) },
+        })
     }
 
     /// The first byte.
@@ -109,6 +130,11 @@ impl Allocated {
     /// Bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// What is handed to a peer.
+    pub(crate) fn backing(&self) -> &Backing {
+        &self.backing
     }
 }
 

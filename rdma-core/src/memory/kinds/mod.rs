@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 
 pub(crate) use adopted::Adopted;
 use allocated::Allocated;
+pub(crate) use allocated::Backing;
 pub(crate) use raw::Raw;
 
 use crate::error::RegisterError;
@@ -48,6 +49,14 @@ impl Mapping {
             Self::Allocated(memory) => memory.len(),
             Self::Adopted(memory) => memory.len(),
             Self::Raw(memory) => memory.len(),
+        }
+    }
+
+    /// Its pages, when a peer on this host can map them: of memory that was allocated here.
+    pub(crate) fn backing(&self) -> Option<&Backing> {
+        match self {
+            Self::Allocated(memory) => Some(memory.backing()),
+            Self::Adopted(_) | Self::Raw(_) => None,
         }
     }
 }

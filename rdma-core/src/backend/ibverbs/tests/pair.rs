@@ -91,7 +91,7 @@ impl Pair {
     pub(super) fn memory(&self, len: usize, access: Access) -> Memory {
         let mapping = Mapping::allocate(len).unwrap();
         // SAFETY: `Registered` keeps the mapping until it is deregistered.
-        let registration = unsafe { self.pd.register(mapping.as_ptr().as_ptr(), len, access) }.unwrap();
+        let registration = unsafe { self.pd.register(mapping.as_ptr().as_ptr(), len, access, None) }.unwrap();
         Memory(Registered::new(mapping, registration, access, PdId(1)))
     }
 

@@ -99,6 +99,11 @@ impl KeyTable {
         Ok(found)
     }
 
+    /// The registration of `key`.
+    pub(crate) fn get(&self, key: u32) -> Option<&Registered> {
+        self.by_key.get(&key)
+    }
+
     /// The protection domain of `key`.
     pub(crate) fn domain_of(&self, key: u32) -> Option<Domain> {
         self.by_key.get(&key).map(|found| found.domain)

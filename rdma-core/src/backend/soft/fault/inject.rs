@@ -9,6 +9,7 @@ use super::super::engine::effect::Source;
 use super::super::engine::message::{Reply, Request, RequestOp};
 use super::super::engine::responder::Verdict;
 use super::super::fabric::{Silence, State};
+use super::super::qp::Carrier;
 use super::super::wire::{Placement, QpRef, Right, Token, copy};
 use super::rule::{Event, Fault};
 
@@ -197,8 +198,11 @@ impl State {
         let addr = bytes.as_ptr().expose_provenance() as u64;
         match (message, from) {
             (Message::Request(request), Some(from)) => {
-                if self.peer_of(from) == Some(to) {
-                    let payload = Source { addr, len: bytes.len() as u32, serial: 0 };
+                let payload = Source { addr, len: bytes.len() as u32, serial: 0 };
+                if self.qps.get(from).is_some_and(|qp| qp.carrier == Carrier::Mapped) {
+                    self.execute(now, from, &request, Some(payload), Injected::Deliver);
+                    self.pump(now, from);
+                } else if self.peer_of(from) == Some(to) {
                     self.hand_over(now, (from, to), &request, Some(payload), Injected::Deliver);
                     self.pump(now, from);
                 }

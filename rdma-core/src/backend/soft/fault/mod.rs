@@ -4,7 +4,8 @@
 //! acts on what *arrives* at that device: requests at its responders, replies and read data at
 //! its requesters. Give the same plan to both ends to disturb both directions. Each [`Rule`]
 //! names a [`Fault`], which messages it looks at, and when it strikes; all chance comes from
-//! the plan's seed. The plan also takes orders at any moment ([`FaultPlan::kill`],
+//! the plan's seed. Nothing arrives from another process that has the device's memory mapped
+//! ([`Wire::Mapped`](crate::Wire)). The plan also takes orders at any moment ([`FaultPlan::kill`],
 //! [`FaultPlan::stop`], [`FaultPlan::flap_port`]) and counts what it did.
 //!
 //! ```

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::super::driver;
 use super::super::engine::message::{Reply, Request};
 use super::super::engine::requester::Landing;
 use super::super::engine::responder::{Outcome, Verdict};
@@ -11,10 +12,9 @@ use super::{Hello, Payload, Placement, QpRef, Right, Sink, Token};
 
 impl Sink for State {
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
-        let device = self.devices.get(*self.by_gid.get(&hello.destination_gid)?)?;
-        let found = *device.qp_nums.get(&hello.destination_qp.0)?;
-        let peer = self.qps.get(found).filter(|qp| qp.state.responds())?.peer?;
-        (peer.gid == hello.source_gid && peer.qp_num == hello.source_qp).then_some(found)
+        let found = self.responder_for(hello)?;
+        // It may have been mapped before.
+        self.withdraw(driver::now(), found).then_some(found)
     }
 
     fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Placement {

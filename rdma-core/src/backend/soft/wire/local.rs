@@ -82,7 +82,7 @@ impl State {
     }
 
     /// Carries a reply, whose data is at `data`, to the requester of `to`.
-    fn carry_back(&mut self, now: Instant, to: QpRef, reply: &Reply, data: Option<u64>) {
+    pub(super) fn carry_back(&mut self, now: Instant, to: QpRef, reply: &Reply, data: Option<u64>) {
         let message = Message::Reply(*reply);
         match self.inject(now, to, &message) {
             Injected::Lose => {}
@@ -109,17 +109,20 @@ impl State {
         let Some(qp) = self.qps.get_mut(to) else { return };
         let landing = qp.requester.handle_reply(now, reply);
         if let (Landing::At { addr, len, serial }, Some(data)) = (landing, data) {
-            // SAFETY: the data was checked against a registration in this same hold of the
-            // lock, or is a copy of the state's own; the target is that of a read that has not
-            // completed.
-            unsafe { copy(data, addr, len) };
+            // From a peer's process it was put there as it was read.
+            if data != addr {
+                // SAFETY: the data was checked against a registration in this same hold of the
+                // lock, or is a copy of the state's own; the target is that of a read that has not
+                // completed.
+                unsafe { copy(data, addr, len) };
+            }
             corrupt(injected, addr, len);
             qp.requester.landed(now, serial);
         }
     }
 
     /// Copies the payload of a message that is held back.
-    fn fill(&mut self, place: Placement, from: Option<u64>) {
+    pub(super) fn fill(&mut self, place: Placement, from: Option<u64>) {
         if let (Placement::At { token, addr, len }, Some(from)) = (place, from) {
             // SAFETY: the source is valid as in `hand_over` or `hand_back`, the target is the
             // copy just made for it.

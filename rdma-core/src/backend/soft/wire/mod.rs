@@ -1,4 +1,4 @@
-//! How messages reach the peer's queue pair: by a copy inside this process, or over TCP.
+//! How messages reach the peer's queue pair: by a copy inside this process, in memory shared with another, or over TCP.
 //!
 //! The engine asks for effects; a wire carries them out. What both agree on is here: what a
 //! wire may do to the state ([`Sink`]), and what the state may ask of sockets ([`Sockets`]).
@@ -15,6 +15,7 @@
 mod deliver;
 mod fields;
 mod local;
+mod mapped;
 mod shm;
 mod tcp;
 mod throttle;
@@ -25,6 +26,9 @@ pub(crate) use tcp::fuzz;
 use std::time::Instant;
 
 pub(super) use local::copy;
+pub(super) use mapped::Mapped;
+pub(super) use shm::rendezvous::{self, Announcement, Reason, Rendezvous};
+pub(super) use shm::{Exposed, KeyTable as MappedKeys, Segment, Touching, Watch};
 
 use super::engine::message::{Reply, Request};
 use crate::{Gid, QpNum};

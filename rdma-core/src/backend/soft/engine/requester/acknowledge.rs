@@ -44,6 +44,12 @@ impl Requester {
         unwanted
     }
 
+    /// Where the data of the read `psn` goes.
+    pub(crate) fn landing(&self, psn: u32) -> Option<u64> {
+        let send = self.queue.get(self.place_of(psn)?)?;
+        (send.opcode == RawOpcode::Read).then_some(send.addr)
+    }
+
     /// The data of the read `serial` is in place.
     pub(crate) fn landed(&mut self, now: Instant, serial: u64) {
         if self.holds(serial) && serial == self.first_serial + self.acked as u64 {

@@ -42,6 +42,13 @@ impl Requester {
         self.state = State::Backoff { until: now + RnrTimer::new(timer).duration() };
     }
 
+    /// Everything outstanding goes out again, on another way or one that is better known: it counts for no retry.
+    pub(crate) fn resend(&mut self) {
+        if self.state == State::Sending && self.outstanding() > 0 {
+            self.rewind();
+        }
+    }
+
     pub(super) fn reset_retries(&mut self) {
         self.retries_left = self.limits.retry_cnt;
         self.rnr_retries_left = self.limits.rnr_retry.code();

@@ -8,6 +8,7 @@ mod place;
 use std::collections::VecDeque;
 
 use super::message::{Reply, Request};
+use super::sequence;
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::fault::Planted;
 use crate::{Access, CompletionStatus, EventKind};
@@ -67,6 +68,17 @@ struct Placing {
     registration: Option<(u32, u64)>,
 }
 
+/// What it takes to carry out the requests of a peer.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    pub(crate) receives: VecDeque<RawRecv>,
+    pub(crate) depth: usize,
+    pub(crate) expected: u32,
+    pub(crate) rules: Rules,
+    pub(crate) posted: u64,
+    pub(crate) planted: Option<Planted>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Responder {
@@ -119,6 +131,19 @@ impl Responder {
         }
         self.receives.push_back(recv);
         Ok(())
+    }
+
+    /// Gives away what the peer's requests need: from now on they are carried out elsewhere.
+    pub(crate) fn lend(&mut self) -> Lent {
+        let receives = std::mem::take(&mut self.receives);
+        let Self { depth, expected, rules, posted, planted, .. } = *self;
+        Lent { receives, depth, expected, rules, posted, planted }
+    }
+
+    /// Takes back what is left of that: the receives that were not used, and the number of the next request.
+    pub(crate) fn take_back(&mut self, receives: VecDeque<RawRecv>, expected: u32) {
+        self.receives = receives;
+        self.expected = sequence::add(expected, 0);
     }
 
     /// Moves to ERR: what is being placed is not, and receives are flushed.

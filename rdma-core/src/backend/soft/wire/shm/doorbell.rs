@@ -20,6 +20,11 @@ impl Doorbell {
         fence(Ordering::SeqCst);
     }
 
+    /// Whether it said so, and was not woken since.
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) != 0
+    }
+
     /// The writer left something; whether it has to wake the owner. Once, for every time that the owner armed.
     #[inline]
     pub(super) fn rings(&self) -> bool {

@@ -227,7 +227,19 @@ impl Mailbox {
         Some(RawCompletion { wr_id: recv.wr_id, status, ..RawCompletion::default() })
     }
 
+    /// The receives that the peer did not take, oldest first, and the number of its next request: another wire goes
+    /// on with them. Only once it is settled and all that the peer left is taken.
+    pub(crate) fn hand_back(&mut self) -> (VecDeque<RawRecv>, u32) {
+        (std::mem::take(&mut self.receives), self.header.writer.expected.load(Ordering::Relaxed))
+    }
+
+    /// Whether the next completion rings the bell.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.header.bell.doorbell.is_armed()
+    }
+
     /// Whether every receive was told.
+    #[cfg(test)]
     pub(crate) fn is_drained(&self) -> bool {
         self.receives.is_empty()
     }

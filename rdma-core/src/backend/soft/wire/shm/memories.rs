@@ -29,6 +29,12 @@ impl Memories {
         self.by_id.remove(&id);
     }
 
+    /// Whether that version of the memory is mapped.
+    pub(super) fn has(&self, id: u64, version: u32) -> bool {
+        self.by_id.get(&id).is_some_and(|mapped| mapped.version == version)
+    }
+
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }

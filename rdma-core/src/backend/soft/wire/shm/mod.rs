@@ -32,9 +32,9 @@ mod writer_slot;
 mod tests;
 
 pub(in super::super) use key_table::{Exposed, KeyTable};
-pub(in super::super) use mailbox::{Mailbox, Refusal, Terms, Waited, Watch, Writer};
-pub(in super::super) use port::{Executed, Outcome, Port, PortRefused};
-pub(in super::super) use segment::{MapRefused, Protection, Segment};
+pub(in super::super) use mailbox::{Mailbox, Terms, Waited, Watch, Writer};
+pub(in super::super) use port::{Outcome, Port};
+pub(in super::super) use segment::Segment;
 pub(in super::super) use writer_slot::Touching;
 
 /// The atomics of whoever runs this: models have their own.

@@ -55,6 +55,19 @@ impl Port {
         }
     }
 
+    /// Which memory a request needs that is not mapped, if its key names any; 0 is one that never will be.
+    pub(crate) fn lacks(&self, request: &Request) -> Option<u64> {
+        if request.len == 0 {
+            return None;
+        }
+        let key = match request.op {
+            RequestOp::Send => self.next_receive()?.lkey,
+            RequestOp::Write | RequestOp::Read => request.rkey,
+        };
+        let exposed = self.keys.find(key)?.exposed;
+        (!self.memories.has(exposed.memory, exposed.version)).then_some(exposed.memory)
+    }
+
     /// A request before this one is missing; asks for it, once.
     fn gap(&self, expected: u32) -> Executed {
         let awaiting = &self.header.writer.awaiting;

@@ -127,6 +127,7 @@ impl Port {
     }
 
     /// Memories of the peer that are mapped.
+    #[cfg(test)]
     pub(crate) fn memories(&self) -> usize {
         self.memories.len()
     }

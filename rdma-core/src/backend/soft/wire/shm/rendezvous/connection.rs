@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
 use super::super::segment::{Protection, Segment};
-use super::descriptors::{self, Received};
+use super::descriptors::{self, Received, Sent};
 use super::frame::FrameError;
 use super::*;
 
@@ -60,8 +60,8 @@ impl Responder {
         }
     }
 
-    /// Sends what the socket takes.
-    fn send(&mut self, fd: BorrowedFd<'_>) -> Result<(), Reason> {
+    /// Sends what the socket takes; what became of the last of it.
+    fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, Reason> {
         while let Some(parcel) = self.outflow.front() {
             let sent = match parcel {
                 Parcel::Memory(Announcement { id, len, version, memfd }) => {
@@ -70,17 +70,12 @@ impl Responder {
                 }
                 Parcel::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
             };
-            if !sent {
-                break;
+            if sent != Sent::Whole {
+                return Ok(sent);
             }
             self.outflow.pop_front();
         }
-        Ok(())
-    }
-
-    /// What epoll is to watch it for.
-    fn wanted(&self) -> EventFlags {
-        if self.outflow.is_empty() { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT }
+        Ok(Sent::Whole)
     }
 }
 
@@ -95,7 +90,7 @@ impl Rendezvous {
             }
             Some(Kind::Stranger(_)) => self.hear(now, key, host),
             Some(Kind::Requester(_)) => self.hear_owner(now, key, host),
-            Some(Kind::Responder(_)) => self.hear_writer(now, key, host).and_then(|()| self.send(key)),
+            Some(Kind::Responder(_)) => self.hear_writer(now, key, host).and_then(|()| self.send(now, key)),
         };
         if let Err(reason) = served {
             self.lose(now, key, reason, host);
@@ -176,8 +171,10 @@ impl Rendezvous {
         let invited = invited.and_then(|invitation| {
             let Invitation { mailbox, keys, doorbell, memories } = invitation;
             let frame = Frame::Welcome { mailbox: mailbox.1, keys: keys.1 };
-            // The first frame that the socket takes: it is empty.
-            descriptors::send(fd.as_fd(), &frame, &[mailbox.0, keys.0, doorbell])?;
+            if descriptors::send(fd.as_fd(), &frame, &[mailbox.0, keys.0, doorbell])? != Sent::Whole {
+                // It asks again when it has something to send.
+                return Err(Reason::Crowded);
+            }
             Ok(Responder { qp, outflow: memories.into_iter().map(Parcel::Memory).collect() })
         });
         let welcomed = invited.and_then(|responder| {
@@ -189,7 +186,7 @@ impl Rendezvous {
                 self.remove(old);
                 self.responders.insert(qp, key);
             }
-            self.send(key)
+            self.send(now, key)
         });
         if let Err(reason) = welcomed {
             self.lose(now, key, reason, host);
@@ -208,13 +205,16 @@ impl Rendezvous {
             let qp = requester.qp;
             match (frame, requester.invited) {
                 (Frame::Welcome { mailbox, keys }, false) => {
-                    let invited = take_invitation((mailbox, keys), descriptors, &requester.process)?;
+                    let invited = take_invitation((mailbox, keys), descriptors)?;
                     requester.invited = true;
                     host.invited(now, qp, invited)?;
                 }
                 (Frame::Memory { id, len, version }, true) => {
                     for memfd in descriptors {
-                        let memory = map("memory", &memfd, len, Protection::ReadWrite)?;
+                        let memory = match host.shared(qp, id, version) {
+                            Some(memory) => memory,
+                            None => Arc::new(map("memory", &memfd, len, Protection::ReadWrite)?),
+                        };
                         host.memory(now, qp, id, version, memory);
                     }
                 }
@@ -228,31 +228,56 @@ impl Rendezvous {
 
     /// Hears what the peer's requester says, which is not much.
     fn hear_writer(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) -> Result<(), Reason> {
-        let mut nudged = None;
+        let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get(key) else {
+            return Ok(());
+        };
+        let (mut heard, mut nudged) = (Ok(()), false);
         for _ in 0..FRAMES {
-            let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get(key) else {
+            match descriptors::receive(fd.as_fd()) {
+                Ok(None) => break,
+                Ok(Some(Received { frame: Frame::Nudge, .. })) => nudged = true,
+                Ok(Some(_)) => heard = Err(FrameError::Unexpected.into()),
+                Err(reason) => heard = Err(reason),
+            }
+            if heard.is_err() {
                 break;
-            };
-            match descriptors::receive(fd.as_fd())? {
-                None => break,
-                Some(Received { frame: Frame::Nudge, .. }) => nudged = Some(responder.qp),
-                Some(_) => return Err(FrameError::Unexpected.into()),
             }
         }
-        if let Some(qp) = nudged {
-            host.nudged(now, qp);
+        // Also when it was the last thing that it said.
+        if nudged {
+            host.nudged(now, responder.qp);
         }
-        Ok(())
+        heard
     }
 
     /// Sends a peer's requester what waits for it.
-    fn send(&mut self, key: SocketKey) -> Result<(), Reason> {
+    fn send(&mut self, now: Instant, key: SocketKey) -> Result<(), Reason> {
         let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
-        responder.send(fd.as_fd())?;
-        let wanted = responder.wanted();
+        let wanted = match responder.send(fd.as_fd())? {
+            Sent::Whole => EventFlags::IN,
+            Sent::Full => EventFlags::IN | EventFlags::OUT,
+            Sent::Crowded => {
+                self.crowded.get_or_insert(now + CROWD_PAUSE);
+                EventFlags::IN
+            }
+        };
         self.watch(key, wanted)
+    }
+
+    /// Sends what could not be sent since too many descriptors were under way.
+    pub(super) fn send_again(&mut self, now: Instant, host: &mut dyn Host) {
+        if self.crowded.is_none_or(|until| until > now) {
+            return;
+        }
+        self.crowded = None;
+        let keys: Vec<_> = self.responders.values().copied().collect();
+        for key in keys {
+            if let Err(reason) = self.send(now, key) {
+                self.lose(now, key, reason, host);
+            }
+        }
     }
 
     /// Tells something to all that were invited to write to `device`.
@@ -273,7 +298,7 @@ impl Rendezvous {
             }
         }
         for key in told {
-            if let Err(reason) = self.send(key) {
+            if let Err(reason) = self.send(now, key) {
                 self.lose(now, key, reason, host);
             }
         }
@@ -283,7 +308,7 @@ impl Rendezvous {
     pub(super) fn lose(&mut self, now: Instant, key: SocketKey, reason: Reason, host: &mut dyn Host) {
         match self.remove(key) {
             Some(Kind::Requester(Requester { qp, .. })) => host.over(now, qp, reason),
-            Some(Kind::Responder(Responder { qp, .. })) => host.left(qp, &reason),
+            Some(Kind::Responder(Responder { qp, .. })) => host.left(now, qp, &reason),
             Some(Kind::Stranger(_)) if reason.is_departure() => {
                 tracing::debug!(%reason, "a neighbour has left")
             }
@@ -308,11 +333,7 @@ fn refuse(fd: BorrowedFd<'_>, refusal: Refusal) {
     let _ = descriptors::send(fd, &Frame::Refused(refusal), &NONE);
 }
 
-fn take_invitation(
-    (mailbox, keys): (u64, u64),
-    descriptors: Vec<OwnedFd>,
-    owner: &Arc<OwnedFd>,
-) -> Result<Invited, Reason> {
+fn take_invitation((mailbox, keys): (u64, u64), descriptors: Vec<OwnedFd>) -> Result<Invited, Reason> {
     let came = descriptors.len();
     let Ok([mailbox_fd, keys_fd, doorbell]) = <[OwnedFd; 3]>::try_from(descriptors) else {
         return Err(Reason::Descriptors { came, wanted: 3 });
@@ -324,7 +345,6 @@ fn take_invitation(
         mailbox: map("mailbox", &mailbox_fd, mailbox, Protection::ReadWrite)?,
         keys: map("table of keys", &keys_fd, keys, Protection::Read)?,
         doorbell,
-        owner: Arc::clone(owner),
     })
 }
 

@@ -64,12 +64,22 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Reason
     Ok(Some(Received { frame, descriptors }))
 }
 
-/// Sends a frame; `false` when the socket takes none now.
+/// What became of a frame to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    Whole,
+    /// The socket takes none now; epoll tells when.
+    Full,
+    /// This user has as many descriptors under way, in all its processes, as the system allows; nothing tells when.
+    Crowded,
+}
+
+/// Sends a frame, or nothing of it.
 ///
 /// # Errors
 ///
-/// When the connection is over, or the system has too many descriptors on their way.
-pub(super) fn send(socket: BorrowedFd<'_>, frame: &Frame, descriptors: &[impl AsFd]) -> Result<bool, Reason> {
+/// When the connection is over.
+pub(super) fn send(socket: BorrowedFd<'_>, frame: &Frame, descriptors: &[impl AsFd]) -> Result<Sent, Reason> {
     debug_assert_eq!(descriptors.len(), frame.descriptors());
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut room = [MaybeUninit::uninit(); ROOM];
@@ -79,8 +89,9 @@ pub(super) fn send(socket: BorrowedFd<'_>, frame: &Frame, descriptors: &[impl As
     }
     let packet = frame.encode();
     match sendmsg(socket, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL) {
-        Ok(_) => Ok(true),
-        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
+        Ok(_) => Ok(Sent::Whole),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(Sent::Full),
+        Err(Errno::TOOMANYREFS) => Ok(Sent::Crowded),
         Err(Errno::PIPE | Errno::CONNRESET) => Err(Reason::Closed),
         Err(error) => Err(Reason::Io(error.into())),
     }

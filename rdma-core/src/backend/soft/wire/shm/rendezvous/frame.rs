@@ -45,8 +45,6 @@ pub(crate) enum Refusal {
     Pidfd,
     #[error("it has no descriptors or memory left (error {0})")]
     Limit(u32),
-    #[error("it has registered memory that it did not allocate, which cannot be mapped")]
-    Foreign,
 }
 
 /// A packet that is no frame; the connection that it came on is closed.
@@ -77,7 +75,6 @@ const REFUSED_VERSION: u32 = 1;
 const REFUSED_USER: u32 = 2;
 const REFUSED_PIDFD: u32 = 3;
 const REFUSED_LIMIT: u32 = 4;
-const REFUSED_FOREIGN: u32 = 5;
 
 impl Frame {
     /// Descriptors that come with it.
@@ -113,7 +110,6 @@ impl Frame {
                     Refusal::User => (REFUSED_USER, 0),
                     Refusal::Pidfd => (REFUSED_PIDFD, 0),
                     Refusal::Limit(errno) => (REFUSED_LIMIT, errno),
-                    Refusal::Foreign => (REFUSED_FOREIGN, 0),
                 };
                 bytes(REFUSED).put(&code.to_le_bytes()).put(&number.to_le_bytes()).done()
             }
@@ -167,7 +163,6 @@ fn decode_refusal(code: u32, number: u32) -> Result<Refusal, FrameError> {
         (REFUSED_USER, 0) => Ok(Refusal::User),
         (REFUSED_PIDFD, 0) => Ok(Refusal::Pidfd),
         (REFUSED_LIMIT, errno) => Ok(Refusal::Limit(errno)),
-        (REFUSED_FOREIGN, 0) => Ok(Refusal::Foreign),
         _ => Err(FrameError::Field),
     }
 }
@@ -192,7 +187,6 @@ mod tests {
             Just(Refusal::User),
             Just(Refusal::Pidfd),
             any::<u32>().prop_map(Refusal::Limit),
-            Just(Refusal::Foreign),
         ];
         prop_oneof![
             hello,

@@ -38,8 +38,6 @@ pub(crate) struct Invited {
     pub(crate) mailbox: Segment,
     pub(crate) keys: Segment,
     pub(crate) doorbell: OwnedFd,
-    /// The process that it is of (pidfd).
-    pub(crate) owner: Arc<OwnedFd>,
 }
 
 /// See the module. None of these calls reaches back into the rendezvous.
@@ -62,8 +60,11 @@ pub(crate) trait Host {
     /// When it cannot make use of that; the connection is closed then.
     fn invited(&mut self, now: Instant, qp: QpRef, invited: Invited) -> Result<(), Reason>;
 
+    /// Memory of the peer of `qp`'s requester, if another queue pair has it mapped already.
+    fn shared(&mut self, qp: QpRef, id: u64, version: u32) -> Option<Arc<Segment>>;
+
     /// Memory of the peer of `qp`'s requester; in place of what had that identifier before.
-    fn memory(&mut self, now: Instant, qp: QpRef, id: u64, version: u32, memory: Segment);
+    fn memory(&mut self, now: Instant, qp: QpRef, id: u64, version: u32, memory: Arc<Segment>);
 
     /// No key of the peer names that memory any more.
     fn forget(&mut self, qp: QpRef, id: u64);
@@ -75,5 +76,5 @@ pub(crate) trait Host {
     fn over(&mut self, now: Instant, qp: QpRef, reason: Reason);
 
     /// The connection that the requester of `qp`'s peer was invited on is over, for that reason.
-    fn left(&mut self, qp: QpRef, reason: &Reason);
+    fn left(&mut self, now: Instant, qp: QpRef, reason: &Reason);
 }

@@ -35,6 +35,7 @@ use super::super::throttle::Throttle;
 use super::super::{DeviceRef, Hello, QpRef};
 use connection::{NONE, Requester, Responder, Stranger};
 use credentials::Credentials;
+use descriptors::Sent;
 use frame::Frame;
 
 /// How long a connection may take to say whose it is, and its queue pair to become ready.
@@ -43,6 +44,8 @@ const HELLO_WAIT: Duration = Duration::from_secs(5);
 const WAITING_MAX: usize = 256;
 /// How long nothing is accepted after the process ran out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long nothing is sent that met too many descriptors under way.
+const CROWD_PAUSE: Duration = Duration::from_millis(5);
 /// Connections accepted in one hold of the lock.
 const ACCEPTS: usize = 16;
 
@@ -87,6 +90,8 @@ pub(crate) struct Rendezvous {
     ask_again: bool,
     /// Until when listeners are not asked, for want of descriptors.
     accept_paused: Option<Instant>,
+    /// Until when those wait that met too many descriptors under way.
+    crowded: Option<Instant>,
     /// Bounds what strangers make it write to the log.
     throttle: Throttle,
 }
@@ -104,6 +109,7 @@ impl Rendezvous {
             strangers: VecDeque::new(),
             ask_again: false,
             accept_paused: None,
+            crowded: None,
             throttle: Throttle::default(),
         }
     }
@@ -137,7 +143,7 @@ impl Rendezvous {
     pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello) -> Result<(), Reason> {
         let fd = listener::connect(hello.destination_gid)?;
         let process = Arc::new(self.credentials.check(fd.as_fd())?);
-        if !descriptors::send(fd.as_fd(), &Frame::Hello(*hello), &NONE)? {
+        if descriptors::send(fd.as_fd(), &Frame::Hello(*hello), &NONE)? != Sent::Whole {
             return Err(Reason::Busy);
         }
         let kind = Kind::Requester(Requester { qp, process: Arc::clone(&process), invited: false });
@@ -208,6 +214,13 @@ impl Rendezvous {
         }
     }
 
+    /// Parts from whom the responder of `qp` has invited: it is asked over another wire.
+    pub(crate) fn part(&mut self, qp: QpRef) {
+        if let Some(key) = self.responders.remove(qp) {
+            self.remove(key);
+        }
+    }
+
     /// Asks again for those that wait, when a queue pair has become ready.
     pub(crate) fn flush(&mut self, now: Instant, host: &mut dyn Host) {
         if !std::mem::take(&mut self.ask_again) {
@@ -235,7 +248,7 @@ impl Rendezvous {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.oldest_waiting().map(|(_, deadline)| deadline);
-        deadline.into_iter().chain(self.accept_paused).min()
+        [deadline, self.accept_paused, self.crowded].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant, host: &mut dyn Host) {
@@ -243,6 +256,7 @@ impl Rendezvous {
             self.accept_paused = None;
             self.watch_listeners(EventFlags::IN);
         }
+        self.send_again(now, host);
         while let Some((key, deadline)) = self.oldest_waiting()
             && deadline <= now
         {

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::super::port::PortRefused;
 use super::super::segment::MapRefused;
 use super::frame::{FrameError, Refusal};
 
@@ -36,6 +37,10 @@ pub(crate) enum Reason {
         #[source]
         source: MapRefused,
     },
+    #[error(transparent)]
+    Port(#[from] PortRefused),
+    #[error("a request names memory of it that was not allocated by this library, which cannot be mapped")]
+    Foreign,
     #[error("it closed the connection")]
     Closed,
     #[error("its process has ended")]

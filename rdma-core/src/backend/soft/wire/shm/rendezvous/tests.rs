@@ -24,7 +24,7 @@ struct Scripted {
     memories: Vec<Announcement>,
     writers: Vec<Arc<OwnedFd>>,
     invited: Vec<(QpRef, Invited)>,
-    mapped: Vec<(u64, u32, Segment)>,
+    mapped: Vec<(u64, u32, Arc<Segment>)>,
     forgotten: Vec<u64>,
     nudges: usize,
     over: Vec<String>,
@@ -63,7 +63,11 @@ impl Host for Scripted {
         Ok(())
     }
 
-    fn memory(&mut self, _: Instant, _: QpRef, id: u64, version: u32, memory: Segment) {
+    fn shared(&mut self, _: QpRef, _: u64, _: u32) -> Option<Arc<Segment>> {
+        None
+    }
+
+    fn memory(&mut self, _: Instant, _: QpRef, id: u64, version: u32, memory: Arc<Segment>) {
         self.mapped.push((id, version, memory));
     }
 
@@ -79,7 +83,7 @@ impl Host for Scripted {
         self.over.push(reason.to_string());
     }
 
-    fn left(&mut self, _: QpRef, reason: &Reason) {
+    fn left(&mut self, _: Instant, _: QpRef, reason: &Reason) {
         self.left.push(reason.to_string());
     }
 }
@@ -204,7 +208,7 @@ fn a_requester_is_given_all_that_it_needs_and_told_of_what_comes_and_goes() {
     let (qp, invited) = &a.state.invited[0];
     assert_eq!((*qp, invited.mailbox.len(), invited.keys.len()), (a.qp, 4096, 8192));
     assert!(invited.mailbox.is_writable() && !invited.keys.is_writable());
-    assert!(!has_ended(invited.owner.as_fd()) && !has_ended(b.state.writers[0].as_fd()));
+    assert!(!has_ended(b.state.writers[0].as_fd()));
     b.rendezvous.announce(Instant::now(), b.device, &memory(3), &mut b.state);
     b.rendezvous.forget(Instant::now(), b.device, 1, &mut b.state);
     a.rendezvous.nudge(a.qp);

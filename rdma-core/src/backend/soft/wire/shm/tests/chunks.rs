@@ -11,7 +11,8 @@ use crate::backend::soft::engine::keys::Registered;
 use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
 use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
-use crate::backend::soft::wire::shm::{Exposed, Mailbox, Outcome, Port, Protection, Segment, Terms};
+use crate::backend::soft::wire::shm::segment::Protection;
+use crate::backend::soft::wire::shm::{Exposed, Mailbox, Outcome, Port, Segment, Terms};
 
 const CHUNK: usize = HOLD_BYTES_MAX;
 

@@ -9,7 +9,8 @@ use super::{BASE, Rig, execute, mapped, terms};
 use crate::backend::soft::engine::message::{ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
-use crate::backend::soft::wire::shm::{Outcome, Port, Protection, Touching, Waited};
+use crate::backend::soft::wire::shm::segment::Protection;
+use crate::backend::soft::wire::shm::{Outcome, Port, Touching, Waited};
 
 /// Several chunks.
 const BYTES: usize = 1 << 20;

@@ -11,7 +11,8 @@ use super::{BASE, Rig, execute, mapped, terms};
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
-use crate::backend::soft::wire::shm::{Port, Protection};
+use crate::backend::soft::wire::shm::Port;
+use crate::backend::soft::wire::shm::segment::Protection;
 use crate::{CompletionStatus, EventKind};
 
 const DEPTH: usize = 4;

@@ -10,7 +10,9 @@ mod oracle;
 
 use std::sync::Arc;
 
-use super::{Executed, Exposed, KeyTable, Mailbox, Port, Protection, Segment, Terms};
+use super::port::Executed;
+use super::segment::Protection;
+use super::{Exposed, KeyTable, Mailbox, Port, Segment, Terms};
 use crate::Access;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::{Domain, Registered};

@@ -14,7 +14,8 @@ use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp
 use crate::backend::soft::engine::responder::{Outcome as Concluded, Responder, Rules, Verdict};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
-use crate::backend::soft::wire::shm::{Outcome, Refusal};
+use crate::backend::soft::wire::shm::Outcome;
+use crate::backend::soft::wire::shm::mailbox::Refusal;
 use crate::{Access, EventKind};
 
 /// Of the memory.

@@ -28,24 +28,28 @@ fn open_descriptors() -> usize {
 
 fn limit(resource: Resource, to: u64) -> Rlimit {
     let before = getrlimit(resource);
-    setrlimit(resource, Rlimit { current: Some(to), ..before.clone() }).unwrap();
+    setrlimit(resource, Rlimit { current: Some(to), ..before }).unwrap();
     before
 }
 
 /// Takes all descriptors that a small limit leaves, until it is dropped.
-struct Taken(Rlimit, Vec<OwnedFd>);
+struct Taken {
+    before: Rlimit,
+    taken: Vec<OwnedFd>,
+}
 
 impl Taken {
     fn all() -> Self {
         let before = limit(Resource::Nofile, open_descriptors() as u64 + 64);
         let taken = std::iter::from_fn(|| eventfd(0, EventfdFlags::CLOEXEC).ok());
-        Self(before, taken.collect())
+        Self { before, taken: taken.collect() }
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        setrlimit(Resource::Nofile, self.0.clone()).unwrap();
+        self.taken.clear();
+        setrlimit(Resource::Nofile, self.before).unwrap();
     }
 }
 

@@ -77,10 +77,10 @@ fn a_requester_of_another_user_or_one_that_cannot_be_watched_is_told_so() {
 fn what_the_state_refuses_is_told() {
     let (mut a, mut b) = (End::new(), End::new());
     b.take(&a);
-    b.state.refuses = Some(Refusal::Foreign);
+    b.state.refuses = Some(Refusal::Limit(12));
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
-    assert_eq!(a.state.over[0], format!("it refused: {}", Refusal::Foreign));
+    assert_eq!(a.state.over[0], "it refused: it has no descriptors or memory left (error 12)");
     assert!(b.rendezvous.strangers.is_empty() && b.rendezvous.responders.is_empty());
 }
 

@@ -1,0 +1,154 @@
+//! Requests of this process, carried out in the memory of its peers.
+
+#![expect(unsafe_code, reason = "hands the memory of a request to the port")]
+
+use std::time::Instant;
+
+use super::super::super::engine::effect::Source;
+use super::super::super::engine::message::{ReplyKind, Request, RequestOp};
+use super::super::super::fabric::{Command, State};
+use super::super::super::fault::{Injected, Message};
+use super::super::super::gid;
+use super::super::super::qp::{Carrier, Peer};
+use super::super::shm::Outcome;
+use super::super::shm::rendezvous::Reason;
+use super::super::{DeviceRef, QpRef};
+use crate::Gid;
+
+/// Peers that a device has told about, at most, before it may tell of one again.
+const TOLD_MAX: usize = 1024;
+
+impl State {
+    /// Carries a request of `from` out, and its reply back. One for which it is too early is lost, and sent again once it
+    /// is not.
+    pub(in super::super::super) fn carry_mapped(
+        &mut self,
+        now: Instant,
+        from: QpRef,
+        request: &Request,
+        payload: Option<Source>,
+    ) {
+        let Some(mapped) = self.qps.get(from).map(|qp| &qp.mapped) else { return };
+        if mapped.awaits_memory || !self.is_up(from) {
+            return;
+        }
+        let Some(outgoing) = &mapped.outgoing else {
+            return self.commands.push_back(Command::Meet { qp: from });
+        };
+        let message = Message::Request(*request);
+        let Some(to) = self.neighbour(from) else {
+            return self.execute(now, from, request, payload, Injected::Deliver);
+        };
+        // What is not sent yet meets no fault.
+        if let Some(memory) = outgoing.port.lacks(request) {
+            return self.await_memory(from, memory);
+        }
+        let injected = if self.is_up(to) { self.inject(now, to, &message) } else { Injected::Lose };
+        match injected {
+            Injected::Lose => {}
+            Injected::Hold { due, until_next } => {
+                let place = self.hold((due, until_next), Some(from), to, message);
+                self.fill(place, payload.map(|source| source.addr));
+            }
+            injected => {
+                self.execute(now, from, request, payload, injected);
+                self.overtaken(now, to, &message);
+            }
+        }
+    }
+
+    /// The queue pair that `from` is connected to, if it is of this process.
+    fn neighbour(&self, from: QpRef) -> Option<QpRef> {
+        let peer = self.qps.get(from).filter(|qp| qp.mapped.here)?.peer?;
+        let device = self.devices.get(*self.by_gid.get(&peer.gid)?)?;
+        device.qp_nums.get(&peer.qp_num.0).copied()
+    }
+
+    /// Has the port carry out a request.
+    pub(in super::super::super) fn execute(
+        &mut self,
+        now: Instant,
+        from: QpRef,
+        request: &Request,
+        payload: Option<Source>,
+        injected: Injected,
+    ) {
+        let Some(qp) = self.qps.get_mut(from) else { return };
+        let local = match request.op {
+            _ if request.len == 0 => Some(0),
+            RequestOp::Read => qp.requester.landing(request.psn),
+            RequestOp::Send | RequestOp::Write => {
+                payload.filter(|source| source.len == request.len).map(|source| source.addr)
+            }
+        };
+        let (Some(local), Some(outgoing)) = (local, &mut qp.mapped.outgoing) else { return };
+        // SAFETY: the poster of the request keeps its memory until the completion, which comes later; a read's target is
+        // that of one that has not completed, checked against a registration when it was sent.
+        let executed = unsafe { outgoing.port.execute(request, local, injected) };
+        if executed.ring {
+            // A bell that is full has rung.
+            let _ = rustix::io::write(&outgoing.doorbell, &1u64.to_ne_bytes());
+        }
+        if executed.nudge {
+            self.commands.push_back(Command::Nudge { qp: from });
+        }
+        match executed.outcome {
+            Outcome::Silence => {}
+            Outcome::Reply(reply) => {
+                let data = (reply.kind == ReplyKind::ReadData).then_some(local);
+                self.carry_back(now, from, &reply, data);
+            }
+            Outcome::Unmapped(memory) => self.await_memory(from, memory),
+        }
+    }
+
+    /// A request needs memory that is not mapped; 0 never will be.
+    fn await_memory(&mut self, from: QpRef, memory: u64) {
+        if memory == 0 {
+            return self.leave_mapped(from, &Reason::Foreign);
+        }
+        if let Some(qp) = self.qps.get_mut(from) {
+            qp.mapped.awaits_memory = true;
+            self.commands.push_back(Command::Look { qp: from });
+        }
+    }
+
+    /// The requester of `id` cannot go on as it is. It does over TCP with what it has outstanding, if it came upon memory
+    /// that cannot be mapped; else it is silent. To be pumped then.
+    pub(in super::super::super) fn leave_mapped(&mut self, id: QpRef, reason: &Reason) {
+        let Some(qp) = self.qps.get_mut(id) else { return };
+        let (device, Some(Peer { gid: peer, .. })) = (qp.device, qp.peer) else { return };
+        // What the library cannot map is not the peer's fault: it is sent all the same.
+        if !matches!(reason, Reason::Foreign) || gid::listens_at(peer).is_none() {
+            return self.tell_unmapped(device, peer, reason, false);
+        }
+        qp.carrier = Carrier::Tcp;
+        qp.mapped.outgoing = None;
+        qp.mapped.awaits_memory = false;
+        qp.requester.resend();
+        self.commands.push_back(Command::LeaveMapped { qp: id });
+        self.tell_unmapped(device, peer, reason, true);
+    }
+
+    /// Says once a peer why it is not mapped.
+    pub(in super::super::super) fn tell_unmapped(
+        &mut self,
+        device: DeviceRef,
+        peer: Gid,
+        reason: &Reason,
+        over_tcp: bool,
+    ) {
+        let Some(device) = self.devices.get_mut(device) else { return };
+        if device.told.len() >= TOLD_MAX {
+            device.told.clear();
+        }
+        if !device.told.insert(peer) {
+            return;
+        }
+        if over_tcp {
+            tracing::info!(%peer, %reason, "the peer is not mapped; it is reached over TCP");
+        } else {
+            tracing::warn!(%peer, %reason, "the peer is not mapped, and no other wire may be taken");
+        }
+    }
+}

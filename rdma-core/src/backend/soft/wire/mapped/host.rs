@@ -1,0 +1,124 @@
+//! What the rendezvous asks and tells: who is invited where.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::super::fabric::State;
+use super::super::super::qp::Carrier;
+use super::super::shm::rendezvous::{Host, Invitation, Invited, Reason, Refusal};
+use super::super::shm::{Port, Segment};
+use super::super::{Hello, QpRef};
+use super::Outgoing;
+
+impl Host for State {
+    fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
+        self.responder_for(hello)
+    }
+
+    fn invite(&mut self, qp: QpRef, writer: Arc<OwnedFd>) -> Result<Invitation, Refusal> {
+        self.invitation(qp, writer).map_err(|error| {
+            tracing::warn!(%error, "a peer of this host cannot be invited; it takes another wire");
+            Refusal::Limit(error.raw_os_error().unwrap_or(0).unsigned_abs())
+        })
+    }
+
+    fn invited(&mut self, now: Instant, id: QpRef, invited: Invited) -> Result<(), Reason> {
+        let Invited { mailbox, keys, doorbell } = invited;
+        let port = Port::new(&Arc::new(mailbox), &Arc::new(keys))?;
+        if let Some(qp) = self.qps.get_mut(id) {
+            qp.mapped.outgoing = Some(Box::new(Outgoing { port, doorbell }));
+            qp.mapped.awaits_memory = false;
+            qp.requester.resend();
+            self.pump(now, id);
+        }
+        Ok(())
+    }
+
+    fn shared(&mut self, id: QpRef, memory: u64, version: u32) -> Option<Arc<Segment>> {
+        let peer = self.qps.get(id)?.peer?;
+        let (mapped, segment) = self.peer_memories.get(&(peer.gid, memory))?;
+        segment.upgrade().filter(|_| *mapped == version)
+    }
+
+    fn memory(&mut self, now: Instant, id: QpRef, memory: u64, version: u32, segment: Arc<Segment>) {
+        let Some(qp) = self.qps.get_mut(id) else { return };
+        let Some(outgoing) = &mut qp.mapped.outgoing else { return };
+        if let Some(peer) = qp.peer {
+            // Before it grows, those go that no queue pair uses any more.
+            if self.peer_memories.len() == self.peer_memories.capacity() {
+                self.peer_memories.retain(|_, (_, segment)| segment.strong_count() > 0);
+            }
+            self.peer_memories.insert((peer.gid, memory), (version, Arc::downgrade(&segment)));
+        }
+        outgoing.port.add_memory(memory, version, segment);
+        if std::mem::take(&mut qp.mapped.awaits_memory) {
+            qp.requester.resend();
+            self.pump(now, id);
+        }
+    }
+
+    fn forget(&mut self, id: QpRef, memory: u64) {
+        let Some(qp) = self.qps.get_mut(id) else { return };
+        if let Some(outgoing) = &mut qp.mapped.outgoing {
+            outgoing.port.remove_memory(memory);
+        }
+        if let Some(peer) = qp.peer {
+            self.peer_memories.remove(&(peer.gid, memory));
+        }
+    }
+
+    fn nudged(&mut self, now: Instant, id: QpRef) {
+        self.attend(now, id);
+    }
+
+    fn over(&mut self, now: Instant, id: QpRef, reason: Reason) {
+        let Some(qp) = self.qps.get_mut(id) else { return };
+        qp.mapped.outgoing = None;
+        if qp.carrier != Carrier::Mapped {
+            return;
+        }
+        if reason.is_departure() {
+            // As on every wire: silence. What is sent next asks for it again.
+            tracing::debug!(qp = %qp.num, %reason, "a peer of this host has left");
+        } else {
+            self.leave_mapped(id, &reason);
+            self.pump(now, id);
+        }
+    }
+
+    fn left(&mut self, now: Instant, id: QpRef, reason: &Reason) {
+        self.attend(now, id);
+        // Its mailbox stays as it is: the peer may come again, or go on over TCP.
+        if let Some(qp) = self.qps.get(id) {
+            tracing::debug!(qp = %qp.num, %reason, "the connection that a peer of this host was invited on is over");
+        }
+    }
+}
+
+impl State {
+    /// The queue pair that a hello names, if it answers that peer.
+    pub(in super::super) fn responder_for(&self, hello: &Hello) -> Option<QpRef> {
+        let device = self.devices.get(*self.by_gid.get(&hello.destination_gid)?)?;
+        let found = *device.qp_nums.get(&hello.destination_qp.0)?;
+        let peer = self.qps.get(found).filter(|qp| qp.state.responds())?.peer?;
+        (peer.gid == hello.source_gid && peer.qp_num == hello.source_qp).then_some(found)
+    }
+
+    fn invitation(&mut self, id: QpRef, writer: Arc<OwnedFd>) -> io::Result<Invitation> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        self.lend(id, writer)?;
+        let qp = self.qps.get(id).ok_or_else(gone)?;
+        let segment = qp.mapped.incoming.as_ref().ok_or_else(gone)?.mailbox.segment();
+        let memfd = segment.memfd().ok_or_else(gone)?.try_clone_to_owned()?;
+        let exposure = self.devices.get(qp.device).and_then(|device| device.exposure.as_ref());
+        let exposure = exposure.ok_or_else(gone)?;
+        Ok(Invitation {
+            mailbox: (memfd, segment.len() as u64),
+            keys: exposure.table()?,
+            doorbell: self.cqs.get(qp.cq).ok_or_else(gone)?.doorbell()?,
+            memories: exposure.announced(),
+        })
+    }
+}

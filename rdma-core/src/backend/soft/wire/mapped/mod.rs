@@ -1,0 +1,43 @@
+//! The mapped wire: a request is carried out here, while it is posted, in memory that the peer's process shares.
+//!
+//! [`shm`](super::shm) does that; here it is joined to the queue pairs. [`carry`] is the requester's side and [`owner`] the
+//! responder's, [`host`] is told by the rendezvous who they are connected to.
+//!
+//! A direction that cannot go on this way, since it comes upon memory that cannot be mapped, goes on over TCP with the next
+//! request: all that a responder is made of goes back from the mailbox to where TCP finds it.
+
+mod carry;
+mod host;
+mod owner;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::shm::{Mailbox, Port};
+
+/// What a requester was given by its peer.
+#[derive(Debug)]
+pub(in super::super) struct Outgoing {
+    port: Port,
+    /// Wakes the peer's thread that sleeps until a completion.
+    doorbell: OwnedFd,
+}
+
+/// What a responder has given to its peer.
+#[derive(Debug)]
+pub(in super::super) struct Incoming {
+    pub(in super::super) mailbox: Mailbox,
+    /// The process that has it (pidfd).
+    writer: Arc<OwnedFd>,
+}
+
+/// The mapped wire's part of a queue pair.
+#[derive(Debug, Default)]
+pub(in super::super) struct Mapped {
+    pub(in super::super) outgoing: Option<Box<Outgoing>>,
+    pub(in super::super) incoming: Option<Box<Incoming>>,
+    /// A request came upon memory that is not mapped yet: what follows it is not sent before it is sent again.
+    pub(in super::super) awaits_memory: bool,
+    /// The peer's device is of this process; then faults of it are injected.
+    pub(in super::super) here: bool,
+}

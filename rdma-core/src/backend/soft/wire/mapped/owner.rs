@@ -1,0 +1,210 @@
+//! Mailboxes of this process: what peers leave in them, and how they come to their end.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::super::engine::responder::Lent;
+use super::super::super::engine::state::State as QpStep;
+use super::super::super::fabric::{Command, CqRef, State};
+use super::super::rendezvous::has_ended;
+use super::super::shm::{Mailbox, Terms, Touching, Waited, Writer};
+use super::super::{DeviceRef, QpRef};
+use super::Incoming;
+use crate::backend::interface::{RawCompletion, RawRecv};
+
+/// How long a writer may take for the chunk that it is at; one that takes longer is stopped.
+const GRACE: Duration = Duration::from_secs(1);
+/// Between two looks at one whose queue pair is in ERR.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Writers that touch what was revoked, with their processes.
+#[derive(Debug, Default)]
+pub(in super::super::super) struct Touchers {
+    writers: Vec<(Writer, Arc<OwnedFd>)>,
+}
+
+impl Touchers {
+    /// Waits until none does any more; `false` when one is stopped in the midst of it. Never to be called with the
+    /// lock held.
+    pub(in super::super::super) fn wait(&self, what: Touching) -> bool {
+        self.writers.iter().all(|(writer, process)| {
+            writer.wait(what, GRACE, || has_ended(process.as_fd())) != Waited::Stopped
+        })
+    }
+}
+
+impl State {
+    /// The mailbox of `id`, made if there is none: from now on the peer runs the responder.
+    pub(super) fn lend(&mut self, id: QpRef, writer: Arc<OwnedFd>) -> std::io::Result<()> {
+        let Some(qp) = self.qps.get_mut(id) else { return Err(std::io::ErrorKind::NotFound.into()) };
+        if let Some(incoming) = &mut qp.mapped.incoming {
+            incoming.writer = writer;
+            return Ok(());
+        }
+        let Lent { receives, depth, expected, rules, posted, planted } = qp.responder.lend();
+        let terms = Terms { depth, rules, domain: qp.domain, psn: expected, planted, posted };
+        let mailbox = match Mailbox::create(&terms, receives.iter().copied()) {
+            Ok(mailbox) => mailbox,
+            Err(error) => {
+                qp.responder.take_back(receives, expected);
+                return Err(error);
+            }
+        };
+        if let Some(queue) = self.cqs.get_mut(qp.cq) {
+            queue.watch(id, mailbox.watch());
+            if queue.is_armed() {
+                mailbox.arm();
+            }
+        }
+        if let Some(exposure) = self.devices.get_mut(qp.device).and_then(|device| device.exposure.as_mut()) {
+            for receive in &receives {
+                // Told with all the rest when the peer is invited.
+                exposure.announce(receive.lkey);
+            }
+        }
+        qp.mapped.incoming = Some(Box::new(Incoming { mailbox, writer }));
+        Ok(())
+    }
+
+    /// Posts a receive where the peer finds it; gives it back when the queue is full.
+    pub(in super::super::super) fn post_receive(&mut self, id: QpRef, recv: RawRecv) -> Result<(), RawRecv> {
+        let Some(qp) = self.qps.get_mut(id) else { return Err(recv) };
+        let Some(incoming) = &mut qp.mapped.incoming else { return qp.responder.post(recv) };
+        incoming.mailbox.post_recv(recv)?;
+        let device = qp.device;
+        let exposure = self.devices.get_mut(device).and_then(|device| device.exposure.as_mut());
+        if let Some(memory) = exposure.and_then(|exposure| exposure.announce(recv.lkey)) {
+            self.commands.push_back(Command::Announce { device, memory });
+        }
+        Ok(())
+    }
+
+    /// Takes what peers have left in the mailboxes of a completion queue. Whether its thread is `awake`: it need not be
+    /// woken then by what a peer has rung the bell for.
+    pub(in super::super::super) fn collect(&mut self, now: Instant, cq: CqRef, awake: bool) {
+        let mut at = 0;
+        while let Some((id, watch)) = self.cqs.get(cq).and_then(|queue| queue.watches().get(at)) {
+            at += 1;
+            if watch.pending() {
+                let id = *id;
+                if awake && !self.is_armed(id) {
+                    self.cqs[cq].disarm();
+                }
+                self.attend(now, id);
+            }
+        }
+    }
+
+    /// Whether the next completion in the mailbox of `id` rings the bell.
+    fn is_armed(&self, id: QpRef) -> bool {
+        let incoming = self.qps.get(id).and_then(|qp| qp.mapped.incoming.as_ref());
+        incoming.is_some_and(|incoming| incoming.mailbox.is_armed())
+    }
+
+    /// The next completion of each mailbox of the queue wakes whoever sleeps; those that are there do so now.
+    pub(in super::super::super) fn arm_mailboxes(&mut self, now: Instant, cq: CqRef) {
+        let Some(queue) = self.cqs.get(cq) else { return };
+        for (id, _) in queue.watches() {
+            if let Some(incoming) = self.qps.get(*id).and_then(|qp| qp.mapped.incoming.as_ref()) {
+                incoming.mailbox.arm();
+            }
+        }
+        self.collect(now, cq, false);
+    }
+
+    /// Takes what the peer has left in the mailbox of `id`.
+    pub(in super::super::super) fn attend(&mut self, now: Instant, id: QpRef) {
+        while let Some(qp) = self.qps.get_mut(id) {
+            let (cq, num) = (qp.cq, qp.num);
+            let Some(done) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.take()) else {
+                break;
+            };
+            self.complete(cq, num, done);
+        }
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpStep::Error) else { return };
+        if let Some(refusal) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
+            self.refuse(now, id, refusal.event);
+        }
+    }
+
+    /// The mailbox of `id` answers no more, and what is in it is taken.
+    pub(in super::super::super) fn close_mailbox(&mut self, now: Instant, id: QpRef) {
+        if let Some(incoming) = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut()) {
+            incoming.mailbox.close();
+            self.attend(now, id);
+        }
+    }
+
+    /// The oldest receive of a queue pair in ERR, flushed. Not while a writer is still at it: that is looked at again.
+    pub(in super::super::super) fn next_flushed(&mut self, now: Instant, id: QpRef) -> Option<RawCompletion> {
+        let qp = self.qps.get_mut(id)?;
+        if qp.mapped.incoming.is_none() || qp.state != QpStep::Error {
+            return qp.responder.next_flushed();
+        }
+        self.attend(now, id);
+        let incoming = self.qps.get_mut(id)?.mapped.incoming.as_mut()?;
+        if !incoming.is_settled() {
+            if !self.settling.contains(&id) {
+                self.settling.push(id);
+            }
+            self.note_due(now + LOOK_EVERY);
+            return None;
+        }
+        incoming.mailbox.next_flushed()
+    }
+
+    /// Looks again at the queue pairs in ERR whose writers were still at it.
+    pub(in super::super::super) fn settle_mailboxes(&mut self) {
+        for id in std::mem::take(&mut self.settling) {
+            self.flush_receives(id);
+        }
+    }
+
+    /// The responder of `id` is asked over TCP from now on. `false` when the peer is still at the mailbox.
+    pub(in super::super) fn withdraw(&mut self, now: Instant, id: QpRef) -> bool {
+        self.close_mailbox(now, id);
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.responds()) else { return false };
+        let Some(incoming) = &mut qp.mapped.incoming else { return true };
+        if !incoming.is_settled() {
+            return false;
+        }
+        let (receives, expected) = incoming.mailbox.hand_back();
+        qp.responder.take_back(receives, expected);
+        qp.mapped.incoming = None;
+        if let Some(queue) = self.cqs.get_mut(qp.cq) {
+            queue.unwatch(id);
+        }
+        self.commands.push_back(Command::LeaveWriter { qp: id });
+        true
+    }
+
+    /// The writers that touch a registration of `device` that was revoked.
+    pub(in super::super::super) fn touchers(&self, device: DeviceRef, what: Touching) -> Touchers {
+        let theirs = self.qps.values().filter(|qp| qp.device == device);
+        let writers = theirs.filter_map(|qp| qp.mapped.incoming.as_ref()?.touched(what));
+        Touchers { writers: writers.collect() }
+    }
+
+    /// Revokes all that the peer of `id` may do, before it is destroyed; who is still at it.
+    pub(in super::super::super) fn revoke(&mut self, now: Instant, id: QpRef) -> Touchers {
+        self.close_mailbox(now, id);
+        let incoming = self.qps.get(id).and_then(|qp| qp.mapped.incoming.as_ref());
+        Touchers { writers: incoming.and_then(|it| it.touched(Touching::Anything)).into_iter().collect() }
+    }
+}
+
+impl Incoming {
+    fn touched(&self, what: Touching) -> Option<(Writer, Arc<OwnedFd>)> {
+        let writer = self.mailbox.writer();
+        writer.touches(what).then(|| (writer, Arc::clone(&self.writer)))
+    }
+
+    /// Whether nothing happens in its mailbox, which is closed, any more.
+    fn is_settled(&mut self) -> bool {
+        if !self.mailbox.is_settled() && has_ended(self.writer.as_fd()) {
+            self.mailbox.forsake();
+        }
+        self.mailbox.is_settled()
+    }
+}

@@ -1,0 +1,93 @@
+//! Memory that cannot be mapped: the connection that comes upon it goes on over TCP, and nothing is lost on the way.
+
+use rdma_core::{Access, LocalBuf, Memory, PeerAccess, Region, Segment, Work};
+
+use super::end::{self, End, soon};
+
+const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
+
+fn adopted(end: &End, len: usize) -> Region {
+    end.pd.register(Memory::adopt(vec![0; len]), OPEN).unwrap()
+}
+
+fn access(end: &mut End) -> PeerAccess {
+    end.qp.peer_access(&mut end.worker).unwrap()
+}
+
+fn receive(end: &mut End) -> LocalBuf {
+    let done = end.worker.wait(soon()).unwrap();
+    done.result.unwrap();
+    done.buffer.unwrap()
+}
+
+#[test]
+fn memory_of_the_callers_is_written_and_read_over_tcp() {
+    let (mut a, b) = End::pair();
+    let mapped = b.region(4096);
+    a.transfer(Work::write(a.filled(4096, 1), mapped.remote()));
+    assert_eq!(access(&mut a), PeerAccess::Mapped);
+    let foreign = adopted(&b, 3 << 20);
+    a.transfer(Work::write(a.filled(3 << 20, 2), foreign.remote()));
+    assert_eq!(access(&mut a), PeerAccess::Stream);
+    end::assert_holds(&foreign, 0..3 << 20, 2);
+    let read = a.transfer(Work::read(a.filled(4096, 0), foreign.remote().slice(0..4096).unwrap()));
+    assert!(read.unwrap().iter().all(|byte| *byte == 2));
+    a.transfer(Work::write(a.filled(4096, 3), mapped.remote()));
+    end::assert_holds(&mapped, 0..4096, 3);
+}
+
+#[test]
+fn receives_that_were_posted_before_are_taken_in_order_afterwards() {
+    let (mut a, mut b) = End::pair();
+    let foreign = adopted(&b, 64);
+    for _ in 0..20 {
+        let buffer = b.pd.alloc_local(8).unwrap();
+        b.worker.post(&b.qp, Work::recv(buffer)).unwrap();
+    }
+    let mut posted = Vec::new();
+    for round in 0..20 {
+        posted.push(a.worker.post(&a.qp, Work::send(a.filled(8, round))).unwrap());
+        if round == 9 {
+            // What was posted before it is done by then, and what comes after it follows it.
+            posted.push(a.worker.post(&a.qp, Work::write(a.filled(64, 0xaa), foreign.remote())).unwrap());
+        }
+    }
+    for id in posted {
+        let done = a.worker.wait(soon()).unwrap();
+        done.result.unwrap();
+        assert_eq!(done.id, id);
+    }
+    for round in 0..20 {
+        assert_eq!(receive(&mut b)[..], [round; 8]);
+    }
+    end::assert_holds(&foreign, 0..64, 0xaa);
+    // The other direction has not come upon any.
+    assert_eq!([access(&mut a), access(&mut b)], [PeerAccess::Stream, PeerAccess::Mapped]);
+}
+
+#[test]
+fn receives_into_memory_of_the_callers_are_filled_over_tcp() {
+    let (mut a, mut b) = End::pair();
+    let buffer = b.pd.register_local(Memory::adopt(vec![0; 64])).unwrap();
+    b.worker.post(&b.qp, Work::recv(buffer)).unwrap();
+    a.transfer(Work::send(a.filled(64, 5)));
+    assert_eq!(receive(&mut b)[..], [5; 64]);
+    assert_eq!(access(&mut a), PeerAccess::Stream);
+    // One that waits for its receive is not forgotten either.
+    a.worker.post(&a.qp, Work::send(a.filled(64, 6))).unwrap();
+    let buffer = b.pd.alloc_local(64).unwrap();
+    b.worker.post(&b.qp, Work::recv(buffer)).unwrap();
+    assert_eq!(receive(&mut b)[..], [6; 64]);
+}
+
+#[test]
+fn a_source_of_the_callers_needs_no_mapping() {
+    let (mut a, b) = End::pair();
+    let source = adopted(&a, 4096);
+    source.copy_in(0, &[7; 4096]).unwrap();
+    let target = b.region(4096);
+    let attached = a.worker.attach(&source);
+    a.transfer(Work::write(Segment::from(attached.range(0, 4096)), target.remote()));
+    end::assert_holds(&target, 0..4096, 7);
+    assert_eq!(access(&mut a), PeerAccess::Mapped);
+}

@@ -1,0 +1,18 @@
+//! Software devices that reach each other through shared memory, in one process and in two.
+
+mod deaths;
+#[path = "../tcp/end.rs"]
+mod end;
+mod fallback;
+mod neighbours;
+#[path = "../tcp/processes.rs"]
+mod processes;
+#[path = "../tcp/traffic.rs"]
+mod traffic;
+
+use rdma_core::{PeerAccess, Wire};
+
+/// Which these tests are of; `tcp` has most of them, too.
+const WIRE: Wire = Wire::Mapped;
+/// How it reaches a peer.
+const ACCESS: PeerAccess = PeerAccess::Mapped;
