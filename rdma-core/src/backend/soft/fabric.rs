@@ -22,7 +22,9 @@ use super::exposure::Exposure;
 use super::fault::{FaultPlan, Held, Planted};
 use super::options::Wire;
 use super::qp::QueuePair;
-use super::wire::{Announcement, DeviceRef, Hello, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp, Token};
+use super::wire::{
+    Announcement, DeviceRef, Hello, Orphan, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp, Token,
+};
 use crate::{Gid, GidEntry, PortState};
 
 slotmap::new_key_type! {
@@ -92,6 +94,10 @@ pub(super) enum Command {
     Meet {
         qp: QpRef,
     },
+    /// Its peer has come to the mapped wire.
+    PartTcp {
+        qp: QpRef,
+    },
     /// It takes another wire.
     LeaveMapped {
         qp: QpRef,
@@ -142,6 +148,8 @@ pub(super) struct State {
     pub(super) corrupting: Vec<(Token, u64)>,
     /// Queue pairs in ERR whose receives cannot be flushed yet, since a peer is at them.
     pub(super) settling: Vec<QpRef>,
+    /// Mailboxes of queue pairs that are gone, which a peer is still at.
+    pub(super) orphans: Vec<Orphan>,
     /// Memory of peers that is mapped here, by their GID and their name for it, with the version of its pages.
     pub(super) peer_memories: HashMap<(Gid, u64), (u32, Weak<Segment>)>,
     /// Kept for its capacity.
@@ -249,6 +257,7 @@ impl Hold<'_> {
                     }
                     Command::Reply { qp, reply, payload } => sockets.enqueue_reply(now, qp, &reply, payload),
                     Command::Reset { qp } => sockets.reset(qp),
+                    Command::PartTcp { qp } => sockets.part(qp),
                     Command::Close { qp } => {
                         sockets.close(qp);
                         rendezvous.close(qp);
@@ -286,6 +295,7 @@ fn carry_errand(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, er
         | Command::Request { .. }
         | Command::Reply { .. }
         | Command::Reset { .. }
+        | Command::PartTcp { .. }
         | Command::Close { .. } => {}
     }
 }

@@ -178,7 +178,7 @@ impl State {
         self.return_ports(now);
         self.deliver_due(now);
         self.earliest = None;
-        self.settle_mailboxes();
+        self.settle_mailboxes(now);
         let settling = self.earliest;
         let requesters = self.qps.values().filter_map(|qp| qp.requester.poll_timeout()).min();
         let ports = self.devices.values().filter_map(|device| device.port_returns.deadline()).min();

@@ -198,7 +198,10 @@ impl State {
 
     /// Ends a queue pair: nothing of it is touched any more once the lock is let go.
     pub(super) fn destroy(&mut self, id: QpRef) {
-        let Some(qp) = self.qps.remove(id) else { return };
+        let Some(mut qp) = self.qps.remove(id) else { return };
+        if let Some(incoming) = qp.mapped.incoming.take() {
+            self.orphan(driver::now(), qp.device, incoming);
+        }
         if let Some(device) = self.devices.get_mut(qp.device) {
             device.qp_nums.remove(&qp.num.0);
         }

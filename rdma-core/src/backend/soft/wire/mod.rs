@@ -26,7 +26,7 @@ pub(crate) use tcp::fuzz;
 use std::time::Instant;
 
 pub(super) use local::copy;
-pub(super) use mapped::Mapped;
+pub(super) use mapped::{Mapped, Orphan};
 pub(super) use shm::rendezvous::{self, Announcement, Reason, Rendezvous};
 pub(super) use shm::{Exposed, KeyTable as MappedKeys, Segment, Touching, Watch};
 
@@ -148,6 +148,8 @@ pub(crate) trait Sockets: Send {
     fn flush(&mut self, now: Instant, sink: &mut dyn Sink);
     /// Drops the requests of `qp` that are queued and not partly sent: they will be sent again.
     fn reset(&mut self, qp: QpRef);
+    /// Closes the connection that `qp`'s responder is asked on: its peer takes another wire.
+    fn part(&mut self, qp: QpRef);
     /// Closes both connections of `qp`: it is in ERR or gone. Replies already queued (such as
     /// the refusal that moved it to ERR) are still sent, if they have no payload.
     fn close(&mut self, qp: QpRef);

@@ -135,6 +135,8 @@ impl Responder {
 
     /// Gives away what the peer's requests need: from now on they are carried out elsewhere.
     pub(crate) fn lend(&mut self) -> Lent {
+        // What is being placed would come twice: the peer sends it again, to be carried out there.
+        self.placing = None;
         let receives = std::mem::take(&mut self.receives);
         let Self { depth, expected, rules, posted, planted, .. } = *self;
         Lent { receives, depth, expected, rules, posted, planted }

@@ -84,6 +84,16 @@ fn acknowledgements_behind_a_lost_answer_ask_for_it_once() {
     assert_eq!(it.len(), 0, "not all is carried out");
 }
 
+#[test]
+fn what_is_being_placed_is_not_once_the_responder_is_lent() {
+    let mut it = responder("Expecting");
+    let verdict = it.handle_request(&request(RequestOp::Write, 5), &keys(), DOMAIN);
+    let Verdict::Place { serial, .. } = verdict else { panic!("{verdict:?}") };
+    assert!(it.holds(serial, &keys()));
+    it.lend();
+    assert!(!it.holds(serial, &keys()));
+}
+
 type Made = Box<dyn Fn(Instant) -> Requester>;
 
 fn senders() -> Vec<(&'static str, Made)> {

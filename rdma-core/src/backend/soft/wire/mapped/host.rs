@@ -102,7 +102,7 @@ impl State {
     pub(in super::super) fn responder_for(&self, hello: &Hello) -> Option<QpRef> {
         let device = self.devices.get(*self.by_gid.get(&hello.destination_gid)?)?;
         let found = *device.qp_nums.get(&hello.destination_qp.0)?;
-        let peer = self.qps.get(found).filter(|qp| qp.state.responds())?.peer?;
+        let peer = self.qps.get(found).filter(|qp| qp.state.responds() && !qp.mapped.ends)?.peer?;
         (peer.gid == hello.source_gid && peer.qp_num == hello.source_qp).then_some(found)
     }
 

@@ -9,9 +9,13 @@
 mod carry;
 mod host;
 mod owner;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+pub(in super::super) use owner::Orphan;
 
 use super::shm::{Mailbox, Port};
 
@@ -40,4 +44,6 @@ pub(in super::super) struct Mapped {
     pub(in super::super) awaits_memory: bool,
     /// The peer's device is of this process; then faults of it are injected.
     pub(in super::super) here: bool,
+    /// It is about to be destroyed: no peer is let in any more.
+    pub(in super::super) ends: bool,
 }

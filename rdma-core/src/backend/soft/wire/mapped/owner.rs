@@ -17,6 +17,16 @@ use crate::backend::interface::{RawCompletion, RawRecv};
 const GRACE: Duration = Duration::from_secs(1);
 /// Between two looks at one whose queue pair is in ERR.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Mailboxes whose writers are stopped in the midst of a chunk, and whose queue pairs are gone, at most: beyond, no more
+/// are made.
+const ORPHANS_MAX: usize = 4096;
+
+/// A mailbox whose queue pair is gone, while its writer still touches what a registration of that device names.
+#[derive(Debug)]
+pub(in super::super::super) struct Orphan {
+    device: DeviceRef,
+    incoming: Box<Incoming>,
+}
 
 /// Writers that touch what was revoked, with their processes.
 #[derive(Debug, Default)]
@@ -37,10 +47,14 @@ impl Touchers {
 impl State {
     /// The mailbox of `id`, made if there is none: from now on the peer runs the responder.
     pub(super) fn lend(&mut self, id: QpRef, writer: Arc<OwnedFd>) -> std::io::Result<()> {
+        let crowded = self.orphans.len() >= ORPHANS_MAX;
         let Some(qp) = self.qps.get_mut(id) else { return Err(std::io::ErrorKind::NotFound.into()) };
         if let Some(incoming) = &mut qp.mapped.incoming {
             incoming.writer = writer;
             return Ok(());
+        }
+        if crowded {
+            return Err(std::io::Error::other("too many peers are stopped in the middle of an access"));
         }
         let Lent { receives, depth, expected, rules, posted, planted } = qp.responder.lend();
         let terms = Terms { depth, rules, domain: qp.domain, psn: expected, planted, posted };
@@ -58,11 +72,12 @@ impl State {
             }
         }
         if let Some(exposure) = self.devices.get_mut(qp.device).and_then(|device| device.exposure.as_mut()) {
-            for receive in &receives {
-                // Told with all the rest when the peer is invited.
-                exposure.announce(receive.lkey);
+            // The peer is told with all the rest when it is invited; those that were invited before are told now.
+            for memory in receives.iter().filter_map(|receive| exposure.announce(receive.lkey)) {
+                self.commands.push_back(Command::Announce { device: qp.device, memory });
             }
         }
+        self.commands.push_back(Command::PartTcp { qp: id });
         qp.mapped.incoming = Some(Box::new(Incoming { mailbox, writer }));
         Ok(())
     }
@@ -142,33 +157,56 @@ impl State {
         if qp.mapped.incoming.is_none() || qp.state != QpStep::Error {
             return qp.responder.next_flushed();
         }
+        // In this order: what a writer leaves before it is seen to be gone is there to be taken.
+        let settled = qp.mapped.incoming.as_mut().is_some_and(|incoming| incoming.is_settled());
         self.attend(now, id);
-        let incoming = self.qps.get_mut(id)?.mapped.incoming.as_mut()?;
-        if !incoming.is_settled() {
+        if !settled {
             if !self.settling.contains(&id) {
                 self.settling.push(id);
             }
             self.note_due(now + LOOK_EVERY);
             return None;
         }
-        incoming.mailbox.next_flushed()
+        self.qps.get_mut(id)?.mapped.incoming.as_mut()?.mailbox.next_flushed()
     }
 
-    /// Looks again at the queue pairs in ERR whose writers were still at it.
-    pub(in super::super::super) fn settle_mailboxes(&mut self) {
+    /// Looks again at the queue pairs in ERR, and at those that are gone, whose writers were still at it.
+    pub(in super::super::super) fn settle_mailboxes(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.settling) {
             self.flush_receives(id);
+        }
+        let devices = &self.devices;
+        self.orphans.retain_mut(|it| devices.contains_key(it.device) && !it.incoming.is_settled());
+        if !self.orphans.is_empty() {
+            self.note_due(now + GRACE);
+        }
+    }
+
+    /// The queue pair of a mailbox is gone. Whoever is at it still is not forgotten before it is not.
+    pub(in super::super::super) fn orphan(
+        &mut self,
+        now: Instant,
+        device: DeviceRef,
+        mut incoming: Box<Incoming>,
+    ) {
+        incoming.mailbox.close();
+        if !incoming.is_settled() {
+            self.orphans.push(Orphan { device, incoming });
+            self.note_due(now + GRACE);
         }
     }
 
     /// The responder of `id` is asked over TCP from now on. `false` when the peer is still at the mailbox.
     pub(in super::super) fn withdraw(&mut self, now: Instant, id: QpRef) -> bool {
         self.close_mailbox(now, id);
-        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.responds()) else { return false };
-        let Some(incoming) = &mut qp.mapped.incoming else { return true };
-        if !incoming.is_settled() {
+        let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
+        if incoming.is_some_and(|incoming| !incoming.is_settled()) {
             return false;
         }
+        // What a writer left before it was seen to be gone.
+        self.attend(now, id);
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.responds()) else { return false };
+        let Some(incoming) = &mut qp.mapped.incoming else { return true };
         let (receives, expected) = incoming.mailbox.hand_back();
         qp.responder.take_back(receives, expected);
         qp.mapped.incoming = None;
@@ -182,12 +220,16 @@ impl State {
     /// The writers that touch a registration of `device` that was revoked.
     pub(in super::super::super) fn touchers(&self, device: DeviceRef, what: Touching) -> Touchers {
         let theirs = self.qps.values().filter(|qp| qp.device == device);
-        let writers = theirs.filter_map(|qp| qp.mapped.incoming.as_ref()?.touched(what));
-        Touchers { writers: writers.collect() }
+        let theirs = theirs.filter_map(|qp| qp.mapped.incoming.as_ref());
+        let orphans = self.orphans.iter().filter(|it| it.device == device).map(|it| &it.incoming);
+        Touchers { writers: theirs.chain(orphans).filter_map(|it| it.touched(what)).collect() }
     }
 
-    /// Revokes all that the peer of `id` may do, before it is destroyed; who is still at it.
+    /// Revokes all that the peer of `id` may do, before it is destroyed; who is still at it. Nobody is let in any more.
     pub(in super::super::super) fn revoke(&mut self, now: Instant, id: QpRef) -> Touchers {
+        if let Some(qp) = self.qps.get_mut(id) {
+            qp.mapped.ends = true;
+        }
         self.close_mailbox(now, id);
         let incoming = self.qps.get(id).and_then(|qp| qp.mapped.incoming.as_ref());
         Touchers { writers: incoming.and_then(|it| it.touched(Touching::Anything)).into_iter().collect() }

@@ -294,6 +294,21 @@ impl Writer {
         self.header.writer.slot.touches(what)
     }
 
+    /// Whether it would be let in.
+    #[cfg(test)]
+    pub(crate) fn may_enter(&self) -> bool {
+        self.header.owner.state.load(Ordering::Relaxed) == OPEN
+    }
+
+    /// As if it touched a registration of that serial; 0 is none.
+    #[cfg(test)]
+    pub(crate) fn pretend(&self, serial: u64) {
+        match serial {
+            0 => self.header.writer.slot.leave(),
+            serial => assert!(self.header.writer.slot.enter(serial, (0, 0), || true)),
+        }
+    }
+
     /// Waits until it touches that no more, for `grace` at most; `is_dead` says whether its process is gone. Never
     /// to be called with a lock held.
     pub(crate) fn wait(&self, what: Touching, grace: Duration, mut is_dead: impl FnMut() -> bool) -> Waited {

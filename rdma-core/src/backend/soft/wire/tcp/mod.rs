@@ -339,6 +339,12 @@ impl Sockets for Tcp {
         }
     }
 
+    fn part(&mut self, qp: QpRef) {
+        if let Some(key) = self.responders.remove(qp) {
+            self.remove(key);
+        }
+    }
+
     fn close(&mut self, qp: QpRef) {
         if let Some(Requester { link: Some(key), .. }) = self.requesters.remove(qp) {
             self.remove(key);

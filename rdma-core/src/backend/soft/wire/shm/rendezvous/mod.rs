@@ -143,14 +143,18 @@ impl Rendezvous {
     pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello) -> Result<(), Reason> {
         let fd = listener::connect(hello.destination_gid)?;
         let process = Arc::new(self.credentials.check(fd.as_fd())?);
-        if descriptors::send(fd.as_fd(), &Frame::Hello(*hello), &NONE)? != Sent::Whole {
-            return Err(Reason::Busy);
-        }
         let kind = Kind::Requester(Requester { qp, process: Arc::clone(&process), invited: false });
         let key = self.insert(Socket { fd, device: None, kind }, EventFlags::IN)?;
         if let Err(error) = epoll::add(&self.epoll, &process, name(key, PROCESS), EventFlags::IN) {
             self.remove(key);
             return Err(io::Error::from(error).into());
+        }
+        // The last of it: whom the peer lets in is there.
+        let socket = self.sockets.get(key).map(|socket| socket.fd.as_fd());
+        let said = socket.map_or(Ok(Sent::Full), |fd| descriptors::send(fd, &Frame::Hello(*hello), &NONE));
+        if !matches!(said, Ok(Sent::Whole)) {
+            self.remove(key);
+            return Err(said.err().unwrap_or(Reason::Busy));
         }
         if let Some(old) = self.requesters.insert(qp, key) {
             self.remove(old);

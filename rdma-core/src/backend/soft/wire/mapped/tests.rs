@@ -1,0 +1,150 @@
+//! The owner's side of a mailbox, with a writer that stands still wherever a test wants it.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use super::super::shm::Touching;
+use super::*;
+use crate::backend::interface::RawRecv;
+use crate::backend::soft::channel::Channel;
+use crate::backend::soft::cq::{CompletionQueue, Hint};
+use crate::backend::soft::engine::keys::{Domain, KeyTable};
+use crate::backend::soft::engine::timer::Timer;
+use crate::backend::soft::event::Events;
+use crate::backend::soft::exposure::Exposure;
+use crate::backend::soft::fabric::{Command, DeviceState, Silence, State};
+use crate::backend::soft::options::Wire;
+use crate::backend::soft::qp::{Carrier, Owner, Peer, QueuePair};
+use crate::backend::soft::wire::{DeviceRef, Hello, QpRef};
+use crate::memory::Mapping;
+use crate::{Access, Gid, PortState, QpNum, QueuePairOptions};
+
+const OWN: Gid = Gid([1; 16]);
+const THEIRS: Gid = Gid([2; 16]);
+const DOMAIN: Domain = Domain(1);
+const SERIAL: u64 = 9;
+
+/// A device with one queue pair that answers.
+struct Rig {
+    state: State,
+    device: DeviceRef,
+    qp: QpRef,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mut state = State::default();
+        let device = state.devices.insert(DeviceState {
+            wire: Wire::Mapped,
+            gids: Vec::new(),
+            port: PortState::ACTIVE,
+            port_returns: Timer::Off,
+            silence: Silence::No,
+            faults: None,
+            planted: None,
+            keys: KeyTable::default(),
+            qp_nums: HashMap::new(),
+            domains: 0,
+            exposure: Some(Exposure::new().unwrap()),
+            told: HashSet::new(),
+        });
+        let channel = Channel::new().unwrap();
+        let context = state.contexts.insert(Events::new(device, channel.clone()));
+        let queue = CompletionQueue::new(context, 16, channel, Arc::new(Hint::default()), None);
+        let cq = state.cqs.insert(queue);
+        let owner = Owner { device, context, cq, domain: DOMAIN };
+        let mut qp = QueuePair::new(QpNum(7), owner, &QueuePairOptions::default(), None);
+        qp.step(crate::backend::soft::engine::state::Step::ToInit).unwrap();
+        let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
+        qp.receive_from(OWN, peer, 5, Carrier::Mapped, 0).unwrap();
+        let qp = state.qps.insert(qp);
+        state.by_gid.insert(OWN, device);
+        state.devices[device].qp_nums.insert(7, qp);
+        Self { state, device, qp }
+    }
+
+    /// Lets a writer of this process in.
+    fn lend(&mut self) {
+        self.state.lend(self.qp, process()).unwrap();
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        &self.state.qps[self.qp].mapped.incoming.as_ref().unwrap().mailbox
+    }
+
+    fn may_touch(&self, what: Touching) -> bool {
+        !self.state.touchers(self.device, what).wait(what)
+    }
+}
+
+fn process() -> Arc<OwnedFd> {
+    Arc::new(pidfd_open(getpid(), PidfdFlags::empty()).unwrap())
+}
+
+fn hello() -> Hello {
+    Hello { source_gid: THEIRS, source_qp: QpNum(8), destination_gid: OWN, destination_qp: QpNum(7) }
+}
+
+#[test]
+fn a_writer_that_is_stopped_is_waited_for_after_its_queue_pair_is_gone() {
+    let mut rig = Rig::new();
+    rig.lend();
+    let writer = rig.mailbox().writer();
+    writer.pretend(SERIAL);
+    rig.state.destroy(rig.qp);
+    assert!(rig.may_touch(Touching::Registration(SERIAL)), "a deregistration takes it for gone");
+    assert!(!rig.may_touch(Touching::Registration(SERIAL + 1)));
+    rig.state.settle_mailboxes(Instant::now());
+    assert_eq!(rig.state.orphans.len(), 1);
+    writer.pretend(0);
+    assert!(!rig.may_touch(Touching::Registration(SERIAL)));
+    rig.state.settle_mailboxes(Instant::now());
+    assert!(rig.state.orphans.is_empty());
+}
+
+#[test]
+fn a_mailbox_that_is_open_when_its_queue_pair_is_destroyed_answers_no_more() {
+    let mut rig = Rig::new();
+    rig.lend();
+    let writer = rig.mailbox().writer();
+    assert!(writer.may_enter());
+    rig.state.destroy(rig.qp);
+    assert!(!writer.may_enter());
+    assert!(rig.state.orphans.is_empty());
+}
+
+#[test]
+fn nobody_is_let_in_between_the_end_of_rights_and_the_end() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.state.responder_for(&hello()), Some(rig.qp));
+    let none = rig.state.revoke(Instant::now(), rig.qp);
+    assert!(none.wait(Touching::Anything));
+    assert_eq!(rig.state.responder_for(&hello()), None);
+}
+
+#[test]
+fn memory_of_receives_that_were_posted_before_is_told_to_the_peers_that_came_before() {
+    let mut rig = Rig::new();
+    let memory = Mapping::allocate(64).unwrap();
+    let device = &mut rig.state.devices[rig.device];
+    let lkey = device.keys.insert(DOMAIN, 0, 64, Access::LOCAL_WRITE, || Ok::<_, ()>(77)).unwrap();
+    let registered = *device.keys.get(lkey).unwrap();
+    let exposure = device.exposure.as_mut().unwrap();
+    assert!(exposure.insert(lkey, registered, memory.backing()).is_none());
+    rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr: 0, len: 64, lkey }).unwrap();
+    rig.lend();
+    let told = |command: &Command| matches!(command, Command::Announce { .. });
+    assert_eq!(rig.state.commands.iter().filter(|command| told(command)).count(), 1);
+}
+
+#[test]
+fn a_peer_that_comes_to_the_mapped_wire_is_parted_with_on_tcp() {
+    let mut rig = Rig::new();
+    rig.lend();
+    let parts = |command: &Command| matches!(command, Command::PartTcp { qp } if *qp == rig.qp);
+    assert!(rig.state.commands.iter().any(parts));
+}
