@@ -228,12 +228,17 @@ fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) -> bool {
     woken
 }
 
-/// Serves the sockets that are ready, for a thread that has nothing else to do. When none is, the
+/// Serves the sockets that are ready, for a thread that has nothing else to do; whether there was any. When none is, the
 /// peer may need the core to send something.
-pub(super) fn poll_sockets(fabric: &Fabric) {
-    if fabric.driver.connected.load(Ordering::Relaxed) && look(fabric, false) == Looked::Nothing {
+pub(super) fn poll_sockets(fabric: &Fabric) -> bool {
+    if !fabric.driver.connected.load(Ordering::Relaxed) {
+        return false;
+    }
+    let looked = look(fabric, false);
+    if looked == Looked::Nothing {
         std::thread::yield_now();
     }
+    looked != Looked::Nothing
 }
 
 /// What a look at the sockets came to.

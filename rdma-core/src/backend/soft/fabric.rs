@@ -20,10 +20,12 @@ use super::engine::timer::Timer;
 use super::event::Events;
 use super::exposure::Exposure;
 use super::fault::{FaultPlan, Held, Planted};
+use super::fork;
 use super::options::Wire;
 use super::qp::QueuePair;
 use super::wire::{
-    Announcement, DeviceRef, Hello, Orphan, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp, Token,
+    Announcement, DeviceRef, Discarded, Hello, Orphan, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp,
+    Token,
 };
 use crate::{Gid, GidEntry, PortState};
 
@@ -152,6 +154,8 @@ pub(super) struct State {
     pub(super) orphans: Vec<Orphan>,
     /// Memory of peers that is mapped here, by their GID and their name for it, with the version of its pages.
     pub(super) peer_memories: HashMap<(Gid, u64), (u32, Weak<Segment>)>,
+    /// To be dropped without the lock.
+    pub(super) discarded: Discarded,
     /// Kept for its capacity.
     pub(super) due: Vec<QpRef>,
 }
@@ -182,6 +186,7 @@ impl Fabric {
         if let Some(fabric) = FABRIC.get() {
             return Ok(fabric);
         }
+        fork::watch()?;
         let driver = Driver::new()?;
         let sockets = Tcp::new(Arc::clone(&driver.epoll));
         let rendezvous = Rendezvous::new(Arc::clone(&driver.epoll));
@@ -203,20 +208,22 @@ impl Fabric {
     /// Whether this process was forked from the one whose fabric this is: it must then keep
     /// its hands off, since the lock may be held by a thread that is not here.
     pub(super) fn is_foreign(&self) -> bool {
-        self.pid != std::process::id()
+        fork::is_child() || self.pid != std::process::id()
     }
 
     pub(super) fn lock(&self) -> Hold<'_> {
-        Hold { guarded: self.guarded.lock().unwrap_or_else(PoisonError::into_inner), driver: &self.driver }
+        self.hold(self.guarded.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn hold<'a>(&'a self, guarded: MutexGuard<'a, Guarded>) -> Hold<'a> {
+        Hold { guarded, driver: &self.driver, _discarded: Discarded::default() }
     }
 
     /// The lock if nobody has it; who has it makes progress.
     pub(super) fn try_lock(&self) -> Option<Hold<'_>> {
         match self.guarded.try_lock() {
-            Ok(guarded) => Some(Hold { guarded, driver: &self.driver }),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                Some(Hold { guarded: poisoned.into_inner(), driver: &self.driver })
-            }
+            Ok(guarded) => Some(self.hold(guarded)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.hold(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -233,6 +240,8 @@ impl std::fmt::Debug for Fabric {
 pub(super) struct Hold<'a> {
     guarded: MutexGuard<'a, Guarded>,
     pub(super) driver: &'a Driver,
+    /// Comes after the lock, and so is dropped after it.
+    _discarded: Discarded,
 }
 
 impl Hold<'_> {
@@ -317,6 +326,7 @@ impl DerefMut for Hold<'_> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.settle();
+        self._discarded = std::mem::take(&mut self.guarded.state.discarded);
         let driver = self.driver;
         driver.note(&mut self.guarded);
     }

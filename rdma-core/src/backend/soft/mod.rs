@@ -13,6 +13,7 @@ mod event;
 mod exposure;
 mod fabric;
 pub mod fault;
+mod fork;
 mod gid;
 mod mr;
 mod naps;

@@ -71,11 +71,12 @@ impl State {
 
     /// Silences a device, or lets one that was stopped go on.
     pub(super) fn silence(&mut self, device: DeviceRef, silence: Silence) {
-        if let Some(device) = self.devices.get_mut(device)
-            && device.silence != Silence::Killed
+        if let Some(state) = self.devices.get_mut(device)
+            && state.silence != Silence::Killed
         {
-            device.silence = silence;
+            state.silence = silence;
         }
+        self.silence_mailboxes(device);
     }
 
     /// Takes the port of a device down for `time`.
@@ -85,6 +86,7 @@ impl State {
         let next = state.port_returns.deadline();
         if std::mem::replace(&mut state.port, PortState::DOWN) == PortState::ACTIVE {
             self.tell_port(device, EventKind::PORT_ERR);
+            self.silence_mailboxes(device);
         }
         if let Some(next) = next {
             self.note_due(next);
@@ -95,6 +97,7 @@ impl State {
     pub(super) fn return_ports(&mut self, now: Instant) {
         while let Some((device, state)) = self.devices.iter_mut().find(|(_, it)| it.port_returns.due(now)) {
             (state.port, state.port_returns) = (PortState::ACTIVE, Timer::Off);
+            self.silence_mailboxes(device);
             self.tell_port(device, EventKind::PORT_ACTIVE);
         }
     }

@@ -70,7 +70,7 @@ impl State {
                 Some(Effect::Rewind) if carrier == Carrier::Tcp => {
                     self.commands.push_back(Command::Reset { qp: id })
                 }
-                Some(Effect::Rewind) => qp.mapped.awaits_memory = false,
+                Some(Effect::Rewind) => qp.mapped.awaits = None,
                 Some(Effect::Transmit { request, payload }) if carrier == Carrier::Tcp => {
                     let payload = payload.map(|source| Payload {
                         token: Token { qp: id, right: Right::Requested { serial: source.serial } },

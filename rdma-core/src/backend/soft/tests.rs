@@ -6,7 +6,7 @@ use crate::{Access, Deadline, Device, SoftOptions, Wire, Work, WorkerOptions, lo
 
 #[test]
 fn a_forked_child_that_ends_and_drops_everything_takes_nothing_from_its_parent() {
-    for wire in [Wire::Local, Wire::Tcp] {
+    for wire in [Wire::Local, Wire::Mapped, Wire::Tcp] {
         let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
@@ -18,11 +18,15 @@ fn a_forked_child_that_ends_and_drops_everything_takes_nothing_from_its_parent()
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "{}", std::io::Error::last_os_error());
         if child == 0 {
+            let touched = worker.poll().is_ok()
+                || worker.post(&left, Work::send(crate::Segment::Empty)).is_ok()
+                || worker.post_recv(&left, crate::Segment::Empty).is_ok()
+                || worker.wait(Deadline::after(std::time::Duration::ZERO)).is_ok();
             let fenced = worker.fence(right, Deadline::after(std::time::Duration::ZERO)).is_ok();
             let deregistered = target.deregister().is_ok();
             drop((worker, source, pd, context));
             // SAFETY: ends the child without running what belongs to the parent.
-            unsafe { libc::_exit(i32::from(fenced) + 2 * i32::from(deregistered)) };
+            unsafe { libc::_exit(i32::from(fenced) + 2 * i32::from(deregistered) + 4 * i32::from(touched)) };
         }
         let mut status = 0;
         // SAFETY: a child of this process, and a status of ours.

@@ -17,7 +17,7 @@ use super::fabric::{CqRef, Fabric, Hold};
 use super::mr::STOPPED;
 use super::qp::{Carrier, Owner, QueuePair};
 use super::wire::{QpRef, Touching, Watch};
-use super::{ProtectionDomain, driver, port};
+use super::{ProtectionDomain, driver, fork, port};
 use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot};
 use crate::error::{ConnectError, CreateError, PollError, QueryError};
 use crate::{
@@ -83,11 +83,18 @@ impl Worker {
         })
     }
 
+    /// An error in a forked child.
+    #[inline]
+    fn stay_off() -> io::Result<()> {
+        if fork::is_child() { Err(fork::refusal()) } else { Ok(()) }
+    }
+
     fn fabric(&self) -> &'static Fabric {
         self.context.opened.fabric
     }
 
     fn place(&self, slot: Slot) -> io::Result<Place> {
+        Self::stay_off()?;
         let place = self.slots.get(usize::from(slot)).copied().flatten();
         place.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
     }
@@ -228,16 +235,14 @@ impl RawWorker for Worker {
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
+        Self::stay_off().map_err(|source| PollError::Refused { verb: "ibv_poll_cq", source })?;
         self.fabric().driver.count_call();
-        if !self.has_news() {
-            driver::poll_sockets(self.fabric());
-            if !self.has_news() {
-                self.idle = self.idle.wrapping_add(1);
-                if !self.watches.is_empty() && self.idle.is_multiple_of(YIELD_EVERY) {
-                    std::thread::yield_now();
-                }
-                return Ok(0);
+        if !self.has_news() && (!driver::poll_sockets(self.fabric()) || !self.has_news()) {
+            self.idle = self.idle.wrapping_add(1);
+            if !self.watches.is_empty() && self.idle.is_multiple_of(YIELD_EVERY) {
+                std::thread::yield_now();
             }
+            return Ok(0);
         }
         self.idle = 0;
         let mut hold = self.context.opened.lock();
@@ -257,6 +262,7 @@ impl RawWorker for Worker {
     }
 
     fn request_notify(&mut self) -> Result<(), PollError> {
+        Self::stay_off().map_err(|source| PollError::Refused { verb: "ibv_req_notify_cq", source })?;
         let mut hold = self.fabric().lock();
         if let Some(queue) = hold.cqs.get_mut(self.cq) {
             queue.arm();
@@ -276,8 +282,8 @@ impl RawWorker for Worker {
     }
 
     fn destroy_qp(&mut self, slot: Slot) -> io::Result<()> {
-        let place = self.place(slot)?;
         if !self.fabric().is_foreign() {
+            let place = self.place(slot)?;
             let touchers = self.fabric().lock().revoke(driver::now(), place.id);
             if !touchers.wait(Touching::Anything) {
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, STOPPED));

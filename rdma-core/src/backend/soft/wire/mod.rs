@@ -26,7 +26,7 @@ pub(crate) use tcp::fuzz;
 use std::time::Instant;
 
 pub(super) use local::copy;
-pub(super) use mapped::{Mapped, Orphan};
+pub(super) use mapped::{Discarded, Mapped, Orphan};
 pub(super) use shm::rendezvous::{self, Announcement, Reason, Rendezvous};
 pub(super) use shm::{Exposed, KeyTable as MappedKeys, Segment, Touching, Watch};
 

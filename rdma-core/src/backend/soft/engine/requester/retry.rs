@@ -42,10 +42,13 @@ impl Requester {
         self.state = State::Backoff { until: now + RnrTimer::new(timer).duration() };
     }
 
-    /// Everything outstanding goes out again, on another way or one that is better known: it counts for no retry.
+    /// Everything outstanding goes out again, on another way or one that is better known: it counts for no retry. The
+    /// timer runs on, so that who has this done again and again does not put off the end.
     pub(crate) fn resend(&mut self) {
         if self.state == State::Sending && self.outstanding() > 0 {
+            let ack_timer = self.ack_timer;
             self.rewind();
+            self.ack_timer = ack_timer;
         }
     }
 

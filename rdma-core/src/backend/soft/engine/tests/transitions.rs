@@ -85,6 +85,20 @@ fn acknowledgements_behind_a_lost_answer_ask_for_it_once() {
 }
 
 #[test]
+fn sending_again_on_another_way_does_not_put_off_the_timer() {
+    let now = Instant::now();
+    let mut it = requester(now, [RawOpcode::Write, RawOpcode::Write], true);
+    let due = it.poll_timeout().unwrap();
+    for step in 1..10 {
+        it.resend();
+        assert_eq!(effects(&mut it, now + TIMEOUT * step / 10), "rewind, send 5, send 6");
+        assert_eq!(it.poll_timeout(), Some(due));
+    }
+    it.handle_timeout(due);
+    assert!(it.is_error(), "it never times out");
+}
+
+#[test]
 fn what_is_being_placed_is_not_once_the_responder_is_lent() {
     let mut it = responder("Expecting");
     let verdict = it.handle_request(&request(RequestOp::Write, 5), &keys(), DOMAIN);

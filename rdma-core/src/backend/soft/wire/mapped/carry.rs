@@ -2,7 +2,10 @@
 
 #![expect(unsafe_code, reason = "hands the memory of a request to the port")]
 
+use std::os::fd::OwnedFd;
 use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::super::engine::effect::Source;
 use super::super::super::engine::message::{ReplyKind, Request, RequestOp};
@@ -29,7 +32,7 @@ impl State {
         payload: Option<Source>,
     ) {
         let Some(mapped) = self.qps.get(from).map(|qp| &qp.mapped) else { return };
-        if mapped.awaits_memory || !self.is_up(from) {
+        if mapped.awaits.is_some() || !self.is_up(from) {
             return;
         }
         let Some(outgoing) = &mapped.outgoing else {
@@ -86,8 +89,7 @@ impl State {
         // that of one that has not completed, checked against a registration when it was sent.
         let executed = unsafe { outgoing.port.execute(request, local, injected) };
         if executed.ring {
-            // A bell that is full has rung.
-            let _ = rustix::io::write(&outgoing.doorbell, &1u64.to_ne_bytes());
+            ring(&outgoing.doorbell);
         }
         if executed.nudge {
             self.commands.push_back(Command::Nudge { qp: from });
@@ -108,8 +110,10 @@ impl State {
             return self.leave_mapped(from, &Reason::Foreign);
         }
         if let Some(qp) = self.qps.get_mut(from) {
-            qp.mapped.awaits_memory = true;
-            self.commands.push_back(Command::Look { qp: from });
+            qp.mapped.awaits = Some(memory);
+            if !qp.mapped.hears {
+                self.commands.push_back(Command::Look { qp: from });
+            }
         }
     }
 
@@ -118,13 +122,14 @@ impl State {
     pub(in super::super::super) fn leave_mapped(&mut self, id: QpRef, reason: &Reason) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         let (device, Some(Peer { gid: peer, .. })) = (qp.device, qp.peer) else { return };
-        // What the library cannot map is not the peer's fault: it is sent all the same.
-        if !matches!(reason, Reason::Foreign) || gid::listens_at(peer).is_none() {
+        // What the library cannot map, or does not for its number, is not the peer's fault: it is sent all the same.
+        let sent = matches!(reason, Reason::Foreign | Reason::TooMuchMemory);
+        if !sent || gid::listens_at(peer).is_none() {
             return self.tell_unmapped(device, peer, reason, false);
         }
         qp.carrier = Carrier::Tcp;
-        qp.mapped.outgoing = None;
-        qp.mapped.awaits_memory = false;
+        self.discarded.port(qp.mapped.outgoing.take());
+        qp.mapped.awaits = None;
         qp.requester.resend();
         self.commands.push_back(Command::LeaveMapped { qp: id });
         self.tell_unmapped(device, peer, reason, true);
@@ -150,5 +155,13 @@ impl State {
         } else {
             tracing::warn!(%peer, %reason, "the peer is not mapped, and no other wire may be taken");
         }
+    }
+}
+
+/// Wakes the peer. A bell that is full has rung; and the peer may have made it one that blocks.
+fn ring(doorbell: &OwnedFd) {
+    let mut fds = [PollFd::new(doorbell, PollFlags::OUT)];
+    if matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) && fds[0].revents() == PollFlags::OUT {
+        let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
     }
 }

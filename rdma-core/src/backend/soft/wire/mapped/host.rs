@@ -28,8 +28,8 @@ impl Host for State {
         let Invited { mailbox, keys, doorbell } = invited;
         let port = Port::new(&Arc::new(mailbox), &Arc::new(keys))?;
         if let Some(qp) = self.qps.get_mut(id) {
-            qp.mapped.outgoing = Some(Box::new(Outgoing { port, doorbell }));
-            qp.mapped.awaits_memory = false;
+            self.discarded.port(qp.mapped.outgoing.replace(Box::new(Outgoing { port, doorbell })));
+            qp.mapped.awaits = None;
             qp.requester.resend();
             self.pump(now, id);
         }
@@ -52,17 +52,21 @@ impl Host for State {
             }
             self.peer_memories.insert((peer.gid, memory), (version, Arc::downgrade(&segment)));
         }
-        outgoing.port.add_memory(memory, version, segment);
-        if std::mem::take(&mut qp.mapped.awaits_memory) {
+        self.discarded.memory(outgoing.port.add_memory(memory, version, segment));
+        if qp.mapped.awaits.take_if(|awaited| *awaited == memory).is_some() {
             qp.requester.resend();
+            qp.mapped.hears = true;
             self.pump(now, id);
+            if let Some(qp) = self.qps.get_mut(id) {
+                qp.mapped.hears = false;
+            }
         }
     }
 
     fn forget(&mut self, id: QpRef, memory: u64) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         if let Some(outgoing) = &mut qp.mapped.outgoing {
-            outgoing.port.remove_memory(memory);
+            self.discarded.memory(outgoing.port.remove_memory(memory));
         }
         if let Some(peer) = qp.peer {
             self.peer_memories.remove(&(peer.gid, memory));
@@ -75,7 +79,7 @@ impl Host for State {
 
     fn over(&mut self, now: Instant, id: QpRef, reason: Reason) {
         let Some(qp) = self.qps.get_mut(id) else { return };
-        qp.mapped.outgoing = None;
+        self.discarded.port(qp.mapped.outgoing.take());
         if qp.carrier != Carrier::Mapped {
             return;
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub(in super::super) use owner::Orphan;
 
-use super::shm::{Mailbox, Port};
+use super::shm::{Mailbox, Port, Segment};
 
 /// What a requester was given by its peer.
 #[derive(Debug)]
@@ -35,13 +35,32 @@ pub(in super::super) struct Incoming {
     writer: Arc<OwnedFd>,
 }
 
+/// Mappings that nobody uses any more. To unmap much takes its time: they go once the lock is let go of.
+#[derive(Debug, Default)]
+pub(in super::super) struct Discarded {
+    ports: Vec<Outgoing>,
+    memories: Vec<Arc<Segment>>,
+}
+
+impl Discarded {
+    pub(in super::super) fn port(&mut self, port: Option<Box<Outgoing>>) {
+        self.ports.extend(port.map(|port| *port));
+    }
+
+    fn memory(&mut self, memory: Option<Arc<Segment>>) {
+        self.memories.extend(memory);
+    }
+}
+
 /// The mapped wire's part of a queue pair.
 #[derive(Debug, Default)]
 pub(in super::super) struct Mapped {
     pub(in super::super) outgoing: Option<Box<Outgoing>>,
     pub(in super::super) incoming: Option<Box<Incoming>>,
-    /// A request came upon memory that is not mapped yet: what follows it is not sent before it is sent again.
-    pub(in super::super) awaits_memory: bool,
+    /// A request came upon that memory, which is not mapped yet: what follows it is not sent before it is sent again.
+    pub(in super::super) awaits: Option<u64>,
+    /// The socket is being heard: it need not be looked at for the next memory.
+    hears: bool,
     /// The peer's device is of this process; then faults of it are injected.
     pub(in super::super) here: bool,
     /// It is about to be destroyed: no peer is let in any more.

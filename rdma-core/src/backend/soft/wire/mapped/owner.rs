@@ -47,7 +47,7 @@ impl Touchers {
 impl State {
     /// The mailbox of `id`, made if there is none: from now on the peer runs the responder.
     pub(super) fn lend(&mut self, id: QpRef, writer: Arc<OwnedFd>) -> std::io::Result<()> {
-        let crowded = self.orphans.len() >= ORPHANS_MAX;
+        let (silent, crowded) = (!self.is_up(id), self.orphans.len() >= ORPHANS_MAX);
         let Some(qp) = self.qps.get_mut(id) else { return Err(std::io::ErrorKind::NotFound.into()) };
         if let Some(incoming) = &mut qp.mapped.incoming {
             incoming.writer = writer;
@@ -65,6 +65,7 @@ impl State {
                 return Err(error);
             }
         };
+        mailbox.set_silent(silent);
         if let Some(queue) = self.cqs.get_mut(qp.cq) {
             queue.watch(id, mailbox.watch());
             if queue.is_armed() {
@@ -126,6 +127,15 @@ impl State {
             }
         }
         self.collect(now, cq, false);
+    }
+
+    /// Peers that run responders of the device hear, or hear no more, depending on whether it does.
+    pub(in super::super::super) fn silence_mailboxes(&self, device: DeviceRef) {
+        for (id, qp) in self.qps.iter().filter(|(_, qp)| qp.device == device) {
+            if let Some(incoming) = &qp.mapped.incoming {
+                incoming.mailbox.set_silent(!self.is_up(id));
+            }
+        }
     }
 
     /// Takes what the peer has left in the mailbox of `id`.

@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::super::shm::Touching;
+use super::super::shm::rendezvous::Host;
+use super::super::shm::{Protection, Touching};
 use super::*;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::channel::Channel;
@@ -147,4 +148,59 @@ fn a_peer_that_comes_to_the_mapped_wire_is_parted_with_on_tcp() {
     rig.lend();
     let parts = |command: &Command| matches!(command, Command::PartTcp { qp } if *qp == rig.qp);
     assert!(rig.state.commands.iter().any(parts));
+}
+
+#[test]
+fn a_device_that_is_stopped_or_down_is_silent_for_those_that_run_its_responders() {
+    let mut rig = Rig::new();
+    rig.lend();
+    let writer = rig.mailbox().writer();
+    rig.state.silence(rig.device, Silence::Stopped);
+    assert!(!writer.may_enter());
+    rig.state.silence(rig.device, Silence::No);
+    assert!(writer.may_enter());
+    let now = Instant::now();
+    rig.state.flap(now, rig.device, Duration::from_millis(1));
+    assert!(!writer.may_enter());
+    rig.state.return_ports(now + Duration::from_millis(2));
+    assert!(writer.may_enter());
+    rig.state.silence(rig.device, Silence::Killed);
+    assert!(!writer.may_enter());
+    rig.state.silence(rig.device, Silence::No);
+    assert!(!writer.may_enter(), "it came back from the dead");
+}
+
+#[test]
+fn a_mailbox_of_a_device_that_is_silent_is_silent_from_the_beginning() {
+    let mut rig = Rig::new();
+    rig.state.silence(rig.device, Silence::Stopped);
+    rig.lend();
+    assert!(!rig.mailbox().writer().may_enter());
+}
+
+#[test]
+fn only_memory_that_is_awaited_has_requests_sent_again() {
+    let mut rig = Rig::new();
+    rig.lend();
+    let share = |segment: &Segment| {
+        let (memfd, len) = (segment.memfd().unwrap(), segment.len() as u64);
+        Segment::map(memfd, len, Protection::ReadWrite).unwrap()
+    };
+    let mailbox = share(rig.mailbox().segment());
+    let keys = rig.state.devices[rig.device].exposure.as_ref().unwrap().table().unwrap();
+    let keys = Segment::map(std::os::fd::AsFd::as_fd(&keys.0), keys.1, Protection::Read).unwrap();
+    let port = Port::new(&Arc::new(mailbox), &Arc::new(keys)).unwrap();
+    let doorbell = Channel::new().unwrap();
+    let doorbell = std::os::fd::AsFd::as_fd(&doorbell).try_clone_to_owned().unwrap();
+    let mapped = &mut rig.state.qps[rig.qp].mapped;
+    mapped.outgoing = Some(Box::new(Outgoing { port, doorbell }));
+    mapped.awaits = Some(3);
+    for (told, awaits) in [(2, Some(3)), (3, None)] {
+        let segment = Arc::new(Segment::create("test", 1).unwrap());
+        rig.state.memory(Instant::now(), rig.qp, told, 0, segment);
+        assert_eq!(rig.state.qps[rig.qp].mapped.awaits, awaits);
+    }
+    // What takes the place of a mapping has it go later, without the lock.
+    rig.state.forget(rig.qp, 3);
+    assert_eq!(rig.state.discarded.memories.len(), 1);
 }

@@ -8,11 +8,12 @@
 
 #![expect(unsafe_code, reason = "vouches for a type that is made of atomics")]
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use super::segment::Segment;
+use super::segment::{Protection, Segment};
 use super::view::{Shared, View};
 use super::writer_slot::revoked;
 use crate::Access;
@@ -115,6 +116,8 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     entries: View<Entry>,
+    /// The serial in each place that is taken. What peers can see is not asked.
+    taken: HashMap<usize, u64>,
 }
 
 impl KeyTable {
@@ -124,9 +127,10 @@ impl KeyTable {
     ///
     /// When the kernel has no memory, descriptors or mappings left.
     pub(crate) fn create() -> io::Result<Self> {
-        let segment = Arc::new(Segment::create("rdma-keys", PLACES * ENTRY)?);
+        let segment = Arc::new(Segment::create_for("rdma-keys", PLACES * ENTRY, Protection::Read)?);
         let entries = View::new(&segment, 0, PLACES);
-        Ok(Self { entries: entries.ok_or_else(|| io::Error::other("no room for the table of keys"))? })
+        let entries = entries.ok_or_else(|| io::Error::other("no room for the table of keys"))?;
+        Ok(Self { entries, taken: HashMap::new() })
     }
 
     /// What peers map, for reading alone.
@@ -136,13 +140,14 @@ impl KeyTable {
 
     /// Whether the place of `key` is free; else draw another.
     pub(crate) fn is_free(&self, key: u32) -> bool {
-        self.entries.of_ring(key.into()).stands(NONE)
+        !self.taken.contains_key(&place(key))
     }
 
     /// Enters a registration. `false` when its place is taken.
     pub(crate) fn insert(&mut self, exposed: &Exposed) -> bool {
         let free = self.is_free(exposed.key);
         if free {
+            self.taken.insert(place(exposed.key), exposed.registered.serial);
             self.entries.of_ring(exposed.key.into()).publish(exposed);
         }
         free
@@ -151,11 +156,16 @@ impl KeyTable {
     /// Revokes a registration: no writer begins to touch it any more. Which do still,
     /// [`Writer::touches`](super::Writer::touches) tells of each mailbox of the device.
     pub(crate) fn remove(&mut self, key: u32, serial: u64) {
-        let entry = self.entries.of_ring(key.into());
-        if entry.stands(serial) {
-            entry.revoke();
+        if self.taken.get(&place(key)) == Some(&serial) {
+            self.taken.remove(&place(key));
+            self.entries.of_ring(key.into()).revoke();
         }
     }
+}
+
+/// Where a key is entered.
+fn place(key: u32) -> usize {
+    key as usize & (PLACES - 1)
 }
 
 /// The table of a peer's device.
@@ -225,6 +235,27 @@ mod tests {
         assert!(!found.stands() && peer.find(key).is_none());
         assert!(table.insert(&exposed(key, 3)));
         assert!(!found.stands(), "a later registration of the same key");
+    }
+
+    #[test]
+    fn what_stands_in_the_table_is_not_asked_whether_it_stands() {
+        let mut table = KeyTable::create().unwrap();
+        assert!(table.insert(&exposed(7, 1)));
+        // No peer can, but one that could would keep its right.
+        let entry = table.entries.of_ring(7);
+        entry.serial.store(9, Ordering::Relaxed);
+        table.remove(7, 1);
+        assert!(table.entries.of_ring(7).stands(NONE) && table.is_free(7));
+        table.entries.of_ring(7).serial.store(9, Ordering::Relaxed);
+        assert!(table.is_free(7));
+    }
+
+    #[test]
+    fn peers_cannot_write_the_table() {
+        let table = KeyTable::create().unwrap();
+        let segment = table.segment();
+        let memfd = segment.memfd().unwrap();
+        assert!(Segment::map(memfd, segment.len() as u64, Protection::ReadWrite).is_err());
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(super) const PLACES_MAX: usize = 1 << 20;
 pub(super) const OPEN: u32 = 1;
 /// The owner answers no more.
 pub(super) const CLOSED: u32 = 0;
+/// The owner does not answer for now.
+pub(super) const SILENT: u32 = 2;
 
 /// In the flags of a completion: `imm` means something.
 pub(super) const WITH_IMM: u32 = 1;
@@ -40,7 +42,7 @@ pub(super) const OF_WRITE: u32 = 1 << 1;
 pub(super) struct OwnerLine {
     pub(super) magic: AtomicU64,
     pub(super) version: AtomicU32,
-    /// [`OPEN`] or [`CLOSED`].
+    /// [`OPEN`], [`SILENT`] or [`CLOSED`].
     pub(super) state: AtomicU32,
     /// Rights of the queue pair.
     pub(super) access: AtomicU32,

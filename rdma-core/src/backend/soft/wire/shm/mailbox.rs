@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::atomic::Ordering;
 use super::layout::{
-    CLOSED, CompletionEntry, Header, MAGIC, OF_WRITE, OPEN, ReceiveEntry, VERSION, Verdict, WITH_IMM, extent,
-    planted_code,
+    CLOSED, CompletionEntry, Header, MAGIC, OF_WRITE, OPEN, ReceiveEntry, SILENT, VERSION, Verdict, WITH_IMM,
+    extent, planted_code,
 };
 use super::segment::Segment;
 use super::view::{One, View};
@@ -198,6 +198,15 @@ impl Mailbox {
     /// The next completion rings the owner's bell, unless [`pending`](Watch::pending) says now that there is one.
     pub(crate) fn arm(&self) {
         self.header.bell.doorbell.arm();
+    }
+
+    /// Whether requests go unheard for now, as those to a device whose port is down do. What is being placed may be the
+    /// last chunk.
+    pub(crate) fn set_silent(&self, silent: bool) {
+        if self.open {
+            let state = if silent { SILENT } else { OPEN };
+            self.header.owner.state.store(state, Ordering::Release);
+        }
     }
 
     /// Requests are not answered from now on. What is being placed may go on for a moment: see [`writer`](Self::writer).

@@ -21,12 +21,13 @@ struct Mapped {
 
 impl Memories {
     /// Enters a memory; one of the same id, whose pages it replaces, is let go.
-    pub(super) fn add(&mut self, id: u64, version: u32, segment: Arc<Segment>) {
-        self.by_id.insert(id, Mapped { version, segment });
+    pub(super) fn add(&mut self, id: u64, version: u32, segment: Arc<Segment>) -> Option<Arc<Segment>> {
+        self.by_id.insert(id, Mapped { version, segment }).map(|before| before.segment)
     }
 
-    pub(super) fn remove(&mut self, id: u64) {
-        self.by_id.remove(&id);
+    /// Lets a memory go.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
+        self.by_id.remove(&id).map(|mapped| mapped.segment)
     }
 
     /// Whether that version of the memory is mapped.

@@ -34,6 +34,8 @@ mod tests;
 pub(in super::super) use key_table::{Exposed, KeyTable};
 pub(in super::super) use mailbox::{Mailbox, Terms, Waited, Watch, Writer};
 pub(in super::super) use port::{Outcome, Port};
+#[cfg(test)]
+pub(in super::super) use segment::Protection;
 pub(in super::super) use segment::Segment;
 pub(in super::super) use writer_slot::Touching;
 

@@ -51,8 +51,7 @@ pub(crate) struct Segment {
     protection: Protection,
     /// Of one that was made here, to be sent.
     memfd: Option<OwnedFd>,
-    /// A child forked from the process that mapped it does not have the mapping of a peer's memory, and
-    /// leaves alone what it has.
+    /// A child forked from the process that mapped it does not have the mapping, and leaves alone what it has there.
     pid: u32,
 }
 
@@ -63,23 +62,47 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// At least `bytes` bytes, in whole pages, of a new memfd that the kernel shows as `name`.
+    /// At least `bytes` bytes, in whole pages, of a new memfd that the kernel shows as `name`. A child that is forked does not
+    /// get the mapping.
     ///
     /// # Errors
     ///
     /// When `bytes` is 0 or more than an address space has, or the kernel has no memory, descriptors or
     /// mappings left.
     pub(crate) fn create(name: &str, bytes: usize) -> io::Result<Self> {
+        Self::create_for(name, bytes, Protection::ReadWrite)
+    }
+
+    /// The same, of which `peers` may make mappings of that kind at most.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create`](Self::create), and when the kernel is older than Linux 5.1.
+    pub(crate) fn create_for(name: &str, bytes: usize, peers: Protection) -> io::Result<Self> {
         let whole = bytes.checked_next_multiple_of(rustix::param::page_size());
         let Some(len) = whole.filter(|len| (1..=isize::MAX as usize).contains(len)) else {
             return Err(rustix::io::Errno::INVAL.into());
         };
         let memfd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&memfd, len as u64)?;
-        rustix::fs::fcntl_add_seals(&memfd, SEALS | SealFlags::SEAL)?;
+        rustix::fs::fcntl_add_seals(&memfd, SEALS)?;
         let base = map(memfd.as_fd(), len, Protection::ReadWrite)?;
         // INVARIANT: mapped just now, of a memfd sealed just now.
-        Ok(Self { base, len, protection: Protection::ReadWrite, memfd: Some(memfd), pid: std::process::id() })
+        let segment = Self {
+            base,
+            len,
+            protection: Protection::ReadWrite,
+            memfd: Some(memfd),
+            pid: std::process::id(),
+        };
+        let last = match peers {
+            Protection::Read => SealFlags::FUTURE_WRITE | SealFlags::SEAL,
+            Protection::ReadWrite => SealFlags::SEAL,
+        };
+        if let Some(memfd) = &segment.memfd {
+            rustix::fs::fcntl_add_seals(memfd, last)?;
+        }
+        Ok(segment)
     }
 
     /// The whole of a memfd that a peer made and says has `bytes` bytes. The descriptor is not kept; a child
@@ -107,11 +130,7 @@ impl Segment {
         }
         let base = map(memfd, len, protection).map_err(MapRefused::Map)?;
         // INVARIANT: mapped just now, and found sealed; seals are never taken off.
-        let segment = Self { base, len, protection, memfd: None, pid: std::process::id() };
-        // SAFETY: only children that are forked later miss the range.
-        let advised = unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) };
-        advised.map_err(|error| MapRefused::Map(error.into()))?;
-        Ok(segment)
+        Ok(Self { base, len, protection, memfd: None, pid: std::process::id() })
     }
 
     /// The first byte.
@@ -143,6 +162,12 @@ fn map(memfd: BorrowedFd<'_>, len: usize, protection: Protection) -> io::Result<
     // SAFETY: a mapping at an address of the kernel's choice overlaps nothing.
     let base =
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, memfd, 0) }?;
+    // SAFETY: only children that are forked later miss the range.
+    if let Err(error) = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) } {
+        // SAFETY: mapped just now, and nobody has its address.
+        let _ = unsafe { rustix::mm::munmap(base, len) };
+        return Err(error.into());
+    }
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))
 }
 
@@ -219,6 +244,21 @@ mod tests {
     }
 
     #[test]
+    fn what_peers_may_only_read_they_cannot_write() {
+        let own = Segment::create_for("test", 1, Protection::Read).unwrap();
+        let (memfd, len) = (own.memfd().unwrap(), own.len() as u64);
+        assert!(matches!(Segment::map(memfd, len, Protection::ReadWrite), Err(MapRefused::Map(_))));
+        assert!(rustix::io::write(memfd, &[1]).is_err());
+        let theirs = Segment::map(memfd, len, Protection::Read).unwrap();
+        // SAFETY: within mappings that live, the first writable, and of this thread alone.
+        let read = unsafe {
+            own.as_ptr().write(7);
+            theirs.as_ptr().read()
+        };
+        assert_eq!(read, 7);
+    }
+
+    #[test]
     fn a_made_one_is_sealed_and_never_empty() {
         let own = Segment::create("test", 1).unwrap();
         assert!(rustix::fs::ftruncate(own.memfd().unwrap(), 0).is_err());
@@ -228,10 +268,17 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_has_nothing_of_a_peers_and_unmaps_nothing() {
-        let own = Segment::create("test", 1).unwrap();
-        let theirs = Segment::map(own.memfd().unwrap(), own.len() as u64, Protection::Read).unwrap();
-        let (at, len) = (theirs.as_ptr().as_ptr(), theirs.len());
+    fn a_forked_child_has_nothing_of_it_and_unmaps_nothing() {
+        for own_is_looked_at in [false, true] {
+            let own = Segment::create("test", 1).unwrap();
+            let theirs = Segment::map(own.memfd().unwrap(), own.len() as u64, Protection::Read).unwrap();
+            assert_forked_child_has_none(own_is_looked_at, own, theirs);
+        }
+    }
+
+    fn assert_forked_child_has_none(own_is_looked_at: bool, own: Segment, theirs: Segment) {
+        let looked_at = if own_is_looked_at { &own } else { &theirs };
+        let (at, len) = (looked_at.as_ptr().as_ptr(), looked_at.len());
         // SAFETY: the child makes system calls, drops and ends.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "{}", io::Error::last_os_error());

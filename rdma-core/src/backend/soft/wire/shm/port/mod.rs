@@ -117,13 +117,18 @@ impl Port {
     }
 
     /// A memory of the peer, mapped. One of that id with older pages is let go.
-    pub(crate) fn add_memory(&mut self, id: u64, version: u32, segment: Arc<Segment>) {
-        self.memories.add(id, version, segment);
+    pub(crate) fn add_memory(
+        &mut self,
+        id: u64,
+        version: u32,
+        segment: Arc<Segment>,
+    ) -> Option<Arc<Segment>> {
+        self.memories.add(id, version, segment)
     }
 
     /// The peer has that memory no more.
-    pub(crate) fn remove_memory(&mut self, id: u64) {
-        self.memories.remove(id);
+    pub(crate) fn remove_memory(&mut self, id: u64) -> Option<Arc<Segment>> {
+        self.memories.remove(id)
     }
 
     /// Memories of the peer that are mapped.

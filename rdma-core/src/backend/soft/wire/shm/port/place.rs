@@ -116,8 +116,13 @@ impl Port {
             let count = (len - done).min(CHUNK);
             let begin = remote.wrapping_add(done.into());
             let range = (begin, begin.wrapping_add(count.into()));
-            if !slot.enter(serial, range, || found.stands() && self.is_open()) {
-                return if self.is_open() { Moved::Revoked } else { Moved::Closed };
+            let mut open = true;
+            let may = slot.enter(serial, range, || {
+                open = self.is_open();
+                open && found.stands()
+            });
+            if !may {
+                return if open { Moved::Revoked } else { Moved::Closed };
             }
             copy(done, count);
             done += count;

@@ -1,6 +1,6 @@
 //! What each kind of connection hears and says.
 
-use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -28,6 +28,8 @@ pub(super) struct Requester {
     /// Of the peer.
     pub(super) process: Arc<OwnedFd>,
     pub(super) invited: bool,
+    /// Those of the peer that it was told of.
+    pub(super) memories: HashSet<u64>,
 }
 
 /// The connection that the peer's requester was invited on.
@@ -210,6 +212,10 @@ impl Rendezvous {
                     host.invited(now, qp, invited)?;
                 }
                 (Frame::Memory { id, len, version }, true) => {
+                    requester.memories.insert(id);
+                    if requester.memories.len() > MEMORIES_MAX {
+                        return Err(Reason::TooMuchMemory);
+                    }
                     for memfd in descriptors {
                         let memory = match host.shared(qp, id, version) {
                             Some(memory) => memory,
@@ -218,7 +224,10 @@ impl Rendezvous {
                         host.memory(now, qp, id, version, memory);
                     }
                 }
-                (Frame::Forget { id }, true) => host.forget(qp, id),
+                (Frame::Forget { id }, true) => {
+                    requester.memories.remove(&id);
+                    host.forget(qp, id);
+                }
                 (Frame::Refused(refusal), false) => return Err(Reason::Refused(refusal)),
                 _ => return Err(FrameError::Unexpected.into()),
             }
@@ -341,6 +350,9 @@ fn take_invitation((mailbox, keys): (u64, u64), descriptors: Vec<OwnedFd>) -> Re
     if !rustix::fs::fcntl_getfl(&doorbell).map_err(io::Error::from)?.contains(OFlags::NONBLOCK) {
         return Err(Reason::BlockingDoorbell);
     }
+    if !is_eventfd(&doorbell) {
+        return Err(Reason::NoDoorbell);
+    }
     Ok(Invited {
         mailbox: map("mailbox", &mailbox_fd, mailbox, Protection::ReadWrite)?,
         keys: map("table of keys", &keys_fd, keys, Protection::Read)?,
@@ -350,6 +362,12 @@ fn take_invitation((mailbox, keys): (u64, u64), descriptors: Vec<OwnedFd>) -> Re
 
 fn map(what: &'static str, memfd: &OwnedFd, len: u64, protection: Protection) -> Result<Segment, Reason> {
     Segment::map(memfd.as_fd(), len, protection).map_err(|source| Reason::Segment { what, source })
+}
+
+/// Whether writing to it does nothing but count.
+fn is_eventfd(fd: &OwnedFd) -> bool {
+    let target = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    target.is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
 }
 
 /// Whether the connection is over in both directions.

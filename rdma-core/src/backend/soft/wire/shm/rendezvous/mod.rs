@@ -17,7 +17,7 @@ mod reason;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -46,6 +46,8 @@ const WAITING_MAX: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long nothing is sent that met too many descriptors under way.
 const CROWD_PAUSE: Duration = Duration::from_millis(5);
+/// Memories that a requester maps of its peer: a quarter of the mappings that a process has, as systems are set up.
+const MEMORIES_MAX: usize = 1 << 14;
 /// Connections accepted in one hold of the lock.
 const ACCEPTS: usize = 16;
 
@@ -143,7 +145,12 @@ impl Rendezvous {
     pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello) -> Result<(), Reason> {
         let fd = listener::connect(hello.destination_gid)?;
         let process = Arc::new(self.credentials.check(fd.as_fd())?);
-        let kind = Kind::Requester(Requester { qp, process: Arc::clone(&process), invited: false });
+        let kind = Kind::Requester(Requester {
+            qp,
+            process: Arc::clone(&process),
+            invited: false,
+            memories: HashSet::new(),
+        });
         let key = self.insert(Socket { fd, device: None, kind }, EventFlags::IN)?;
         if let Err(error) = epoll::add(&self.epoll, &process, name(key, PROCESS), EventFlags::IN) {
             self.remove(key);

@@ -4,6 +4,7 @@ use std::io;
 
 use super::super::port::PortRefused;
 use super::super::segment::MapRefused;
+use super::MEMORIES_MAX;
 use super::frame::{FrameError, Refusal};
 
 /// See the module. Each reads as the end of "the peer is not mapped: …".
@@ -31,6 +32,10 @@ pub(crate) enum Reason {
     OutOfDescriptors,
     #[error("its doorbell would block whoever rings it")]
     BlockingDoorbell,
+    #[error("its doorbell is no eventfd, or /proc, which tells that, is not mounted")]
+    NoDoorbell,
+    #[error("it shares more memories than this process maps of a peer: {MEMORIES_MAX}")]
+    TooMuchMemory,
     #[error("{what} that it handed over: {source}")]
     Segment {
         what: &'static str,

@@ -123,6 +123,39 @@ fn a_doorbell_that_blocks() {
 }
 
 #[test]
+fn a_doorbell_that_is_no_eventfd() {
+    let [mailbox, keys, _] = good();
+    let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    assert_eq!(
+        reason(&welcome(), &[mailbox.as_fd(), keys.as_fd(), socket.as_fd()]),
+        "its doorbell is no eventfd, or /proc, which tells that, is not mounted"
+    );
+}
+
+#[test]
+fn more_memory_than_is_mapped_of_a_peer_ends_the_connection() {
+    let (mut a, owner) = (End::new(), Owner::new());
+    let socket = owner.meet(&mut a);
+    say(&socket, &welcome(), &borrowed(&good()));
+    a.until(|a| a.state.invited.len() == 1);
+    let key = a.rendezvous.requesters[a.qp];
+    let Kind::Requester(requester) = &mut a.rendezvous.sockets[key].kind else { panic!("no requester") };
+    requester.memories.extend((0..MEMORIES_MAX as u64).map(|id| id + 10));
+    let memory = sent(&Segment::create("test", 4096).unwrap()).0;
+    let told = |id| Frame::Memory { id, len: 4096, version: 0 }.encode();
+    // One that it had before, one that is forgotten, and one in its place.
+    say(&socket, &told(10), &[memory.as_fd()]);
+    say(&socket, &Frame::Forget { id: 11 }.encode(), &[]);
+    say(&socket, &told(1), &[memory.as_fd()]);
+    a.until(|a| a.state.mapped.len() == 2);
+    say(&socket, &told(2), &[memory.as_fd()]);
+    a.until(|a| a.state.over.len() == 1);
+    assert_eq!(a.state.over, ["it shares more memories than this process maps of a peer: 16384"]);
+    assert_eq!(a.state.mapped.len(), 2);
+}
+
+#[test]
 fn memory_that_cannot_be_mapped_ends_the_connection_and_says_why() {
     let (mut a, owner) = (End::new(), Owner::new());
     let socket = owner.meet(&mut a);
