@@ -94,8 +94,11 @@ fn nothing_lands_after_a_deregistration_that_waited() {
 
 #[test]
 fn a_deregistration_that_does_not_wait_is_caught() {
-    let (late, _) = hammer(false);
-    assert!(late > 0, "{ROUNDS} rounds did not show what the test is there to show");
+    // On a busy machine the two may take turns for hundreds of rounds.
+    let begin = Instant::now();
+    while hammer(false).0 == 0 {
+        assert!(begin.elapsed() < GRACE, "no round showed what the test is there to show");
+    }
 }
 
 /// A forked child that maps what its parent made, and writes on.
