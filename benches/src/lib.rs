@@ -3,10 +3,14 @@
 //! Timings of a machine drift, so each row interleaves pairs (ours, theirs, ours, …) and tells the
 //! median of the pairs' ratios. [`RESULTS.md`](../RESULTS.md) keeps the figures with their commands.
 
+pub mod blocks;
 pub mod pair;
 pub mod peers;
 pub mod plain;
 pub mod preparing;
 pub mod programs;
 pub mod ratio;
+pub mod samples;
 pub mod soft;
+pub mod turns;
+pub mod ucx;

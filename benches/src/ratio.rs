@@ -11,6 +11,15 @@ pub enum Bound {
     AtMost(f64),
 }
 
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(bound) => write!(f, ">= {bound}"),
+            Self::AtMost(bound) => write!(f, "<= {bound}"),
+        }
+    }
+}
+
 /// One measured row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -77,13 +86,9 @@ impl fmt::Display for Row {
         let ratios = self.ratios();
         let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let high = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let bound = match self.bound {
-            Bound::AtLeast(bound) => format!(">= {bound}"),
-            Bound::AtMost(bound) => format!("<= {bound}"),
-        };
         write!(
             f,
-            "| {} | {} {} | {} {} | {:.3} ({low:.3}-{high:.3}, {} pairs) | {bound} | {} |",
+            "| {} | {} {} | {} {} | {:.3} ({low:.3}-{high:.3}, {} pairs) | {} | {} |",
             self.name,
             figure(median(self.pairs.iter().map(|pair| pair.0).collect())),
             self.unit,
@@ -91,6 +96,7 @@ impl fmt::Display for Row {
             self.unit,
             self.ratio(),
             self.pairs.len(),
+            self.bound,
             if self.holds() { "holds" } else { "DOES NOT HOLD" }
         )
     }

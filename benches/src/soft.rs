@@ -1,4 +1,4 @@
-//! RDMA writes between two processes on the software device, over TCP.
+//! RDMA writes between two processes on the software device.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -17,23 +17,26 @@ pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The GID that says where its device listens.
 const GID_INDEX: u32 = 1;
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One end, connected.
-struct End {
-    worker: Worker,
-    qp: QueuePair<ReadyToSend>,
-    region: Region,
-    peer: RemoteMemory,
+pub(crate) struct End {
+    pub(crate) worker: Worker,
+    pub(crate) qp: QueuePair<ReadyToSend>,
+    /// What the other end may write.
+    pub(crate) region: Region,
+    /// The region of the other end.
+    pub(crate) peer: RemoteMemory,
     _domain: (ProtectionDomain, Context),
 }
 
-fn connect(size: usize, depth: u32) -> Outcome<End> {
-    let context = Device::soft(SoftOptions { wire: Wire::Tcp, ..SoftOptions::default() }).open()?;
+/// One end, with a region of `size` bytes and queues of `depth` requests. The other end does the same.
+pub(crate) fn connect(wire: Wire, size: usize, depth: u32) -> Outcome<End> {
+    let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open()?;
     let pd = context.alloc_pd()?;
     let mut worker = context.worker(WorkerOptions::default())?;
     let region = pd.alloc_region(size, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    let options = QueuePairOptions { max_send_wr: depth, ..QueuePairOptions::default() };
+    let options = QueuePairOptions { max_send_wr: depth, max_recv_wr: depth, ..QueuePairOptions::default() };
     let qp = worker.create_queue_pair(&pd, &options)?;
     let qp: QueuePair<Init> =
         qp.init(&mut worker, &InitOptions::default()).map_err(|refused| refused.error)?;
@@ -65,7 +68,7 @@ fn parse(line: &str) -> Outcome<(Endpoint, RemoteMemory)> {
     Ok((endpoint, RemoteMemory { addr: addr as u64, len: len as u64, rkey: RemoteKey(rkey as u32) }))
 }
 
-/// Writes `messages` of `size` bytes after `warm_up` others, at most `depth` at a time, and
+/// Writes over TCP `messages` of `size` bytes after `warm_up` others, at most `depth` at a time, and
 /// says the seconds from the first post to the last completion. Every write has a completion,
 /// which is taken and counted.
 ///
@@ -73,7 +76,7 @@ fn parse(line: &str) -> Outcome<(Endpoint, RemoteMemory)> {
 ///
 /// When the device refuses, or a write fails.
 pub fn write(size: usize, messages: u64, warm_up: u64, depth: u32) -> Outcome<()> {
-    let mut end = connect(size, depth)?;
+    let mut end = connect(Wire::Tcp, size, depth)?;
     let source = end.worker.attach(&end.region);
     let mut seconds = 0.0;
     for count in [warm_up, messages] {
@@ -106,13 +109,13 @@ pub fn write(size: usize, messages: u64, warm_up: u64, depth: u32) -> Outcome<()
     Ok(())
 }
 
-/// Is written to. Its thread sleeps, as with a NIC; or it polls, when `poll` says so.
+/// Is written to over TCP. Its thread sleeps, as with a NIC; or it polls, when `poll` says so.
 ///
 /// # Errors
 ///
 /// When the device refuses.
 pub fn be_written(size: usize, poll: bool) -> Outcome<()> {
-    let mut end = connect(size, 1)?;
+    let mut end = connect(Wire::Tcp, size, 1)?;
     if poll {
         std::thread::scope(|scope| -> Outcome<()> {
             let parent = scope.spawn(pair::stay);

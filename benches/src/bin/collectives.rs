@@ -18,7 +18,7 @@ use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOpt
 use rdma_core::{Deadline, Device, SoftOptions};
 use rustix::time::ClockId;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What an engine that has nothing to do may take of a core.
 const IDLE_MAX: f64 = 0.01;
@@ -68,8 +68,7 @@ fn run(args: &Args) -> Result<bool> {
             let printed = String::from_utf8(programs::output(&mut command)?.stdout)?;
             printed.trim().parse::<f64>().map_err(|error| format!("{error}: {printed}").into())
         };
-        let row = Row::measure(&name, "GB/s", Bound::AtLeast(1.0), args.pairs, ours, theirs)
-            .map_err(|error: Box<dyn Error>| error)?;
+        let row = Row::measure(&name, "GB/s", Bound::AtLeast(1.0), args.pairs, ours, theirs)?;
         println!("{row}");
         all_hold &= row.holds();
     }

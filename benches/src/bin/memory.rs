@@ -13,7 +13,7 @@ use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What an all-reduce may need beyond the buffer.
 const EXTRA_BYTES_MAX: u64 = 8 << 20;

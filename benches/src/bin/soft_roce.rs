@@ -14,7 +14,7 @@ use benches::ratio::{Bound, HEAD, Row};
 use clap::Parser;
 use rdma_core::DeviceList;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Where perftest's servers, and ours, listen.
 const PORT: u16 = 18515;

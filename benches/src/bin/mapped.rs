@@ -1,0 +1,279 @@
+//! The software device between two processes of one host, beside what people would use instead: the rows of "mapped
+//! wire" in RESULTS.md.
+//!
+//! `cargo run --release -p benches --bin mapped`. Peers are looked for under the folder that the variable `PEERS` names
+//! (`venv-nixl/bin/python` for NIXL, `venv-mc/bin/python` for Mooncake; `bin`, and then `PATH`, for `ucx_perftest`); one
+//! that is not there is not measured.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use benches::blocks::{self, List};
+use benches::ratio::{Bound, HEAD, Row};
+use benches::soft::Outcome as Result;
+use benches::turns::{self, Turn};
+use benches::{pair, programs, ucx};
+use clap::{Parser, Subcommand, ValueEnum};
+use rdma_core::Wire;
+
+/// Blocks of a KV transfer come to this.
+const KV_BYTES: usize = 256 << 20;
+/// Writes of a KV transfer that share a doorbell.
+const KV_BATCH: usize = 64;
+
+/// Ratios of one run between two processes of this host.
+#[derive(Parser)]
+struct Args {
+    /// Interleaved pairs a row.
+    #[arg(long, default_value_t = 9)]
+    pairs: usize,
+    /// Only rows whose names contain this.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Another wire instead.
+    #[arg(long, default_value = "mapped")]
+    wire: WireName,
+    /// Ours alone, for profilers.
+    #[arg(long)]
+    alone: bool,
+    #[command(subcommand)]
+    end: Option<End>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WireName {
+    Mapped,
+    Tcp,
+}
+
+impl WireName {
+    fn wire(self) -> Wire {
+        match self {
+            Self::Mapped => Wire::Mapped,
+            Self::Tcp => Wire::Tcp,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mapped => "mapped",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// What a child does.
+#[derive(Subcommand)]
+enum End {
+    #[command(hide = true)]
+    End { role: Role, kind: Kind, bytes: usize, block: usize },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Role {
+    First,
+    Second,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// One message of that size over and over.
+    Put,
+    /// All blocks of that size, each from somewhere to somewhere else.
+    Scattered,
+    /// All in order.
+    Contiguous,
+    /// Writes that are answered.
+    WriteTurns,
+    /// Sends that are answered.
+    SendTurns,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Scattered => "scattered",
+            Self::Contiguous => "contiguous",
+            Self::WriteTurns => "write-turns",
+            Self::SendTurns => "send-turns",
+        }
+    }
+
+    fn list(self, bytes: usize, block: usize) -> List {
+        match self {
+            Self::Put => List::one(block),
+            _ => List { bytes, block, times: 1, batch: KV_BATCH, scattered: self == Self::Scattered },
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.end {
+        None => compare(&args),
+        Some(End::End { role, kind, bytes, block }) => {
+            be(role, kind, args.wire.wire(), (bytes, block)).map(|()| true)
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("mapped: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn be(role: Role, kind: Kind, wire: Wire, (bytes, block): (usize, usize)) -> Result<()> {
+    let turn = if kind == Kind::SendTurns { Turn::Send } else { Turn::Write };
+    match (kind, role) {
+        (Kind::WriteTurns | Kind::SendTurns, Role::First) => turns::begin(wire, turn, block),
+        (Kind::WriteTurns | Kind::SendTurns, Role::Second) => turns::answer(wire, turn, block),
+        (_, Role::First) => blocks::write(wire, kind.list(bytes, block)),
+        (_, Role::Second) => blocks::be_written(wire, kind.list(bytes, block)),
+    }
+}
+
+impl Args {
+    /// Seconds of a sample of ours.
+    fn seconds(&self, kind: Kind, bytes: usize, block: usize) -> Result<f64> {
+        let end = |role: &str| {
+            let sizes = [bytes.to_string(), block.to_string()];
+            let mut arguments = vec![format!("--wire={}", self.wire.name())];
+            arguments.extend(["end", role, kind.name()].map(str::to_owned).into_iter().chain(sizes));
+            arguments
+        };
+        Ok(pair::run(&end("first"), &end("second"))?.trim().parse()?)
+    }
+}
+
+/// Rows as they are measured.
+struct Table<'a> {
+    args: &'a Args,
+    all_hold: bool,
+}
+
+fn compare(args: &Args) -> Result<bool> {
+    println!("{HEAD}");
+    let mut table = Table { args, all_hold: true };
+    table.puts()?;
+    table.latencies()?;
+    table.key_values()?;
+    Ok(table.all_hold)
+}
+
+impl Table<'_> {
+    /// Measures a row if it is wanted, and the other side is there.
+    fn row<P>(
+        &mut self,
+        name: &str,
+        (unit, bound): (&'static str, Bound),
+        ours: impl Fn() -> Result<f64>,
+        peer: Option<P>,
+        theirs: impl Fn(&P) -> Result<f64>,
+    ) -> Result<()> {
+        if !name.contains(&self.args.only) {
+            return Ok(());
+        }
+        if self.args.alone {
+            println!("{name}: {:.3} {unit}", ours()?);
+            return Ok(());
+        }
+        let Some(peer) = peer else {
+            println!("| {name} | | not measured | | {bound} | |");
+            return Ok(());
+        };
+        let row = Row::measure(name, unit, bound, self.args.pairs, ours, || theirs(&peer))?;
+        println!("{row}");
+        self.all_hold &= row.holds();
+        Ok(())
+    }
+
+    fn puts(&mut self) -> Result<()> {
+        for (size, against_ucx) in [(64 << 10, 0.95), (1 << 20, 0.95), (16 << 20, 1.2)] {
+            let list = List::one(size);
+            let args = self.args;
+            let ours = || {
+                let seconds = args.seconds(Kind::Put, size, size)?;
+                Ok(rate(list.moved(), seconds))
+            };
+            let name = format!("put, {} KiB, against", size >> 10);
+            let iterations = (1 << 30) / size;
+            let theirs = |ucx: &PathBuf| Ok(rate(size, ucx::median(ucx, "put_bw", size, iterations)?));
+            let bound = ("GB/s", Bound::AtLeast(against_ucx));
+            self.row(&format!("{name} UCX posix put_bw"), bound, ours, ucx::program(), theirs)?;
+            let copied = |(): &()| Ok(rate(list.moved(), blocks::copy(list)?));
+            self.row(&format!("{name} memcpy"), ("GB/s", Bound::AtLeast(0.9)), ours, Some(()), copied)?;
+        }
+        Ok(())
+    }
+
+    fn latencies(&mut self) -> Result<()> {
+        let rows = [
+            (Kind::WriteTurns, 8, "put_lat", 1.4),
+            (Kind::WriteTurns, 8, "ucp_put_lat", 1.4),
+            (Kind::WriteTurns, 4096, "put_lat", 1.2),
+            (Kind::WriteTurns, 4096, "ucp_put_lat", 1.2),
+            (Kind::SendTurns, 8, "am_lat", 1.5),
+            (Kind::SendTurns, 8, "ucp_am_lat", 1.5),
+        ];
+        for (kind, size, test, bound) in rows {
+            let what = if kind == Kind::SendTurns { "send and receive" } else { "put latency" };
+            let args = self.args;
+            let ours = || Ok(args.seconds(kind, size, size)? * 1e9);
+            let theirs = |ucx: &PathBuf| Ok(ucx::median(ucx, test, size, 200_000)? * 1e9);
+            let name = format!("{what}, {size} B, against UCX posix {test}");
+            self.row(&name, ("ns", Bound::AtMost(bound)), ours, ucx::program(), theirs)?;
+        }
+        Ok(())
+    }
+
+    fn key_values(&mut self) -> Result<()> {
+        let args = self.args;
+        let scattered = |block| {
+            let seconds = args.seconds(Kind::Scattered, KV_BYTES, block)?;
+            Ok(rate(KV_BYTES, seconds))
+        };
+        let name = "KV, 4096 scattered blocks of 64 KiB, against";
+        let ours = || scattered(64 << 10);
+        for (peer, program, script, bound) in
+            [("NIXL", "venv-nixl", "kv_nixl.py", 1.2), ("Mooncake", "venv-mc", "kv_mooncake.py", 5.0)]
+        {
+            let theirs = |python: &PathBuf| {
+                let mut command = Command::new(python);
+                command.arg(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/peers")).join(script));
+                let printed = String::from_utf8(programs::output(&mut command)?.stdout)?;
+                let last = printed.lines().last().unwrap_or_default().trim();
+                last.parse::<f64>().map_err(|error| format!("{error}: {printed}").into())
+            };
+            let bound = ("GB/s", Bound::AtLeast(bound));
+            self.row(&format!("{name} {peer}"), bound, ours, python(program), theirs)?;
+        }
+        let list = Kind::Scattered.list(KV_BYTES, 64 << 10);
+        let copy = |(): &()| Ok(rate(KV_BYTES, blocks::copy(list)?));
+        self.row(&format!("{name} memcpy"), ("GB/s", Bound::AtLeast(0.9)), ours, Some(()), copy)?;
+        for (block, bound) in [(4 << 10, 0.8), (16 << 10, 0.9), (64 << 10, 0.95), (256 << 10, 0.95)] {
+            let name = format!("KV, scattered blocks of {} KiB against contiguous", block >> 10);
+            let theirs = |(): &()| {
+                let seconds = args.seconds(Kind::Contiguous, KV_BYTES, KV_BYTES)?;
+                Ok(rate(KV_BYTES, seconds))
+            };
+            let bound = ("GB/s", Bound::AtLeast(bound));
+            self.row(&name, bound, || scattered(block), Some(()), theirs)?;
+        }
+        Ok(())
+    }
+}
+
+/// GB/s.
+fn rate(bytes: usize, seconds: f64) -> f64 {
+    bytes as f64 / seconds / 1e9
+}
+
+/// The interpreter of a peer that is installed.
+fn python(environment: &str) -> Option<PathBuf> {
+    let python = PathBuf::from(std::env::var_os("PEERS")?).join(environment).join("bin/python");
+    python.exists().then_some(python)
+}

@@ -1,0 +1,157 @@
+//! A list of blocks of one piece of memory, written to those of another, in one go or all over the place.
+
+use rdma_core::{Deadline, Wire, Work};
+
+use crate::pair;
+use crate::samples::median_of;
+use crate::soft::{Outcome, PATIENCE, connect};
+
+/// Requests that may be outstanding.
+const DEPTH: u32 = 128;
+/// One write in so many has a completion, so that the queue never fills.
+const SIGNAL_EVERY: usize = 64;
+
+/// Which blocks go where. All of it is in powers of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct List {
+    /// Bytes of each memory.
+    pub bytes: usize,
+    /// Bytes of a block.
+    pub block: usize,
+    /// How often the list is gone through.
+    pub times: usize,
+    /// Writes of one doorbell.
+    pub batch: usize,
+    /// Whether each block goes from somewhere to somewhere else; or all are in order.
+    pub scattered: bool,
+}
+
+impl List {
+    /// One message over and over, from one place to one place, about 1 MiB in all.
+    #[must_use]
+    pub fn one(bytes: usize) -> Self {
+        Self { bytes, block: bytes, times: (1_usize << 20).div_ceil(bytes), batch: 1, scattered: false }
+    }
+
+    /// Every block: where it is, and where it goes.
+    fn offsets(self) -> impl Iterator<Item = (usize, usize)> {
+        let count = self.bytes / self.block;
+        (0..count * self.times).map(move |at| {
+            let at = at & (count - 1);
+            let (from, to) = if self.scattered {
+                (permuted(at, count, 0x9E37_79B1), permuted(at, count, 0x85EB_CA77))
+            } else {
+                (at, at)
+            };
+            (from * self.block, to * self.block)
+        })
+    }
+
+    /// Bytes that are moved.
+    #[must_use]
+    pub fn moved(self) -> usize {
+        self.bytes * self.times
+    }
+}
+
+/// Where `at` is in an order of `count`, a power of two, that `odd` gives.
+fn permuted(at: usize, count: usize, odd: usize) -> usize {
+    let (mask, half) = (count - 1, count.ilog2() / 2);
+    let at = at.wrapping_mul(odd) & mask;
+    (at ^ at >> half.max(1)).wrapping_mul(odd) & mask
+}
+
+/// Writes the list to the other end, over and over, and says the seconds of once.
+///
+/// # Errors
+///
+/// When the device refuses, or a write fails.
+pub fn write(wire: Wire, list: List) -> Outcome<()> {
+    let mut end = connect(wire, list.bytes, DEPTH)?;
+    let source = end.worker.attach(&end.region);
+    end.region.copy_in(0, &vec![1; list.bytes])?;
+    let blocks: Vec<_> = list.offsets().collect();
+    let seconds = median_of(|| {
+        let mut left = blocks.len();
+        for blocks in blocks.chunks(SIGNAL_EVERY) {
+            let mut last = None;
+            for blocks in blocks.chunks(list.batch) {
+                let mut batch = end.worker.batch(&end.qp);
+                for &(from, to) in blocks {
+                    left -= 1;
+                    let target = end.peer.slice(to as u64..(to + list.block) as u64)?;
+                    let work = Work::write(source.range(from, list.block), target);
+                    let signalled = left.is_multiple_of(SIGNAL_EVERY);
+                    last = Some(batch.push(if signalled { work } else { work.unsignalled() })?);
+                }
+                batch.submit()?;
+            }
+            let deadline = Deadline::after(PATIENCE);
+            while last.is_some() {
+                let Some(done) = end.worker.poll()? else {
+                    if deadline.expired() {
+                        return Err("no completion for a minute".into());
+                    }
+                    continue;
+                };
+                done.result?;
+                last = last.filter(|last| *last != done.id);
+            }
+        }
+        Ok(())
+    })?;
+    pair::say(&seconds.to_string())?;
+    Ok(())
+}
+
+/// Is written to.
+///
+/// # Errors
+///
+/// When the device refuses.
+pub fn be_written(wire: Wire, list: List) -> Outcome<()> {
+    let end = connect(wire, list.bytes, 1)?;
+    end.region.copy_in(0, &vec![2; list.bytes])?;
+    Ok(pair::stay()?)
+}
+
+/// The seconds that one thread takes to copy the list inside this process.
+///
+/// # Errors
+///
+/// None: it is as other measurements are.
+pub fn copy(list: List) -> Outcome<f64> {
+    let (source, mut target) = (vec![1_u8; list.bytes], vec![2_u8; list.bytes]);
+    let blocks: Vec<_> = list.offsets().collect();
+    median_of(|| {
+        for &(from, to) in &blocks {
+            target[to..to + list.block].copy_from_slice(&source[from..from + list.block]);
+            std::hint::black_box(&mut target);
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_comes_from_somewhere_and_goes_somewhere_once() {
+        for count in [1, 2, 4, 64, 4096, 65536] {
+            let list = List { bytes: count * 16, block: 16, times: 1, batch: 1, scattered: true };
+            let (mut from, mut to): (Vec<_>, Vec<_>) = list.offsets().unzip();
+            assert!(count < 64 || from != to);
+            for offsets in [&mut from, &mut to] {
+                offsets.sort_unstable();
+                assert!(offsets.iter().copied().eq((0..count).map(|at| at * 16)), "{count}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_message_comes_to_a_mebibyte_or_itself() {
+        assert_eq!((List::one(1 << 16).moved(), List::one(1 << 24).moved()), (1 << 20, 1 << 24));
+        assert!(List::one(8).offsets().all(|offsets| offsets == (0, 0)));
+    }
+}
