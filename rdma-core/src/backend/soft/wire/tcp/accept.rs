@@ -132,7 +132,12 @@ impl Tcp {
     }
 
     /// Who waits longest, of strangers and of those leaving.
+    #[inline]
     pub(super) fn oldest_waiting(&self) -> Option<(SocketKey, Instant)> {
+        // Whoever lets go of the lock asks.
+        if self.strangers.is_empty() && self.leaving.is_empty() {
+            return None;
+        }
         let deadline = |key: &SocketKey| match &self.sockets.get(*key)?.kind {
             Kind::Stranger(stranger) => Some((*key, stranger.deadline)),
             Kind::Leaving(leaving) => Some((*key, leaving.deadline?)),
