@@ -17,9 +17,9 @@ pub mod pinning;
 mod region;
 mod registered;
 
-pub(crate) use copy::copy_shared;
 #[doc(hidden)]
 pub use copy::{Expect, copy_slice};
+pub(crate) use copy::{copy_expecting, copy_shared};
 pub(crate) use kinds::{Backing, Mapping};
 pub use local_buf::LocalBuf;
 pub use owned::Memory;

@@ -18,7 +18,7 @@ use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted, byte_of, flip};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
-use crate::memory::copy_shared;
+use crate::memory::{Expect, copy_expecting};
 
 /// Bytes that are moved in one hold of the slot: as long as a deregistration may have to wait.
 pub(super) const CHUNK: u32 = HOLD_BYTES_MAX as u32;
@@ -58,11 +58,13 @@ impl Port {
     ) -> Moved {
         let Some(target) = self.locate(found, pair.remote, request.len, true) else { return Moved::Unmapped };
         let source = std::ptr::with_exposed_provenance::<u8>(pair.local as usize);
+        let expect = Expect::of_total(request.len as usize);
         let copy = |done: u32, count: u32| {
             // SAFETY: the chunk is within the source, readable by the caller's promise, and within the target,
             // which was found in a mapping that is kept. Who uses either at the same time does so as with a device.
             unsafe {
-                copy_shared(source.add(done as usize), target.as_ptr().add(done as usize), count as usize);
+                let (from, to) = (source.add(done as usize), target.as_ptr().add(done as usize));
+                copy_expecting(from, to, count as usize, expect);
             }
         };
         self.move_chunks(found, (pair.remote, request.len), copy, || {
@@ -84,10 +86,12 @@ impl Port {
         let remote = request.remote_addr;
         let Some(source) = self.locate(found, remote, request.len, false) else { return Moved::Unmapped };
         let target = std::ptr::with_exposed_provenance_mut::<u8>(local as usize);
+        let expect = Expect::of_total(request.len as usize);
         let copy = |done: u32, count: u32| {
             // SAFETY: as in `fill`, with the roles exchanged.
             unsafe {
-                copy_shared(source.as_ptr().add(done as usize), target.add(done as usize), count as usize);
+                let (from, to) = (source.as_ptr().add(done as usize), target.add(done as usize));
+                copy_expecting(from, to, count as usize, expect);
             }
         };
         self.move_chunks(found, (remote, request.len), copy, || false)
