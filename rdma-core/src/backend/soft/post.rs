@@ -5,6 +5,7 @@
 use std::io;
 use std::time::Instant;
 
+use super::driver;
 use super::engine::effect::Effect;
 use super::engine::message::Request;
 use super::engine::responder::Verdict;
@@ -21,12 +22,7 @@ impl State {
     /// # Safety
     ///
     /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
-    pub(super) unsafe fn post_send(
-        &mut self,
-        now: Instant,
-        id: QpRef,
-        chain: &[RawSend],
-    ) -> Result<(), RawPostError> {
+    pub(super) unsafe fn post_send(&mut self, id: QpRef, chain: &[RawSend]) -> Result<(), RawPostError> {
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.takes_sends()) else {
             return Err(refusal(0, libc::EINVAL));
         };
@@ -38,6 +34,8 @@ impl State {
                 break;
             }
         }
+        // A mapped peer has nearly always answered before this returns, and the timer is off again.
+        let now = if qp.carrier == Carrier::Mapped { driver::soon() } else { driver::now() };
         self.pump(now, id);
         outcome
     }
@@ -157,7 +155,7 @@ impl State {
             }
             let of_it: Vec<_> = self.qps.iter().filter(|(_, qp)| qp.cq == cq).map(|(id, _)| id).collect();
             for id in of_it {
-                self.enter_error(super::driver::now(), id);
+                self.enter_error(driver::now(), id);
             }
         }
     }

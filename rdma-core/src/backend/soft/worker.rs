@@ -25,8 +25,9 @@ use crate::{
     RetryOptions, WorkerOptions,
 };
 
-/// A thread that waits for a peer of the same host lets it have the core once in so many polls.
-const YIELD_EVERY: u32 = 64;
+/// A thread that waits for a peer of the same host looks at sockets, and lets the peer have the core, once in so many
+/// polls: that takes as long as all of the others.
+const LOOK_EVERY: u32 = 64;
 
 /// See the module.
 #[derive(Debug)]
@@ -226,7 +227,7 @@ impl RawWorker for Worker {
         let place = self.place(slot).map_err(|source| RawPostError { posted: 0, source })?;
         self.fabric().driver.count_call();
         // SAFETY: the caller's promise is passed on unchanged.
-        unsafe { self.fabric().lock().post_send(driver::now(), place.id, chain) }
+        unsafe { self.fabric().lock().post_send(place.id, chain) }
     }
 
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
@@ -236,10 +237,16 @@ impl RawWorker for Worker {
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
         Self::stay_off().map_err(|source| PollError::Refused { verb: "ibv_poll_cq", source })?;
-        self.fabric().driver.count_call();
-        if !self.has_news() && (!driver::poll_sockets(self.fabric()) || !self.has_news()) {
+        let has_news = self.has_news();
+        if !has_news {
             self.idle = self.idle.wrapping_add(1);
-            if !self.watches.is_empty() && self.idle.is_multiple_of(YIELD_EVERY) {
+            if !self.watches.is_empty() && !self.idle.is_multiple_of(LOOK_EVERY) {
+                return Ok(0);
+            }
+        }
+        self.fabric().driver.count_call();
+        if !has_news && (!driver::poll_sockets(self.fabric()) || !self.has_news()) {
+            if !self.watches.is_empty() {
                 std::thread::yield_now();
             }
             return Ok(0);
@@ -253,7 +260,7 @@ impl RawWorker for Worker {
             self.watches.extend(watches.iter().map(|(_, watch)| watch.clone()));
         }
         if !self.watches.is_empty() {
-            hold.collect(driver::now(), self.cq, true);
+            hold.collect(driver::soon(), self.cq, true);
         }
         match hold.cqs.get_mut(self.cq) {
             Some(queue) => queue.take(out).ok_or(PollError::Overrun),

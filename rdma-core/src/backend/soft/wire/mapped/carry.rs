@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::super::super::driver;
 use super::super::super::engine::effect::Source;
 use super::super::super::engine::message::{ReplyKind, Request, RequestOp};
 use super::super::super::fabric::{Command, State};
@@ -98,6 +99,8 @@ impl State {
             Outcome::Silence => {}
             Outcome::Reply(reply) => {
                 let data = (reply.kind == ReplyKind::ReadData).then_some(local);
+                // How long to wait for a receive is told in microseconds.
+                let now = if matches!(reply.kind, ReplyKind::Rnr { .. }) { driver::now() } else { now };
                 self.carry_back(now, from, &reply, data);
             }
             Outcome::Unmapped(memory) => self.await_memory(from, memory),
