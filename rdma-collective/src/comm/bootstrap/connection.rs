@@ -74,10 +74,7 @@ impl Connection {
         self.state = State::Member;
         self.expires = None;
         self.reader.allow(REQUEST_BYTES_MAX);
-        let keepalive =
-            TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
-        // Without it a vanished peer is noticed late and by its ranks' deadlines: not worth refusing it.
-        let _ = SockRef::from(&self.stream).set_tcp_keepalive(&keepalive.with_retries(3));
+        notice_vanishing(&self.stream);
     }
 
     /// What to wait for; a request is read only when the one before it is answered.
@@ -166,4 +163,15 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// A machine at the other end that is gone without a word ends the connection, within 10 s.
+pub(super) fn notice_vanishing(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let keepalive =
+        TcpKeepalive::new().with_time(Duration::from_secs(4)).with_interval(Duration::from_secs(2));
+    // Without it deadlines tell, later: not worth refusing a peer.
+    let _ = socket.set_tcp_keepalive(&keepalive.with_retries(3));
+    // Of what was sent and is not acknowledged.
+    let _ = socket.set_tcp_user_timeout(Some(Duration::from_secs(10)));
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 
 use super::JobToken;
+use super::connection::notice_vanishing;
 use super::frame::{FrameReader, VERSION};
 use super::message::{
     GATHERED_BYTES_MAX, Hello, KEY_BYTES_MAX, REPLY_BYTES_MAX, Ranks, Refusal, Reply, Request,
@@ -191,6 +192,7 @@ impl StoreClient {
             return Err(lost(ErrorKind::ConnectionRefused.into()));
         }
         stream.set_nodelay(true).map_err(lost)?;
+        notice_vanishing(&stream);
         let mut client = Self {
             join: join.clone(),
             stream,

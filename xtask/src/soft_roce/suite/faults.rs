@@ -40,13 +40,13 @@ const LONG_STREAMED: Case = Case { work: "--requests 25 --stream", ..KVCACHE };
 /// With work for ever, and between two operations no word with the store, which a lost host holds up until the deadline.
 const ENDLESS_ALLREDUCE: Case = Case {
     work: "-b 1M -e 1M -n 100000",
-    network: Network::PeerKilled { after_packets: 500 },
+    network: Network::PeerKilled { after_packets: 2000 },
     errors: OTHER_RANK,
     ..ALLREDUCE
 };
 const ENDLESS_KVCACHE: Case = Case {
     work: "--requests 10000",
-    network: Network::PeerKilled { after_packets: 500 },
+    network: Network::PeerKilled { after_packets: 2000 },
     errors: OTHER_SIDE,
     ..KVCACHE
 };
