@@ -291,18 +291,13 @@ impl Handle for Push {
 
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         let mut state = self.shared.lock();
-        match (state.outcome(self.id), waker) {
-            (Some(outcome), _) => {
-                self.told = true;
-                return Poll::Ready(outcome);
-            }
-            (None, Some(waker)) => {
-                let replaced = state.push_wakers.set(self.id, waker);
-                drop(state);
-                drop(replaced);
-            }
-            (None, None) => {}
+        if let Some(outcome) = state.outcome(self.id) {
+            self.told = true;
+            return Poll::Ready(outcome);
         }
+        let replaced = waker.and_then(|waker| state.push_wakers.set(self.id, waker));
+        drop(state);
+        drop(replaced);
         Poll::Pending
     }
 

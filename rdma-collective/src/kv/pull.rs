@@ -106,18 +106,13 @@ impl Handle for Offer {
 
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         let mut state = self.shared.lock();
-        match (state.pulled(self.lease), waker) {
-            (Some(outcome), _) => {
-                self.told = true;
-                return Poll::Ready(outcome);
-            }
-            (None, Some(waker)) => {
-                let replaced = state.offer_wakers.set(self.lease, waker);
-                drop(state);
-                drop(replaced);
-            }
-            (None, None) => {}
+        if let Some(outcome) = state.pulled(self.lease) {
+            self.told = true;
+            return Poll::Ready(outcome);
         }
+        let replaced = waker.and_then(|waker| state.offer_wakers.set(self.lease, waker));
+        drop(state);
+        drop(replaced);
         Poll::Pending
     }
 
