@@ -153,9 +153,10 @@ impl Wire {
 
     /// Lets nothing through for `time`, in either direction.
     pub fn cut(&self, time: Duration) -> Result<()> {
-        // Once elsewhere, since loading modules takes seconds on an emulated machine; then both ends of it by one process,
-        // since starting another takes them, too.
-        batch(&[(&(cut("lo") + &whole("lo")), Duration::ZERO)])?;
+        // Once elsewhere and with nothing lost there, since loading modules takes seconds on an emulated machine; then both
+        // ends of it by one process, since starting another takes them, too.
+        let load = filtered("lo", "0%", "pass") + &whole("lo");
+        batch(&[(&load, Duration::ZERO)])?;
         println!("[network] cut");
         let since = Instant::now();
         let counts = batch(&[(&cut(&self.interface), time), (&whole(&self.interface), Duration::ZERO)])?;
@@ -191,9 +192,14 @@ fn batch(lines: &[(&str, Duration)]) -> Result<String> {
 /// What `tc` is told so that nothing passes an interface. A device that hears of each packet it loses would try again at
 /// once, and do nothing else: netem does not tell.
 fn cut(interface: &str) -> String {
+    filtered(interface, "100%", "drop")
+}
+
+/// What `tc` is told so that an interface loses that much of what leaves, and does that with what arrives.
+fn filtered(interface: &str, lost: &str, arriving: &str) -> String {
     format!(
-        "qdisc add dev {interface} root netem loss 100%\nqdisc add dev {interface} ingress\n\
-         filter add dev {interface} ingress matchall action drop\n"
+        "qdisc add dev {interface} root netem loss {lost}\nqdisc add dev {interface} ingress\n\
+         filter add dev {interface} ingress matchall action {arriving}\n"
     )
 }
 
