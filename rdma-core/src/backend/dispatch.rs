@@ -119,6 +119,10 @@ impl AnyContext {
 }
 
 impl ProtectionDomain for AnyPd {
+    fn shares_memory(&self) -> bool {
+        each!(AnyPd, self, it => it.shares_memory())
+    }
+
     unsafe fn register(
         &self,
         addr: *mut u8,

@@ -40,6 +40,9 @@ pub(crate) trait Context: Send + Sync + Sized + 'static {
 
 /// A protection domain of an open device; keeps what it depends on alive.
 pub(crate) trait ProtectionDomain: Send + Sync {
+    /// Whether it lets processes of this host map memory that has a backing.
+    fn shares_memory(&self) -> bool;
+
     /// Registers `len` bytes at `addr`, which begin with those of `backing` if they can be shared. `access` and `len` were checked; an errno that may be
     /// a pinning limit becomes [`RegisterError::Refused`] with its explanation.
     ///

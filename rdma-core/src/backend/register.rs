@@ -4,9 +4,9 @@
 
 use super::dispatch::AnyPd;
 use super::interface::ProtectionDomain;
-use crate::Access;
 use crate::error::RegisterError;
 use crate::memory::{Mapping, PdId, Registered};
+use crate::{Access, Sharing};
 
 /// Why a registration is refused that is longer than any the device takes; `None` when it is not.
 pub(super) fn beyond_device(device: &str, len: u64, max_mr_size: u64) -> Option<String> {
@@ -21,18 +21,34 @@ pub(super) fn beyond_device(device: &str, len: u64, max_mr_size: u64) -> Option<
 /// Registers all of `mapping`; on an error the mapping comes back.
 pub(crate) fn register(
     pd: &AnyPd,
-    mapping: Mapping,
+    mut mapping: Mapping,
     access: Access,
     id: PdId,
 ) -> Result<Registered, (Mapping, RegisterError)> {
     if mapping.len() == 0 {
         return Err((mapping, RegisterError::ZeroLength));
     }
+    if pd.shares_memory() {
+        mapping.share();
+        tell_sharing(&mapping);
+    }
     // SAFETY: `Registered` owns the mapping and unmaps it only after `deregister` returned `Ok`;
     // when `register` fails there is no registration.
     match unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) } {
         Ok(registration) => Ok(Registered::new(mapping, registration, access, id)),
         Err(error) => Err((mapping, error)),
+    }
+}
+
+/// Says how peers of this host reach memory that the library did not allocate.
+fn tell_sharing(mapping: &Mapping) {
+    let bytes = mapping.len();
+    match mapping.sharing() {
+        Sharing::Allocated => {}
+        Sharing::InPlace => tracing::info!(bytes, "memory of the caller's is shared in place"),
+        Sharing::Unshared(reason) => {
+            tracing::info!(bytes, %reason, "memory of the caller's is not shared; peers reach it over TCP");
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use super::{Region, Registered};
+use super::{Region, Registered, Sharing};
 use crate::LocalKey;
 use crate::error::RangeError;
 
@@ -124,6 +124,12 @@ impl LocalBuf {
             return Err(self);
         }
         Ok(Region::from_local(self.memory))
+    }
+
+    /// Whether peers of this host can map it, so that they fill it where it is when it is posted as a receive; and why not.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        self.memory.sharing()
     }
 
     /// Bytes that it owns, whatever its view.

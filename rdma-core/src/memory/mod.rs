@@ -16,6 +16,7 @@ mod owned;
 pub mod pinning;
 mod region;
 mod registered;
+mod sharing;
 
 #[doc(hidden)]
 pub use copy::{Expect, copy_slice};
@@ -25,3 +26,4 @@ pub use local_buf::LocalBuf;
 pub use owned::Memory;
 pub use region::Region;
 pub(crate) use registered::{Keys, PdId, Registered, Registration};
+pub use sharing::{Sharing, Unshared};

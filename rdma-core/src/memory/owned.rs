@@ -8,15 +8,16 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::Mapping;
-use super::kinds::{Adopted, Raw};
+use super::kinds::Foreign;
+use super::{Mapping, Sharing};
 use crate::error::RegisterError;
 
 /// Bytes that can be registered; owned by this value alone, so it derefs to `[u8]`.
 ///
 /// They are [allocated](Self::allocate) by the library (page-aligned, between guard pages), [adopted](Self::adopt) from a
 /// value that owns them, or [at an address](Self::from_raw_parts) that the caller vouches for. Every device takes every
-/// kind. Before Linux 5.12 a fork may part the process from pinned pages of the latter two: do not fork there.
+/// kind; peers of this host map the first kind, and the others [in place](Self::share_in_place) where that is allowed.
+/// Before Linux 5.12 a fork may part the process from pinned pages of the latter two: do not fork there.
 ///
 /// ```
 /// use rdma_core::{Access, Device, Memory, SoftOptions};
@@ -58,7 +59,7 @@ impl Memory {
     /// ```
     #[must_use]
     pub fn adopt<T: AsMut<[u8]> + Send + 'static>(owner: T) -> Self {
-        Self(Mapping::Adopted(Adopted::new(owner)))
+        Self(Mapping::Foreign(Foreign::adopt(owner)))
     }
 
     /// The value that it was [adopted](Self::adopt) from.
@@ -68,9 +69,7 @@ impl Memory {
     /// The memory comes back when it was not adopted, or from a value of another type.
     pub fn into_owner<T: 'static>(self) -> Result<T, Self> {
         match self.0 {
-            Mapping::Adopted(adopted) => {
-                adopted.into_owner().map_err(|adopted| Self(Mapping::Adopted(adopted)))
-            }
+            Mapping::Foreign(memory) => memory.into_owner().map_err(|memory| Self(Mapping::Foreign(memory))),
             other => Err(Self(other)),
         }
     }
@@ -111,7 +110,73 @@ impl Memory {
     #[must_use]
     pub unsafe fn from_raw_parts(data: NonNull<u8>, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
         // SAFETY: by the caller's promise.
-        Self(Mapping::Raw(unsafe { Raw::new(data, len, keep) }))
+        Self(Mapping::Foreign(unsafe { Foreign::from_raw_parts(data, len, keep) }))
+    }
+
+    /// Lets a device replace the pages of memory that the caller made, where they are, by some that can be shared, so that
+    /// peers of this host reach it without a copy and without a socket.
+    ///
+    /// It is done when the memory is registered with a software device of [`Wire::Mapped`](crate::Wire::Mapped): its bytes
+    /// are copied to a memfd, which is mapped at the same address. Other devices, and memory that the library allocated, are
+    /// not affected. What became of it [`sharing`](Self::sharing) tells, there and on what it is registered as; where it
+    /// cannot be done all is as without this call. It takes
+    /// - whole pages: the first byte and the length are multiples of the page size, for what else is on a page is not shared;
+    /// - private anonymous memory, readable and writable, which is not locked, of huge pages, or marked by `madvise`;
+    /// - a descriptor, as much memory again as 16 MiB at most, and about as long as to copy the bytes.
+    ///
+    /// When this value, or what is registered of it, is given back or dropped, its pages are private anonymous memory again,
+    /// with the same bytes. That takes as long again; where the system refuses it the shared pages stay, and that is logged.
+    /// Meanwhile a child that is forked shares the bytes, as it does memory that the library allocated, and afterwards hints
+    /// of `madvise` and `mbind` are gone, and huge pages that the kernel made by itself.
+    ///
+    /// ```
+    /// # use std::error::Error;
+    /// use rdma_core::{Access, Device, Memory, Sharing, SoftOptions, Wire};
+    /// #[repr(align(4096))]
+    /// struct Page([u8; 4096]);
+    /// struct Cache(Vec<Page>);
+    /// impl AsMut<[u8]> for Cache {
+    ///     fn as_mut(&mut self) -> &mut [u8] {
+    ///         // SAFETY: pages are bytes without gaps.
+    ///         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), 4096 * self.0.len()) }
+    ///     }
+    /// }
+    /// let cache = Cache((0..256).map(|_| Page([7; 4096])).collect());
+    /// // SAFETY: the pages are the cache's alone, and nothing else knows of them.
+    /// let memory = unsafe { Memory::adopt(cache).share_in_place() };
+    /// let device = Device::soft(SoftOptions { wire: Wire::Mapped, ..SoftOptions::default() });
+    /// let region = device.open()?.alloc_pd()?.register(memory, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// # if rustix::param::page_size() == 4096 {
+    /// assert_eq!(region.sharing(), Sharing::InPlace);
+    /// # }
+    /// // … peers write …
+    /// let cache: Cache = region.deregister()?.into_owner().map_err(|_| "it was no cache")?;
+    /// assert_eq!(cache.0[255].0, [7; 4096]);
+    /// # Ok::<(), Box<dyn Error>>(())
+    /// ```
+    ///
+    /// See `memfd_create(2)` and `mmap(2)`.
+    ///
+    /// # Safety
+    ///
+    /// - Nobody else accesses any of the bytes, not even through a raw pointer, during a call that registers this value, nor
+    ///   while it, or the last of what is registered of it, is given back or dropped.
+    /// - As long as it lives, nobody else changes what its bytes are mapped to: no `munmap`, `mremap`, `mprotect` or `mlock`.
+    /// - Nothing else holds on to its pages: no other device or library has them registered or pinned (`ibv_reg_mr`,
+    ///   `io_uring`, `cudaHostRegister`). It would go on with pages that nobody sees any more.
+    #[must_use]
+    pub unsafe fn share_in_place(mut self) -> Self {
+        if let Mapping::Foreign(memory) = &mut self.0 {
+            // SAFETY: the caller's promise.
+            unsafe { memory.allow() };
+        }
+        self
+    }
+
+    /// Whether peers of this host can map it, and why not.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        self.0.sharing()
     }
 
     pub(crate) fn from_mapping(mapping: Mapping) -> Self {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{LocalBuf, Memory, Registered, copy};
+use super::{LocalBuf, Memory, Registered, Sharing, copy};
 use crate::error::{CloseError, RangeError};
 use crate::{Access, LocalKey, Refused, RemoteKey, RemoteMemory};
 
@@ -140,6 +140,12 @@ impl Region {
     #[must_use]
     pub fn access(&self) -> Access {
         self.memory.access()
+    }
+
+    /// Whether peers of this host can map it, and why not.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        self.memory.sharing()
     }
 
     /// The key for peers.

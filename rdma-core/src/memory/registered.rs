@@ -4,7 +4,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use super::Mapping;
+use super::{Mapping, Sharing};
 use crate::error::CloseError;
 use crate::{Access, LocalKey, RemoteKey};
 
@@ -68,6 +68,10 @@ impl Registered {
 
     pub(crate) fn len(&self) -> usize {
         self.mapping.len()
+    }
+
+    pub(crate) fn sharing(&self) -> Sharing {
+        self.mapping.sharing()
     }
 
     pub(crate) fn keys(&self) -> Keys {

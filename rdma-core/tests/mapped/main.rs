@@ -4,6 +4,7 @@ mod deaths;
 #[path = "../tcp/end.rs"]
 mod end;
 mod fallback;
+mod in_place;
 mod neighbours;
 #[path = "../tcp/processes.rs"]
 mod processes;

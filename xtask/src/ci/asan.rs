@@ -30,11 +30,13 @@ const TESTS: [&[&str]; 2] = [
     ],
 ];
 /// Tests with no memory for the sanitizer to watch, each minutes long under it, and those that it cannot bear.
-const LEFT_OUT: [&str; 6] = [
+const LEFT_OUT: [&str; 8] = [
     // Forget a thread and memory, as a child does whose parent goes on using them.
     "what_a_forked_child_drops_",
-    // Limits the address space, of which the sanitizer takes most.
+    // Limit the address space, of which the sanitizer takes most, or take all mappings, of which it needs some.
     "a_requester_without_address_space_left_",
+    "pages_that_cannot_be_put_back_",
+    "a_process_without_mappings_left_",
     // Arithmetic.
     "every_interleaving_of_small_",
     "every_element_is_reduced_",

@@ -56,6 +56,10 @@ impl Pd {
 }
 
 impl interface::ProtectionDomain for ProtectionDomain {
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
     unsafe fn register(
         &self,
         addr: *mut u8,

@@ -17,8 +17,8 @@ pub enum Wire {
     /// Memory shared with processes of the same host and user, inside this process as well; a peer that cannot be reached so
     /// is an error that says why, and the peer's device must have this wire, too.
     ///
-    /// Memory that the library did not allocate cannot be shared: a connection that comes upon it goes on over TCP, and
-    /// says so in the log. A peer that is stopped in the midst of an access makes the deregistration of what it accesses,
+    /// Memory that the library did not allocate cannot be shared, unless it is [in place](crate::Memory::share_in_place): a
+    /// connection that comes upon it goes on over TCP, and says so in the log. A peer that is stopped in the midst of an access makes the deregistration of what it accesses,
     /// and the end of its queue pair, fail until it goes on or ends.
     Mapped,
     /// TCP, inside this process as well.

@@ -33,6 +33,11 @@ impl ProtectionDomain {
 }
 
 impl interface::ProtectionDomain for ProtectionDomain {
+    fn shares_memory(&self) -> bool {
+        let opened = &self.context.opened;
+        opened.lock().devices.get(opened.device).is_some_and(|device| device.exposure.is_some())
+    }
+
     unsafe fn register(
         &self,
         addr: *mut u8,

@@ -48,6 +48,10 @@ struct Scripted {
 struct NoPd;
 
 impl ProtectionDomain for NoPd {
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
     unsafe fn register(
         &self,
         _: *mut u8,

@@ -37,9 +37,14 @@ impl Adopted {
         Self { owner, of: TypeId::of::<T>(), data, len }
     }
 
+    /// Whether the value is of that type.
+    pub(crate) fn is_of<T: 'static>(&self) -> bool {
+        self.of == TypeId::of::<T>()
+    }
+
     /// The value, unless it is of another type.
     pub(crate) fn into_owner<T: 'static>(self) -> Result<T, Self> {
-        if self.of != TypeId::of::<T>() {
+        if !self.is_of::<T>() {
             return Err(self);
         }
         let owner = self.owner.cast::<T>();

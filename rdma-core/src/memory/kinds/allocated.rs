@@ -3,28 +3,13 @@
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::backing::{Backing, Denied};
 use crate::error::RegisterError;
 use crate::memory::capacity;
-
-/// The pages of memory that processes of this host can share.
-#[derive(Debug, Clone)]
-pub(crate) struct Backing {
-    /// Never that of other memory of this process, and not 0.
-    pub(crate) id: u64,
-    /// Of the memfd, all of which is the memory, up to the end of its last page.
-    pub(crate) bytes: u64,
-    pub(crate) memfd: Arc<OwnedFd>,
-}
-
-static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// Bytes of shared memory, zeroed, page-aligned, unmapped on drop.
 ///
@@ -68,26 +53,14 @@ impl Allocated {
         }
         capacity::check(len as u64)?;
         let body = len.next_multiple_of(page);
-        let refused = |what| {
-            move |source: rustix::io::Errno| RegisterError::Allocate {
-                len: len as u64,
-                what,
-                source: source.into(),
-            }
-        };
-        let memfd = rustix::fs::memfd_create("rdma-core", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(refused("memfd_create"))?;
-        rustix::fs::ftruncate(&memfd, body as u64).map_err(refused("ftruncate"))?;
-        rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(refused("F_ADD_SEALS"))?;
-        Self::map(memfd, body + 2 * page, page, body, len).map_err(|source| RegisterError::Allocate {
-            len: len as u64,
-            what: "mmap",
-            source,
-        })
+        let refused = |what, source| RegisterError::Allocate { len: len as u64, what, source };
+        let backing =
+            Backing::create(body as u64).map_err(|Denied { what, errno }| refused(what, errno.into()))?;
+        Self::map(backing, body + 2 * page, page, len).map_err(|source| refused("mmap", source))
     }
 
-    fn map(memfd: OwnedFd, span: usize, page: usize, body: usize, len: usize) -> io::Result<Self> {
+    fn map(backing: Backing, span: usize, page: usize, len: usize) -> io::Result<Self> {
+        let body = span - 2 * page;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
@@ -104,7 +77,14 @@ impl Allocated {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: MAP_FIXED replaces pages of the reservation that nothing else knows of yet.
         let mapped = unsafe {
-            rustix::mm::mmap(data.as_ptr().cast(), body, ProtFlags::READ | ProtFlags::WRITE, flags, &memfd, 0)
+            rustix::mm::mmap(
+                data.as_ptr().cast(),
+                body,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+                &backing.memfd,
+                0,
+            )
         };
         if let Err(error) = mapped {
             // SAFETY: the reservation was made above and is given out to no one.
@@ -112,14 +92,7 @@ impl Allocated {
             return Err(error.into());
         }
         // INVARIANT: one reservation, the body replaced by the memfd, a page left on either side.
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Self {
-            base,
-            span,
-            data,
-            len,
-            backing: Backing { id, bytes: body as u64, memfd: Arc::new(memfd) },
-        })
+        Ok(Self { base, span, data, len, backing })
     }
 
     /// The first byte.

@@ -5,23 +5,25 @@
 
 mod adopted;
 mod allocated;
+mod backing;
+mod foreign;
+mod in_place;
 mod raw;
 
 use std::ptr::NonNull;
 
-pub(crate) use adopted::Adopted;
 use allocated::Allocated;
-pub(crate) use allocated::Backing;
-pub(crate) use raw::Raw;
+pub(crate) use backing::Backing;
+pub(crate) use foreign::Foreign;
 
+use super::Sharing;
 use crate::error::RegisterError;
 
 /// Mapped bytes, readable and writable for as long as this value is alive, at an address that never changes.
 #[derive(Debug)]
 pub(crate) enum Mapping {
     Allocated(Allocated),
-    Adopted(Adopted),
-    Raw(Raw),
+    Foreign(Foreign),
 }
 
 impl Mapping {
@@ -38,8 +40,7 @@ impl Mapping {
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
         match self {
             Self::Allocated(memory) => memory.as_ptr(),
-            Self::Adopted(memory) => memory.as_ptr(),
-            Self::Raw(memory) => memory.as_ptr(),
+            Self::Foreign(memory) => memory.as_ptr(),
         }
     }
 
@@ -47,16 +48,30 @@ impl Mapping {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Allocated(memory) => memory.len(),
-            Self::Adopted(memory) => memory.len(),
-            Self::Raw(memory) => memory.len(),
+            Self::Foreign(memory) => memory.len(),
         }
     }
 
-    /// Its pages, when a peer on this host can map them: of memory that was allocated here.
+    /// Has its pages such that a peer on this host can map them, if the caller allows it. No device may know of them.
+    pub(crate) fn share(&mut self) {
+        if let Self::Foreign(memory) = self {
+            memory.share();
+        }
+    }
+
+    /// Whether a peer on this host can map its pages.
+    pub(crate) fn sharing(&self) -> Sharing {
+        match self {
+            Self::Allocated(_) => Sharing::Allocated,
+            Self::Foreign(memory) => memory.sharing(),
+        }
+    }
+
+    /// Its pages, when a peer on this host can map them.
     pub(crate) fn backing(&self) -> Option<&Backing> {
         match self {
             Self::Allocated(memory) => Some(memory.backing()),
-            Self::Adopted(_) | Self::Raw(_) => None,
+            Self::Foreign(memory) => memory.backing(),
         }
     }
 }

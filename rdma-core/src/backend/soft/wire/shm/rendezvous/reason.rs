@@ -44,7 +44,9 @@ pub(crate) enum Reason {
     },
     #[error(transparent)]
     Port(#[from] PortRefused),
-    #[error("a request names memory of it that was not allocated by this library, which cannot be mapped")]
+    #[error(
+        "a request names memory of it that was not allocated by this library and is not shared in place, so it cannot be mapped"
+    )]
     Foreign,
     #[error("it closed the connection")]
     Closed,

@@ -1,0 +1,51 @@
+//! The pages behind memory that processes of this host can share: a sealed memfd.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+/// Pages that processes of this host can share.
+#[derive(Debug, Clone)]
+pub(crate) struct Backing {
+    /// Never that of other memory of this process, and not 0.
+    pub(crate) id: u64,
+    /// Of the memfd, all of which is the memory, up to the end of its last page.
+    pub(crate) bytes: u64,
+    pub(crate) memfd: Arc<OwnedFd>,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// What the system refused, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Denied {
+    pub(super) what: &'static str,
+    pub(super) errno: Errno,
+}
+
+impl Denied {
+    /// For `map_err`.
+    pub(super) fn of(what: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| Self { what, errno }
+    }
+}
+
+impl Backing {
+    /// `bytes` zeroed bytes, in whole pages, which become neither fewer nor more.
+    pub(super) fn create(bytes: u64) -> Result<Self, Denied> {
+        // A file that grows beyond this limit ends the process by a signal.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| bytes > limit) {
+            return Err(Denied { what: "ftruncate; ulimit -f bounds it", errno: Errno::FBIG });
+        }
+        let memfd = rustix::fs::memfd_create("rdma-core", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(Denied::of("memfd_create"))?;
+        rustix::fs::ftruncate(&memfd, bytes).map_err(Denied::of("ftruncate"))?;
+        rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(Denied::of("F_ADD_SEALS"))?;
+        Ok(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), bytes, memfd: Arc::new(memfd) })
+    }
+}

@@ -1,0 +1,285 @@
+//! Pages replaced and put back, and what keeps them from it; limits in a process of their own.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::mm::Advice;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::*;
+
+/// Private anonymous pages, each byte of which is told from its neighbours; unmapped on drop.
+struct Pages(Room);
+
+impl Pages {
+    fn new(pages: usize) -> Self {
+        let mut made = Self(Room::map(pages * page()).unwrap());
+        made.bytes().iter_mut().enumerate().for_each(|(at, byte)| *byte = byte_at(at));
+        made
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: mapped for reading and writing, and nobody else looks at it now.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), self.0.len) }
+    }
+
+    fn at(&self, page_index: usize) -> NonNull<u8> {
+        // SAFETY: within the mapping, or one past it.
+        unsafe { self.0.base.add(page_index * page()) }
+    }
+
+    fn range(&self) -> Range<usize> {
+        let start = self.0.base.as_ptr().addr();
+        start..start + self.0.len
+    }
+
+    fn replace(&self, pages: Range<usize>) -> Result<InPlace, Unshared> {
+        // SAFETY: within the mapping, which outlives what the tests make of it; no other thread has its address.
+        unsafe { InPlace::replace(self.at(pages.start), pages.len() * page()) }
+    }
+
+    fn mappings(&self) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let begins = maps.lines().filter_map(|line| usize::from_str_radix(line.split_once('-')?.0, 16).ok());
+        begins.filter(|begin| self.range().contains(begin)).count()
+    }
+
+    fn assert_untouched(&mut self) {
+        assert_eq!(vma::check(self.range()), Ok(()));
+        let differs = self.bytes().iter().enumerate().position(|(at, byte)| *byte != byte_at(at));
+        assert_eq!(differs, None);
+    }
+}
+
+fn page() -> usize {
+    rustix::param::page_size()
+}
+
+fn byte_at(at: usize) -> u8 {
+    (at % 251) as u8 ^ (at / page()) as u8
+}
+
+/// Runs `body` in a process that runs nothing else.
+fn alone(name: &str, body: impl FnOnce()) {
+    const ALONE: &str = "RDMA_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let test = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = again.args([&test, "--exact", "--test-threads=1"]).env(ALONE, "1").output().unwrap();
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{wrong}");
+}
+
+fn limit(resource: Resource, to: u64) -> Rlimit {
+    let before = getrlimit(resource);
+    setrlimit(resource, Rlimit { current: Some(to), ..before }).unwrap();
+    before
+}
+
+#[test]
+fn what_is_written_at_the_address_is_in_the_memfd_and_stays_when_the_pages_are_put_back() {
+    let mut pages = Pages::new(5);
+    let placed = pages.replace(1..4).unwrap();
+    assert!(placed.len == 3 * page() && placed.backing().bytes == 3 * page() as u64);
+    assert_eq!(vma::check(pages.range()), Err(Unshared::Shared));
+    let (memfd, mut bytes) = (placed.backing().memfd.clone(), vec![0; 3 * page()]);
+    rustix::io::pread(&memfd, &mut bytes, 0).unwrap();
+    assert_eq!(bytes, pages.bytes()[page()..4 * page()]);
+    pages.bytes()[2 * page()] ^= 0xff;
+    rustix::io::pwrite(&memfd, &[!byte_at(3 * page())], 2 * page() as u64).unwrap();
+    drop(placed);
+    for changed in [2, 3] {
+        assert_eq!(pages.bytes()[changed * page()], !byte_at(changed * page()), "page {changed}");
+        pages.bytes()[changed * page()] ^= 0xff;
+    }
+    pages.assert_untouched();
+    rustix::io::pread(&memfd, &mut bytes, 0).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 0), "the memfd still takes up memory");
+}
+
+#[test]
+fn bytes_of_several_pieces_are_in_order() {
+    let mut pages = Pages::new(9);
+    let (begin, len) = (pages.at(1), 7 * page());
+    // SAFETY: the test's own, which no other thread has the address of.
+    let placed = unsafe { InPlace::onto(Backing::create(len as u64).unwrap(), begin, len, 3 * page()) };
+    let mut bytes = vec![0; len];
+    rustix::io::pread(&placed.unwrap().backing().memfd, &mut bytes, 0).unwrap();
+    assert_eq!(bytes, pages.bytes()[page()..8 * page()]);
+    pages.assert_untouched();
+    let mut large = Pages::new((2 * PIECE) / page() + 3);
+    drop(large.replace(1..(2 * PIECE) / page() + 2).unwrap());
+    large.assert_untouched();
+    assert_eq!(large.mappings(), 3, "what was put back is one mapping, between the pages beside it");
+}
+
+#[test]
+fn a_memfd_in_place_cannot_change_its_size() {
+    let pages = Pages::new(1);
+    let placed = pages.replace(0..1).unwrap();
+    for len in [0, 2 * page() as u64] {
+        assert!(rustix::fs::ftruncate(placed.backing().memfd.as_fd(), len).is_err());
+    }
+}
+
+#[test]
+fn only_whole_pages_are_replaced() {
+    let mut pages = Pages::new(3);
+    let page = page();
+    for (begin, len) in [(1, page), (0, page + 1), (0, page - 1), (page / 2, page / 2)] {
+        // SAFETY: within the mapping, which no other thread knows of.
+        let replaced = unsafe { InPlace::replace(pages.at(0).add(begin), len) };
+        assert_eq!(replaced.unwrap_err(), Unshared::Unaligned { page });
+    }
+    pages.assert_untouched();
+}
+
+/// Has the kernel change the second of three pages, all of which are to be replaced then.
+fn refused(change: impl FnOnce(*mut std::ffi::c_void)) -> Unshared {
+    let mut pages = Pages::new(3);
+    change(pages.at(1).as_ptr().cast());
+    let unshared = pages.replace(0..3).unwrap_err();
+    let (first, last) = (0..page(), 2 * page()..3 * page());
+    for at in first.chain(last) {
+        assert_eq!(pages.bytes()[at], byte_at(at));
+    }
+    unshared
+}
+
+#[test]
+fn what_is_not_ordinary_memory_stays_as_it_is() {
+    let map = |at, rights, flags, fd: &OwnedFd| {
+        // SAFETY: over a page of the test's own.
+        unsafe { rustix::mm::mmap(at, page(), rights, MapFlags::FIXED | flags, fd, 0) }.unwrap();
+    };
+    let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap().into();
+    let memfd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&memfd, page() as u64).unwrap();
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    assert_eq!(refused(|at| map(at, both, MapFlags::PRIVATE, &file)), Unshared::File);
+    assert_eq!(refused(|at| map(at, both, MapFlags::SHARED, &memfd)), Unshared::Shared);
+    for rights in [rustix::mm::MprotectFlags::READ, rustix::mm::MprotectFlags::empty()] {
+        let protect = |at| {
+            // SAFETY: a page of the test's own, which it does not look at then.
+            unsafe { rustix::mm::mprotect(at, page(), rights) }.unwrap();
+        };
+        assert_eq!(refused(protect), Unshared::Protected);
+    }
+    // SAFETY: pages of the test's own, which it does not look at then.
+    assert_eq!(refused(|at| unsafe { rustix::mm::munmap(at, page()) }.unwrap()), Unshared::Protected);
+    for (advice, said) in [(Advice::LinuxDontFork, "MADV_DONTFORK"), (Advice::LinuxDontDump, "MADV_DONTDUMP")]
+    {
+        // SAFETY: changes what becomes of a page elsewhere.
+        let text = refused(|at| unsafe { rustix::mm::madvise(at, page(), advice) }.unwrap()).to_string();
+        assert!(text.contains(said), "{text}");
+    }
+    // SAFETY: locks a page of the test's own.
+    let text = refused(|at| unsafe { rustix::mm::mlock(at, page()) }.unwrap()).to_string();
+    assert!(text.contains("mlock"), "{text}");
+}
+
+#[test]
+fn what_fails_midway_leaves_every_byte_where_it_was() {
+    let mut pages = Pages::new(4);
+    let backing = Backing::create(2 * page() as u64).unwrap();
+    // SAFETY: the test's own, which no other thread has the address of.
+    let denied = unsafe { InPlace::onto(backing, pages.at(0), pages.0.len, page()) }.unwrap_err();
+    assert_eq!(denied.errno, Errno::PERM);
+    pages.assert_untouched();
+}
+
+#[test]
+fn a_forked_child_puts_pages_back_for_itself_alone() {
+    let mut pages = Pages::new(2);
+    let mut placed = Some(pages.replace(0..2).unwrap());
+    // SAFETY: the child makes system calls and copies, and ends.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", std::io::Error::last_os_error());
+    if child == 0 {
+        drop(placed.take());
+        let kept = pages.bytes().iter().enumerate().all(|(at, byte)| *byte == byte_at(at));
+        pages.bytes().fill(0);
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(i32::from(!kept)) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this process, and a status of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child lacks bytes");
+    let differs = pages.bytes().iter().enumerate().position(|(at, byte)| *byte != byte_at(at));
+    assert_eq!(differs, None, "the child changed its parent's bytes");
+    drop(placed);
+    pages.assert_untouched();
+}
+
+#[test]
+fn a_process_without_descriptors_keeps_its_pages_and_is_told_the_limit() {
+    alone("a_process_without_descriptors_keeps_its_pages_and_is_told_the_limit", || {
+        let mut pages = Pages::new(2);
+        let before = limit(Resource::Nofile, 3);
+        let text = pages.replace(0..2).unwrap_err().to_string();
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert!(text.contains("ulimit -n"), "{text}");
+        pages.assert_untouched();
+        drop(pages.replace(0..2).unwrap());
+        pages.assert_untouched();
+    });
+}
+
+#[test]
+fn a_process_that_may_not_make_such_a_file_keeps_its_pages_and_lives() {
+    alone("a_process_that_may_not_make_such_a_file_keeps_its_pages_and_lives", || {
+        let mut pages = Pages::new(2);
+        limit(Resource::Fsize, page() as u64);
+        let text = pages.replace(0..2).unwrap_err().to_string();
+        assert!(text.contains("ulimit -f"), "{text}");
+        pages.assert_untouched();
+    });
+}
+
+#[test]
+fn a_process_without_mappings_left_keeps_its_pages_and_is_told_the_limit() {
+    alone("a_process_without_mappings_left_keeps_its_pages_and_is_told_the_limit", || {
+        let mut pages = Pages::new(8);
+        let mut taken = Vec::with_capacity(1 << 20);
+        // No two of them are one mapping: each is of a page of its own, beside one that cannot be read.
+        let full = loop {
+            if taken.len() == taken.capacity() {
+                break false;
+            }
+            let Ok(room) = Room::map(2 * page()) else { break true };
+            // SAFETY: pages of the test's own.
+            let split = unsafe {
+                let none = rustix::mm::MprotectFlags::empty();
+                rustix::mm::mprotect(room.base.as_ptr().cast(), page(), none)
+            };
+            taken.push(room);
+            if split.is_err() {
+                break true;
+            }
+        };
+        let unshared = full.then(|| pages.replace(2..6));
+        drop(taken);
+        if let Some(unshared) = unshared {
+            let denied = Unshared::Denied { what: "mmap", errno: libc::ENOMEM };
+            assert_eq!(unshared.unwrap_err(), denied);
+        }
+        pages.assert_untouched();
+    });
+}
+
+#[test]
+fn pages_that_cannot_be_put_back_keep_their_bytes() {
+    alone("pages_that_cannot_be_put_back_keep_their_bytes", || {
+        let mut pages = Pages::new(4);
+        let placed = pages.replace(0..4).unwrap();
+        let before = limit(Resource::As, page() as u64);
+        drop(placed);
+        setrlimit(Resource::As, before).unwrap();
+        assert_eq!(vma::check(pages.range()), Err(Unshared::Shared));
+        let differs = pages.bytes().iter().enumerate().position(|(at, byte)| *byte != byte_at(at));
+        assert_eq!(differs, None);
+    });
+}
