@@ -32,10 +32,10 @@ const PULLED: Case = Case { work: "--requests 6 --pull", ..KVCACHE };
 const STREAMED: Case = Case { work: "--requests 6 --stream", ..KVCACHE };
 
 /// With work for longer than a link is down.
-const LONG_ALLREDUCE: Case = Case { work: "-b 1M -e 1M -n 40", ..ALLREDUCE };
-const LONG_KVCACHE: Case = Case { work: "--requests 25", ..KVCACHE };
-const LONG_PULLED: Case = Case { work: "--requests 25 --pull", ..KVCACHE };
-const LONG_STREAMED: Case = Case { work: "--requests 25 --stream", ..KVCACHE };
+const LONG_ALLREDUCE: Case = Case { work: "-b 1M -e 1M -n 40", errors: SENT_AGAIN, ..ALLREDUCE };
+const LONG_KVCACHE: Case = Case { work: "--requests 25", errors: SENT_AGAIN, ..KVCACHE };
+const LONG_PULLED: Case = Case { work: "--requests 25 --pull", errors: SENT_AGAIN, ..KVCACHE };
+const LONG_STREAMED: Case = Case { work: "--requests 25 --stream", errors: SENT_AGAIN, ..KVCACHE };
 
 /// With work for ever, and between two operations no word with the store, which a lost host holds up until the deadline.
 const ENDLESS_ALLREDUCE: Case = Case {
@@ -59,8 +59,8 @@ const OTHER_RANK: Option<[&str; 2]> =
 /// A side says that the other is lost or late, or that this has given up first.
 const OTHER_SIDE: Option<[&str; 2]> = Some(["{peer}|the peer gave up", "{peer}|the peer gave up"]);
 
-/// Where packets are lost, the kernel now and then ends the connection: one side is told that a good request was
-/// invalid, the other that it was flushed (docs/platform.md). Nothing else excuses an error there.
+/// Where packets are lost, for a time or all the time, the kernel now and then ends the connection: one side is told that a
+/// good request was invalid, the other that it was flushed (docs/platform.md). Nothing else excuses an error there.
 const SENT_AGAIN: Option<[&str; 2]> = Some(["REM_INV_REQ_ERR|WR_FLUSH_ERR"; 2]);
 
 /// Those that CI has, then those that a soak has besides, then those that cost a host.
