@@ -7,10 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::interface::{
-    Context, ProtectionDomain, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot,
+    Context, ProtectionDomain, RawCompletion, RawPostError, RawReach, RawRecv, RawSend, RawWorker, Reached,
+    Slot,
 };
 use super::{ibverbs, soft};
-use crate::error::{ConnectError, CreateError, OpenError, PollError, QueryError, RegisterError};
+use crate::error::{ConnectError, CreateError, OpenError, PollError, QueryError, ReachError, RegisterError};
 use crate::memory::{Backing, Registration};
 use crate::{
     Access, AsyncEvent, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
@@ -188,6 +189,11 @@ impl RawWorker for AnyWorker {
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
         // SAFETY: the caller's promise is passed on unchanged.
         each!(AnyWorker, self, it => unsafe { it.post_recv(slot, chain) })
+    }
+
+    unsafe fn reach(&mut self, slot: Slot, reach: &RawReach) -> Result<Reached, ReachError> {
+        // SAFETY: the caller's promise is passed on unchanged.
+        each!(AnyWorker, self, it => unsafe { it.reach(slot, reach) })
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {

@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::error::{ConnectError, CreateError, PollError, QueryError, RegisterError};
-use crate::memory::{Backing, Registration};
+use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError, RegisterError};
+use crate::memory::{Backing, Expect, Registration};
 use crate::{
     Access, AsyncEvent, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
     PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RetryOptions, WorkerOptions,
@@ -96,6 +96,61 @@ pub(crate) struct RawRecv {
     pub(crate) lkey: u32,
 }
 
+/// Memory of a peer, and what is done to it at once, if it is mapped here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawReach {
+    pub(crate) remote_addr: u64,
+    /// Of a flag 4 or 8.
+    pub(crate) len: u32,
+    pub(crate) rkey: u32,
+    pub(crate) touch: RawTouch,
+}
+
+/// What is done to it, with as many bytes here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RawTouch {
+    /// Nothing: whether something could be.
+    Look,
+    Write {
+        from: u64,
+        expect: Expect,
+    },
+    Read {
+        to: u64,
+        expect: Expect,
+    },
+    /// Stores a flag.
+    Store {
+        bits: u64,
+    },
+    /// Loads a flag.
+    Load,
+}
+
+impl RawTouch {
+    /// What the peer must allow.
+    pub(crate) fn needs(self) -> Access {
+        match self {
+            Self::Look => Access::empty(),
+            Self::Write { .. } | Self::Store { .. } => Access::REMOTE_WRITE,
+            Self::Read { .. } | Self::Load => Access::REMOTE_READ,
+        }
+    }
+
+    pub(crate) fn is_flag(self) -> bool {
+        matches!(self, Self::Store { .. } | Self::Load)
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// It is done; of a load, what was there.
+    Done(u64),
+    /// The memory is not mapped yet, or the peer does not answer for now: to be tried again.
+    NotYet,
+}
+
 /// One entry of a completion queue. All but `wr_id`, `status`, `vendor_error` and `qp_num` is
 /// meaningful only when `status` is 0, and `write_imm`, `byte_len` and `imm` only for a receive
 /// (`byte_len` also for a read).
@@ -167,6 +222,16 @@ pub(crate) trait RawWorker: Send {
     ///
     /// As for [`post_send`](Self::post_send), with `max_recv_wr` and [`SENTINELS`].
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError>;
+
+    /// Reaches into memory of the peer that is mapped here; never waits.
+    ///
+    /// # Safety
+    ///
+    /// What `reach` has here is mapped for the whole call, writable for a read, and no reference to it is used but one that
+    /// nobody else has. A flag is aligned.
+    unsafe fn reach(&mut self, slot: Slot, _: &RawReach) -> Result<Reached, ReachError> {
+        Err(ReachError::NotMapped { access: self.peer_access(slot) })
+    }
 
     /// Takes completions, oldest first, and tells how many; never waits, allocates nothing.
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError>;

@@ -8,6 +8,7 @@
 mod fence;
 mod poll;
 mod post;
+mod reach;
 mod regions;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use post::Batch;
+pub(crate) use reach::Reach;
 
 use super::in_flight::{Queue, Ring, Tag};
 use super::interface::{RawCompletion, RawRecv, RawSend, RawWorker, SENTINELS, Slot};

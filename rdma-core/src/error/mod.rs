@@ -7,6 +7,7 @@ mod open;
 mod poll;
 mod post;
 mod range;
+mod reach;
 mod register;
 
 pub use close::CloseError;
@@ -16,4 +17,5 @@ pub use open::{LibraryUnavailable, OpenError, QueryError};
 pub use poll::{FenceError, PollError};
 pub use post::{DetachError, PartialPost, PostError, PostRefused};
 pub use range::RangeError;
+pub use reach::ReachError;
 pub use register::RegisterError;

@@ -10,6 +10,7 @@
 
 mod capacity;
 mod copy;
+pub(crate) mod flag;
 mod kinds;
 mod local_buf;
 mod owned;
@@ -21,6 +22,8 @@ mod sharing;
 #[doc(hidden)]
 pub use copy::{Expect, copy_slice};
 pub(crate) use copy::{copy_expecting, copy_shared};
+pub use flag::Flag;
+pub(crate) use flag::{Patience, Pause};
 pub(crate) use kinds::{Backing, Mapping};
 pub use local_buf::LocalBuf;
 pub use owned::Memory;

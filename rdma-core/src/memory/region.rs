@@ -188,7 +188,8 @@ impl Region {
         self.memory.keys().lkey
     }
 
-    fn address_of(&self, offset: usize, len: usize) -> Result<NonNull<u8>, RangeError> {
+    /// Where that range is.
+    pub(crate) fn address_of(&self, offset: usize, len: usize) -> Result<NonNull<u8>, RangeError> {
         RangeError::check(offset as u64, len as u64, self.len() as u64)?;
         // SAFETY: `offset` is at most the mapping's length, so the address is inside it or one past it.
         Ok(unsafe { self.memory.as_ptr().add(offset) })

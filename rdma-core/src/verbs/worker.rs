@@ -14,8 +14,9 @@ use crate::backend::dispatch::AnyWorker;
 use crate::backend::worker::Core;
 use crate::error::{CreateError, DetachError, FenceError, PollError, PostRefused};
 use crate::{
-    Attached, Completion, Context, Deadline, Posting, ProtectionDomain, QueuePair, QueuePairOptions,
-    ReadyToSend, Receiving, Refused, Region, Reset, Segment, State, Work, WorkId,
+    Attached, Completion, Context, Deadline, PeerSlice, Posting, ProtectionDomain, QueuePair,
+    QueuePairOptions, ReadyToSend, Receiving, Refused, Region, RemoteMemory, Reset, Segment, State, Work,
+    WorkId,
 };
 
 /// One completion queue, its queue pairs, and the memory of their requests.
@@ -126,6 +127,19 @@ impl Worker {
     /// Gathers requests for `qp`, to be posted with one doorbell.
     pub fn batch(&mut self, qp: &QueuePair<ReadyToSend>) -> Batch<'_> {
         Batch::new(self.core.batch(qp.handle()))
+    }
+
+    /// Memory of the peer that `qp` is connected to, to be used at once and without requests: see [`PeerSlice`].
+    ///
+    /// This looks at nothing and costs nothing. What is done by it ends by `deadline`, waiting until the memory is mapped if it
+    /// is not yet; where the peer is reached by a device or over TCP it is an error.
+    pub fn peer_slice(
+        &mut self,
+        qp: &QueuePair<ReadyToSend>,
+        memory: RemoteMemory,
+        deadline: Deadline,
+    ) -> PeerSlice<'_> {
+        PeerSlice::new(&mut self.core, qp.handle(), memory, deadline)
     }
 
     /// The next completion, without waiting; `None` when there is none yet.

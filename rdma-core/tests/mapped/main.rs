@@ -6,6 +6,7 @@ mod end;
 mod fallback;
 mod in_place;
 mod neighbours;
+mod peer_slice;
 #[path = "../tcp/processes.rs"]
 mod processes;
 #[path = "../tcp/traffic.rs"]

@@ -13,13 +13,13 @@ use super::end::{self, End, soon};
 pub const BYTES: usize = 8 << 20;
 
 /// A line that says all that the peer must know.
-fn line(endpoint: &Endpoint, memory: RemoteMemory) -> String {
+pub fn line(endpoint: &Endpoint, memory: RemoteMemory) -> String {
     let gid = u128::from_be_bytes(endpoint.gid.0);
     let (num, psn, rkey) = (endpoint.qp_num.0, endpoint.psn.value(), memory.rkey.0);
     format!("peer {num} {psn} {gid} {} {} {rkey}\n", memory.addr, memory.len)
 }
 
-fn parse(line: &str) -> Option<(Endpoint, RemoteMemory)> {
+pub fn parse(line: &str) -> Option<(Endpoint, RemoteMemory)> {
     let (_, fields) = line.split_once("peer ")?;
     let fields: Vec<u128> = fields.split_whitespace().map(|field| field.parse().unwrap()).collect();
     let endpoint = Endpoint {
@@ -42,8 +42,13 @@ pub struct Peer {
 impl Peer {
     /// Starts it, and tells it whom to connect to.
     pub fn start(ours: &Endpoint, memory: RemoteMemory) -> Self {
+        Self::start_as("processes::the_peer_of_the_other_tests", ours, memory)
+    }
+
+    /// The same, of another test than that below.
+    pub fn start_as(test: &str, ours: &Endpoint, memory: RemoteMemory) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::the_peer_of_the_other_tests", "--ignored", "--nocapture"])
+            .args(["--exact", test, "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

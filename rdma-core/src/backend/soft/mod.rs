@@ -22,6 +22,7 @@ mod pd;
 mod port;
 mod post;
 mod qp;
+mod reach;
 #[cfg(test)]
 mod tests;
 mod wire;

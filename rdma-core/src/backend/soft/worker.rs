@@ -18,8 +18,10 @@ use super::mr::STOPPED;
 use super::qp::{Carrier, Owner, QueuePair};
 use super::wire::{QpRef, Touching, Watch};
 use super::{ProtectionDomain, driver, fork, port};
-use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot};
-use crate::error::{ConnectError, CreateError, PollError, QueryError};
+use crate::backend::interface::{
+    RawCompletion, RawPostError, RawReach, RawRecv, RawSend, RawWorker, Reached, Slot,
+};
+use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError};
 use crate::{
     Endpoint, InitOptions, PathOptions, PeerAccess, PortNum, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
@@ -233,6 +235,12 @@ impl RawWorker for Worker {
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
         let place = self.place(slot).map_err(|source| RawPostError { posted: 0, source })?;
         self.fabric().lock().post_recv(place.id, chain)
+    }
+
+    unsafe fn reach(&mut self, slot: Slot, reach: &RawReach) -> Result<Reached, ReachError> {
+        let place = self.place(slot).map_err(ReachError::Refused)?;
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.fabric().lock().reach(place.id, reach) }
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {

@@ -9,6 +9,7 @@
 mod carry;
 mod host;
 mod owner;
+mod reach;
 #[cfg(test)]
 mod tests;
 
@@ -59,6 +60,8 @@ pub(in super::super) struct Mapped {
     pub(in super::super) incoming: Option<Box<Incoming>>,
     /// A request came upon that memory, which is not mapped yet: what follows it is not sent before it is sent again.
     pub(in super::super) awaits: Option<u64>,
+    /// The peer was there, and is not any more.
+    pub(in super::super) gone: bool,
     /// The socket is being heard: it need not be looked at for the next memory.
     hears: bool,
     /// The peer's device is of this process; then faults of it are injected.

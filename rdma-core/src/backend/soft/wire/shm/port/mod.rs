@@ -5,8 +5,11 @@
 
 mod check;
 mod place;
+mod touch;
 
 use std::sync::Arc;
+
+pub(crate) use touch::Touched;
 
 use super::atomic::Ordering;
 use super::key_table::PeerKeys;

@@ -99,7 +99,13 @@ impl Port {
 
     /// Where that range of a registration is mapped here.
     #[inline]
-    fn locate(&self, found: &Found<'_>, remote: u64, len: u32, written: bool) -> Option<NonNull<u8>> {
+    pub(super) fn locate(
+        &self,
+        found: &Found<'_>,
+        remote: u64,
+        len: u32,
+        written: bool,
+    ) -> Option<NonNull<u8>> {
         let exposed = &found.exposed;
         let offset = remote.wrapping_sub(exposed.registered.addr).checked_add(exposed.offset)?;
         self.memories.locate((exposed.memory, exposed.version), offset, len, written)
@@ -107,7 +113,7 @@ impl Port {
 
     /// Has `copy` move (from, count) after (from, count), and then `finish` say whether to ring the bell.
     #[inline]
-    fn move_chunks(
+    pub(super) fn move_chunks(
         &self,
         found: &Found<'_>,
         (remote, len): (u64, u32),

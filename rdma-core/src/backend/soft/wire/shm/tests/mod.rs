@@ -7,6 +7,7 @@ mod hammer;
 mod latency;
 mod lies;
 mod oracle;
+mod touch;
 
 use std::sync::Arc;
 

@@ -1,0 +1,118 @@
+//! Memory of a peer reached at once: what is ours is borrowed, what is the peer's is checked, chunk by chunk.
+
+#![expect(unsafe_code, reason = "hands what it borrows to the device")]
+
+use super::{Core, QpHandle};
+use crate::backend::interface::{RawReach, RawTouch, RawWorker, Reached};
+use crate::error::{RangeError, ReachError};
+use crate::memory::{Expect, Patience};
+use crate::{Deadline, Region, RemoteMemory};
+
+/// Bytes that are moved at once: as long as a deregistration of the peer's may have to wait.
+const CHUNK: usize = 256 << 10;
+
+/// What is done to all of some memory of a peer's, which is as long.
+#[derive(Debug)]
+pub(crate) enum Reach<'a> {
+    Write(&'a [u8]),
+    Read(&'a mut [u8]),
+    /// From that offset of a region of this process.
+    WriteFrom(&'a Region, usize),
+    ReadTo(&'a Region, usize),
+    /// A flag.
+    Store(u64),
+    Load,
+}
+
+impl Reach<'_> {
+    /// Where its bytes of this process are, of which there are `len`; 0 when it has none.
+    fn local(&mut self, len: usize) -> Result<u64, RangeError> {
+        let of_slice = |bytes: usize| RangeError::check(0, len as u64, bytes as u64);
+        Ok(match self {
+            Self::Store(_) | Self::Load => 0,
+            Self::Write(bytes) => {
+                of_slice(bytes.len())?;
+                bytes.as_ptr().expose_provenance() as u64
+            }
+            Self::Read(bytes) => {
+                of_slice(bytes.len())?;
+                bytes.as_mut_ptr().expose_provenance() as u64
+            }
+            Self::WriteFrom(region, offset) | Self::ReadTo(region, offset) => {
+                region.address_of(*offset, len)?.as_ptr().expose_provenance() as u64
+            }
+        })
+    }
+
+    /// The part of it whose bytes are at `local`.
+    fn touch(&self, local: u64, expect: Expect) -> RawTouch {
+        match self {
+            Self::Write(_) | Self::WriteFrom(..) => RawTouch::Write { from: local, expect },
+            Self::Read(_) | Self::ReadTo(..) => RawTouch::Read { to: local, expect },
+            Self::Store(bits) => RawTouch::Store { bits: *bits },
+            Self::Load => RawTouch::Load,
+        }
+    }
+}
+
+impl<R: RawWorker> Core<R> {
+    /// Whether `memory` could be reached by now; `false` when it is not mapped yet, or the peer does not answer.
+    pub(crate) fn is_reachable(&mut self, qp: QpHandle, memory: RemoteMemory) -> Result<bool, ReachError> {
+        let slot = self.known(qp).map_err(|_| ReachError::ForeignWorker { qp_num: qp.qp_num })?;
+        // As much as a look can be at; the rest is looked at when it is used.
+        let len = u32::try_from(memory.len).unwrap_or(u32::MAX);
+        let (remote_addr, rkey) = (memory.addr, memory.rkey.0);
+        // SAFETY: it has nothing here.
+        let reached =
+            unsafe { self.raw.reach(slot, &RawReach { remote_addr, len, rkey, touch: RawTouch::Look }) }?;
+        Ok(reached != Reached::NotYet)
+    }
+
+    /// Reaches `len` bytes from `offset` of `memory`, waiting until it is mapped; of a load, what was there.
+    pub(crate) fn reach(
+        &mut self,
+        qp: QpHandle,
+        memory: RemoteMemory,
+        (offset, len): (usize, usize),
+        mut reach: Reach<'_>,
+        deadline: Deadline,
+    ) -> Result<u64, ReachError> {
+        let slot = self.known(qp).map_err(|_| ReachError::ForeignWorker { qp_num: qp.qp_num })?;
+        RangeError::check(offset as u64, len as u64, memory.len)?;
+        let memory = memory.slice(offset as u64..offset as u64 + len as u64)?;
+        if matches!(reach, Reach::Store(_) | Reach::Load)
+            && !(matches!(len, 4 | 8) && memory.addr.is_multiple_of(len as u64))
+        {
+            return Err(ReachError::Unaligned { offset: offset as u64, len });
+        }
+        if len == 0 {
+            return Ok(0);
+        }
+        let (local, expect) = (reach.local(len)?, Expect::of_total(len));
+        let mut done = 0;
+        loop {
+            let count = (len - done).min(CHUNK);
+            let raw = RawReach {
+                remote_addr: memory.addr.wrapping_add(done as u64),
+                len: count as u32,
+                rkey: memory.rkey.0,
+                touch: reach.touch(local.wrapping_add(done as u64), expect),
+            };
+            let mut patience = None;
+            let bits = loop {
+                // SAFETY: `local` says of each kind that its bytes are there: borrowed for this call, or of a region that
+                // is alive. Of those that others may be writing no reference exists. A flag was looked at above.
+                match unsafe { self.raw.reach(slot, &raw) }? {
+                    Reached::Done(bits) => break bits,
+                    Reached::NotYet => {
+                        patience.get_or_insert_with(|| Patience::without_spins(deadline)).pause()?;
+                    }
+                }
+            };
+            done += count;
+            if done == len {
+                return Ok(bits);
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Words by which two sides of shared memory tell each other how far they are.
+
+#![expect(unsafe_code, reason = "makes atomics of words that others change")]
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::Region;
+use crate::Deadline;
+use crate::error::ReachError;
+
+/// How often a word is looked at before the processor is offered to others; some microseconds.
+const SPINS: u32 = 512;
+/// And then, before the thread sleeps.
+const YIELDS: u32 = 64;
+/// How long it sleeps at first, and at most.
+const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
+/// The deadline is looked at once in so many spins.
+const SPINS_PER_LOOK: u32 = 64;
+
+mod sealed {
+    pub trait Word: Copy {
+        const LEN: u32;
+        fn to_bits(self) -> u64;
+        fn from_bits(bits: u64) -> Self;
+    }
+}
+
+pub(crate) use sealed::Word;
+
+/// What a flag may be: `u32` or `u64`.
+pub trait Flag: Word {}
+
+impl Flag for u32 {}
+impl Flag for u64 {}
+
+impl Word for u32 {
+    const LEN: u32 = 4;
+
+    fn to_bits(self) -> u64 {
+        self.into()
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        bits as Self
+    }
+}
+
+impl Word for u64 {
+    const LEN: u32 = 8;
+
+    fn to_bits(self) -> u64 {
+        self
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        bits
+    }
+}
+
+/// Stores a word of `len` bytes, 4 or 8, after all that this thread has stored or copied before.
+///
+/// # Safety
+///
+/// `at` is a multiple of `len`, and valid for reads and writes of as many bytes for the whole call; no reference to them is
+/// used meanwhile.
+pub(crate) unsafe fn store(at: *mut u8, len: u32, bits: u64) {
+    // SAFETY: aligned and valid by the caller's promise; others use it as a device does.
+    unsafe {
+        match len {
+            4 => AtomicU32::from_ptr(at.cast()).store(bits as u32, Ordering::Release),
+            _ => AtomicU64::from_ptr(at.cast()).store(bits, Ordering::Release),
+        }
+    }
+}
+
+/// Loads a word, before all that this thread looks at afterwards.
+///
+/// # Safety
+///
+/// As for [`store`].
+pub(crate) unsafe fn load(at: *mut u8, len: u32) -> u64 {
+    // SAFETY: as in `store`.
+    unsafe {
+        match len {
+            4 => AtomicU32::from_ptr(at.cast()).load(Ordering::Acquire).into(),
+            _ => AtomicU64::from_ptr(at.cast()).load(Ordering::Acquire),
+        }
+    }
+}
+
+impl Region {
+    /// Stores a flag, after all that this thread wrote before: whoever sees it sees that, too.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError::Range`], [`ReachError::Unaligned`].
+    pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
+        let at = self.flag_at::<F>(offset)?;
+        // SAFETY: inside of the region, which is alive, and aligned.
+        unsafe { store(at.as_ptr(), F::LEN, flag.to_bits()) };
+        Ok(())
+    }
+
+    /// Loads a flag that a peer may store: what it wrote before that is there to be read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`store`](Self::store).
+    pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
+        let at = self.flag_at::<F>(offset)?;
+        // SAFETY: as in `store`.
+        Ok(F::from_bits(unsafe { load(at.as_ptr(), F::LEN) }))
+    }
+
+    /// Waits until `enough` says so of a flag that a peer stores here, and gives it. Between looks the thread spins, then lets
+    /// others run, then sleeps, a millisecond at most.
+    ///
+    /// To end as well when the peer is gone, wait by [`PeerSlice::wait_own`](crate::PeerSlice::wait_own).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::{Access, Deadline, Device, SoftOptions, error::ReachError};
+    /// let pd = Device::soft(SoftOptions::default()).open()?.alloc_pd()?;
+    /// let region = pd.alloc_region(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// let other = region.clone();
+    /// std::thread::spawn(move || other.store(8, 3_u64));
+    /// assert_eq!(region.wait(8, |flag: u64| flag >= 3, Deadline::after(Duration::from_secs(60)))?, 3);
+    /// let late = region.wait(8, |flag: u64| flag > 3, Deadline::after(Duration::from_millis(1)));
+    /// assert!(matches!(late, Err(ReachError::DeadlineExceeded { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`store`](Self::store), and [`ReachError::DeadlineExceeded`].
+    pub fn wait<F: Flag>(
+        &self,
+        offset: usize,
+        mut enough: impl FnMut(F) -> bool,
+        deadline: Deadline,
+    ) -> Result<F, ReachError> {
+        let mut patience = Patience::new(deadline);
+        loop {
+            let flag = self.load(offset)?;
+            if enough(flag) {
+                return Ok(flag);
+            }
+            patience.pause()?;
+        }
+    }
+
+    fn flag_at<F: Flag>(&self, offset: usize) -> Result<NonNull<u8>, ReachError> {
+        let (at, len) = (self.address_of(offset, F::LEN as usize)?, F::LEN as usize);
+        if !at.as_ptr().addr().is_multiple_of(len) {
+            return Err(ReachError::Unaligned { offset: offset as u64, len });
+        }
+        Ok(at)
+    }
+}
+
+/// How a thread waits for what another one stores.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    begin: Instant,
+    deadline: Deadline,
+    looks: u32,
+    nap: Duration,
+}
+
+/// What was done between two looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    Spun,
+    /// Some microseconds at least: it pays to look whether the other side is still there.
+    Rested,
+}
+
+impl Patience {
+    pub(crate) fn new(deadline: Deadline) -> Self {
+        Self { begin: Instant::now(), deadline, looks: 0, nap: NAPS[0] }
+    }
+
+    /// For what takes system calls to look at.
+    pub(crate) fn without_spins(deadline: Deadline) -> Self {
+        Self { looks: SPINS, ..Self::new(deadline) }
+    }
+
+    /// Lets some time pass.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError::DeadlineExceeded`]; there was a look since the deadline passed.
+    pub(crate) fn pause(&mut self) -> Result<Pause, ReachError> {
+        self.looks = self.looks.saturating_add(1);
+        if self.looks < SPINS && !self.looks.is_multiple_of(SPINS_PER_LOOK) {
+            std::hint::spin_loop();
+            return Ok(Pause::Spun);
+        }
+        let remaining = self.deadline.remaining();
+        if remaining.is_zero() {
+            return Err(ReachError::DeadlineExceeded { waited: self.begin.elapsed() });
+        }
+        if self.looks < SPINS {
+            return Ok(Pause::Spun);
+        }
+        if self.looks < SPINS + YIELDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(self.nap.min(remaining));
+            self.nap = (self.nap * 2).min(NAPS[1]);
+        }
+        Ok(Pause::Rested)
+    }
+}

@@ -1,0 +1,262 @@
+//! Memory of a peer that is mapped here, used as if it were near.
+
+use std::fmt;
+
+use crate::backend::dispatch::AnyWorker;
+use crate::backend::worker::{Core, QpHandle, Reach};
+use crate::error::{RangeError, ReachError};
+use crate::memory::{Patience, Pause};
+use crate::{Deadline, Flag, Region, RemoteMemory};
+
+/// Bytes that a reduction looks at at a time: half of what a processor's first cache holds.
+const NEAR: usize = 16 << 10;
+/// The same for a reduction of no more than that, which is not to clear more.
+const NEAR_SMALL: usize = 512;
+
+/// A place of the stack, as aligned as any number that is reduced.
+#[repr(align(64))]
+struct Near<const BYTES: usize>([u8; BYTES]);
+
+/// A peer's memory that is [mapped](crate::PeerAccess::Mapped) here: read, written, reduced and waited for by this thread, at
+/// once and without a request. Made by [`Worker::peer_slice`](crate::Worker::peer_slice) for as long as its deadline.
+///
+/// The bounds are checked, and the peer's rights as for a request: what it deregistered is neither read nor written any
+/// more, and an error, of which the peer hears nothing. The peer may write at the same time, so there is never a slice of
+/// it: bytes are copied, and may be torn unless a flag says that they are whole. Nothing here waits for requests that were
+/// posted before, nor the other way round.
+///
+/// Faults that are injected into messages do not meet it; a device that is stopped, or down, does not answer here either.
+///
+/// What it costs: a copy of the bytes, and for each 256 KiB (16 KiB in a reduction) and each flag the lock of all software
+/// devices of the process, and two fences. While it copies a chunk the other threads of the process cannot post.
+///
+/// ```
+/// use std::time::Duration;
+/// use rdma_core::{Access, Deadline, Device, SoftOptions, WorkerOptions, loopback};
+/// let context = Device::soft(SoftOptions::default()).open()?;
+/// let pd = context.alloc_pd()?;
+/// let mut worker = context.worker(WorkerOptions::default())?;
+/// let (left, _right) = loopback(&mut worker, &pd)?;
+/// let open = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+/// let theirs = pd.alloc_region(4096, open)?;
+///
+/// let deadline = Deadline::after(Duration::from_secs(5));
+/// let mut peer = worker.peer_slice(&left, theirs.remote(), deadline);
+/// peer.copy_in(64, &[1, 2, 3])?;
+/// peer.store(0, 1_u64)?;
+/// let mut sum = 0;
+/// peer.reduce_from(64, 3, |_, bytes| sum += bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>())?;
+/// assert_eq!((sum, theirs.load::<u64>(0)?), (6, 1));
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct PeerSlice<'w> {
+    core: &'w mut Core<AnyWorker>,
+    qp: QpHandle,
+    memory: RemoteMemory,
+    deadline: Deadline,
+}
+
+impl<'w> PeerSlice<'w> {
+    pub(crate) fn new(
+        core: &'w mut Core<AnyWorker>,
+        qp: QpHandle,
+        memory: RemoteMemory,
+        deadline: Deadline,
+    ) -> Self {
+        Self { core, qp, memory, deadline }
+    }
+
+    /// Waits until it is mapped, and checks that the peer has registered all of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError`].
+    pub fn ready(&mut self) -> Result<(), ReachError> {
+        let mut patience = Patience::without_spins(self.deadline);
+        while !self.look()? {
+            patience.pause()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.memory.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.memory.len == 0
+    }
+
+    /// Copies `bytes` to `offset` of it; the peer must allow `REMOTE_WRITE`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError`]; nothing is copied when the range does not fit, and some may be when the peer takes its right back
+    /// meanwhile.
+    pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
+        self.reach(offset, bytes.len(), Reach::Write(bytes)).map(drop)
+    }
+
+    /// Copies `bytes.len()` bytes from `offset` of it; the peer must allow `REMOTE_READ`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in).
+    pub fn copy_out(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
+        self.reach(offset, bytes.len(), Reach::Read(bytes)).map(drop)
+    }
+
+    /// Copies `len` bytes from `start` of `source` to `offset` of it, in one pass. The two may not overlap, as they can when
+    /// the peer is of this process: the bytes would be mixed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in).
+    pub fn copy_from(
+        &mut self,
+        offset: usize,
+        len: usize,
+        source: &Region,
+        start: usize,
+    ) -> Result<(), ReachError> {
+        self.reach(offset, len, Reach::WriteFrom(source, start)).map(drop)
+    }
+
+    /// Copies `len` bytes from `offset` of it to `start` of `target`, in one pass. The two may not overlap.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in).
+    pub fn copy_to(
+        &mut self,
+        offset: usize,
+        len: usize,
+        target: &Region,
+        start: usize,
+    ) -> Result<(), ReachError> {
+        self.reach(offset, len, Reach::ReadTo(target, start)).map(drop)
+    }
+
+    /// Hands `len` bytes from `offset` of it to `reduce`, in order and in parts, each with where it begins among them.
+    ///
+    /// A part is a copy that no peer writes, aligned to 64 bytes and, but for the last, a multiple of 64 bytes long: no number
+    /// is in two of them. `reduce` is called with nothing held.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_out`](Self::copy_out); parts that were handed over before stay so.
+    pub fn reduce_from(
+        &mut self,
+        offset: usize,
+        len: usize,
+        reduce: impl FnMut(usize, &[u8]),
+    ) -> Result<(), ReachError> {
+        if len <= NEAR_SMALL {
+            self.reduce_by(offset, len, &mut Near([0; NEAR_SMALL]), reduce)
+        } else {
+            self.reduce_by(offset, len, &mut Near([0; NEAR]), reduce)
+        }
+    }
+
+    fn reduce_by<const BYTES: usize>(
+        &mut self,
+        offset: usize,
+        len: usize,
+        near: &mut Near<BYTES>,
+        mut reduce: impl FnMut(usize, &[u8]),
+    ) -> Result<(), ReachError> {
+        RangeError::check(offset as u64, len as u64, self.memory.len)?;
+        for begin in (0..len).step_by(BYTES) {
+            let part = &mut near.0[..BYTES.min(len - begin)];
+            self.copy_out(offset + begin, part)?;
+            reduce(begin, part);
+        }
+        Ok(())
+    }
+
+    /// Stores a flag at `offset`, after all that this thread wrote before, to this peer or another: who sees the flag sees
+    /// that. The peer must allow `REMOTE_WRITE`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError`].
+    pub fn store<F: Flag>(&mut self, offset: usize, flag: F) -> Result<(), ReachError> {
+        self.reach(offset, F::LEN as usize, Reach::Store(flag.to_bits())).map(drop)
+    }
+
+    /// Loads a flag from `offset`; what was written before it is there to be read. The peer must allow `REMOTE_READ`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError`].
+    pub fn load<F: Flag>(&mut self, offset: usize) -> Result<F, ReachError> {
+        self.reach(offset, F::LEN as usize, Reach::Load).map(F::from_bits)
+    }
+
+    /// Waits until `enough` says so of a flag at `offset`, and gives it: spins, lets others run, then sleeps, a millisecond at
+    /// most.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError`]: when the deadline passes, the peer goes, or takes its right back.
+    pub fn wait<F: Flag>(
+        &mut self,
+        offset: usize,
+        mut enough: impl FnMut(F) -> bool,
+    ) -> Result<F, ReachError> {
+        let mut patience = Patience::new(self.deadline);
+        loop {
+            let flag = self.load(offset)?;
+            if enough(flag) {
+                return Ok(flag);
+            }
+            patience.pause()?;
+        }
+    }
+
+    /// Waits for a flag that the peer stores into `own`, as [`Region::wait`] does, and ends as well when the peer goes, or
+    /// takes back the memory that this is a slice of: what it stored before counts.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError`].
+    pub fn wait_own<F: Flag>(
+        &mut self,
+        own: &Region,
+        offset: usize,
+        mut enough: impl FnMut(F) -> bool,
+    ) -> Result<F, ReachError> {
+        let mut patience = Patience::new(self.deadline);
+        let mut ended = Ok(());
+        loop {
+            let flag = own.load(offset)?;
+            if enough(flag) {
+                return Ok(flag);
+            }
+            ended?;
+            ended = match patience.pause()? {
+                Pause::Spun => Ok(()),
+                Pause::Rested => self.look().map(drop),
+            };
+        }
+    }
+
+    /// Whether the peer is there by now, and lets this side in.
+    fn look(&mut self) -> Result<bool, ReachError> {
+        self.core.is_reachable(self.qp, self.memory)
+    }
+
+    fn reach(&mut self, offset: usize, len: usize, reach: Reach<'_>) -> Result<u64, ReachError> {
+        self.core.reach(self.qp, self.memory, (offset, len), reach, self.deadline)
+    }
+}
+
+impl fmt::Debug for PeerSlice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerSlice").field("memory", &self.memory).finish_non_exhaustive()
+    }
+}
