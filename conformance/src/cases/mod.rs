@@ -9,6 +9,7 @@ mod fence;
 mod flush;
 pub(crate) mod helpers;
 mod modify;
+mod reach;
 mod read;
 mod receive_not_ready;
 mod register;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<Case> {
         write::CASES,
         write_imm::CASES,
         read::CASES,
+        reach::CASES,
         batch::CASES,
         access::CASES,
         retry::CASES,
