@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: the tests that repeat themselves, with their full counts. The tests themselves do a tenth of them
-//! when nobody asks for more; of the faults between two hosts CI has some.
+//! `cargo xtask soak`: the tests that repeat themselves, with their full counts. The tests themselves do a tenth of them,
+//! or less, when nobody asks for more; of the faults between two hosts CI has some.
 
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const TWO_HOSTS_ROUNDS: u32 = 3;
 
 const CHAOS: &[&str] = &["test", "-p", "examples", "--test", "chaos", "--no-fail-fast"];
+/// One test at a time: they measure how long things take.
+const MAPPED: &[&str] =
+    &["test", "-p", "rdma-core", "--test", "mapped", "--no-fail-fast", "--", "--test-threads=1"];
 const TRANSFERS: &[&str] = &["test", "-p", "rdma-collective", "--test", "faulty", "--no-fail-fast"];
 const ROUNDS: &[&str] = &[
     "test",
@@ -39,7 +42,7 @@ pub struct Args {
     /// Which suites [default: all].
     #[arg(value_enum)]
     suites: Vec<Suite>,
-    /// The seed that a failure of `chaos` has printed, to see it again.
+    /// The seed that a failure of `chaos` or `mapped` has printed, to see it again.
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -53,6 +56,8 @@ enum Suite {
     Rounds,
     /// KV transfers of random blocks between ends that have trouble.
     Transfers,
+    /// Processes that write memory while it is taken back from them, and such as are killed, on the mapped wire.
+    Mapped,
     /// Processes that are killed on a host with soft-RoCE.
     SoftRoce,
     /// Faults of the network between two hosts with soft-RoCE.
@@ -68,6 +73,7 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Chaos => tests(CHAOS, args),
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
+            Suite::Mapped => tests(MAPPED, args),
             Suite::SoftRoce => on_soft_roce(1, 1),
             Suite::TwoHosts => on_soft_roce(2, TWO_HOSTS_ROUNDS),
         };

@@ -1,5 +1,6 @@
 //! Software devices that reach each other through shared memory, in one process and in two.
 
+mod attack;
 mod deaths;
 #[path = "../tcp/end.rs"]
 mod end;
@@ -9,6 +10,7 @@ mod neighbours;
 mod peer_slice;
 #[path = "../tcp/processes.rs"]
 mod processes;
+mod random;
 #[path = "../tcp/traffic.rs"]
 mod traffic;
 

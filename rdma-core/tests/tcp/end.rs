@@ -10,7 +10,7 @@ use rdma_core::{
 };
 
 /// The GID that says where its device listens.
-const GID_INDEX: u32 = 1;
+pub const GID_INDEX: u32 = 1;
 
 /// A deadline that only a hang misses.
 pub fn soon() -> Deadline {
@@ -107,7 +107,8 @@ impl End {
     }
 }
 
-fn queue_pair(worker: &mut Worker, pd: &ProtectionDomain) -> QueuePair<Init> {
+/// One that a peer may write and read by.
+pub fn queue_pair(worker: &mut Worker, pd: &ProtectionDomain) -> QueuePair<Init> {
     let created = worker.create_queue_pair(pd, &QueuePairOptions::default()).unwrap();
     let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
     created.init(worker, &InitOptions { access, ..InitOptions::default() }).unwrap()

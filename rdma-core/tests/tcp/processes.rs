@@ -19,6 +19,7 @@ pub fn line(endpoint: &Endpoint, memory: RemoteMemory) -> String {
     format!("peer {num} {psn} {gid} {} {} {rkey}\n", memory.addr, memory.len)
 }
 
+/// What such a line says; `None` of any other.
 pub fn parse(line: &str) -> Option<(Endpoint, RemoteMemory)> {
     let (_, fields) = line.split_once("peer ")?;
     let fields: Vec<u128> = fields.split_whitespace().map(|field| field.parse().unwrap()).collect();

@@ -24,10 +24,12 @@ pub enum Planted {
     WriteAfterDeregistration,
     /// The lowest bit of an immediate is flipped.
     WrongImmediate,
+    /// The deregistration of memory and the end of a queue pair do not wait for writers of other processes.
+    EarlyReturn,
 }
 
 impl Planted {
-    /// All of them.
+    /// Those that a conformance suite finds: what takes a process that writes at the very moment does not show in it.
     pub const ALL: [Self; 10] = [
         Self::RangeWrap,
         Self::ForeignKey,

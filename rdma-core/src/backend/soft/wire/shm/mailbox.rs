@@ -223,7 +223,7 @@ impl Mailbox {
 
     /// Whether nothing happens in it any more.
     pub(crate) fn is_settled(&self) -> bool {
-        !self.open && (self.forsaken || !self.header.writer.slot.touches(Touching::Anything))
+        !self.open && (self.forsaken || !self.writer().touches(Touching::Anything))
     }
 
     /// The oldest receive, flushed; only once it is settled and all that the peer left is taken.
@@ -260,7 +260,7 @@ impl Mailbox {
 
     /// To wait for its writer without whatever guards the mailbox.
     pub(crate) fn writer(&self) -> Writer {
-        Writer { header: self.header.clone() }
+        Writer { header: self.header.clone(), unseen: self.planted == Some(Planted::EarlyReturn) }
     }
 }
 
@@ -283,6 +283,8 @@ impl Watch {
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     header: One<Header>,
+    /// By a planted fault it never seems to touch anything.
+    unseen: bool,
 }
 
 /// What came of waiting for a writer.
@@ -300,7 +302,7 @@ impl Writer {
     /// Whether it touches that now. To be asked after it was revoked: by [`KeyTable::remove`](super::KeyTable::remove)
     /// or [`Mailbox::close`].
     pub(crate) fn touches(&self, what: Touching) -> bool {
-        self.header.writer.slot.touches(what)
+        !self.unseen && self.header.writer.slot.touches(what)
     }
 
     /// Whether it would be let in.

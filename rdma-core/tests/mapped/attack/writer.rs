@@ -1,0 +1,150 @@
+//! A process that writes whatever it is told to, until it is told of the next.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Duration;
+
+use rdma_core::{
+    Access, Attached, Deadline, Endpoint, PathOptions, QueuePair, ReadyToSend, RemoteMemory, Work, Worker,
+};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use super::ground::{OLD, STRIPE};
+use crate::end::{self, End, soon};
+use crate::processes::{line, parse};
+use crate::random::Random;
+
+/// Between two looks whether there is something new to write.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// One of them, as its owner has it.
+pub struct Writer {
+    child: Child,
+    says: ChildStdin,
+    hears: Lines<BufReader<ChildStdout>>,
+    pub qp: Option<QueuePair<ReadyToSend>>,
+}
+
+impl Writer {
+    pub fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "attack::writer::a_writer_of_the_attacks", "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (says, hears) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, says, hears: BufReader::new(hears).lines(), qp: None }
+    }
+
+    /// Has it write that, all of it each time if `whole`.
+    pub fn tell(&mut self, ours: &Endpoint, stripe: RemoteMemory, whole: bool) {
+        let said = format!("{whole} {}", line(ours, stripe));
+        self.says.write_all(said.as_bytes()).expect("the writer listens");
+    }
+
+    /// Where it writes from.
+    pub fn endpoint(&mut self) -> Endpoint {
+        let said = self.hears.by_ref().map_while(Result::ok).find_map(|line| parse(&line));
+        said.expect("the writer says where it is").0
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Stops it; what it does, it does no more when this returns.
+    pub fn stop(&self) {
+        kill_process(self.pid(), Signal::STOP).unwrap();
+        let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped(), "a writer has ended: {status:?}");
+    }
+
+    pub fn resume(&self) {
+        kill_process(self.pid(), Signal::CONT).unwrap();
+    }
+
+    pub fn kill(&self) {
+        kill_process(self.pid(), Signal::KILL).unwrap();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lines of the owner, as they come; it ends with them.
+fn lines() -> Receiver<String> {
+    let (says, hears) = channel();
+    std::thread::spawn(move || {
+        std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| says.send(line))
+    });
+    hears
+}
+
+#[test]
+#[ignore = "it is one end of two: the other tests start it"]
+fn a_writer_of_the_attacks() {
+    // Not longer than the thread that started it, however that ends.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let hears = lines();
+    let End { qp, mut worker, pd, context: _context, retry } = End::new();
+    worker.fence(qp, soon()).unwrap();
+    let source = pd.alloc_region(2 * STRIPE, Access::LOCAL_WRITE).unwrap();
+    for half in [0, 1] {
+        source.copy_in(half * STRIPE, &vec![OLD + half as u8; STRIPE]).unwrap();
+    }
+    let mut hammer = Hammer { source: worker.attach(&source), worker, hears };
+    let path = PathOptions { gid_index: end::GID_INDEX, ..PathOptions::default() };
+    let mut told = hammer.hears.recv().ok();
+    while let Some(said) = told {
+        let (whole, (peer, stripe)) = (said.starts_with("true"), parse(&said).expect("what to write"));
+        let idle = end::queue_pair(&mut hammer.worker, &pd);
+        print!("{}", line(&idle.endpoint(&hammer.worker, end::GID_INDEX).unwrap(), stripe));
+        std::io::stdout().flush().unwrap();
+        let qp = idle.connect(&mut hammer.worker, &peer, &path, &retry).unwrap();
+        told = hammer.write_on(&qp, stripe, whole);
+        hammer.worker.fence(qp, soon()).unwrap();
+        while hammer.worker.poll().unwrap().is_some() {}
+    }
+}
+
+struct Hammer {
+    /// Two stripes that differ, to be written in turn.
+    source: Attached,
+    worker: Worker,
+    hears: Receiver<String>,
+}
+
+impl Hammer {
+    /// Writes until there is something new, and says what.
+    fn write_on(&mut self, qp: &QueuePair<ReadyToSend>, stripe: RemoteMemory, whole: bool) -> Option<String> {
+        let mut random = Random::of(u64::from(std::process::id()) ^ u64::from(qp.num().0));
+        for message in 0.. {
+            let most = 1 << random.below(21);
+            let len = if whole || message == 0 { STRIPE } else { 1 + random.below(most) };
+            let at = random.below(STRIPE - len + 1);
+            let target = stripe.slice(at as u64..(at + len) as u64).unwrap();
+            let source = self.source.range(message % 2 * STRIPE + at, len);
+            self.worker.post(qp, Work::write(source, target)).unwrap();
+            loop {
+                match self.hears.try_recv() {
+                    Ok(said) => return Some(said),
+                    Err(TryRecvError::Disconnected) => return None,
+                    Err(TryRecvError::Empty) => {}
+                }
+                match self.worker.wait(Deadline::after(LOOK)) {
+                    Ok(done) if done.result.is_ok() => break,
+                    // It may write no more.
+                    Ok(_) => return self.hears.recv().ok(),
+                    Err(_) => {}
+                }
+            }
+        }
+        None
+    }
+}
