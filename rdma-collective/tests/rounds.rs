@@ -4,27 +4,13 @@ mod common;
 mod pair;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::thread;
-use std::time::{Duration, Instant};
 
-use common::long;
+use common::{assert_books, books, long};
 use pair::{CANARY, SHAPE, TOKEN, engine, link, pool, source_byte, transfer};
 use rdma_collective::comm::Engine;
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
 use rdma_core::Wire;
-
-/// What the kernel says that this process has. Every registration of the software device is a mapping and a descriptor.
-fn books() -> BTreeMap<&'static str, usize> {
-    let count = |directory: &str| fs::read_dir(directory).unwrap().count();
-    let mapped = fs::read_to_string("/proc/self/maps").unwrap();
-    let ours = mapped.lines().filter(|line| line.contains("memfd:rdma-core")).count();
-    BTreeMap::from([
-        ("descriptors", count("/proc/self/fd")),
-        ("threads", count("/proc/self/task")),
-        ("mappings", ours),
-    ])
-}
 
 /// Both ends, without a socket.
 fn by_blob(source: (&Engine, &Pool), room: (&Engine, &Pool)) -> (Prefill, Decode) {
@@ -63,12 +49,7 @@ fn rounds(wire: Wire, count: u64) {
         let (prefill, decode) = by_blob(ends.0, ends.1);
         transfer(&prefill, &decode, round, &[(3, 4), (5, 6)]);
     }
-    // Sockets of the software device are closed by its thread, a little later.
-    let patience = Instant::now() + Duration::from_secs(30);
-    while books() != before && Instant::now() < patience {
-        thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(books(), before, "after {count} rounds");
+    assert_books(&before, &format!("after {count} rounds"));
     source.close(long()).unwrap().deregister().unwrap();
     room.close(long()).unwrap().deregister().unwrap();
 }

@@ -20,6 +20,7 @@ const CHAOS: &[&str] = &["test", "-p", "examples", "--test", "chaos", "--no-fail
 /// One test at a time: they measure how long things take.
 const MAPPED: &[&str] =
     &["test", "-p", "rdma-core", "--test", "mapped", "--no-fail-fast", "--", "--test-threads=1"];
+const KILLED: &[&str] = &["test", "-p", "rdma-collective", "--test", "killed", "--", "--nocapture"];
 const TRANSFERS: &[&str] = &["test", "-p", "rdma-collective", "--test", "faulty", "--no-fail-fast"];
 const ROUNDS: &[&str] = &[
     "test",
@@ -73,7 +74,7 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Chaos => tests(CHAOS, args),
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
-            Suite::Mapped => tests(MAPPED, args),
+            Suite::Mapped => tests(MAPPED, args).and_then(|()| tests(KILLED, args)),
             Suite::SoftRoce => on_soft_roce(1, 1),
             Suite::TwoHosts => on_soft_roce(2, TWO_HOSTS_ROUNDS),
         };

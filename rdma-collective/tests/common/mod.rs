@@ -3,13 +3,15 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::any::Any;
+use std::collections::BTreeMap;
+use std::fs;
 use std::future::{Future, IntoFuture};
 use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_collective::comm::CommunicatorOptions;
 use rdma_core::Deadline;
@@ -22,6 +24,29 @@ pub fn long() -> Deadline {
 /// Whether the full counts are asked for, and not a tenth of them.
 pub fn is_soak() -> bool {
     std::env::var("SOAK").is_ok_and(|soak| soak == "full")
+}
+
+/// What the kernel says that this process has. Every registration of the software device is a mapping and a descriptor, and
+/// so is every memory of a peer that is mapped.
+pub fn books() -> BTreeMap<&'static str, usize> {
+    let count = |directory: &str| fs::read_dir(directory).unwrap().count();
+    let mapped = fs::read_to_string("/proc/self/maps").unwrap();
+    let ours = mapped.lines().filter(|line| line.contains("memfd:rdma")).count();
+    BTreeMap::from([
+        ("descriptors", count("/proc/self/fd")),
+        ("threads", count("/proc/self/task")),
+        ("mappings", ours),
+    ])
+}
+
+/// That there is no more and no less in them than `before`. Sockets of the software device are closed by its thread, a
+/// little later.
+pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
+    let patience = Instant::now() + Duration::from_secs(30);
+    while books() != *before && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(books(), *before, "{when}");
 }
 
 /// What a rank on the software device with default options says: `docs/wire.md`.

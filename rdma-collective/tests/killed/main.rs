@@ -1,0 +1,144 @@
+//! A process is killed at any moment of connecting, copying, waiting and closing: the other end of its link, on the mapped
+//! wire, says soon who it was, and nothing of it stays. One test to a process, whose books it reads.
+//!
+//! A soak (`SOAK=full`) does 500 rounds, else there are 60; `SOAK_SEED` takes the seed that a failure has printed.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../pair/mod.rs"]
+mod pair;
+mod side;
+mod victim;
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{assert_books, books, is_soak};
+use side::{Role, Side};
+use victim::Victim;
+
+/// The survivor has said so within that much of the death.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// What both are at when one of them is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Connect,
+    Copy,
+    /// The one waits for what the other does not do.
+    Wait,
+    /// The one closes, while the other waits.
+    Close,
+    /// Both close.
+    CloseBoth,
+}
+
+/// How errors speak of it.
+const ERRORS: [&str; 4] = [
+    "lost before it was connected (its process",
+    "is lost in request",
+    "has ended (its process",
+    "has ended (the peer has closed it)",
+];
+
+const PHASES: [Phase; 5] = [Phase::Connect, Phase::Copy, Phase::Wait, Phase::Close, Phase::CloseBoth];
+
+impl Phase {
+    /// The kill comes within that much of its beginning, and mostly before its end.
+    fn span(self) -> Duration {
+        Duration::from_micros(match self {
+            Self::Connect => 3000,
+            Self::Copy | Self::Wait => 10_000,
+            Self::Close | Self::CloseBoth => 1500,
+        })
+    }
+}
+
+/// SplitMix64.
+fn moment(seed: u64, span: Duration) -> Duration {
+    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    Duration::from_micros((mixed ^ (mixed >> 31)) % span.as_micros() as u64)
+}
+
+/// One death, at some moment of `phase`; how the survivor speaks of it.
+fn round(side: &Side, role: Role, phase: Phase, seed: u64) -> Option<&'static str> {
+    let (prepared, blob) = side.prepare(role);
+    let mut victim = Victim::start(role.other(), phase);
+    let theirs = victim.blob();
+    victim.say(&blob);
+    let pid = victim.pid();
+    let kill = |victim: Victim| {
+        thread::sleep(moment(seed, phase.span()));
+        let at = Instant::now();
+        drop(victim);
+        at
+    };
+    thread::scope(|scope| {
+        let connect = || prepared.connect(&theirs);
+        let (killed, outcome) = if phase == Phase::Connect {
+            let killer = scope.spawn(|| kill(victim));
+            let outcome = connect().and_then(|end| end.wait());
+            (killer, outcome)
+        } else {
+            let end = connect().unwrap();
+            if phase == Phase::Copy {
+                end.transfer(1).unwrap();
+            }
+            if matches!(phase, Phase::Close | Phase::CloseBoth) {
+                victim.say(&[]);
+            }
+            let killer = scope.spawn(|| kill(victim));
+            let outcome = match phase {
+                Phase::Copy => (2..).try_for_each(|request| end.transfer(request)),
+                Phase::CloseBoth => {
+                    drop(end);
+                    Ok(())
+                }
+                _ => end.wait(),
+            };
+            (killer, outcome)
+        };
+        let ended = Instant::now();
+        let after = ended.saturating_duration_since(killed.join().unwrap());
+        assert!(after < WITHIN, "{after:?} after the death");
+        if phase == Phase::CloseBoth {
+            return None;
+        }
+        let told = outcome.expect_err("nothing was there to wait for");
+        assert!(told.contains(&format!("process {pid}")), "it does not name the process {pid}: {told}");
+        let known = ERRORS.into_iter().find(|known| told.contains(known));
+        assert!(known.is_some(), "it does not say what became of it: {told}");
+        known
+    })
+}
+
+#[test]
+fn the_other_end_of_one_that_is_killed_names_it_and_keeps_nothing_of_it() {
+    let seed = match std::env::var("SOAK_SEED") {
+        Ok(seed) => seed.parse().expect("SOAK_SEED is a number"),
+        Err(_) => std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64),
+    };
+    println!("SOAK_SEED={seed}");
+    let side = Side::new();
+    // The first rounds fill what is kept for ever.
+    let warm = 2 * PHASES.len() as u64;
+    let mut before = BTreeMap::new();
+    let mut told: BTreeMap<_, u32> = BTreeMap::new();
+    for round in 0..warm + if is_soak() { 500 } else { 60 } {
+        if round == warm {
+            thread::sleep(Duration::from_millis(200));
+            before = books();
+        }
+        let phase = PHASES[round as usize / 2 % PHASES.len()];
+        let role = if round % 2 == 0 { Role::Prefill } else { Role::Decode };
+        let said = self::round(&side, role, phase, seed.wrapping_add(round));
+        *told.entry(format!("{phase:?}: {}", said.unwrap_or("closed"))).or_default() += 1;
+        if round >= warm {
+            assert_books(&before, &format!("after round {round}, {phase:?} of {role:?}, SOAK_SEED={seed}"));
+        }
+    }
+    told.into_iter().for_each(|(said, count)| println!("{count:4} × {said}"));
+}
