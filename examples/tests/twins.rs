@@ -172,6 +172,33 @@ fn the_wire_is_the_one_that_was_named() {
     }
 }
 
+/// Each of them runs on it, with its figures what they must be to each other.
+#[test]
+fn every_twin_runs_on_the_mapped_wire() {
+    for program in [WRITE_LAT, READ_LAT, SEND_LAT] {
+        for side in hold_latency(program, "--wire mapped") {
+            assert!(side.stdout.contains(" Wire            : mapped\n"), "{}", side.stdout);
+        }
+    }
+    for program in [WRITE_BW, READ_BW, SEND_BW] {
+        let (server, client) = pair(program, "--wire mapped -s 64K -n 300 -q 2");
+        let (server, client) = (server.expect(0), client.expect(0));
+        let rows = table(&client.stdout);
+        assert_eq!(rows, table(&server.stdout));
+        assert!(rows[0][0] == 65_536.0 && rows[0][1] == 600.0 && rows[0][3] > 0.0, "{rows:?}");
+        assert!(client.stdout.contains(" Wire            : mapped\n"), "{}", client.stdout);
+    }
+}
+
+#[test]
+fn all_sizes_run_on_the_mapped_wire() {
+    for program in [WRITE_BW, WRITE_LAT, READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
+        let (server, client) = pair(program, "-a -n 5 --wire mapped");
+        server.expect(0);
+        assert_eq!(table(&client.expect(0).stdout).len(), 23);
+    }
+}
+
 #[test]
 fn sides_that_were_given_different_wires_both_say_so() {
     let flags = format!("-d soft -p {} --timeout 120", free_port());
@@ -278,9 +305,9 @@ fn a_client_without_a_server_ends() {
 }
 
 /// Kills one side in the middle of a run, and expects the other one to say so long before its timeout.
-fn kill(program: &str, server_is_killed: bool) {
-    let size = if program.ends_with("bw") { "-s 65536 -n 1000000" } else { "-s 8 -n 1000000" };
-    let flags = format!("-d soft -p {} --timeout 600 {size}", free_port());
+fn kill(program: &str, wire: &str, server_is_killed: bool) {
+    let size = if program.ends_with("bw") { "-s 65536 -n 10000000" } else { "-s 8 -n 5000000" };
+    let flags = format!("-d soft --wire {wire} -p {} --timeout 600 {size}", free_port());
     let mut server = start(program, &flags);
     let mut client = start(program, &format!("127.0.0.1 {flags}"));
     for side in [&mut server, &mut client] {
@@ -297,14 +324,16 @@ fn kill(program: &str, server_is_killed: bool) {
 #[test]
 fn a_killed_server_ends_the_client() {
     for program in [WRITE_BW, WRITE_LAT, READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
-        kill(program, true);
+        kill(program, "tcp", true);
+        kill(program, "mapped", true);
     }
 }
 
 #[test]
 fn a_killed_client_ends_the_server() {
     for program in [WRITE_BW, WRITE_LAT, READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
-        kill(program, false);
+        kill(program, "tcp", false);
+        kill(program, "mapped", false);
     }
 }
 

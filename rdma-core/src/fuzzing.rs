@@ -4,3 +4,8 @@
 pub fn message(data: &[u8]) {
     crate::backend::soft::fuzz::message(data);
 }
+
+/// The packets by which processes meet for the mapped wire.
+pub fn rendezvous(data: &[u8]) {
+    crate::backend::soft::rendezvous_fuzz::packet(data);
+}

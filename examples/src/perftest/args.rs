@@ -77,6 +77,8 @@ pub struct Common {
 pub enum WireName {
     /// The fastest there is
     Auto,
+    /// Memory shared with it: both on one host, as one user
+    Mapped,
     /// A TCP connection
     Tcp,
 }
@@ -169,6 +171,7 @@ impl From<WireName> for Wire {
     fn from(name: WireName) -> Self {
         match name {
             WireName::Auto => Self::Auto,
+            WireName::Mapped => Self::Mapped,
             WireName::Tcp => Self::Tcp,
         }
     }

@@ -149,6 +149,7 @@ fn agree(
         wire: match (selected.context.is_soft(), common.wire) {
             (false, _) => selected.gid.kind.to_string(),
             (true, WireName::Auto) => "software device".to_owned(),
+            (true, WireName::Mapped) => "software device, mapped".to_owned(),
             (true, WireName::Tcp) => "software device, tcp".to_owned(),
         },
     };

@@ -35,4 +35,4 @@ pub(crate) use pd::ProtectionDomain;
 pub(crate) use worker::Worker;
 
 #[cfg(fuzzing)]
-pub(crate) use wire::fuzz;
+pub(crate) use wire::{fuzz, rendezvous_fuzz};

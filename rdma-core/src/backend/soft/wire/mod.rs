@@ -21,7 +21,7 @@ mod tcp;
 mod throttle;
 
 #[cfg(fuzzing)]
-pub(crate) use tcp::fuzz;
+pub(crate) use {shm::rendezvous::fuzz as rendezvous_fuzz, tcp::fuzz};
 
 use std::time::Instant;
 

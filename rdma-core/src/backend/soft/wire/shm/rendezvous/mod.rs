@@ -11,6 +11,8 @@ mod connection;
 mod credentials;
 mod descriptors;
 mod frame;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzz;
 mod host;
 mod listener;
 mod reason;
