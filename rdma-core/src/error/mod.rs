@@ -10,6 +10,8 @@ mod range;
 mod reach;
 mod register;
 
+use std::io;
+
 pub use close::CloseError;
 pub use connect::{ConnectError, GidRejection, NoUsableGid};
 pub use create::CreateError;
@@ -19,3 +21,16 @@ pub use post::{DetachError, PartialPost, PostError, PostRefused};
 pub use range::RangeError;
 pub use reach::ReachError;
 pub use register::RegisterError;
+
+/// What helps when the system has none left of something, of which its error number tells.
+pub(crate) fn limit(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        libc::EMFILE => Some("raise the limit on open files (ulimit -n)"),
+        libc::ENFILE => Some("raise the system's limit on open files (fs.file-max)"),
+        libc::EFBIG => Some("raise the limit on the size of a file (ulimit -f)"),
+        libc::ENOMEM => Some(
+            "ask for less, or raise the memory limit, that on address space (ulimit -v), or vm.max_map_count",
+        ),
+        _ => None,
+    }
+}

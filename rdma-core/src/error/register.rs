@@ -31,9 +31,8 @@ pub enum RegisterError {
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE: add it")]
     NeedsLocalWrite,
     /// The system has no memory for it.
-    #[error(
-        "{len} bytes of shared memory could not be had ({what}): {source}; lower the size or raise the memory limit"
-    )]
+    #[error("{len} bytes of shared memory could not be had ({what}): {source}; {}",
+        super::limit(source).unwrap_or("ask for less, or raise the memory limit"))]
     Allocate {
         /// Bytes asked for.
         len: u64,

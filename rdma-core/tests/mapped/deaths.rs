@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use rdma_core::{Access, Deadline, Region, Segment, Work};
+use rdma_core::{Access, AckTimeout, CompletionStatus, Deadline, Region, RetryOptions, Segment, Work};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::end::{End, soon};
@@ -70,5 +70,35 @@ fn a_process_stopped_in_the_midst_of_a_write_keeps_its_target_until_it_goes_on()
         assert!(refused.error.to_string().contains("stopped"), "{}", refused.error);
         signal(&peer, Signal::CONT);
         assert_nothing_lands(refused.object.deregister().unwrap());
+    }
+}
+
+/// Its pages stay for as long as they are mapped here: no signal comes of it.
+#[test]
+fn a_target_that_vanishes_in_the_midst_of_a_write_is_silence() {
+    for round in 0..ROUNDS / 2 {
+        let mut idle = End::new();
+        idle.retry = RetryOptions { ack_timeout: AckTimeout::new(15), retry_cnt: 3, ..idle.retry };
+        let region = idle.pd.alloc_region(64, Access::LOCAL_WRITE).unwrap();
+        let mut peer = Peer::start(&idle.endpoint(), region.remote());
+        let mut end = idle.connect(&peer.endpoint);
+        // It is mapped.
+        end.transfer(Work::write(end.filled(BYTES, 1), peer.memory));
+        let (memory, deadline) = (peer.memory, soon());
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(1000 * u64::from(round)));
+            peer.child.kill().unwrap();
+            peer.child.wait().unwrap();
+        });
+        let status = loop {
+            assert!(!deadline.expired(), "writes to a process that has ended go on");
+            end.worker.post(&end.qp, Work::write(end.filled(BYTES, 2), memory)).unwrap();
+            match end.status() {
+                CompletionStatus::SUCCESS => {}
+                failed => break failed,
+            }
+        };
+        killer.join().unwrap();
+        assert_eq!(status, CompletionStatus::RETRY_EXC_ERR);
     }
 }

@@ -6,6 +6,7 @@ mod deaths;
 mod end;
 mod fallback;
 mod in_place;
+mod limits;
 mod neighbours;
 mod peer_slice;
 #[path = "../tcp/processes.rs"]

@@ -8,6 +8,9 @@ use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
+
+use crate::error::limit;
 
 /// What a memfd must never do again: a page that went away under a mapping would end this process.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -33,7 +36,7 @@ pub(crate) enum MapRefused {
     Size { said: u64, found: u64 },
     #[error("the memfd has no bytes")]
     Empty,
-    #[error("the memfd cannot be mapped: {0}")]
+    #[error("the memfd cannot be mapped: {0}; {mend}", mend = limit(.0).unwrap_or("see mmap(2)"))]
     Map(#[source] io::Error),
 }
 
@@ -67,8 +70,8 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// When `bytes` is 0 or more than an address space has, or the kernel has no memory, descriptors or
-    /// mappings left.
+    /// When `bytes` is 0 or more than an address space or a file may have, or the kernel has no memory, descriptors
+    /// or mappings left.
     pub(crate) fn create(name: &str, bytes: usize) -> io::Result<Self> {
         Self::create_for(name, bytes, Protection::ReadWrite)
     }
@@ -83,6 +86,12 @@ impl Segment {
         let Some(len) = whole.filter(|len| (1..=isize::MAX as usize).contains(len)) else {
             return Err(rustix::io::Errno::INVAL.into());
         };
+        // A file that is made longer than this ends the process by a signal, and a memfd is one.
+        if let Some(most) = getrlimit(Resource::Fsize).current.filter(|most| len as u64 > *most) {
+            let said =
+                format!("{len} bytes of shared memory are above the limit of {most} (ulimit -f): raise it");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, said));
+        }
         let memfd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&memfd, len as u64)?;
         rustix::fs::fcntl_add_seals(&memfd, SEALS)?;

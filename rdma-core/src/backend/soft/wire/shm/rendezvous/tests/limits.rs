@@ -1,5 +1,8 @@
 //! Limits of the process, each reached in a process of its own: the same test, run again by itself.
 
+#![expect(unsafe_code, reason = "uses mappings up")]
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::owners::{Owner, say};
@@ -121,6 +124,48 @@ fn a_requester_without_address_space_left_says_so() {
         a.until(|a| a.state.over.len() == 1);
         let said = &a.state.over[0];
         assert!(said.starts_with("memory that it handed over: the memfd cannot be mapped"), "{said}");
+    });
+}
+
+/// Takes as many mappings as a process may have.
+fn take_mappings() {
+    let page = rustix::param::page_size();
+    // Shared ones are never joined with their neighbours.
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+    // SAFETY: a mapping at an address of the kernel's choice overlaps nothing, and is kept for ever.
+    while unsafe { mmap_anonymous(std::ptr::null_mut(), page, ProtFlags::empty(), flags) }.is_ok() {}
+}
+
+#[test]
+fn a_process_without_mappings_left_says_so() {
+    alone("a_process_without_mappings_left_says_so", || {
+        let (mut a, owner) = (End::new(), Owner::new());
+        let [mailbox, keys, memory] = [1, 2, 3].map(|_| sent(&Segment::create("test", 4096).unwrap()).0);
+        let bell = doorbell();
+        let socket = owner.meet(&mut a);
+        let welcome = Frame::Welcome { mailbox: 4096, keys: 4096 }.encode();
+        say(&socket, &welcome, &[&mailbox, &keys, &bell].map(AsFd::as_fd));
+        a.until(|a| a.state.invited.len() == 1);
+        let told = Frame::Memory { id: 1, len: 4096, version: 0 }.encode();
+        take_mappings();
+        say(&socket, &told, &[memory.as_fd()]);
+        a.until(|a| a.state.over.len() == 1);
+        let refused = crate::Memory::allocate(1).unwrap_err().to_string();
+        for said in [&a.state.over[0], &refused] {
+            assert!(said.contains("vm.max_map_count"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn a_process_that_may_not_make_a_file_so_long_says_so() {
+    alone("a_process_that_may_not_make_a_file_so_long_says_so", || {
+        let before = limit(Resource::Fsize, 8192);
+        let refused = Segment::create("test", 8193).unwrap_err().to_string();
+        assert!(refused.contains("8192") && refused.contains("ulimit -f"), "{refused}");
+        Segment::create("test", 8192).unwrap();
+        setrlimit(Resource::Fsize, before).unwrap();
+        Segment::create("test", 8193).unwrap();
     });
 }
 
