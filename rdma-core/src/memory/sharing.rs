@@ -1,5 +1,9 @@
 //! Whether processes of this host can share memory, and why not.
 
+use std::io;
+
+use crate::error::limit;
+
 /// Whether peers of this host can map some memory; if not, [`Wire::Mapped`](crate::Wire::Mapped) leads to it over TCP.
 ///
 /// ```
@@ -60,25 +64,14 @@ pub enum Unshared {
         limit: u64,
     },
     /// The system has none of something left.
-    #[error("{what} failed: {}; raise that limit ({})", std::io::Error::from_raw_os_error(*errno), mend(*errno))]
+    #[error("{what} failed: {}; {}", io::Error::from_raw_os_error(*errno),
+        limit(&io::Error::from_raw_os_error(*errno)).unwrap_or("let the library allocate"))]
     Denied {
         /// What was asked for.
         what: &'static str,
         /// What the kernel said.
         errno: i32,
     },
-}
-
-/// Which limit it is that an error number tells of.
-fn mend(errno: i32) -> &'static str {
-    match errno {
-        libc::EMFILE => "ulimit -n, open files",
-        libc::ENFILE => "fs.file-max, open files of the system",
-        libc::EFBIG => "ulimit -f, the size of a file",
-        libc::EAGAIN => "ulimit -l, memory that is locked",
-        libc::ENOMEM => "vm.max_map_count, mappings of a process, or its memory cgroup",
-        _ => "if it is one",
-    }
 }
 
 #[cfg(test)]
@@ -89,10 +82,8 @@ mod tests {
     fn a_limit_is_named_with_what_ran_into_it() {
         let denied = |what, errno| Unshared::Denied { what, errno }.to_string();
         let text = denied("memfd_create", libc::EMFILE);
-        assert_eq!(
-            text,
-            "memfd_create failed: Too many open files (os error 24); raise that limit (ulimit -n, open files)"
-        );
+        let said = "memfd_create failed: Too many open files (os error 24); raise the limit on open files (ulimit -n)";
+        assert_eq!(text, said);
         assert!(denied("mmap", libc::ENOMEM).contains("vm.max_map_count"));
     }
 }

@@ -39,7 +39,7 @@ impl Backing {
     pub(super) fn create(bytes: u64) -> Result<Self, Denied> {
         // A file that grows beyond this limit ends the process by a signal.
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| bytes > limit) {
-            return Err(Denied { what: "ftruncate; ulimit -f bounds it", errno: Errno::FBIG });
+            return Err(Denied { what: "ftruncate", errno: Errno::FBIG });
         }
         let memfd = rustix::fs::memfd_create("rdma-core", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(Denied::of("memfd_create"))?;
