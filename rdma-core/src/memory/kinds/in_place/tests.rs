@@ -38,10 +38,15 @@ impl Pages {
         unsafe { InPlace::replace(self.at(pages.start), pages.len() * page()) }
     }
 
+    /// Mappings that hold bytes of it; the first and the last may go on beyond it.
     fn mappings(&self) -> usize {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let begins = maps.lines().filter_map(|line| usize::from_str_radix(line.split_once('-')?.0, 16).ok());
-        begins.filter(|begin| self.range().contains(begin)).count()
+        let address = |text: &str| usize::from_str_radix(text, 16).unwrap();
+        let held = |line: &&str| {
+            let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            address(start) < self.range().end && address(end) > self.range().start
+        };
+        maps.lines().filter(held).count()
     }
 
     fn assert_untouched(&mut self) {

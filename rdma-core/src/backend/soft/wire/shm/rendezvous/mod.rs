@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::Shutdown;
 use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
 
 pub(crate) use credentials::has_ended;
@@ -315,8 +316,9 @@ impl Rendezvous {
     /// Closes a socket and forgets it wherever it is named.
     fn remove(&mut self, key: SocketKey) -> Option<Kind> {
         let Socket { fd, kind, .. } = self.sockets.remove(key)?;
-        // A copy that a forked child holds would keep it watched.
-        let _ = epoll::delete(&self.epoll, fd);
+        // A copy that a forked child holds would keep it watched, and open.
+        let _ = epoll::delete(&self.epoll, &fd);
+        let _ = rustix::net::shutdown(&fd, Shutdown::Both);
         match &kind {
             Kind::Listener => {}
             Kind::Stranger(_) => self.strangers.retain(|it| *it != key),
