@@ -7,10 +7,10 @@ use super::network::Network;
 const ALLREDUCE: Case = Case {
     hosts: &[2],
     server: "env RANK=0 WORLD_SIZE=2 MASTER_ADDR={self} MASTER_PORT={port} \
-        {bin:allreduce} --device {device} -w 0 -T 30",
+        {bin:allreduce} --device {device} -w 0 -T 60",
     client: Some(
         "env RANK=1 WORLD_SIZE=2 MASTER_ADDR={peer} MASTER_PORT={port} \
-        {bin:allreduce} --device {device} -w 0 -T 30",
+        {bin:allreduce} --device {device} -w 0 -T 60",
     ),
     work: "-b 256K -e 4M -f 4 -n 2",
     names_device: Sides::Server,
@@ -20,9 +20,9 @@ const ALLREDUCE: Case = Case {
 
 const KVCACHE: Case = Case {
     hosts: &[2],
-    server: "{bin:kvcache_transfer} --role decode --listen {self}:{port} --device {device} --checksums --prompt 16 -T 30",
+    server: "{bin:kvcache_transfer} --role decode --listen {self}:{port} --device {device} --checksums --prompt 16 -T 60",
     client: Some(
-        "{bin:kvcache_transfer} --role prefill --peer {peer}:{port} --device {device} --checksums --prompt 16 -T 30",
+        "{bin:kvcache_transfer} --role prefill --peer {peer}:{port} --device {device} --checksums --prompt 16 -T 60",
     ),
     work: "--requests 6",
     seconds: LIMIT,
