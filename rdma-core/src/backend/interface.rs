@@ -84,6 +84,8 @@ pub(crate) struct RawSend {
     pub(crate) rkey: u32,
     /// Only for opcodes with one; host order.
     pub(crate) imm: u32,
+    /// For a device that copies in the poster's thread.
+    pub(crate) expect: Expect,
 }
 
 /// One request for a receive queue.

@@ -1,6 +1,7 @@
 //! Work requests with the memory that they own, and their completions.
 
 use crate::error::RangeError;
+use crate::memory::Expect;
 use crate::{Failure, LocalBuf, Opcode, QpNum, RemoteMemory, Success, WorkId};
 
 /// A region that a worker holds, so that posting a range of it moves nothing and counts nothing atomically.
@@ -80,11 +81,12 @@ pub struct Work {
     pub(super) segment: Segment,
     pub(super) signalled: bool,
     pub(super) inline: bool,
+    pub(super) expect: Expect,
 }
 
 impl Work {
     fn new(operation: Operation, segment: Segment) -> Self {
-        Self { operation, segment, signalled: true, inline: false }
+        Self { operation, segment, signalled: true, inline: false, expect: Expect::Cached }
     }
 
     /// Sends `segment` into a receive that the peer has posted.
@@ -130,6 +132,25 @@ impl Work {
     /// sends and writes, up to `max_inline_data`.
     pub fn inline(mut self) -> Self {
         self.inline = true;
+        self
+    }
+
+    /// Says where its bytes are expected to be, for a device that copies them while posting (the software device, between
+    /// processes of one host): for one of many that move more than the caches hold, [`Expect::of_total`] of all their
+    /// bytes. It then leaves the caches to others, and takes two thirds of the time. For a few, it would take longer.
+    ///
+    /// ```
+    /// use rdma_core::memory::Expect;
+    /// use rdma_core::{RemoteKey, RemoteMemory, Segment, Work};
+    /// let blocks: Vec<RemoteMemory> = vec![];
+    /// let total = blocks.iter().map(|block| block.len as usize).sum();
+    /// for block in blocks {
+    ///     let work = Work::write(Segment::Empty, block).expecting(Expect::of_total(total));
+    ///     # let _ = work;
+    /// }
+    /// ```
+    pub fn expecting(mut self, expect: Expect) -> Self {
+        self.expect = expect;
         self
     }
 

@@ -24,6 +24,11 @@ pub enum Expect {
 }
 
 impl Expect {
+    /// What a copy can be told that is a part of both.
+    pub(crate) fn or(self, other: Self) -> Self {
+        if self == Self::Streamed { self } else { other }
+    }
+
     /// For each of several copies that are `total` bytes together, however scattered.
     ///
     /// Say so only of copies made one after the other: around the caches a part alone takes up to three times as long.
@@ -63,6 +68,12 @@ pub(crate) unsafe fn copy_expecting(from: *const u8, to: *mut u8, len: usize, ex
     unsafe { kernels::copy(from, to, len, expect) };
 }
 
+/// Has the line at `addr` brought into the cache, since it is about to be read. Whatever is there, this is no access to it.
+#[inline]
+pub(crate) fn fetch(addr: u64) {
+    kernels::fetch(addr as usize);
+}
+
 /// What the library does, between slices, for whoever measures it: as much as both have.
 #[inline]
 pub fn copy_slice(from: &[u8], to: &mut [u8], expect: Expect) {
@@ -78,6 +89,7 @@ pub fn copy_slice(from: &[u8], to: &mut [u8], expect: Expect) {
 /// # Safety
 ///
 /// `src` is valid for reads of `dst.len()` bytes for the whole call.
+#[inline]
 pub(super) unsafe fn copy_out(src: NonNull<u8>, dst: &mut [u8]) {
     // SAFETY: `src` is valid by the caller's promise, `dst` by being a reference, and no reference to shared
     // memory exists.
@@ -89,6 +101,7 @@ pub(super) unsafe fn copy_out(src: NonNull<u8>, dst: &mut [u8]) {
 /// # Safety
 ///
 /// `dst` is valid for writes of `src.len()` bytes for the whole call.
+#[inline]
 pub(super) unsafe fn copy_in(src: &[u8], dst: NonNull<u8>) {
     // SAFETY: as in `copy_out`, with the roles exchanged.
     unsafe { copy_shared(src.as_ptr(), dst.as_ptr(), src.len()) }

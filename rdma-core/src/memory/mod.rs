@@ -21,7 +21,7 @@ mod sharing;
 
 #[doc(hidden)]
 pub use copy::{Expect, copy_slice};
-pub(crate) use copy::{copy_expecting, copy_shared};
+pub(crate) use copy::{copy_expecting, copy_shared, fetch};
 pub use flag::Flag;
 pub(crate) use flag::{Patience, Pause};
 pub(crate) use kinds::{Backing, Mapping};

@@ -75,6 +75,7 @@ impl Region {
     /// # Errors
     ///
     /// [`RangeError`] when they do not fit; nothing is copied then.
+    #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         let target = self.address_of(offset, bytes.len())?;
         // SAFETY: `address_of` checked that the range is inside the mapping, which `memory` keeps alive.
@@ -90,6 +91,7 @@ impl Region {
     /// # Errors
     ///
     /// [`RangeError`] when there are fewer; nothing is copied then.
+    #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RangeError> {
         let source = self.address_of(offset, bytes.len())?;
         // SAFETY: as in `copy_in`.
@@ -189,6 +191,7 @@ impl Region {
     }
 
     /// Where that range is.
+    #[inline]
     pub(crate) fn address_of(&self, offset: usize, len: usize) -> Result<NonNull<u8>, RangeError> {
         RangeError::check(offset as u64, len as u64, self.len() as u64)?;
         // SAFETY: `offset` is at most the mapping's length, so the address is inside it or one past it.

@@ -62,10 +62,12 @@ impl Registered {
         }
     }
 
+    #[inline]
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
         self.mapping.as_ptr()
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.mapping.len()
     }
@@ -74,14 +76,17 @@ impl Registered {
         self.mapping.sharing()
     }
 
+    #[inline]
     pub(crate) fn keys(&self) -> Keys {
         self.keys
     }
 
+    #[inline]
     pub(crate) fn access(&self) -> Access {
         self.access
     }
 
+    #[inline]
     pub(crate) fn pd(&self) -> PdId {
         self.pd
     }

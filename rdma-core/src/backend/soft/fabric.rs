@@ -141,6 +141,8 @@ pub(super) struct State {
     pub(super) overrun: Vec<CqRef>,
     /// No timer of a queue pair is due before this.
     pub(super) earliest: Option<Instant>,
+    /// Whether that was later before.
+    pub(super) due_sooner: bool,
     /// Messages that faults hold back, oldest first.
     pub(super) held: Vec<Held>,
     pub(super) held_serials: u64,
@@ -216,7 +218,7 @@ impl Fabric {
     }
 
     fn hold<'a>(&'a self, guarded: MutexGuard<'a, Guarded>) -> Hold<'a> {
-        Hold { guarded, driver: &self.driver, _discarded: Discarded::default() }
+        Hold { guarded, driver: &self.driver, beyond_state: false, _discarded: None }
     }
 
     /// The lock if nobody has it; who has it makes progress.
@@ -226,6 +228,14 @@ impl Fabric {
             Err(TryLockError::Poisoned(poisoned)) => Some(self.hold(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+impl State {
+    /// Whether nothing that was begun is left to those who let go of the lock.
+    #[inline]
+    fn is_settled(&self) -> bool {
+        self.commands.is_empty() && self.overrun.is_empty() && self.discarded.is_empty() && !self.due_sooner
     }
 }
 
@@ -240,12 +250,15 @@ impl std::fmt::Debug for Fabric {
 pub(super) struct Hold<'a> {
     guarded: MutexGuard<'a, Guarded>,
     pub(super) driver: &'a Driver,
+    /// Whether more than the state was asked for.
+    beyond_state: bool,
     /// Comes after the lock, and so is dropped after it.
-    _discarded: Discarded,
+    _discarded: Option<Discarded>,
 }
 
 impl Hold<'_> {
     pub(super) fn guarded(&mut self) -> &mut Guarded {
+        self.beyond_state = true;
         &mut self.guarded
     }
 
@@ -324,9 +337,20 @@ impl DerefMut for Hold<'_> {
 }
 
 impl Drop for Hold<'_> {
+    #[inline]
     fn drop(&mut self) {
+        if self.beyond_state || !self.guarded.state.is_settled() {
+            self.let_go();
+        }
+    }
+}
+
+impl Hold<'_> {
+    #[inline(never)]
+    fn let_go(&mut self) {
         self.settle();
-        self._discarded = std::mem::take(&mut self.guarded.state.discarded);
+        self.guarded.state.due_sooner = false;
+        self._discarded = Some(std::mem::take(&mut self.guarded.state.discarded));
         let driver = self.driver;
         driver.note(&mut self.guarded);
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::engine::timer::Timer;
-use super::fabric::{Silence, State};
+use super::fabric::{DeviceState, Silence, State};
 use super::wire::{DeviceRef, QpRef};
 use crate::error::QueryError;
 use crate::{
@@ -62,11 +62,19 @@ pub(super) fn check(device: &str, port: PortNum) -> Result<(), QueryError> {
     }
 }
 
+impl DeviceState {
+    /// Whether anything is carried from and to it.
+    #[inline]
+    pub(super) fn is_up(&self) -> bool {
+        self.port == PortState::ACTIVE && self.silence == Silence::No
+    }
+}
+
 impl State {
     /// Whether anything is carried from and to the queue pair.
     pub(super) fn is_up(&self, qp: QpRef) -> bool {
         let device = self.qps.get(qp).and_then(|qp| self.devices.get(qp.device));
-        device.is_some_and(|device| device.port == PortState::ACTIVE && device.silence == Silence::No)
+        device.is_some_and(DeviceState::is_up)
     }
 
     /// Silences a device, or lets one that was stopped go on.

@@ -9,6 +9,7 @@ use super::driver;
 use super::engine::effect::Effect;
 use super::engine::message::Request;
 use super::engine::responder::Verdict;
+use super::engine::state::State as QpStep;
 use super::fabric::{Command, CqRef, State};
 use super::fault::Planted;
 use super::qp::Carrier;
@@ -23,11 +24,16 @@ impl State {
     ///
     /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
     pub(super) unsafe fn post_send(&mut self, id: QpRef, chain: &[RawSend]) -> Result<(), RawPostError> {
+        // SAFETY: the caller's promise.
+        let ahead = unsafe { self.post_ahead(id, chain) };
+        if ahead == chain.len() {
+            return Ok(());
+        }
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.takes_sends()) else {
-            return Err(refusal(0, libc::EINVAL));
+            return Err(refusal(ahead, libc::EINVAL));
         };
         let mut outcome = Ok(());
-        for (posted, send) in chain.iter().enumerate() {
+        for (posted, send) in chain.iter().enumerate().skip(ahead) {
             // SAFETY: the caller's promise covers each range of the chain.
             if let Err(errno) = unsafe { qp.post_send(send) } {
                 outcome = Err(refusal(posted, errno));
@@ -52,7 +58,9 @@ impl State {
                 break;
             }
         }
-        self.flush_receives(id);
+        if self.qps.get(id).is_some_and(|qp| qp.state == QpStep::Error) {
+            self.flush_receives(id);
+        }
         outcome
     }
 
@@ -95,7 +103,9 @@ impl State {
 
     /// Something is due then.
     pub(super) fn note_due(&mut self, next: Instant) {
-        self.earliest = Some(self.earliest.map_or(next, |earliest| earliest.min(next)));
+        if self.earliest.is_none_or(|earliest| next < earliest) {
+            (self.earliest, self.due_sooner) = (Some(next), true);
+        }
     }
 
     /// Asks the responder of `to` about a request.

@@ -62,7 +62,7 @@ pub(super) struct QueuePair {
     pub(super) mapped: Mapped,
     /// One place a request of the send queue. Wires read them by address, so no `&mut` is made.
     inline: Vec<Cell<u8>>,
-    max_inline_data: u32,
+    pub(super) max_inline_data: u32,
     max_send_wr: u32,
 }
 

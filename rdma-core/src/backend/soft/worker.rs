@@ -30,6 +30,8 @@ use crate::{
 /// A thread that waits for a peer of the same host looks at sockets, and lets the peer have the core, once in so many
 /// polls: that takes as long as all of the others.
 const LOOK_EVERY: u32 = 64;
+/// Polls before the first time: some two microseconds, in which a peer that has a core has answered.
+const LOOK_AFTER: u32 = 256;
 
 /// See the module.
 #[derive(Debug)]
@@ -248,7 +250,7 @@ impl RawWorker for Worker {
         let has_news = self.has_news();
         if !has_news {
             self.idle = self.idle.wrapping_add(1);
-            if !self.watches.is_empty() && !self.idle.is_multiple_of(LOOK_EVERY) {
+            if !self.watches.is_empty() && (self.idle < LOOK_AFTER || !self.idle.is_multiple_of(LOOK_EVERY)) {
                 return Ok(0);
             }
         }
@@ -268,7 +270,7 @@ impl RawWorker for Worker {
             self.watches.extend(watches.iter().map(|(_, watch)| watch.clone()));
         }
         if !self.watches.is_empty() {
-            hold.collect(driver::soon(), self.cq, true);
+            hold.collect(self.cq, true);
         }
         match hold.cqs.get_mut(self.cq) {
             Some(queue) => queue.take(out).ok_or(PollError::Overrun),
@@ -282,7 +284,7 @@ impl RawWorker for Worker {
         if let Some(queue) = hold.cqs.get_mut(self.cq) {
             queue.arm();
         }
-        hold.arm_mailboxes(driver::now(), self.cq);
+        hold.arm_mailboxes(self.cq);
         drop(hold);
         self.fabric().driver.attend();
         Ok(())

@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "vouches to the backend for the memory in flight")]
 
+use std::slice::from_ref;
+
 use super::super::in_flight::{Entry, Queue, Tag};
 use super::super::interface::{RawOpcode, RawPostError, RawRecv, RawSend, RawWorker};
 use super::super::work::{Attached, AttachedRange, MESSAGE_BYTES_MAX, Operation, Segment, Work};
@@ -19,6 +21,12 @@ struct Local {
     /// Where it was registered and with which rights; `None` for the empty segment.
     memory: Option<(PdId, Access)>,
     region: Option<u32>,
+}
+
+/// A request as the device gets it.
+enum Raw {
+    Send(RawSend),
+    Recv(RawRecv),
 }
 
 /// Requests gathered for one doorbell. Dropping it unsubmitted posts none of them.
@@ -45,15 +53,64 @@ impl<R: RawWorker> Core<R> {
     }
 
     pub(crate) fn post(&mut self, qp: QpHandle, work: Work) -> Result<WorkId, PostRefused<Work>> {
-        let mut batch = self.batch(qp);
-        let id = batch.push(work)?;
-        match batch.submit() {
-            Ok(()) => Ok(id),
-            Err(mut partial) => match partial.rejected.pop() {
-                Some(work) => Err(PostRefused { work, error: partial.error }),
-                None => Ok(id),
-            },
+        self.take_back();
+        let (id, raw) = self.enter(qp, work)?;
+        let (verb, posted) = match &raw {
+            // SAFETY: the range was resolved from memory that its ring entry (or the attached region's count) now keeps
+            // until the completion or the destruction; the ring had room.
+            Raw::Send(send) => ("ibv_post_send", unsafe { self.raw.post_send(qp.slot, from_ref(send)) }),
+            // SAFETY: as above.
+            Raw::Recv(recv) => ("ibv_post_recv", unsafe { self.raw.post_recv(qp.slot, from_ref(recv)) }),
+        };
+        match posted {
+            Ok(()) | Err(RawPostError { posted: 1.., .. }) => Ok(id),
+            Err(RawPostError { posted: 0, source }) => {
+                let error = PostError::Refused { verb, source };
+                // It is there, since it was entered.
+                self.leave(id).map_or(Ok(id), |work| Err(PostRefused { work, error }))
+            }
         }
+    }
+
+    /// Checks a request and enters it into its ring.
+    #[inline]
+    fn enter(&mut self, handle: QpHandle, work: Work) -> Result<(WorkId, Raw), PostRefused<Work>> {
+        let local = match self.resolve(&work.segment) {
+            Ok(local) => local,
+            Err(error) => return Err(PostRefused { work, error }),
+        };
+        let Some(qp) = self.qp(handle) else {
+            return Err(PostRefused { work, error: PostError::ForeignWorker { qp_num: handle.qp_num } });
+        };
+        if let Err(error) = qp.check(&work, &local) {
+            return Err(PostRefused { work, error });
+        }
+        let queue = queue_of(&work);
+        let ring = qp.ring(queue);
+        let Some((sequence, place)) = ring.newest() else {
+            let capacity = ring.capacity() as u32;
+            return Err(PostRefused { work, error: PostError::QueueFull { capacity } });
+        };
+        let id = Tag { slot: handle.slot, generation: handle.generation, queue, sequence }.encode();
+        let raw = raw(id, &work, &local);
+        // `check` allows at most 2^31 bytes.
+        *place = Some(Entry { work, region: local.region, bytes: local.len as u32, sentinel: false });
+        if let Some(index) = local.region {
+            self.regions.begin(index);
+        }
+        Ok((id, raw))
+    }
+
+    /// Takes the newest of a ring, which was not posted, out again.
+    #[cold]
+    fn leave(&mut self, id: WorkId) -> Option<Work> {
+        let Tag { slot, generation, queue, .. } = Tag::decode(id.0);
+        let qp = self.qps.get_mut(usize::from(slot))?.named(generation)?;
+        let entry = qp.ring(queue).pop_newest()?;
+        if let Some(index) = entry.region {
+            self.regions.end(index);
+        }
+        Some(entry.work)
     }
 
     #[inline]
@@ -127,35 +184,10 @@ impl<R: RawWorker> Core<R> {
 impl<R: RawWorker> Batch<'_, R> {
     /// Adds a request. A full queue gives it back.
     pub(crate) fn push(&mut self, work: Work) -> Result<WorkId, PostRefused<Work>> {
-        let (core, handle) = (&mut *self.core, self.qp);
-        let local = match core.resolve(&work.segment) {
-            Ok(local) => local,
-            Err(error) => return Err(PostRefused { work, error }),
-        };
-        let Some(qp) = core.qp(handle) else {
-            return Err(PostRefused { work, error: PostError::ForeignWorker { qp_num: handle.qp_num } });
-        };
-        if let Err(error) = qp.check(&work, &local) {
-            return Err(PostRefused { work, error });
-        }
-        let queue = queue_of(&work);
-        let ring = qp.ring(queue);
-        let Some((sequence, place)) = ring.newest() else {
-            let capacity = ring.capacity() as u32;
-            return Err(PostRefused { work, error: PostError::QueueFull { capacity } });
-        };
-        let id = Tag { slot: handle.slot, generation: handle.generation, queue, sequence }.encode();
-        let raw = raw_send(id, &work, &local);
-        // `check` allows at most 2^31 bytes.
-        *place = Some(Entry { work, region: local.region, bytes: local.len as u32, sentinel: false });
-        if let Some(index) = local.region {
-            core.regions.begin(index);
-        }
-        match queue {
-            Queue::Send => core.sends.push(raw),
-            Queue::Recv => {
-                core.recvs.push(RawRecv { wr_id: id.0, addr: raw.addr, len: raw.len, lkey: raw.lkey })
-            }
+        let (id, raw) = self.core.enter(self.qp, work)?;
+        match raw {
+            Raw::Send(send) => self.core.sends.push(send),
+            Raw::Recv(recv) => self.core.recvs.push(recv),
         }
         Ok(id)
     }
@@ -246,25 +278,28 @@ fn queue_of(work: &Work) -> Queue {
 }
 
 #[inline]
-fn raw_send(id: WorkId, work: &Work, local: &Local) -> RawSend {
+fn raw(id: WorkId, work: &Work, local: &Local) -> Raw {
     let nothing = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
+    let (wr_id, addr, len, lkey) = (id.0, local.addr, local.len as u32, local.lkey);
     let (opcode, remote, imm) = match work.operation {
-        Operation::Send { imm: None } | Operation::Recv => (RawOpcode::Send, nothing, None),
+        Operation::Recv => return Raw::Recv(RawRecv { wr_id, addr, len, lkey }),
+        Operation::Send { imm: None } => (RawOpcode::Send, nothing, None),
         Operation::Send { imm } => (RawOpcode::SendImm, nothing, imm),
         Operation::Write { to, imm: None } => (RawOpcode::Write, to, None),
         Operation::Write { to, imm } => (RawOpcode::WriteImm, to, imm),
         Operation::Read { from } => (RawOpcode::Read, from, None),
     };
-    RawSend {
-        wr_id: id.0,
+    Raw::Send(RawSend {
+        wr_id,
         opcode,
         signalled: work.signalled,
         inline: work.inline && opcode != RawOpcode::Read,
-        addr: local.addr,
-        len: local.len as u32,
-        lkey: local.lkey,
+        addr,
+        len,
+        lkey,
         remote_addr: remote.addr,
         rkey: remote.rkey.0,
         imm: imm.unwrap_or(0),
-    }
+        expect: work.expect,
+    })
 }

@@ -35,6 +35,13 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, expect: Expe
     }
 }
 
+/// See [`super::fetch`].
+#[inline]
+pub(super) fn fetch(addr: usize) {
+    // SAFETY: a hint, which is no access and raises no fault.
+    unsafe { std::arch::asm!("prefetcht0 [{}]", in(reg) addr, options(nostack, preserves_flags)) };
+}
+
 /// # Safety
 ///
 /// As for [`super::copy_expecting`], and `len` is more than [`SMALL_BYTES_MAX`].

@@ -37,6 +37,7 @@ impl Mapping {
     }
 
     /// The first byte.
+    #[inline]
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
         match self {
             Self::Allocated(memory) => memory.as_ptr(),
@@ -45,6 +46,7 @@ impl Mapping {
     }
 
     /// Bytes; memory that was not allocated here may have none.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Allocated(memory) => memory.len(),

@@ -1,5 +1,6 @@
 //! Which key names which memory, with which rights.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -22,6 +23,7 @@ pub(crate) struct Registered {
 
 impl Registered {
     /// Whether `domain` may use `len` bytes at `addr` of it as `needs` says.
+    #[inline]
     pub(crate) fn check(&self, domain: Domain, addr: u64, len: u32, needs: Access) -> Result<(), KeyRefusal> {
         if self.domain != domain {
             return Err(KeyRefusal::ForeignDomain);
@@ -52,6 +54,8 @@ pub(crate) enum KeyRefusal {
 #[derive(Debug, Default)]
 pub(crate) struct KeyTable {
     by_key: HashMap<u32, Registered, BuildHasherDefault<Identity>>,
+    /// The one that was used last: requests use one again and again.
+    last: Cell<Option<(u32, Registered)>>,
     serials: u64,
 }
 
@@ -78,6 +82,7 @@ impl KeyTable {
     }
 
     pub(crate) fn remove(&mut self, key: u32) -> Option<Registered> {
+        self.last.set(None);
         self.by_key.remove(&key)
     }
 
@@ -86,6 +91,7 @@ impl KeyTable {
     }
 
     /// The registration of `key`, if `domain` may use `len` bytes at `addr` of it as `needs` says.
+    #[inline]
     pub(crate) fn check(
         &self,
         key: u32,
@@ -93,8 +99,15 @@ impl KeyTable {
         addr: u64,
         len: u32,
         needs: Access,
-    ) -> Result<&Registered, KeyRefusal> {
-        let found = self.by_key.get(&key).ok_or(KeyRefusal::Unknown)?;
+    ) -> Result<Registered, KeyRefusal> {
+        let found = match self.last.get() {
+            Some((last, found)) if last == key => found,
+            _ => {
+                let found = *self.by_key.get(&key).ok_or(KeyRefusal::Unknown)?;
+                self.last.set(Some((key, found)));
+                found
+            }
+        };
         found.check(domain, addr, len, needs)?;
         Ok(found)
     }

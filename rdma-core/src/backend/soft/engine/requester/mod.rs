@@ -1,9 +1,10 @@
 //! The sending half of a queue pair: its send queue, what of it is outstanding, and its retries.
 //!
 //! Split by group of transitions: [`send`] hands requests out, [`acknowledge`] takes replies,
-//! [`retry`] the two timers, [`flush`] the end.
+//! [`retry`] the two timers, [`flush`] the end, and [`ahead`] is the way past the queue.
 
 mod acknowledge;
+mod ahead;
 mod flush;
 mod retry;
 mod send;
@@ -155,10 +156,7 @@ impl Requester {
 
     /// Takes the oldest out, which was carried out; its completion, if it is to have one.
     fn retire(&mut self) -> Option<RawCompletion> {
-        let send = self.pop()?;
-        let byte_len = if send.opcode == RawOpcode::Read { send.len } else { 0 };
-        let done = RawCompletion { wr_id: send.wr_id, byte_len, ..RawCompletion::default() };
-        send.signalled.then_some(done)
+        self.pop().as_ref().and_then(done)
     }
 
     fn pop(&mut self) -> Option<RawSend> {
@@ -213,4 +211,11 @@ impl Requester {
     fn outstanding(&self) -> usize {
         self.sent - self.acked
     }
+}
+
+/// The completion of a request that was carried out, if it is to have one.
+#[inline]
+fn done(send: &RawSend) -> Option<RawCompletion> {
+    let byte_len = if send.opcode == RawOpcode::Read { send.len } else { 0 };
+    send.signalled.then(|| RawCompletion { wr_id: send.wr_id, byte_len, ..RawCompletion::default() })
 }

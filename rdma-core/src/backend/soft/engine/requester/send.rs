@@ -44,7 +44,13 @@ impl Requester {
     }
 
     /// What this side can tell is wrong with a request.
-    fn check(&self, send: &RawSend, keys: &KeyTable, domain: Domain) -> Result<(), CompletionStatus> {
+    #[inline]
+    pub(super) fn check(
+        &self,
+        send: &RawSend,
+        keys: &KeyTable,
+        domain: Domain,
+    ) -> Result<(), CompletionStatus> {
         let is_read = send.opcode == RawOpcode::Read;
         if is_read && self.limits.max_rd_atomic == 0 {
             return Err(CompletionStatus::LOC_QP_OP_ERR);
@@ -61,7 +67,8 @@ impl Requester {
     }
 }
 
-fn request(send: &RawSend, psn: u32) -> Request {
+#[inline]
+pub(super) fn request(send: &RawSend, psn: u32) -> Request {
     let (op, imm) = match send.opcode {
         RawOpcode::Send => (RequestOp::Send, None),
         RawOpcode::SendImm => (RequestOp::Send, Some(send.imm)),

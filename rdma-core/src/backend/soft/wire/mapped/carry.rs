@@ -14,8 +14,8 @@ use super::super::super::fabric::{Command, State};
 use super::super::super::fault::{Injected, Message};
 use super::super::super::gid;
 use super::super::super::qp::{Carrier, Peer};
-use super::super::shm::Outcome;
 use super::super::shm::rendezvous::Reason;
+use super::super::shm::{Executed, Local, Outcome};
 use super::super::{DeviceRef, QpRef};
 use crate::Gid;
 
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// The queue pair that `from` is connected to, if it is of this process.
-    fn neighbour(&self, from: QpRef) -> Option<QpRef> {
+    pub(super) fn neighbour(&self, from: QpRef) -> Option<QpRef> {
         let peer = self.qps.get(from).filter(|qp| qp.mapped.here)?.peer?;
         let device = self.devices.get(*self.by_gid.get(&peer.gid)?)?;
         device.qp_nums.get(&peer.qp_num.0).copied()
@@ -88,7 +88,13 @@ impl State {
         let (Some(local), Some(outgoing)) = (local, &mut qp.mapped.outgoing) else { return };
         // SAFETY: the poster of the request keeps its memory until the completion, which comes later; a read's target is
         // that of one that has not completed, checked against a registration when it was sent.
-        let executed = unsafe { outgoing.port.execute(request, local, injected) };
+        let executed = unsafe { outgoing.port.execute(request, Local::at(local), injected) };
+        self.conclude_carried(now, from, local, executed);
+    }
+
+    /// Does what follows from what the port said of a request, whose memory is at `local`.
+    pub(super) fn conclude_carried(&mut self, now: Instant, from: QpRef, local: u64, executed: Executed) {
+        let Some(outgoing) = self.qps.get(from).and_then(|qp| qp.mapped.outgoing.as_ref()) else { return };
         if executed.ring {
             ring(&outgoing.doorbell);
         }
@@ -162,7 +168,7 @@ impl State {
 }
 
 /// Wakes the peer. A bell that is full has rung; and the peer may have made it one that blocks.
-fn ring(doorbell: &OwnedFd) {
+pub(super) fn ring(doorbell: &OwnedFd) {
     let mut fds = [PollFd::new(doorbell, PollFlags::OUT)];
     if matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) && fds[0].revents() == PollFlags::OUT {
         let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());

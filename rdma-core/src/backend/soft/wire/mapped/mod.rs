@@ -1,11 +1,12 @@
 //! The mapped wire: a request is carried out here, while it is posted, in memory that the peer's process shares.
 //!
-//! [`shm`](super::shm) does that; here it is joined to the queue pairs. [`carry`] is the requester's side and [`owner`] the
-//! responder's, [`host`] is told by the rendezvous who they are connected to.
+//! [`shm`](super::shm) does that; here it is joined to the queue pairs. [`carry`] is the requester's side, past whose send
+//! queue [`ahead`] leads, and [`owner`] the responder's; [`host`] is told by the rendezvous who they are connected to.
 //!
 //! A direction that cannot go on this way, since it comes upon memory that cannot be mapped, goes on over TCP with the next
 //! request: all that a responder is made of goes back from the mailbox to where TCP finds it.
 
+mod ahead;
 mod carry;
 mod host;
 mod owner;
@@ -50,6 +51,10 @@ impl Discarded {
 
     fn memory(&mut self, memory: Option<Arc<Segment>>) {
         self.memories.extend(memory);
+    }
+
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.ports.is_empty() && self.memories.is_empty()
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::super::driver;
 use super::super::super::engine::responder::Lent;
 use super::super::super::engine::state::State as QpStep;
 use super::super::super::fabric::{Command, CqRef, State};
@@ -98,7 +99,7 @@ impl State {
 
     /// Takes what peers have left in the mailboxes of a completion queue. Whether its thread is `awake`: it need not be
     /// woken then by what a peer has rung the bell for.
-    pub(in super::super::super) fn collect(&mut self, now: Instant, cq: CqRef, awake: bool) {
+    pub(in super::super::super) fn collect(&mut self, cq: CqRef, awake: bool) {
         let mut at = 0;
         while let Some((id, watch)) = self.cqs.get(cq).and_then(|queue| queue.watches().get(at)) {
             at += 1;
@@ -107,7 +108,15 @@ impl State {
                 if awake && !self.is_armed(id) {
                     self.cqs[cq].disarm();
                 }
-                self.attend(now, id);
+                self.take_completions(id);
+                if self
+                    .qps
+                    .get(id)
+                    .and_then(|qp| qp.mapped.incoming.as_ref())
+                    .is_some_and(|it| it.mailbox.is_refused())
+                {
+                    self.attend(driver::now(), id);
+                }
             }
         }
     }
@@ -119,14 +128,14 @@ impl State {
     }
 
     /// The next completion of each mailbox of the queue wakes whoever sleeps; those that are there do so now.
-    pub(in super::super::super) fn arm_mailboxes(&mut self, now: Instant, cq: CqRef) {
+    pub(in super::super::super) fn arm_mailboxes(&mut self, cq: CqRef) {
         let Some(queue) = self.cqs.get(cq) else { return };
         for (id, _) in queue.watches() {
             if let Some(incoming) = self.qps.get(*id).and_then(|qp| qp.mapped.incoming.as_ref()) {
                 incoming.mailbox.arm();
             }
         }
-        self.collect(now, cq, false);
+        self.collect(cq, false);
     }
 
     /// Peers that run responders of the device hear, or hear no more, depending on whether it does.
@@ -140,16 +149,20 @@ impl State {
 
     /// Takes what the peer has left in the mailbox of `id`.
     pub(in super::super::super) fn attend(&mut self, now: Instant, id: QpRef) {
+        self.take_completions(id);
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpStep::Error) else { return };
+        if let Some(refusal) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
+            self.refuse(now, id, refusal.event);
+        }
+    }
+
+    fn take_completions(&mut self, id: QpRef) {
         while let Some(qp) = self.qps.get_mut(id) {
             let (cq, num) = (qp.cq, qp.num);
             let Some(done) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.take()) else {
                 break;
             };
             self.complete(cq, num, done);
-        }
-        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpStep::Error) else { return };
-        if let Some(refusal) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
-            self.refuse(now, id, refusal.event);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A mailbox as it lies in shared memory.
 //!
 //! A header of four cache lines, then a ring of receives, then a ring of completions of as many places. What the
-//! owner writes, what the writer writes, and the doorbell that both write, are in lines of their own. An entry of
+//! owner writes, what the writer writes, and what both write, are in lines of their own. An entry of
 //! a ring is in one line with the sequence that says that it is there: 1 for the first that ever was.
 
 #![expect(unsafe_code, reason = "vouches for types that are made of atomics")]
@@ -20,7 +20,7 @@ pub(super) const ENTRY: usize = 32;
 /// "RDMAmbox", as a little-endian machine stores it.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RDMAmbox");
 /// Of this layout.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Places of a ring, at most.
 pub(super) const PLACES_MAX: usize = 1 << 20;
 
@@ -54,26 +54,26 @@ pub(super) struct OwnerLine {
     pub(super) places: AtomicU32,
 }
 
-/// Written by the writer. Of this the owner looks at the slot and the verdict alone.
+/// Written by the writer, at every request. Of this the owner looks at the slot alone, and only to take a right away.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct WriterLine {
     pub(super) slot: WriterSlot,
     /// Receives taken, which is also how many completions were left.
     pub(super) consumed: AtomicU64,
-    /// The last refusal: its code in the lowest byte, and above it how many there were.
-    pub(super) verdict: AtomicU32,
     /// Sequence number of the next request.
     pub(super) expected: AtomicU32,
     /// Whether that was asked for again.
     pub(super) awaiting: AtomicU32,
 }
 
-/// Written by both.
+/// Written by both, seldom, and looked at by both for every completion.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct BellLine {
     pub(super) doorbell: Doorbell,
+    /// The last refusal: its code in the lowest byte, and above it how many there were.
+    pub(super) verdict: AtomicU32,
 }
 
 /// See the module.

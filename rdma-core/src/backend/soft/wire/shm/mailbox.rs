@@ -19,6 +19,7 @@ use crate::backend::soft::driver;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::responder::Rules;
 use crate::backend::soft::fault::Planted;
+use crate::memory::fetch;
 use crate::{CompletionStatus, EventKind};
 
 /// How often a slot is looked at before the thread sleeps: a chunk takes some ten microseconds.
@@ -157,6 +158,8 @@ impl Mailbox {
             self.lied = true;
             return None;
         };
+        // The poster is about to look at what has come, and it is in the writer's cache.
+        fetch(recv.addr);
         let status = CompletionStatus(entry.status.load(Ordering::Relaxed));
         let failed = |status: CompletionStatus| {
             Some(RawCompletion { wr_id: recv.wr_id, status: status.0, ..RawCompletion::default() })
@@ -182,12 +185,18 @@ impl Mailbox {
         }
     }
 
+    /// Whether there is a [`refusal`](Self::refusal).
+    #[inline]
+    pub(crate) fn is_refused(&self) -> bool {
+        self.lied || self.header.bell.verdict.load(Ordering::Acquire) != self.verdict
+    }
+
     /// A refusal that was not told yet. The completions that came before it are then there to be taken first.
     pub(crate) fn refusal(&mut self) -> Option<Refusal> {
         if std::mem::take(&mut self.lied) {
             return Some(Refusal { event: Some(EventKind::QP_FATAL) });
         }
-        let word = self.header.writer.verdict.load(Ordering::Acquire);
+        let word = self.header.bell.verdict.load(Ordering::Acquire);
         if word == self.verdict {
             return None;
         }

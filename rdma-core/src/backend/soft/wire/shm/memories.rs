@@ -1,5 +1,8 @@
 //! The memory of a peer that is mapped here, by the peer's name for it.
 
+#![expect(unsafe_code, reason = "vouches for addresses that another thread may use")]
+
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
@@ -11,7 +14,21 @@ use super::segment::Segment;
 #[derive(Debug, Default)]
 pub(super) struct Memories {
     by_id: HashMap<u64, Mapped, BuildHasherDefault<Spread>>,
+    /// The one that was found last, of those in there: requests go to one again and again.
+    last: Cell<Option<(u64, Extent)>>,
 }
+
+/// Where a memory is mapped.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    version: u32,
+    base: NonNull<u8>,
+    len: u64,
+    writable: bool,
+}
+
+// SAFETY: of a mapping that `Memories` keeps, which is no thread's own.
+unsafe impl Send for Extent {}
 
 #[derive(Debug)]
 struct Mapped {
@@ -22,11 +39,13 @@ struct Mapped {
 impl Memories {
     /// Enters a memory; one of the same id, whose pages it replaces, is let go.
     pub(super) fn add(&mut self, id: u64, version: u32, segment: Arc<Segment>) -> Option<Arc<Segment>> {
+        self.last.set(None);
         self.by_id.insert(id, Mapped { version, segment }).map(|before| before.segment)
     }
 
     /// Lets a memory go.
     pub(super) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
+        self.last.set(None);
         self.by_id.remove(&id).map(|mapped| mapped.segment)
     }
 
@@ -50,13 +69,27 @@ impl Memories {
         len: u32,
         written: bool,
     ) -> Option<NonNull<u8>> {
-        let Mapped { segment, .. } = self.by_id.get(&id).filter(|mapped| mapped.version == version)?;
+        let extent = self.find(id).filter(|extent| extent.version == version)?;
         let end = offset.checked_add(u64::from(len))?;
-        if end > segment.len() as u64 || written && !segment.is_writable() {
+        if end > extent.len || written && !extent.writable {
             return None;
         }
         // No further than the end, so it fits; of a segment, so it is not 0.
-        NonNull::new(segment.as_ptr().as_ptr().wrapping_add(offset as usize))
+        NonNull::new(extent.base.as_ptr().wrapping_add(offset as usize))
+    }
+
+    #[inline]
+    fn find(&self, id: u64) -> Option<Extent> {
+        if let Some((last, extent)) = self.last.get()
+            && last == id
+        {
+            return Some(extent);
+        }
+        let Mapped { version, segment } = self.by_id.get(&id)?;
+        let (base, len, writable) = (segment.as_ptr(), segment.len() as u64, segment.is_writable());
+        let extent = Extent { version: *version, base, len, writable };
+        self.last.set(Some((id, extent)));
+        Some(extent)
     }
 }
 
@@ -108,5 +141,19 @@ mod tests {
         assert_eq!(at(7, 1, 0, 1, true), None, "pages that were replaced");
         assert_eq!(at(9, 1, 0, 1, true), None);
         assert!(at(8, 1, 0, 1, false).is_some() && at(8, 1, 0, 1, true).is_none());
+    }
+
+    #[test]
+    fn what_was_found_last_is_not_found_once_it_is_gone_or_replaced() {
+        let map = || Arc::new(Segment::create("test", 1).unwrap());
+        let (before, after) = (map(), map());
+        let mut memories = Memories::default();
+        memories.add(7, 1, Arc::clone(&before));
+        assert_eq!(memories.locate((7, 1), 0, 1, true), Some(before.as_ptr()));
+        memories.add(7, 2, Arc::clone(&after));
+        assert_eq!(memories.locate((7, 1), 0, 1, true), None);
+        assert_eq!(memories.locate((7, 2), 0, 1, true), Some(after.as_ptr()));
+        memories.remove(7);
+        assert_eq!(memories.locate((7, 2), 0, 1, true), None);
     }
 }

@@ -33,7 +33,7 @@ mod tests;
 
 pub(in super::super) use key_table::{Exposed, KeyTable};
 pub(in super::super) use mailbox::{Mailbox, Terms, Waited, Watch, Writer};
-pub(in super::super) use port::{Outcome, Port, Touched};
+pub(in super::super) use port::{Executed, Local, Outcome, Port, Touched};
 #[cfg(test)]
 pub(in super::super) use segment::Protection;
 pub(in super::super) use segment::Segment;

@@ -6,7 +6,7 @@ use super::super::atomic::Ordering;
 use super::super::key_table::Found;
 use super::super::layout::Verdict;
 use super::place::{Moved, Pair};
-use super::{Executed, Outcome, Port};
+use super::{Executed, Local, Outcome, Port};
 use crate::Access;
 use crate::CompletionStatus;
 use crate::backend::soft::engine::keys::KeyRefusal;
@@ -28,9 +28,9 @@ impl Port {
     ///
     /// # Safety
     ///
-    /// `request.len` bytes at `local` are mapped for the whole call, writable for a read, and no reference to
+    /// `request.len` bytes at `local.addr` are mapped for the whole call, writable for a read, and no reference to
     /// them exists.
-    pub(crate) unsafe fn execute(&mut self, request: &Request, local: u64, injected: Injected) -> Executed {
+    pub(crate) unsafe fn execute(&mut self, request: &Request, local: Local, injected: Injected) -> Executed {
         if !self.is_open() || self.is_refused() {
             return Executed::quiet(Outcome::Silence);
         }
@@ -81,7 +81,7 @@ impl Port {
     /// # Safety
     ///
     /// As for [`execute`](Self::execute).
-    unsafe fn send(&self, request: &Request, local: u64, injected: Injected) -> Executed {
+    unsafe fn send(&self, request: &Request, local: Local, injected: Injected) -> Executed {
         let Some(recv) = self.next_receive() else { return self.not_ready(request) };
         if request.len > recv.len {
             return self.refuse_receive(request, CompletionStatus::LOC_LEN_ERR, Nak::InvalidRequest);
@@ -107,7 +107,7 @@ impl Port {
     /// # Safety
     ///
     /// As for [`execute`](Self::execute).
-    unsafe fn write(&self, request: &Request, local: u64, injected: Injected) -> Executed {
+    unsafe fn write(&self, request: &Request, local: Local, injected: Injected) -> Executed {
         if !self.peer.access.contains(Access::REMOTE_WRITE) {
             return self.refuse(request, Nak::InvalidRequest, Verdict::Request);
         }
@@ -136,7 +136,7 @@ impl Port {
     /// # Safety
     ///
     /// As for [`execute`](Self::execute).
-    unsafe fn read(&self, request: &Request, local: u64) -> Executed {
+    unsafe fn read(&self, request: &Request, local: Local) -> Executed {
         if !self.peer.access.contains(Access::REMOTE_READ) {
             return self.refuse(request, Nak::InvalidRequest, Verdict::Request);
         }
@@ -225,7 +225,7 @@ impl Port {
 
     /// The request cannot be carried out: the peer's queue pair moves to ERR.
     fn refuse(&self, request: &Request, why: Nak, verdict: Verdict) -> Executed {
-        let word = &self.header.writer.verdict;
+        let word = &self.header.bell.verdict;
         let count = word.load(Ordering::Relaxed) & !Verdict::CODES;
         let next = count.wrapping_add(Verdict::CODES + 1);
         word.store(next | verdict as u32, Ordering::Release);

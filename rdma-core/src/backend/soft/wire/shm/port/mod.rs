@@ -21,8 +21,9 @@ use super::segment::Segment;
 use super::view::{One, View};
 use crate::Access;
 use crate::backend::soft::engine::keys::Domain;
-use crate::backend::soft::engine::message::Reply;
+use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
 use crate::backend::soft::fault::Planted;
+use crate::memory::Expect;
 
 /// Why what a peer sent is no mailbox and no table of keys.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,20 @@ pub(crate) enum Outcome {
     Unmapped(u64),
 }
 
+/// Where the bytes of a request are here, or are to land.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Local {
+    pub(crate) addr: u64,
+    pub(crate) expect: Expect,
+}
+
+impl Local {
+    /// Of a request that stands alone.
+    pub(crate) fn at(addr: u64) -> Self {
+        Self { addr, expect: Expect::Cached }
+    }
+}
+
 /// What came of a request, and what the writer has to do about it besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Executed {
@@ -58,8 +73,17 @@ pub(crate) struct Executed {
 }
 
 impl Executed {
+    #[inline]
     fn quiet(outcome: Outcome) -> Self {
         Self { outcome, ring: false, nudge: false }
+    }
+
+    /// Whether the peer says that just this request was carried out.
+    #[inline]
+    pub(crate) fn is_done(&self, request: &Request) -> bool {
+        let Outcome::Reply(reply) = self.outcome else { return false };
+        let kind = if request.op == RequestOp::Read { ReplyKind::ReadData } else { ReplyKind::Ack };
+        reply.kind == kind && reply.psn == request.psn
     }
 }
 
@@ -149,7 +173,7 @@ impl Port {
     /// Whether the peer's queue pair is about to move to ERR since a request was refused.
     #[inline]
     fn is_refused(&self) -> bool {
-        match self.header.writer.verdict.load(Ordering::Relaxed) & Verdict::CODES {
+        match self.header.bell.verdict.load(Ordering::Relaxed) & Verdict::CODES {
             0 => false,
             code => !(self.peer.planted == Some(Planted::NoError) && code == Verdict::Access as u32),
         }

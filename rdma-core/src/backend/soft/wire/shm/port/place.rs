@@ -11,14 +11,14 @@ use super::super::atomic::Ordering;
 use super::super::key_table::Found;
 use super::super::layout::{OF_WRITE, WITH_IMM};
 use super::super::writer_slot::NO_REGISTRATION;
-use super::Port;
 use super::check::takes_receive;
+use super::{Local, Port};
 use crate::CompletionStatus;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted, byte_of, flip};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
-use crate::memory::{Expect, copy_expecting};
+use crate::memory::{Expect, copy_expecting, fetch};
 
 /// Bytes that are moved in one hold of the slot: as long as a deregistration may have to wait.
 pub(super) const CHUNK: u32 = HOLD_BYTES_MAX as u32;
@@ -26,7 +26,7 @@ pub(super) const CHUNK: u32 = HOLD_BYTES_MAX as u32;
 /// Where a message is here, and where the peer has it, each at the address of its own process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pair {
-    pub(super) local: u64,
+    pub(super) local: Local,
     pub(super) remote: u64,
 }
 
@@ -48,7 +48,7 @@ impl Port {
     ///
     /// # Safety
     ///
-    /// The `request.len` bytes at `pair.local` are readable for the whole call.
+    /// The `request.len` bytes at `pair.local.addr` are readable for the whole call.
     pub(super) unsafe fn fill(
         &self,
         found: &Found<'_>,
@@ -57,8 +57,8 @@ impl Port {
         injected: Injected,
     ) -> Moved {
         let Some(target) = self.locate(found, pair.remote, request.len, true) else { return Moved::Unmapped };
-        let source = std::ptr::with_exposed_provenance::<u8>(pair.local as usize);
-        let expect = Expect::of_total(request.len as usize);
+        let source = std::ptr::with_exposed_provenance::<u8>(pair.local.addr as usize);
+        let expect = pair.local.expect.or(Expect::of_total(request.len as usize));
         let copy = |done: u32, count: u32| {
             // SAFETY: the chunk is within the source, readable by the caller's promise, and within the target,
             // which was found in a mapping that is kept. Who uses either at the same time does so as with a device.
@@ -81,12 +81,12 @@ impl Port {
     ///
     /// # Safety
     ///
-    /// The `request.len` bytes at `local` are writable for the whole call, and no reference to them exists.
-    pub(super) unsafe fn fetch(&self, found: &Found<'_>, request: &Request, local: u64) -> Moved {
+    /// The `request.len` bytes at `local.addr` are writable for the whole call, and no reference to them exists.
+    pub(super) unsafe fn fetch(&self, found: &Found<'_>, request: &Request, local: Local) -> Moved {
         let remote = request.remote_addr;
         let Some(source) = self.locate(found, remote, request.len, false) else { return Moved::Unmapped };
-        let target = std::ptr::with_exposed_provenance_mut::<u8>(local as usize);
-        let expect = Expect::of_total(request.len as usize);
+        let target = std::ptr::with_exposed_provenance_mut::<u8>(local.addr as usize);
+        let expect = local.expect.or(Expect::of_total(request.len as usize));
         let copy = |done: u32, count: u32| {
             // SAFETY: as in `fill`, with the roles exchanged.
             unsafe {
@@ -201,6 +201,8 @@ impl Port {
         entry.imm.store(imm, Ordering::Relaxed);
         entry.flags.store(flags, Ordering::Relaxed);
         entry.sequence.store(next, Ordering::Release);
+        // It is in the owner's cache, and the next request should not have to wait for it.
+        fetch(std::ptr::from_ref(self.ring.of_ring(next)).addr() as u64);
         self.header.bell.doorbell.rings()
     }
 }

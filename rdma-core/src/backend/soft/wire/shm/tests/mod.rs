@@ -11,7 +11,7 @@ mod touch;
 
 use std::sync::Arc;
 
-use super::port::Executed;
+use super::port::{Executed, Local};
 use super::segment::Protection;
 use super::{Exposed, KeyTable, Mailbox, Port, Segment, Terms};
 use crate::Access;
@@ -104,5 +104,5 @@ pub(super) fn execute(port: &mut Port, request: &Request, local: &mut [u8], inje
     assert!(request.len as usize <= local.len());
     let local = local.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: as long as that, and borrowed for the call.
-    unsafe { port.execute(request, local, injected) }
+    unsafe { port.execute(request, Local::at(local), injected) }
 }
