@@ -1,5 +1,7 @@
 //! A list of blocks of one piece of memory, written to those of another, in one go or all over the place.
 
+use rdma_core::error::RangeError;
+use rdma_core::memory::{Expect, copy_slice};
 use rdma_core::{Deadline, Wire, Work};
 
 use crate::pair;
@@ -71,18 +73,29 @@ pub fn write(wire: Wire, list: List) -> Outcome<()> {
     let source = end.worker.attach(&end.region);
     end.region.copy_in(0, &vec![1; list.bytes])?;
     let blocks: Vec<_> = list.offsets().collect();
+    // A message that goes to one place over and over stands alone.
+    let expect = Expect::of_total(list.bytes);
     let seconds = median_of(|| {
         let mut left = blocks.len();
         for blocks in blocks.chunks(SIGNAL_EVERY) {
             let mut last = None;
             for blocks in blocks.chunks(list.batch) {
-                let mut batch = end.worker.batch(&end.qp);
-                for &(from, to) in blocks {
+                let works = blocks.iter().map(|&(from, to)| {
                     left -= 1;
                     let target = end.peer.slice(to as u64..(to + list.block) as u64)?;
-                    let work = Work::write(source.range(from, list.block), target);
+                    let work = Work::write(source.range(from, list.block), target).expecting(expect);
                     let signalled = left.is_multiple_of(SIGNAL_EVERY);
-                    last = Some(batch.push(if signalled { work } else { work.unsignalled() })?);
+                    Ok::<_, RangeError>(if signalled { work } else { work.unsignalled() })
+                });
+                if list.batch == 1 {
+                    for work in works {
+                        last = Some(end.worker.post(&end.qp, work?)?);
+                    }
+                    continue;
+                }
+                let mut batch = end.worker.batch(&end.qp);
+                for work in works {
+                    last = Some(batch.push(work?)?);
                 }
                 batch.submit()?;
             }
@@ -115,17 +128,30 @@ pub fn be_written(wire: Wire, list: List) -> Outcome<()> {
     Ok(pair::stay()?)
 }
 
-/// The seconds that one thread takes to copy the list inside this process.
+/// The seconds that one thread takes to copy the list inside this process, by `memcpy`.
 ///
 /// # Errors
 ///
 /// None: it is as other measurements are.
 pub fn copy(list: List) -> Outcome<f64> {
+    copy_by(list, <[u8]>::copy_from_slice)
+}
+
+/// The same around the caches, as the library copies such a list.
+///
+/// # Errors
+///
+/// None: it is as other measurements are.
+pub fn copy_around_caches(list: List) -> Outcome<f64> {
+    copy_by(list, |target, source| copy_slice(source, target, Expect::Streamed))
+}
+
+fn copy_by(list: List, copy: impl Fn(&mut [u8], &[u8])) -> Outcome<f64> {
     let (source, mut target) = (vec![1_u8; list.bytes], vec![2_u8; list.bytes]);
     let blocks: Vec<_> = list.offsets().collect();
     median_of(|| {
         for &(from, to) in &blocks {
-            target[to..to + list.block].copy_from_slice(&source[from..from + list.block]);
+            copy(&mut target[to..to + list.block], &source[from..from + list.block]);
             std::hint::black_box(&mut target);
         }
         Ok(())

@@ -9,6 +9,8 @@ pub enum Bound {
     AtLeast(f64),
     /// Ours over theirs, where less is better.
     AtMost(f64),
+    /// Nothing: it tells what the machine gives.
+    Told,
 }
 
 impl fmt::Display for Bound {
@@ -16,6 +18,7 @@ impl fmt::Display for Bound {
         match self {
             Self::AtLeast(bound) => write!(f, ">= {bound}"),
             Self::AtMost(bound) => write!(f, "<= {bound}"),
+            Self::Told => f.write_str("-"),
         }
     }
 }
@@ -72,6 +75,7 @@ impl Row {
         match self.bound {
             Bound::AtLeast(bound) => self.ratio() >= bound,
             Bound::AtMost(bound) => self.ratio() <= bound,
+            Bound::Told => true,
         }
     }
 
@@ -97,7 +101,11 @@ impl fmt::Display for Row {
             self.ratio(),
             self.pairs.len(),
             self.bound,
-            if self.holds() { "holds" } else { "DOES NOT HOLD" }
+            match self.bound {
+                Bound::Told => "",
+                _ if self.holds() => "holds",
+                _ => "DOES NOT HOLD",
+            }
         )
     }
 }

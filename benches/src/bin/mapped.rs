@@ -262,6 +262,23 @@ impl Table<'_> {
             };
             let bound = ("GB/s", Bound::AtLeast(bound));
             self.row(&name, bound, || scattered(block), Some(()), theirs)?;
+            self.limits(block)?;
+        }
+        Ok(())
+    }
+
+    /// What this memory gives one thread of one process for blocks of that size, scattered against contiguous.
+    fn limits(&mut self, block: usize) -> Result<()> {
+        for how in ["memcpy", "copies around the caches"] {
+            let copy = if how == "memcpy" { blocks::copy } else { blocks::copy_around_caches };
+            let of = |list| Ok(rate(KV_BYTES, copy(list)?));
+            let scattered = || of(Kind::Scattered.list(KV_BYTES, block));
+            let contiguous = |(): &()| of(Kind::Contiguous.list(KV_BYTES, KV_BYTES));
+            let name = format!(
+                "in one process by {how}: scattered blocks of {} KiB against contiguous",
+                block >> 10
+            );
+            self.row(&name, ("GB/s", Bound::Told), scattered, Some(()), contiguous)?;
         }
         Ok(())
     }
