@@ -98,11 +98,14 @@ fn round(side: &Side, role: Role, phase: Phase, seed: u64) -> [&'static str; 2] 
             (killer, outcome)
         };
         let ended = Instant::now();
-        let after = ended.saturating_duration_since(killed.join().unwrap());
+        let killed = killed.join().unwrap();
+        let after = ended.saturating_duration_since(killed);
         assert!(after < WITHIN, "{after:?} after the death");
         if phase == Phase::CloseBoth {
             return ["closed", ""];
         }
+        let early = killed.saturating_duration_since(ended);
+        assert!(phase == Phase::Close || early.is_zero(), "{early:?} before the death: {outcome:?}");
         let told = outcome.expect_err("nothing was there to wait for");
         assert!(told.contains(&format!("process {pid}")), "it does not name the process {pid}: {told}");
         [&ERRORS[..], &CAUSES].map(|known| {
