@@ -17,6 +17,6 @@ mod verbs;
 
 pub use backend::soft::{SoftOptions, Wire, fault, interface_addresses};
 pub use backend::work::{Attached, AttachedRange, Completion, Segment, Work};
-pub use memory::{Flag, LocalBuf, Memory, Region, Sharing, Unshared};
+pub use memory::{Flag, LocalBuf, Memory, Quarantined, Region, Sharing, Unshared, quarantined};
 pub use types::*;
 pub use verbs::*;

@@ -98,6 +98,7 @@ impl Region {
     /// [`ReachError::Range`], [`ReachError::Unaligned`].
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
         let at = self.flag_at::<F>(offset)?;
+        let _held = self.memory().hold();
         // SAFETY: inside of the region, which is alive, and aligned.
         unsafe { store(at.as_ptr(), F::LEN, flag.to_bits()) };
         Ok(())

@@ -97,6 +97,7 @@ impl LocalBuf {
     /// [`RangeError`] when it owns fewer than `mid` bytes.
     pub fn split_at(self, mid: usize) -> Result<(Self, Self), RangeError> {
         RangeError::check(0, mid as u64, self.own.len() as u64)?;
+        self.memory.split();
         let middle = self.own.start + mid;
         let (left, right) = (self.own.start..middle, middle..self.own.end);
         // INVARIANT: disjoint halves of a range that this value owned alone.

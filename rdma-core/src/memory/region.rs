@@ -78,6 +78,7 @@ impl Region {
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         let target = self.address_of(offset, bytes.len())?;
+        let _held = self.memory.hold();
         // SAFETY: `address_of` checked that the range is inside the mapping, which `memory` keeps alive.
         unsafe { copy::copy_in(bytes, target) };
         Ok(())
@@ -118,10 +119,11 @@ impl Region {
     ///
     /// [`RangeError`] when either region has fewer; nothing is copied then.
     pub fn copy_to(&self, offset: usize, len: usize, target: &Self, start: usize) -> Result<(), RangeError> {
-        let (source, target) = (self.address_of(offset, len)?, target.address_of(start, len)?);
+        let (source, to) = (self.address_of(offset, len)?, target.address_of(start, len)?);
+        let _held = target.memory.hold();
         // SAFETY: `address_of` checked both ranges, and both regions are alive. No reference to either memory exists: a
         // `LocalBuf`, which gives one, is the only handle to its own.
-        unsafe { copy::copy_shared(source.as_ptr(), target.as_ptr(), len) };
+        unsafe { copy::copy_shared(source.as_ptr(), to.as_ptr(), len) };
         Ok(())
     }
 

@@ -3,9 +3,10 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::RwLockReadGuard;
 
-use super::{Mapping, Sharing};
-use crate::error::CloseError;
+use super::{Mapping, Sharing, quarantine};
+use crate::error::{CloseError, Quarantine};
 use crate::{Access, LocalKey, RemoteKey};
 
 /// Which protection domain something belongs to; unique in the process.
@@ -27,6 +28,11 @@ pub(crate) trait Registration: Send + Sync {
     /// Ends the hold. After `Ok` no access of the device or of a peer reaches the memory any
     /// more; after an error it still may, and the call can be made again. Not called after `Ok`.
     fn deregister(&mut self) -> Result<(), CloseError>;
+
+    /// Whether the hold has ended by itself after `deregister` failed with a [`Quarantine`] for its cause. Never waits.
+    fn has_ended(&mut self) -> bool {
+        false
+    }
 }
 
 /// Registered memory.
@@ -91,6 +97,18 @@ impl Registered {
         self.pd
     }
 
+    /// Its pages stay the same while the result is held: for whoever writes it without a device.
+    pub(super) fn hold(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.mapping.backing().map(|backing| backing.pages.hold())
+    }
+
+    /// Parts of it are in several hands from now on.
+    pub(super) fn split(&self) {
+        if let Some(backing) = self.mapping.backing() {
+            backing.pages.split();
+        }
+    }
+
     /// Ends the registration and gives the memory back; on an error everything stays as it was.
     ///
     /// Always an error in a forked child: the registration is the parent's, whose device goes on
@@ -129,6 +147,12 @@ impl Drop for Registered {
         }
         match self.deregister() {
             Ok(()) => drop_mapping(&mut self.mapping),
+            Err(error) if Quarantine::is_cause(&error) => {
+                tracing::warn!(%error, bytes = self.len(), "memory is quarantined");
+                if let Some(registration) = self.registration.take() {
+                    quarantine::keep(move_mapping(&mut self.mapping), registration);
+                }
+            }
             Err(error) => {
                 tracing::error!(%error, bytes = self.len(), "deregistration failed; the memory is leaked, not freed");
                 std::mem::forget(self.registration.take());
@@ -141,6 +165,12 @@ impl Drop for Registered {
 fn drop_mapping(mapping: &mut ManuallyDrop<Mapping>) {
     // SAFETY: called from `Registered::drop` alone, once, after which the field is not used again.
     unsafe { ManuallyDrop::drop(mapping) }
+}
+
+#[expect(unsafe_code, reason = "moves the mapping to where it is kept")]
+fn move_mapping(mapping: &mut ManuallyDrop<Mapping>) -> Mapping {
+    // SAFETY: called from `Registered::drop` alone, in place of `drop_mapping`.
+    unsafe { ManuallyDrop::take(mapping) }
 }
 
 #[expect(unsafe_code, reason = "moves the mapping out of a value that will not drop it")]

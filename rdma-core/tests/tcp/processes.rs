@@ -91,7 +91,8 @@ fn the_peer_of_the_other_tests() {
             Ok(done) if done.result.is_ok() => {}
             _ => return,
         }
-        end.transfer(Work::write(source.range(0, BYTES), memory).with_imm(BYTES as u32));
+        let len = memory.len as usize;
+        end.transfer(Work::write(source.range(0, len), memory).with_imm(len as u32));
     }
 }
 

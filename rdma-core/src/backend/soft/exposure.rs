@@ -1,29 +1,48 @@
 //! What of a device other processes of this host may map: its table of keys, and the memory that they name.
+//!
+//! A registration has a serial of its own in the table, which is another one whenever pages of its memory were replaced:
+//! by that its writers are told from those that may be at the pages that were there before.
+
+mod replace;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
 
 use super::engine::keys::Registered;
 use super::wire::{Announcement, Exposed, MappedKeys};
-use crate::memory::Backing;
+use crate::memory::{Backing, Pages};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Exposure {
     table: MappedKeys,
-    /// Which memory each key names, of those that can be mapped.
-    named: HashMap<u32, u64>,
+    /// What each key names, until nobody is at it any more.
+    named: HashMap<u32, Named>,
     memories: HashMap<u64, Known>,
+    serials: u64,
+}
+
+#[derive(Debug)]
+struct Named {
+    exposed: Exposed,
+    /// By which writers may be at it; the last is its own.
+    serials: Vec<u64>,
+    revoked: bool,
 }
 
 #[derive(Debug)]
 struct Known {
     announcement: Announcement,
-    /// Keys that name it.
+    pages: Arc<Pages>,
+    /// Keys that name it, revoked ones included.
     keys: usize,
     /// Whether peers are told of it.
     announced: bool,
+    /// Since when whoever comes to it has to wait.
+    paused: Option<Instant>,
 }
 
 impl Exposure {
@@ -31,7 +50,8 @@ impl Exposure {
     ///
     /// When the kernel has no memory, descriptors or mappings left.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { table: MappedKeys::create()?, named: HashMap::new(), memories: HashMap::new() })
+        let table = MappedKeys::create()?;
+        Ok(Self { table, named: HashMap::new(), memories: HashMap::new(), serials: 0 })
     }
 
     /// The table's memfd and its bytes, for a peer.
@@ -47,7 +67,7 @@ impl Exposure {
 
     /// Whether `key` may be entered; else draw another.
     pub(super) fn is_free(&self, key: u32) -> bool {
-        self.table.is_free(key)
+        self.table.is_free(key) && !self.named.contains_key(&key)
     }
 
     /// Enters a registration of all of `backing`, or of memory that nobody can map. What peers are to be told of, since it
@@ -58,47 +78,74 @@ impl Exposure {
         registered: Registered,
         backing: Option<&Backing>,
     ) -> Option<Announcement> {
-        let memory = backing.map_or(0, |backing| backing.id);
-        let exposed = Exposed { key, registered, memory, version: 0, offset: 0 };
+        let (memory, version) = backing.map_or((0, 0), |backing| (backing.id, backing.pages.version()));
+        let serial = self.next_serial();
+        let registered = Registered { serial, ..registered };
+        let exposed = Exposed { key, registered, memory, version, offset: 0 };
         if !self.table.insert(&exposed) {
             tracing::error!("the place of a key that was just drawn is taken");
         }
-        let Backing { id, bytes, memfd } = backing?;
-        self.named.insert(key, *id);
+        self.named.insert(key, Named { exposed, serials: vec![serial], revoked: false });
+        let Backing { id, bytes, memfd, pages } = backing?;
         let known = self.memories.entry(*id).or_insert_with(|| Known {
-            announcement: Announcement { id: *id, len: *bytes, version: 0, memfd: memfd.clone() },
+            announcement: Announcement { id: *id, len: *bytes, memfd: memfd.clone(), patches: Vec::new() },
+            pages: Arc::clone(pages),
             keys: 0,
             announced: false,
+            paused: None,
         });
         known.keys += 1;
         if registered.access.is_remote() { self.announce(key) } else { None }
     }
 
-    /// A receive is posted into memory that `key` names. What peers are to be told of since it is the first time.
-    pub(super) fn announce(&mut self, key: u32) -> Option<Announcement> {
-        let known = self.memories.get_mut(self.named.get(&key)?)?;
-        let first = !std::mem::replace(&mut known.announced, true);
-        first.then(|| known.announcement.clone())
+    fn next_serial(&mut self) -> u64 {
+        self.serials += 1;
+        self.serials
     }
 
-    /// Revokes a registration. The memory that peers are to forget, since that was the last key to it.
-    pub(super) fn remove(&mut self, key: u32, serial: u64) -> Option<u64> {
-        self.table.remove(key, serial);
-        let id = self.named.remove(&key)?;
-        let known = self.memories.get_mut(&id)?;
-        known.keys -= 1;
-        if known.keys > 0 {
-            return None;
+    /// A receive is posted into memory that `key` names. What peers are to be told of since it is the first time.
+    pub(super) fn announce(&mut self, key: u32) -> Option<Announcement> {
+        let named = self.named.get(&key).filter(|named| !named.revoked)?;
+        let known = self.memories.get_mut(&named.exposed.memory)?;
+        let first = !std::mem::replace(&mut known.announced, true);
+        first.then(|| known.announcement())
+    }
+
+    /// Revokes the registration of `key`. The memory that peers are to forget, since that was the last key to it.
+    ///
+    /// Writers may be at it until [`forget`](Self::forget) is said, which tells that none is.
+    pub(super) fn revoke(&mut self, key: u32) -> Option<u64> {
+        let named = self.named.get_mut(&key)?;
+        self.table.remove(key, named.exposed.registered.serial);
+        named.revoked = true;
+        let id = named.exposed.memory;
+        let stands = self.named.values().any(|other| other.exposed.memory == id && !other.revoked);
+        let known = self.memories.get_mut(&id).filter(|known| known.announced && !stands)?;
+        known.announced = false;
+        Some(id)
+    }
+
+    /// Nobody is at the registration of `key` any more, which was revoked.
+    pub(super) fn forget(&mut self, key: u32) {
+        let Some(named) = self.named.remove(&key) else { return };
+        if let Some(known) = self.memories.get_mut(&named.exposed.memory) {
+            known.keys -= 1;
+            if known.keys == 0 {
+                self.memories.remove(&named.exposed.memory);
+            }
         }
-        let announced = known.announced;
-        self.memories.remove(&id);
-        announced.then_some(id)
     }
 
     /// All that peers are told of.
     pub(super) fn announced(&self) -> Vec<Announcement> {
         let known = self.memories.values().filter(|known| known.announced);
-        known.map(|known| known.announcement.clone()).collect()
+        known.map(Known::announcement).collect()
+    }
+}
+
+impl Known {
+    fn announcement(&self) -> Announcement {
+        Announcement { patches: self.pages.patches(0), ..self.announcement.clone() }
     }
 }
 
@@ -125,10 +172,13 @@ mod tests {
         assert!(exposure.announce(5).is_none(), "told twice");
         assert!(exposure.insert(6, registered(2, Access::REMOTE_READ), backing).is_none());
         assert_eq!(exposure.announced().len(), 1);
-        assert_eq!(exposure.remove(5, 1), None);
-        assert_eq!(exposure.remove(6, 2), backing.map(|backing| backing.id));
-        assert_eq!(exposure.remove(6, 2), None);
-        assert!(exposure.announced().is_empty() && exposure.is_free(6));
+        assert_eq!(exposure.revoke(5), None);
+        assert_eq!(exposure.revoke(6), backing.map(|backing| backing.id));
+        assert_eq!(exposure.revoke(6), None);
+        assert!(exposure.announced().is_empty() && !exposure.is_free(6), "who is at it is not known");
+        exposure.forget(5);
+        exposure.forget(6);
+        assert!(exposure.is_free(6));
         // Nobody holds on to its pages.
         assert_eq!(backing.map(|backing| Arc::strong_count(&backing.memfd)), Some(1));
     }
@@ -138,7 +188,8 @@ mod tests {
         let mut exposure = Exposure::new().unwrap();
         assert!(exposure.insert(5, registered(1, Access::REMOTE_WRITE), None).is_none());
         assert!(exposure.announce(5).is_none() && exposure.announced().is_empty());
-        assert_eq!(exposure.remove(5, 1), None);
+        assert_eq!(exposure.revoke(5), None);
+        exposure.forget(5);
         assert!(exposure.is_free(5));
     }
 }

@@ -27,6 +27,7 @@ use super::wire::{
     Announcement, DeviceRef, Discarded, Hello, Orphan, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp,
     Token,
 };
+use crate::memory::Patch;
 use crate::{Gid, GidEntry, PortState};
 
 slotmap::new_key_type! {
@@ -121,6 +122,12 @@ pub(super) enum Command {
         device: DeviceRef,
         memory: Announcement,
     },
+    /// Pages of memory that peers may map are others now.
+    Patch {
+        device: DeviceRef,
+        memory: u64,
+        patches: Vec<Patch>,
+    },
     /// No key of the device names that memory any more.
     Forget {
         device: DeviceRef,
@@ -154,8 +161,10 @@ pub(super) struct State {
     pub(super) settling: Vec<QpRef>,
     /// Mailboxes of queue pairs that are gone, which a peer is still at.
     pub(super) orphans: Vec<Orphan>,
-    /// Memory of peers that is mapped here, by their GID and their name for it, with the version of its pages.
-    pub(super) peer_memories: HashMap<(Gid, u64), (u32, Weak<Segment>)>,
+    /// Memories of which pages are to be replaced, once it is known who is at them.
+    pub(super) evicting: Vec<(DeviceRef, u64)>,
+    /// Memory of peers that is mapped here, by their GID and their name for it.
+    pub(super) peer_memories: HashMap<(Gid, u64), Weak<Segment>>,
     /// To be dropped without the lock.
     pub(super) discarded: Discarded,
     /// Kept for its capacity.
@@ -312,6 +321,9 @@ fn carry_errand(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, er
         Command::Nudge { qp } => rendezvous.nudge(qp),
         Command::Look { qp } => rendezvous.look(now, qp, state),
         Command::Announce { device, memory } => rendezvous.announce(now, device, &memory, state),
+        Command::Patch { device, memory, patches } => {
+            rendezvous.patch(now, device, (memory, &patches), state)
+        }
         Command::Forget { device, memory } => rendezvous.forget(now, device, memory, state),
         Command::Connect { .. }
         | Command::Request { .. }

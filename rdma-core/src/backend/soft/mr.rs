@@ -2,29 +2,30 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::device::Opened;
-use super::engine::keys::Registered;
 use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
-use super::wire::Touching;
-use super::{ProtectionDomain, port};
+use super::wire::Look;
+use super::{ProtectionDomain, driver, port};
 use crate::backend::register::beyond_device;
-use crate::error::{CloseError, RegisterError};
-use crate::memory::{Backing, Keys, Registration};
+use crate::error::{CloseError, Quarantine, RegisterError};
+use crate::memory::{Backing, Irreplaceable, Keys, Registration};
 use crate::{Access, LocalKey, RemoteKey};
 
-/// Why a right cannot be taken back from a peer.
-pub(super) const STOPPED: &str =
-    "a peer's process is stopped in the middle of an access; let it go on, or end it, and try again";
+/// Between two looks at whoever is at what was revoked.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long is looked, then.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A registration of a software device.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     opened: Arc<Opened>,
     key: u32,
-    /// Of the registration, which is revoked; writers may still be at it.
-    revoked: Option<u64>,
+    /// Writers may still be at it.
+    revoked: bool,
 }
 
 impl MemoryRegion {
@@ -74,7 +75,7 @@ impl MemoryRegion {
             hold.commands.push_back(Command::Announce { device: pd.context.opened.device, memory });
         }
         drop(hold);
-        Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: None })
+        Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false })
     }
 }
 
@@ -92,20 +93,52 @@ impl Registration for MemoryRegion {
             let source = io::Error::from_raw_os_error(libc::EBUSY);
             return Err(CloseError { verb: "ibv_dereg_mr", source });
         }
-        if let Some(Registered { serial, .. }) = device.keys.remove(self.key) {
-            self.revoked = Some(serial);
-            let memory = device.exposure.as_mut().and_then(|exposure| exposure.remove(self.key, serial));
+        if device.keys.remove(self.key).is_some() {
+            self.revoked = true;
+            let memory = device.exposure.as_mut().and_then(|exposure| exposure.revoke(self.key));
             if let Some(memory) = memory {
                 hold.commands.push_back(Command::Forget { device: device_ref, memory });
             }
         }
-        let Some(what) = self.revoked.map(Touching::Registration) else { return Ok(()) };
-        let touchers = hold.touchers(device_ref, what);
-        drop(hold);
-        if touchers.wait(what) {
+        if !self.revoked {
             return Ok(());
         }
-        let source = io::Error::new(io::ErrorKind::ResourceBusy, STOPPED);
-        Err(CloseError { verb: "ibv_dereg_mr", source })
+        let touchers = hold.touchers(device_ref, self.key);
+        if touchers.is_empty() {
+            hold.forget_key(device_ref, self.key);
+            return Ok(());
+        }
+        drop(hold);
+        touchers.wait();
+        let vacated = settle(|now| self.opened.lock().vacate(now, device_ref, self.key));
+        vacated.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let mut hold = self.opened.lock();
+        let nobody = hold.touchers(self.opened.device, self.key).are_gone();
+        if nobody {
+            hold.forget_key(self.opened.device, self.key);
+        }
+        nobody
+    }
+}
+
+/// Looks until nobody is at what was revoked.
+///
+/// # Errors
+///
+/// [`Quarantine`], when somebody is who does not go on.
+pub(super) fn settle(mut look: impl FnMut(Instant) -> Look) -> io::Result<()> {
+    let until = driver::now() + PATIENCE;
+    loop {
+        let now = driver::now();
+        match look(now) {
+            Look::Clear => return Ok(()),
+            Look::Later if now < until => std::thread::sleep(LOOK_EVERY),
+            // A peer that is now here, now there.
+            Look::Later => return Err(Quarantine::since(Irreplaceable::Unknown)),
+            Look::Quarantined(why) => return Err(Quarantine::since(why)),
+        }
     }
 }

@@ -14,9 +14,9 @@ use super::device::Context;
 use super::engine::requester::Limits;
 use super::engine::state::Step;
 use super::fabric::{CqRef, Fabric, Hold};
-use super::mr::STOPPED;
+use super::mr::settle;
 use super::qp::{Carrier, Owner, QueuePair};
-use super::wire::{QpRef, Touching, Watch};
+use super::wire::{QpRef, Watch};
 use super::{ProtectionDomain, driver, fork, port};
 use crate::backend::interface::{
     RawCompletion, RawPostError, RawReach, RawRecv, RawSend, RawWorker, Reached, Slot,
@@ -302,8 +302,8 @@ impl RawWorker for Worker {
         if !self.fabric().is_foreign() {
             let place = self.place(slot)?;
             let touchers = self.fabric().lock().revoke(driver::now(), place.id);
-            if !touchers.wait(Touching::Anything) {
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, STOPPED));
+            if !touchers.wait() {
+                settle(|now| self.fabric().lock().evict(now, place.id))?;
             }
             self.fabric().lock().destroy(place.id);
         }

@@ -8,6 +8,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::Pages;
+
 /// Pages that processes of this host can share.
 #[derive(Debug, Clone)]
 pub(crate) struct Backing {
@@ -16,6 +18,8 @@ pub(crate) struct Backing {
     /// Of the memfd, all of which is the memory, up to the end of its last page.
     pub(crate) bytes: u64,
     pub(crate) memfd: Arc<OwnedFd>,
+    /// Of which some may not be the memfd's any more.
+    pub(crate) pages: Arc<Pages>,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -46,6 +50,7 @@ impl Backing {
         rustix::fs::ftruncate(&memfd, bytes).map_err(Denied::of("ftruncate"))?;
         rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(Denied::of("F_ADD_SEALS"))?;
-        Ok(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), bytes, memfd: Arc::new(memfd) })
+        let pages = Arc::new(Pages::new(bytes));
+        Ok(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), bytes, memfd: Arc::new(memfd), pages })
     }
 }

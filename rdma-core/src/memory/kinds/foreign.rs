@@ -90,7 +90,13 @@ impl Foreign {
         }
         // SAFETY: by the invariant the bytes live longer than their pages, and the caller promised the rest.
         self.pages = match unsafe { InPlace::replace(self.as_ptr(), self.len()) } {
-            Ok(pages) => Pages::InPlace(pages),
+            Ok(pages) => {
+                if let Bytes::Raw(_) = self.bytes {
+                    // By raw pointers, of which nobody knows when they are used.
+                    pages.backing().pages.lend();
+                }
+                Pages::InPlace(pages)
+            }
             Err(unshared) => Pages::Kept(unshared),
         };
     }

@@ -8,6 +8,7 @@ mod allocated;
 mod backing;
 mod foreign;
 mod in_place;
+mod pages;
 mod raw;
 
 use std::ptr::NonNull;
@@ -15,6 +16,7 @@ use std::ptr::NonNull;
 use allocated::Allocated;
 pub(crate) use backing::Backing;
 pub(crate) use foreign::Foreign;
+pub(crate) use pages::{Irreplaceable, Pages, Patch};
 
 use super::Sharing;
 use crate::error::RegisterError;

@@ -26,9 +26,9 @@ pub(crate) use {shm::rendezvous::fuzz as rendezvous_fuzz, tcp::fuzz};
 use std::time::Instant;
 
 pub(super) use local::copy;
-pub(super) use mapped::{Discarded, Mapped, Orphan};
+pub(super) use mapped::{Discarded, Look, Mapped, Orphan};
 pub(super) use shm::rendezvous::{self, Announcement, Reason, Rendezvous};
-pub(super) use shm::{Exposed, KeyTable as MappedKeys, Segment, Touching, Watch};
+pub(super) use shm::{Chunk, Exposed, KeyTable as MappedKeys, PAUSED, Segment, WRITER_CHUNK, Watch};
 
 use super::engine::message::{Reply, Request};
 use crate::{Gid, QpNum};

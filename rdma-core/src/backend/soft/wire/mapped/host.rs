@@ -1,16 +1,17 @@
 //! What the rendezvous asks and tells: who is invited where.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::super::fabric::State;
 use super::super::super::qp::Carrier;
 use super::super::shm::rendezvous::{Host, Invitation, Invited, Reason, Refusal};
-use super::super::shm::{Port, Segment};
+use super::super::shm::{MapRefused, Port, Segment};
 use super::super::{Hello, QpRef};
 use super::Outgoing;
+use crate::memory::Patch;
 
 impl Host for State {
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
@@ -36,31 +37,31 @@ impl Host for State {
         Ok(())
     }
 
-    fn shared(&mut self, id: QpRef, memory: u64, version: u32) -> Option<Arc<Segment>> {
+    fn shared(&mut self, id: QpRef, memory: u64) -> Option<Arc<Segment>> {
         let peer = self.qps.get(id)?.peer?;
-        let (mapped, segment) = self.peer_memories.get(&(peer.gid, memory))?;
-        segment.upgrade().filter(|_| *mapped == version)
+        self.peer_memories.get(&(peer.gid, memory))?.upgrade()
     }
 
-    fn memory(&mut self, now: Instant, id: QpRef, memory: u64, version: u32, segment: Arc<Segment>) {
+    fn memory(&mut self, now: Instant, id: QpRef, memory: u64, segment: Arc<Segment>) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         let Some(outgoing) = &mut qp.mapped.outgoing else { return };
         if let Some(peer) = qp.peer {
             // Before it grows, those go that no queue pair uses any more.
             if self.peer_memories.len() == self.peer_memories.capacity() {
-                self.peer_memories.retain(|_, (_, segment)| segment.strong_count() > 0);
+                self.peer_memories.retain(|_, segment| segment.strong_count() > 0);
             }
-            self.peer_memories.insert((peer.gid, memory), (version, Arc::downgrade(&segment)));
+            self.peer_memories.insert((peer.gid, memory), Arc::downgrade(&segment));
         }
-        self.discarded.memory(outgoing.port.add_memory(memory, version, segment));
-        if qp.mapped.awaits.take_if(|awaited| *awaited == memory).is_some() {
-            qp.requester.resend();
-            qp.mapped.hears = true;
-            self.pump(now, id);
-            if let Some(qp) = self.qps.get_mut(id) {
-                qp.mapped.hears = false;
-            }
-        }
+        self.discarded.memory(outgoing.port.add_memory(memory, segment));
+        self.no_longer_await(now, id, memory);
+    }
+
+    fn patch(&mut self, now: Instant, id: QpRef, memory: u64, patch: &Patch) -> Result<(), MapRefused> {
+        let outgoing = self.qps.get(id).and_then(|qp| qp.mapped.outgoing.as_ref());
+        let Some(segment) = outgoing.and_then(|outgoing| outgoing.port.memory(memory)) else { return Ok(()) };
+        segment.patch(patch.memfd.as_fd(), patch.version, (patch.offset, patch.bytes))?;
+        self.no_longer_await(now, id, memory);
+        Ok(())
     }
 
     fn forget(&mut self, id: QpRef, memory: u64) {
@@ -105,6 +106,19 @@ impl Host for State {
 }
 
 impl State {
+    /// A memory of the peer has come, or pages of it have: what waited for it is sent again.
+    fn no_longer_await(&mut self, now: Instant, id: QpRef, memory: u64) {
+        let Some(qp) = self.qps.get_mut(id) else { return };
+        if qp.mapped.awaits.take_if(|awaited| *awaited == memory).is_some() {
+            qp.requester.resend();
+            qp.mapped.hears = true;
+            self.pump(now, id);
+            if let Some(qp) = self.qps.get_mut(id) {
+                qp.mapped.hears = false;
+            }
+        }
+    }
+
     /// The queue pair that a hello names, if it answers that peer.
     pub(in super::super) fn responder_for(&self, hello: &Hello) -> Option<QpRef> {
         let device = self.devices.get(*self.by_gid.get(&hello.destination_gid)?)?;

@@ -8,6 +8,7 @@
 
 mod ahead;
 mod carry;
+mod evict;
 mod host;
 mod owner;
 mod reach;
@@ -16,7 +17,9 @@ mod tests;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
+pub(in super::super) use evict::Look;
 pub(in super::super) use owner::Orphan;
 
 use super::shm::{Mailbox, Port, Segment};
@@ -35,6 +38,10 @@ pub(in super::super) struct Incoming {
     pub(in super::super) mailbox: Mailbox,
     /// The process that has it (pidfd).
     writer: Arc<OwnedFd>,
+    /// Since when it answers no more.
+    closed: Option<Instant>,
+    /// A serial by which the writer can do no harm any more, though its slot has it.
+    evicted: Option<u64>,
 }
 
 /// Mappings that nobody uses any more. To unmap much takes its time: they go once the lock is let go of.

@@ -9,15 +9,16 @@ use super::super::super::engine::responder::Lent;
 use super::super::super::engine::state::State as QpStep;
 use super::super::super::fabric::{Command, CqRef, State};
 use super::super::rendezvous::has_ended;
-use super::super::shm::{Mailbox, Terms, Touching, Waited, Writer};
+use super::super::shm::{Mailbox, Terms};
 use super::super::{DeviceRef, QpRef};
-use super::Incoming;
+use super::{Incoming, Look};
 use crate::backend::interface::{RawCompletion, RawRecv};
 
-/// How long a writer may take for the chunk that it is at; one that takes longer is stopped.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long a writer may take for the chunk that it is at; one that takes longer is stopped. To take it for that by mistake
+/// costs some copying, and nothing else.
+pub(super) const GRACE: Duration = Duration::from_millis(250);
 /// Between two looks at one whose queue pair is in ERR.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Mailboxes whose writers are stopped in the midst of a chunk, and whose queue pairs are gone, at most: beyond, no more
 /// are made.
 const ORPHANS_MAX: usize = 4096;
@@ -25,24 +26,8 @@ const ORPHANS_MAX: usize = 4096;
 /// A mailbox whose queue pair is gone, while its writer still touches what a registration of that device names.
 #[derive(Debug)]
 pub(in super::super::super) struct Orphan {
-    device: DeviceRef,
-    incoming: Box<Incoming>,
-}
-
-/// Writers that touch what was revoked, with their processes.
-#[derive(Debug, Default)]
-pub(in super::super::super) struct Touchers {
-    writers: Vec<(Writer, Arc<OwnedFd>)>,
-}
-
-impl Touchers {
-    /// Waits until none does any more; `false` when one is stopped in the midst of it. Never to be called with the
-    /// lock held.
-    pub(in super::super::super) fn wait(&self, what: Touching) -> bool {
-        self.writers.iter().all(|(writer, process)| {
-            writer.wait(what, GRACE, || has_ended(process.as_fd())) != Waited::Stopped
-        })
-    }
+    pub(super) device: DeviceRef,
+    pub(super) incoming: Box<Incoming>,
 }
 
 impl State {
@@ -80,7 +65,7 @@ impl State {
             }
         }
         self.commands.push_back(Command::PartTcp { qp: id });
-        qp.mapped.incoming = Some(Box::new(Incoming { mailbox, writer }));
+        qp.mapped.incoming = Some(Box::new(Incoming { mailbox, writer, closed: None, evicted: None }));
         Ok(())
     }
 
@@ -169,7 +154,7 @@ impl State {
     /// The mailbox of `id` answers no more, and what is in it is taken.
     pub(in super::super::super) fn close_mailbox(&mut self, now: Instant, id: QpRef) {
         if let Some(incoming) = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut()) {
-            incoming.mailbox.close();
+            incoming.close(now);
             self.attend(now, id);
         }
     }
@@ -183,7 +168,7 @@ impl State {
         // In this order: what a writer leaves before it is seen to be gone is there to be taken.
         let settled = qp.mapped.incoming.as_mut().is_some_and(|incoming| incoming.is_settled());
         self.attend(now, id);
-        if !settled {
+        if !settled && !matches!(self.evict(now, id), Look::Clear) {
             if !self.settling.contains(&id) {
                 self.settling.push(id);
             }
@@ -195,6 +180,7 @@ impl State {
 
     /// Looks again at the queue pairs in ERR, and at those that are gone, whose writers were still at it.
     pub(in super::super::super) fn settle_mailboxes(&mut self, now: Instant) {
+        self.go_on_evicting(now);
         for id in std::mem::take(&mut self.settling) {
             self.flush_receives(id);
         }
@@ -212,7 +198,7 @@ impl State {
         device: DeviceRef,
         mut incoming: Box<Incoming>,
     ) {
-        incoming.mailbox.close();
+        incoming.close(now);
         if !incoming.is_settled() {
             self.orphans.push(Orphan { device, incoming });
             self.note_due(now + GRACE);
@@ -239,35 +225,17 @@ impl State {
         self.commands.push_back(Command::LeaveWriter { qp: id });
         true
     }
-
-    /// The writers that touch a registration of `device` that was revoked.
-    pub(in super::super::super) fn touchers(&self, device: DeviceRef, what: Touching) -> Touchers {
-        let theirs = self.qps.values().filter(|qp| qp.device == device);
-        let theirs = theirs.filter_map(|qp| qp.mapped.incoming.as_ref());
-        let orphans = self.orphans.iter().filter(|it| it.device == device).map(|it| &it.incoming);
-        Touchers { writers: theirs.chain(orphans).filter_map(|it| it.touched(what)).collect() }
-    }
-
-    /// Revokes all that the peer of `id` may do, before it is destroyed; who is still at it. Nobody is let in any more.
-    pub(in super::super::super) fn revoke(&mut self, now: Instant, id: QpRef) -> Touchers {
-        if let Some(qp) = self.qps.get_mut(id) {
-            qp.mapped.ends = true;
-        }
-        self.close_mailbox(now, id);
-        let incoming = self.qps.get(id).and_then(|qp| qp.mapped.incoming.as_ref());
-        Touchers { writers: incoming.and_then(|it| it.touched(Touching::Anything)).into_iter().collect() }
-    }
 }
 
 impl Incoming {
-    fn touched(&self, what: Touching) -> Option<(Writer, Arc<OwnedFd>)> {
-        let writer = self.mailbox.writer();
-        writer.touches(what).then(|| (writer, Arc::clone(&self.writer)))
+    fn close(&mut self, now: Instant) {
+        self.mailbox.close();
+        self.closed.get_or_insert(now);
     }
 
     /// Whether nothing happens in its mailbox, which is closed, any more.
-    fn is_settled(&mut self) -> bool {
-        if !self.mailbox.is_settled() && has_ended(self.writer.as_fd()) {
+    pub(super) fn is_settled(&mut self) -> bool {
+        if !self.mailbox.is_settled() && (self.is_evicted() || has_ended(self.writer.as_fd())) {
             self.mailbox.forsake();
         }
         self.mailbox.is_settled()

@@ -24,6 +24,10 @@ use crate::backend::soft::port::MAX_MR;
 const PLACES: usize = (2 * MAX_MR as usize).next_power_of_two();
 /// Bytes of an entry.
 const ENTRY: usize = 64;
+/// The version of pages that nobody has: who comes to them waits for the next.
+pub(crate) const PAUSED: u32 = u32::MAX;
+/// How often an entry that changes while it is read is read again.
+const READS_MAX: u32 = 16;
 /// What an entry without a registration has for a serial.
 const NONE: u64 = 0;
 
@@ -76,6 +80,14 @@ impl Entry {
         self.serial.store(registered.serial, Ordering::Release);
     }
 
+    /// The same registration by another serial, with other pages. Who reads the one serial with the other pages finds
+    /// that it does not stand, or, of [`PAUSED`] ones, that it has not got them.
+    fn reenter(&self, version: u32, serial: u64) {
+        self.version.store(version, Ordering::Relaxed);
+        self.serial.store(serial, Ordering::Release);
+        revoked();
+    }
+
     fn revoke(&self) {
         self.serial.store(NONE, Ordering::Relaxed);
         revoked();
@@ -84,6 +96,17 @@ impl Entry {
     /// What is registered, if anything is and was while it was read.
     #[inline]
     fn read(&self) -> Option<Exposed> {
+        for _ in 0..READS_MAX {
+            let exposed = self.read_once()?;
+            if self.stands(exposed.registered.serial) {
+                return Some(exposed);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn read_once(&self) -> Option<Exposed> {
         let serial = self.serial.load(Ordering::Acquire);
         if serial == NONE {
             return None;
@@ -103,7 +126,7 @@ impl Entry {
             offset: self.offset.load(Ordering::Relaxed),
         };
         fence(Ordering::Acquire);
-        self.stands(serial).then_some(exposed)
+        Some(exposed)
     }
 
     #[inline]
@@ -151,6 +174,15 @@ impl KeyTable {
             self.entries.of_ring(exposed.key.into()).publish(exposed);
         }
         free
+    }
+
+    /// Enters a registration again, with another serial and version alone: no writer begins to touch it by the one that it
+    /// had, and all who look find it all the time.
+    pub(crate) fn reenter(&mut self, exposed: &Exposed) {
+        if let Some(taken) = self.taken.get_mut(&place(exposed.key)) {
+            *taken = exposed.registered.serial;
+            self.entries.of_ring(exposed.key.into()).reenter(exposed.version, exposed.registered.serial);
+        }
     }
 
     /// Revokes a registration: no writer begins to touch it any more. Which do still,

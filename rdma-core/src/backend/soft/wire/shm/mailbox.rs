@@ -13,7 +13,7 @@ use super::layout::{
 };
 use super::segment::Segment;
 use super::view::{One, View};
-use super::writer_slot::{Touching, revoked};
+use super::writer_slot::{Chunk, Touching, revoked};
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::driver;
 use crate::backend::soft::engine::keys::Domain;
@@ -251,6 +251,14 @@ impl Mailbox {
         (std::mem::take(&mut self.receives), self.header.writer.expected.load(Ordering::Relaxed))
     }
 
+    /// Whether that chunk is of a receive that was not told yet: else it was filled.
+    pub(crate) fn awaits(&self, chunk: &Chunk) -> bool {
+        let within = |recv: &RawRecv| {
+            recv.addr <= chunk.begin && chunk.end <= recv.addr.saturating_add(u64::from(recv.len))
+        };
+        self.receives.iter().any(within)
+    }
+
     /// Whether the next completion rings the bell.
     pub(crate) fn is_armed(&self) -> bool {
         self.header.bell.doorbell.is_armed()
@@ -314,18 +322,25 @@ impl Writer {
         !self.unseen && self.header.writer.slot.touches(what)
     }
 
+    /// What it says that it is at now. To be asked after that was revoked.
+    pub(crate) fn at(&self) -> Option<Chunk> {
+        self.header.writer.slot.at()
+    }
+
     /// Whether it would be let in.
     #[cfg(test)]
     pub(crate) fn may_enter(&self) -> bool {
         self.header.owner.state.load(Ordering::Relaxed) == OPEN
     }
 
-    /// As if it touched a registration of that serial; 0 is none.
+    /// As if it touched that, or nothing.
     #[cfg(test)]
-    pub(crate) fn pretend(&self, serial: u64) {
-        match serial {
-            0 => self.header.writer.slot.leave(),
-            serial => assert!(self.header.writer.slot.enter(serial, (0, 0), || true)),
+    pub(crate) fn pretend(&self, at: Option<Chunk>) {
+        match at {
+            None => self.header.writer.slot.leave(),
+            Some(Chunk { serial, begin, end }) => {
+                assert!(self.header.writer.slot.enter(serial, (begin, end), || true));
+            }
         }
     }
 

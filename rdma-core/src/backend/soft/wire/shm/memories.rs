@@ -13,7 +13,7 @@ use super::segment::Segment;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Memories {
-    by_id: HashMap<u64, Mapped, BuildHasherDefault<Spread>>,
+    by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<Spread>>,
     /// The one that was found last, of those in there: requests go to one again and again.
     last: Cell<Option<(u64, Extent)>>,
 }
@@ -21,6 +21,7 @@ pub(super) struct Memories {
 /// Where a memory is mapped.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
+    /// Of its pages when it was found; by now it may have later ones.
     version: u32,
     base: NonNull<u8>,
     len: u64,
@@ -30,28 +31,30 @@ struct Extent {
 // SAFETY: of a mapping that `Memories` keeps, which is no thread's own.
 unsafe impl Send for Extent {}
 
-#[derive(Debug)]
-struct Mapped {
-    version: u32,
-    segment: Arc<Segment>,
-}
-
 impl Memories {
-    /// Enters a memory; one of the same id, whose pages it replaces, is let go.
-    pub(super) fn add(&mut self, id: u64, version: u32, segment: Arc<Segment>) -> Option<Arc<Segment>> {
+    /// Enters a memory; one of the same id is let go.
+    pub(super) fn add(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
         self.last.set(None);
-        self.by_id.insert(id, Mapped { version, segment }).map(|before| before.segment)
+        self.by_id.insert(id, segment)
+    }
+
+    /// The memory of that id.
+    pub(super) fn get(&self, id: u64) -> Option<&Arc<Segment>> {
+        self.by_id.get(&id)
     }
 
     /// Lets a memory go.
     pub(super) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
         self.last.set(None);
-        self.by_id.remove(&id).map(|mapped| mapped.segment)
+        self.by_id.remove(&id)
     }
 
-    /// Whether that version of the memory is mapped.
+    /// Whether the memory is mapped, with that version of its pages or a later one.
+    ///
+    /// A later one has the pages that the owner has: it tells of them once it has them itself, and once no registration
+    /// of earlier ones stands. So whoever comes with one of those is turned away before it touches anything.
     pub(super) fn has(&self, id: u64, version: u32) -> bool {
-        self.by_id.get(&id).is_some_and(|mapped| mapped.version == version)
+        self.by_id.get(&id).is_some_and(|segment| segment.version() >= version)
     }
 
     #[cfg(test)]
@@ -69,7 +72,7 @@ impl Memories {
         len: u32,
         written: bool,
     ) -> Option<NonNull<u8>> {
-        let extent = self.find(id).filter(|extent| extent.version == version)?;
+        let extent = self.find(id, version)?;
         let end = offset.checked_add(u64::from(len))?;
         if end > extent.len || written && !extent.writable {
             return None;
@@ -78,16 +81,18 @@ impl Memories {
         NonNull::new(extent.base.as_ptr().wrapping_add(offset as usize))
     }
 
+    /// The memory, with that version of its pages or a later one.
     #[inline]
-    fn find(&self, id: u64) -> Option<Extent> {
+    fn find(&self, id: u64, version: u32) -> Option<Extent> {
         if let Some((last, extent)) = self.last.get()
             && last == id
+            && extent.version >= version
         {
             return Some(extent);
         }
-        let Mapped { version, segment } = self.by_id.get(&id)?;
+        let segment = self.by_id.get(&id).filter(|segment| segment.version() >= version)?;
         let (base, len, writable) = (segment.as_ptr(), segment.len() as u64, segment.is_writable());
-        let extent = Extent { version: *version, base, len, writable };
+        let extent = Extent { version: segment.version(), base, len, writable };
         self.last.set(Some((id, extent)));
         Some(extent)
     }
@@ -128,32 +133,45 @@ mod tests {
         let mut memories = Memories::default();
         let writable = map(Protection::ReadWrite);
         let base = writable.as_ptr().as_ptr() as usize;
-        memories.add(7, 2, writable);
-        memories.add(8, 1, map(Protection::Read));
+        memories.add(7, writable);
+        memories.add(8, map(Protection::Read));
         let at = |id, version, offset, len, written| {
             memories.locate((id, version), offset, len, written).map(|at| at.as_ptr() as usize)
         };
-        assert_eq!(at(7, 2, 0, len as u32, true), Some(base));
-        assert_eq!(at(7, 2, len - 1, 1, true), Some(base + len as usize - 1));
+        assert_eq!(at(7, 0, 0, len as u32, true), Some(base));
+        assert_eq!(at(7, 0, len - 1, 1, true), Some(base + len as usize - 1));
         for (offset, len) in [(len - 1, 2), (len, 1), (u64::MAX, 1), (0, u32::MAX)] {
-            assert_eq!(at(7, 2, offset, len, true), None, "{offset} {len}");
+            assert_eq!(at(7, 0, offset, len, true), None, "{offset} {len}");
         }
         assert_eq!(at(7, 1, 0, 1, true), None, "pages that were replaced");
-        assert_eq!(at(9, 1, 0, 1, true), None);
-        assert!(at(8, 1, 0, 1, false).is_some() && at(8, 1, 0, 1, true).is_none());
+        assert!(memories.has(7, 0) && !memories.has(7, 1));
+        assert_eq!(at(9, 0, 0, 1, true), None);
+        assert!(at(8, 0, 0, 1, false).is_some() && at(8, 0, 0, 1, true).is_none());
     }
 
     #[test]
-    fn what_was_found_last_is_not_found_once_it_is_gone_or_replaced() {
+    fn what_was_found_last_is_not_found_once_it_is_gone_or_another() {
         let map = || Arc::new(Segment::create("test", 1).unwrap());
         let (before, after) = (map(), map());
         let mut memories = Memories::default();
-        memories.add(7, 1, Arc::clone(&before));
-        assert_eq!(memories.locate((7, 1), 0, 1, true), Some(before.as_ptr()));
-        memories.add(7, 2, Arc::clone(&after));
-        assert_eq!(memories.locate((7, 1), 0, 1, true), None);
-        assert_eq!(memories.locate((7, 2), 0, 1, true), Some(after.as_ptr()));
+        memories.add(7, Arc::clone(&before));
+        assert_eq!(memories.locate((7, 0), 0, 1, true), Some(before.as_ptr()));
+        memories.add(7, Arc::clone(&after));
+        assert_eq!(memories.locate((7, 0), 0, 1, true), Some(after.as_ptr()));
         memories.remove(7);
-        assert_eq!(memories.locate((7, 2), 0, 1, true), None);
+        assert_eq!(memories.locate((7, 0), 0, 1, true), None);
+    }
+
+    #[test]
+    fn what_was_found_last_has_the_pages_that_it_was_given_since() {
+        let (own, pages) = (Segment::create("test", 1).unwrap(), Segment::create("test", 1).unwrap());
+        let len = own.len() as u64;
+        let segment = Arc::new(Segment::map(own.memfd().unwrap(), len, Protection::ReadWrite).unwrap());
+        let mut memories = Memories::default();
+        memories.add(7, Arc::clone(&segment));
+        let at = |version| memories.locate((7, version), 0, 1, true);
+        assert_eq!((at(0), at(1)), (Some(segment.as_ptr()), None));
+        segment.patch(pages.memfd().unwrap(), 1, (0, len)).unwrap();
+        assert_eq!((at(0), at(1), at(2)), (Some(segment.as_ptr()), Some(segment.as_ptr()), None));
     }
 }

@@ -31,13 +31,13 @@ mod writer_slot;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(in super::super) use key_table::{Exposed, KeyTable};
+pub(in super::super) use key_table::{Exposed, KeyTable, PAUSED};
 pub(in super::super) use mailbox::{Mailbox, Terms, Waited, Watch, Writer};
-pub(in super::super) use port::{Executed, Local, Outcome, Port, Touched};
+pub(in super::super) use port::{Executed, Local, Outcome, Port, Touched, WRITER_CHUNK};
 #[cfg(test)]
 pub(in super::super) use segment::Protection;
-pub(in super::super) use segment::Segment;
-pub(in super::super) use writer_slot::Touching;
+pub(in super::super) use segment::{MapRefused, Segment};
+pub(in super::super) use writer_slot::{Chunk, Touching};
 
 /// The atomics of whoever runs this: models have their own.
 mod atomic {

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -36,6 +37,10 @@ pub(crate) enum MapRefused {
     Size { said: u64, found: u64 },
     #[error("the memfd has no bytes")]
     Empty,
+    #[error("they are not whole pages of the memory")]
+    Range,
+    #[error("they are the {said}. that were replaced, after {known}")]
+    Version { said: u32, known: u32 },
     #[error("the memfd cannot be mapped: {0}; {mend}", mend = limit(.0).unwrap_or("see mmap(2)"))]
     Map(#[source] io::Error),
 }
@@ -54,6 +59,8 @@ pub(crate) struct Segment {
     protection: Protection,
     /// Of one that was made here, to be sent.
     memfd: Option<OwnedFd>,
+    /// How often pages of it were replaced by others of its owner.
+    version: AtomicU32,
     /// A child forked from the process that mapped it does not have the mapping, and leaves alone what it has there.
     pid: u32,
 }
@@ -102,6 +109,7 @@ impl Segment {
             len,
             protection: Protection::ReadWrite,
             memfd: Some(memfd),
+            version: AtomicU32::new(0),
             pid: std::process::id(),
         };
         let last = match peers {
@@ -121,25 +129,53 @@ impl Segment {
     ///
     /// [`MapRefused`], when the descriptor is not what a peer may send, or the kernel has no mappings left.
     pub(crate) fn map(memfd: BorrowedFd<'_>, bytes: u64, protection: Protection) -> Result<Self, MapRefused> {
-        let seals = rustix::fs::fcntl_get_seals(memfd).map_err(|_| MapRefused::NotMemfd)?;
-        if !seals.contains(SEALS) {
-            return Err(MapRefused::Unsealed);
-        }
-        let filesystem = rustix::fs::fstatfs(memfd).map_err(|_| MapRefused::NotMemfd)?;
-        if filesystem.f_type as u64 != TMPFS_MAGIC {
-            return Err(MapRefused::NotMemfd);
-        }
-        let found = rustix::fs::fstat(memfd).map_err(|error| MapRefused::Map(error.into()))?.st_size as u64;
-        if found != bytes {
-            return Err(MapRefused::Size { said: bytes, found });
-        }
-        let len = usize::try_from(bytes).map_err(|error| MapRefused::Map(io::Error::other(error)))?;
-        if len == 0 {
-            return Err(MapRefused::Empty);
-        }
+        let len = examine(memfd, bytes)?;
         let base = map(memfd, len, protection).map_err(MapRefused::Map)?;
         // INVARIANT: mapped just now, and found sealed; seals are never taken off.
-        Ok(Self { base, len, protection, memfd: None, pid: std::process::id() })
+        let version = AtomicU32::new(0);
+        Ok(Self { base, len, protection, memfd: None, version, pid: std::process::id() })
+    }
+
+    /// Maps all of a memfd that a peer made over the `bytes` bytes from `offset` on: pages that it has replaced for the
+    /// `version`th time. What was mapped already stays as it is: queue pairs that share a memory are each told.
+    ///
+    /// An access at the same time finds the one pages or the others. Never called by two threads at a time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`map`](Self::map), and when the range is not one of whole pages, or not the next.
+    pub(crate) fn patch(
+        &self,
+        memfd: BorrowedFd<'_>,
+        version: u32,
+        (offset, bytes): (u64, u64),
+    ) -> Result<(), MapRefused> {
+        let known = self.version();
+        if version <= known {
+            return Ok(());
+        }
+        if version != known + 1 {
+            return Err(MapRefused::Version { said: version, known });
+        }
+        let len = examine(memfd, bytes)?;
+        let page = rustix::param::page_size() as u64;
+        let end = offset.checked_add(bytes).filter(|end| *end <= self.len as u64);
+        if end.is_none() || !offset.is_multiple_of(page) || !bytes.is_multiple_of(page) {
+            return Err(MapRefused::Range);
+        }
+        // SAFETY: not beyond the end.
+        let at = unsafe { self.base.add(offset as usize) }.as_ptr();
+        // SAFETY: replaces pages of this mapping by pages that stay as well; nobody holds a reference to their bytes.
+        unsafe { map_at(at.cast(), MapFlags::FIXED, memfd, len, self.protection) }
+            .map_err(MapRefused::Map)?;
+        self.version.store(version, Ordering::Release);
+        Ok(())
+    }
+
+    /// How often pages of it were replaced.
+    #[inline]
+    pub(crate) fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// The first byte.
@@ -163,21 +199,57 @@ impl Segment {
     }
 }
 
+/// The bytes of what a peer sent, when it is a memfd that can be mapped as a whole.
+fn examine(memfd: BorrowedFd<'_>, bytes: u64) -> Result<usize, MapRefused> {
+    let seals = rustix::fs::fcntl_get_seals(memfd).map_err(|_| MapRefused::NotMemfd)?;
+    if !seals.contains(SEALS) {
+        return Err(MapRefused::Unsealed);
+    }
+    let filesystem = rustix::fs::fstatfs(memfd).map_err(|_| MapRefused::NotMemfd)?;
+    if filesystem.f_type as u64 != TMPFS_MAGIC {
+        return Err(MapRefused::NotMemfd);
+    }
+    let found = rustix::fs::fstat(memfd).map_err(|error| MapRefused::Map(error.into()))?.st_size as u64;
+    if found != bytes {
+        return Err(MapRefused::Size { said: bytes, found });
+    }
+    let len = usize::try_from(bytes).map_err(|error| MapRefused::Map(io::Error::other(error)))?;
+    if len == 0 { Err(MapRefused::Empty) } else { Ok(len) }
+}
+
 fn map(memfd: BorrowedFd<'_>, len: usize, protection: Protection) -> io::Result<NonNull<u8>> {
+    // SAFETY: a mapping at an address of the kernel's choice overlaps nothing.
+    let base = unsafe { map_at(std::ptr::null_mut(), MapFlags::empty(), memfd, len, protection) }?;
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))
+}
+
+/// A mapping that a child does not get.
+///
+/// # Safety
+///
+/// What is mapped there, if the flags say that it is to be there, may be replaced.
+unsafe fn map_at(
+    at: *mut libc::c_void,
+    flags: MapFlags,
+    memfd: BorrowedFd<'_>,
+    len: usize,
+    protection: Protection,
+) -> io::Result<*mut libc::c_void> {
     let protection = match protection {
         Protection::Read => ProtFlags::READ,
         Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
     };
-    // SAFETY: a mapping at an address of the kernel's choice overlaps nothing.
-    let base =
-        unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, memfd, 0) }?;
+    // SAFETY: the caller's promise.
+    let base = unsafe { rustix::mm::mmap(at, len, protection, flags | MapFlags::SHARED, memfd, 0) }?;
     // SAFETY: only children that are forked later miss the range.
     if let Err(error) = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) } {
-        // SAFETY: mapped just now, and nobody has its address.
-        let _ = unsafe { rustix::mm::munmap(base, len) };
+        if at.is_null() {
+            // SAFETY: mapped just now, and nobody has its address.
+            let _ = unsafe { rustix::mm::munmap(base, len) };
+        }
         return Err(error.into());
     }
-    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))
+    Ok(base)
 }
 
 impl Drop for Segment {

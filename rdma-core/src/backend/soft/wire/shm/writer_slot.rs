@@ -21,6 +21,15 @@ pub(crate) enum Touching {
     Anything,
 }
 
+/// What a writer says that it is at; it may lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub(crate) serial: u64,
+    /// At the owner's addresses.
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+}
+
 /// See the module. Zeroed memory is an idle one.
 #[derive(Debug)]
 #[repr(C)]
@@ -37,8 +46,9 @@ impl WriterSlot {
     /// It may until [`leave`](Self::leave).
     #[inline]
     pub(super) fn enter(&self, serial: u64, (begin, end): (u64, u64), stands: impl FnOnce() -> bool) -> bool {
-        self.begin.store(begin, Ordering::Relaxed);
-        self.end.store(end, Ordering::Relaxed);
+        // After what was done to the chunk before.
+        self.begin.store(begin, Ordering::Release);
+        self.end.store(end, Ordering::Release);
         self.active.store(serial, Ordering::Release);
         fence(Ordering::SeqCst);
         let may = stands();
@@ -52,6 +62,14 @@ impl WriterSlot {
     #[inline]
     pub(super) fn leave(&self) {
         self.active.store(NONE, Ordering::Release);
+    }
+
+    /// What the writer is at, if at anything. For the owner, after it revoked that, and then [`revoked`]: of what has been
+    /// revoked since it looked, this tells the chunk that the writer may be at still, if there is one.
+    pub(super) fn at(&self) -> Option<Chunk> {
+        let serial = self.active.load(Ordering::Acquire);
+        let (begin, end) = (self.begin.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
+        (serial != NONE).then_some(Chunk { serial, begin, end })
     }
 
     /// Whether the writer touches it. For the owner, after it revoked that, and then [`revoked`].
@@ -87,11 +105,13 @@ mod tests {
         pages: UnsafeCell<u64>,
     }
 
+    fn slot() -> WriterSlot {
+        WriterSlot { active: AtomicU64::new(0), begin: AtomicU64::new(0), end: AtomicU64::new(0) }
+    }
+
     impl Model {
         fn new() -> Self {
-            let slot =
-                WriterSlot { active: AtomicU64::new(0), begin: AtomicU64::new(0), end: AtomicU64::new(0) };
-            Self { slot, standing: AtomicU64::new(1), pages: UnsafeCell::new(0) }
+            Self { slot: slot(), standing: AtomicU64::new(1), pages: UnsafeCell::new(0) }
         }
 
         fn write(&self) -> bool {
@@ -141,5 +161,85 @@ mod tests {
     #[should_panic = "Causality violation"]
     fn loom_an_owner_that_does_not_wait_is_caught() {
         model(1, false, Touching::Anything);
+    }
+
+    /// An owner that does not wait: what its writer is at gets other pages.
+    struct Replacing {
+        slot: WriterSlot,
+        standing: AtomicU64,
+        /// The first ones, and those that take their place.
+        pages: [[AtomicU64; 2]; 2],
+    }
+
+    const WRITTEN: u64 = 7;
+
+    impl Replacing {
+        /// Writes both words by the first registration; whether that is told as done.
+        fn write(&self) -> bool {
+            let serial = self.standing.load(Ordering::Acquire);
+            // Whoever comes later is let in to what is there then.
+            if serial != 1 {
+                return false;
+            }
+            let stands = || self.standing.load(Ordering::Relaxed) == serial;
+            if !self.slot.enter(serial, (0, 8), stands) {
+                return false;
+            }
+            self.pages[0].iter().for_each(|word| word.store(WRITTEN, Ordering::Relaxed));
+            let told = stands();
+            self.slot.leave();
+            told
+        }
+
+        /// Which pages are there from then on. An owner has to enter the registration again first.
+        fn replace(&self, reenters: bool) -> usize {
+            if reenters {
+                // Nobody has the pages of this one.
+                self.standing.store(PAUSED, Ordering::Relaxed);
+                revoked();
+            }
+            if self.slot.at().is_none() {
+                return 0;
+            }
+            for (old, new) in self.pages[0].iter().zip(&self.pages[1]) {
+                // What was written a while ago has come by now: this reads the last of it.
+                new.store(old.fetch_add(0, Ordering::Relaxed), Ordering::Relaxed);
+            }
+            1
+        }
+    }
+
+    const PAUSED: u64 = 99;
+
+    fn model_of_replacement(reenters: bool) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(4);
+        builder.check(move || {
+            let pages = || [AtomicU64::new(0), AtomicU64::new(0)];
+            let shared =
+                Arc::new(Replacing { slot: slot(), standing: AtomicU64::new(1), pages: [pages(), pages()] });
+            let writer = {
+                let model = Arc::clone(&shared);
+                thread::spawn(move || model.write())
+            };
+            let now = shared.replace(reenters);
+            // By then the owner has said that nothing lands any more.
+            let seen = shared.pages[now].each_ref().map(|word| word.fetch_add(0, Ordering::Relaxed));
+            let told = writer.join().unwrap();
+            let last = shared.pages[now].each_ref().map(|word| word.load(Ordering::Relaxed));
+            assert_eq!(seen, last, "wrong pages: a word landed late");
+            assert!(!told || last == [WRITTEN; 2], "wrong pages: what was told is not there");
+        });
+    }
+
+    #[test]
+    fn loom_pages_that_were_replaced_take_nothing_late_and_lose_nothing_that_is_told() {
+        model_of_replacement(true);
+    }
+
+    #[test]
+    #[should_panic = "wrong pages"]
+    fn loom_an_owner_that_replaces_pages_and_keeps_the_registration_is_caught() {
+        model_of_replacement(false);
     }
 }

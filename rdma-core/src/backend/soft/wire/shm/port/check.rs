@@ -14,6 +14,9 @@ use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, Requ
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
 
+/// How often a request is carried out that comes upon pages which are being replaced.
+const ATTEMPTS_MAX: u32 = 8;
+
 /// A receive of the peer, as it says.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receive {
@@ -31,6 +34,23 @@ impl Port {
     /// `request.len` bytes at `local.addr` are mapped for the whole call, writable for a read, and no reference to
     /// them exists.
     pub(crate) unsafe fn execute(&mut self, request: &Request, local: Local, injected: Injected) -> Executed {
+        // SAFETY: the caller's promise.
+        let mut executed = unsafe { self.attempt(request, local, injected) };
+        for _ in 1..ATTEMPTS_MAX {
+            // Pages were replaced while it was carried out, and the others are here already.
+            if !matches!(executed.outcome, Outcome::Unmapped(_)) || self.lacks(request).is_some() {
+                break;
+            }
+            // SAFETY: the caller's promise.
+            executed = unsafe { self.attempt(request, local, injected) };
+        }
+        executed
+    }
+
+    /// # Safety
+    ///
+    /// As for [`execute`](Self::execute).
+    unsafe fn attempt(&mut self, request: &Request, local: Local, injected: Injected) -> Executed {
         if !self.is_open() || self.is_refused() {
             return Executed::quiet(Outcome::Silence);
         }
@@ -98,6 +118,7 @@ impl Port {
         // SAFETY: the caller's promise.
         match unsafe { self.fill(&found, request, Pair { local, remote: recv.addr }, injected) } {
             Moved::All { ring } => Executed { ring, ..ack(request) },
+            Moved::Revoked if self.has_moved(&found) => unmapped(&found),
             Moved::Revoked => foreign(),
             Moved::Closed => Executed::quiet(Outcome::Silence),
             Moved::Unmapped => unmapped(&found),
@@ -125,6 +146,7 @@ impl Port {
         // SAFETY: the caller's promise.
         match unsafe { self.fill(&found, request, Pair { local, remote: request.remote_addr }, injected) } {
             Moved::All { ring } => Executed { ring, ..ack(request) },
+            Moved::Revoked if self.has_moved(&found) => unmapped(&found),
             Moved::Revoked => self.refuse(request, Nak::RemoteAccess, Verdict::Access),
             Moved::Closed => Executed::quiet(Outcome::Silence),
             Moved::Unmapped => unmapped(&found),
@@ -147,6 +169,7 @@ impl Port {
             // SAFETY: the caller's promise.
             match unsafe { self.fetch(&found, request, local) } {
                 Moved::All { .. } => {}
+                Moved::Revoked if self.has_moved(&found) => return unmapped(&found),
                 Moved::Revoked => return self.refuse(request, Nak::RemoteAccess, Verdict::Access),
                 Moved::Closed => return Executed::quiet(Outcome::Silence),
                 Moved::Unmapped => return unmapped(&found),
@@ -172,6 +195,12 @@ impl Port {
             checked => checked,
         }?;
         Ok(found)
+    }
+
+    /// Whether a registration that does not stand any more has only had pages of it replaced.
+    pub(super) fn has_moved(&self, found: &Found<'_>) -> bool {
+        let now = self.keys.find(found.exposed.key);
+        now.is_some_and(|now| now.exposed.memory == found.exposed.memory)
     }
 
     /// Whether a planted fault takes a request that was refused for done. It touches no memory.

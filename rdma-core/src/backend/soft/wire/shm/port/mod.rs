@@ -25,6 +25,9 @@ use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp
 use crate::backend::soft::fault::Planted;
 use crate::memory::Expect;
 
+/// Bytes that a writer is at, at most.
+pub(crate) const WRITER_CHUNK: u64 = place::CHUNK as u64;
+
 /// Why what a peer sent is no mailbox and no table of keys.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PortRefused {
@@ -143,14 +146,14 @@ impl Port {
         })
     }
 
-    /// A memory of the peer, mapped. One of that id with older pages is let go.
-    pub(crate) fn add_memory(
-        &mut self,
-        id: u64,
-        version: u32,
-        segment: Arc<Segment>,
-    ) -> Option<Arc<Segment>> {
-        self.memories.add(id, version, segment)
+    /// A memory of the peer, mapped. One that had that id before is let go.
+    pub(crate) fn add_memory(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
+        self.memories.add(id, segment)
+    }
+
+    /// The memory of that id, if it is mapped.
+    pub(crate) fn memory(&self, id: u64) -> Option<&Arc<Segment>> {
+        self.memories.get(id)
     }
 
     /// The peer has that memory no more.

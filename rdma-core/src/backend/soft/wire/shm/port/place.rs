@@ -137,6 +137,11 @@ impl Port {
             copy(done, count);
             done += count;
             if done == len {
+                // Of pages that were replaced meanwhile the peer may see nothing of this.
+                if !found.stands() {
+                    slot.leave();
+                    return Moved::Revoked;
+                }
                 let ring = finish();
                 slot.leave();
                 return Moved::All { ring };

@@ -81,6 +81,7 @@ impl Port {
         };
         match self.move_chunks(&found, (remote_addr, len), once, || false) {
             Moved::All { .. } => Touched::Done(loaded.get()),
+            Moved::Revoked if self.has_moved(&found) => Touched::Unmapped(found.exposed.memory),
             Moved::Revoked => Touched::Refused(KeyRefusal::Unknown),
             Moved::Closed => Touched::Closed,
             Moved::Unmapped => Touched::Unmapped(found.exposed.memory),

@@ -30,54 +30,15 @@ pub(super) struct Requester {
     pub(super) invited: bool,
     /// Those of the peer that it was told of.
     pub(super) memories: HashSet<u64>,
+    /// How often it was told of other pages, of those that it was.
+    pub(super) patches: HashMap<u64, usize>,
 }
 
-/// The connection that the peer's requester was invited on.
-#[derive(Debug)]
-pub(super) struct Responder {
-    pub(super) qp: QpRef,
-    /// What the socket did not take yet, oldest first.
-    outflow: VecDeque<Parcel>,
-}
-
-/// Something to tell a peer.
-#[derive(Debug)]
-pub(super) enum Parcel {
-    Memory(Announcement),
-    Forget(u64),
-}
-
-impl Responder {
-    pub(super) fn announce(&mut self, memory: Announcement) {
-        self.outflow.push_back(Parcel::Memory(memory));
-    }
-
-    /// Whoever was not told of the memory yet need not be told of its end; so no more waits here than there ever was at
-    /// a time.
-    pub(super) fn forget(&mut self, id: u64) {
-        let before = self.outflow.len();
-        self.outflow.retain(|parcel| !matches!(parcel, Parcel::Memory(memory) if memory.id == id));
-        if self.outflow.len() == before {
-            self.outflow.push_back(Parcel::Forget(id));
-        }
-    }
-
-    /// Sends what the socket takes; what became of the last of it.
-    fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, Reason> {
-        while let Some(parcel) = self.outflow.front() {
-            let sent = match parcel {
-                Parcel::Memory(Announcement { id, len, version, memfd }) => {
-                    let frame = Frame::Memory { id: *id, len: *len, version: *version };
-                    descriptors::send(fd, &frame, &[memfd])?
-                }
-                Parcel::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
-            };
-            if sent != Sent::Whole {
-                return Ok(sent);
-            }
-            self.outflow.pop_front();
-        }
-        Ok(Sent::Whole)
+impl Requester {
+    /// Whether the peer has this process make more mappings than it may.
+    fn is_crowded(&self) -> bool {
+        // Each takes one itself, and parts that around it in two.
+        self.memories.len() + 2 * self.patches.values().sum::<usize>() > MEMORIES_MAX
     }
 }
 
@@ -177,7 +138,7 @@ impl Rendezvous {
                 // It asks again when it has something to send.
                 return Err(Reason::Crowded);
             }
-            Ok(Responder { qp, outflow: memories.into_iter().map(Parcel::Memory).collect() })
+            Ok(Responder::new(qp, memories))
         });
         let welcomed = invited.and_then(|responder| {
             self.strangers.retain(|it| *it != key);
@@ -211,21 +172,36 @@ impl Rendezvous {
                     requester.invited = true;
                     host.invited(now, qp, invited)?;
                 }
-                (Frame::Memory { id, len, version }, true) => {
+                (Frame::Memory { id, len }, true) => {
                     requester.memories.insert(id);
-                    if requester.memories.len() > MEMORIES_MAX {
+                    if requester.is_crowded() {
                         return Err(Reason::TooMuchMemory);
                     }
                     for memfd in descriptors {
-                        let memory = match host.shared(qp, id, version) {
+                        let memory = match host.shared(qp, id) {
                             Some(memory) => memory,
                             None => Arc::new(map("memory", &memfd, len, Protection::ReadWrite)?),
                         };
-                        host.memory(now, qp, id, version, memory);
+                        host.memory(now, qp, id, memory);
+                    }
+                }
+                (Frame::Patch { id, offset, len, version }, true) => {
+                    if !requester.memories.contains(&id) {
+                        return Err(Reason::Unknown);
+                    }
+                    *requester.patches.entry(id).or_default() += 1;
+                    if requester.is_crowded() {
+                        return Err(Reason::TooMuchMemory);
+                    }
+                    for memfd in descriptors {
+                        let patch = Patch { version, offset, bytes: len, memfd: Arc::new(memfd) };
+                        host.patch(now, qp, id, &patch)
+                            .map_err(|source| Reason::Segment { what: "pages", source })?;
                     }
                 }
                 (Frame::Forget { id }, true) => {
                     requester.memories.remove(&id);
+                    requester.patches.remove(&id);
                     host.forget(qp, id);
                 }
                 (Frame::Refused(refusal), false) => return Err(Reason::Refused(refusal)),

@@ -11,7 +11,7 @@ use crate::{Gid, QpNum};
 pub(super) const FRAME_BYTES: usize = 64;
 /// Descriptors that come with one frame at most.
 pub(super) const DESCRIPTORS_MAX: usize = 3;
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 const MAGIC: [u8; 4] = *b"rmap";
 /// Queue pair numbers have 24 bits.
@@ -25,7 +25,9 @@ pub(super) enum Frame {
     /// The responder, with three descriptors: the mailbox and the table of keys, of that many bytes, and the doorbell.
     Welcome { mailbox: u64, keys: u64 },
     /// The responder, with one descriptor: memory that its keys name.
-    Memory { id: u64, len: u64, version: u32 },
+    Memory { id: u64, len: u64 },
+    /// The responder, with one descriptor: other pages of that memory, for the `version`th time.
+    Patch { id: u64, offset: u64, len: u64, version: u32 },
     /// The responder: no key names that memory any more.
     Forget { id: u64 },
     /// The responder: this peer has to take another wire.
@@ -70,6 +72,7 @@ const MEMORY: u8 = 3;
 const FORGET: u8 = 4;
 const REFUSED: u8 = 5;
 const NUDGE: u8 = 6;
+const PATCH: u8 = 7;
 
 const REFUSED_VERSION: u32 = 1;
 const REFUSED_USER: u32 = 2;
@@ -81,7 +84,7 @@ impl Frame {
     pub(super) fn descriptors(&self) -> usize {
         match self {
             Self::Welcome { .. } => DESCRIPTORS_MAX,
-            Self::Memory { .. } => 1,
+            Self::Memory { .. } | Self::Patch { .. } => 1,
             Self::Hello(_) | Self::Forget { .. } | Self::Refused(_) | Self::Nudge => 0,
         }
     }
@@ -98,8 +101,10 @@ impl Frame {
             Self::Welcome { mailbox, keys } => {
                 bytes(WELCOME).put(&mailbox.to_le_bytes()).put(&keys.to_le_bytes()).done()
             }
-            Self::Memory { id, len, version } => bytes(MEMORY)
+            Self::Memory { id, len } => bytes(MEMORY).put(&id.to_le_bytes()).put(&len.to_le_bytes()).done(),
+            Self::Patch { id, offset, len, version } => bytes(PATCH)
                 .put(&id.to_le_bytes())
+                .put(&offset.to_le_bytes())
                 .put(&len.to_le_bytes())
                 .put(&version.to_le_bytes())
                 .done(),
@@ -142,7 +147,11 @@ impl Frame {
                 Self::Hello(Hello { source_gid, source_qp, destination_gid, destination_qp })
             }
             WELCOME => Self::Welcome { mailbox: fields.u64(), keys: fields.u64() },
-            MEMORY => Self::Memory { id: fields.u64(), len: fields.u64(), version: fields.u32() },
+            MEMORY => Self::Memory { id: fields.u64(), len: fields.u64() },
+            PATCH => {
+                let (id, offset) = (fields.u64(), fields.u64());
+                Self::Patch { id, offset, len: fields.u64(), version: fields.u32() }
+            }
             FORGET => Self::Forget { id: fields.u64() },
             REFUSED => Self::Refused(decode_refusal(fields.u32(), fields.u32())?),
             NUDGE => Self::Nudge,
@@ -191,7 +200,13 @@ mod tests {
         prop_oneof![
             hello,
             any::<(u64, u64)>().prop_map(|(mailbox, keys)| Frame::Welcome { mailbox, keys }),
-            any::<(u64, u64, u32)>().prop_map(|(id, len, version)| Frame::Memory { id, len, version }),
+            any::<(u64, u64)>().prop_map(|(id, len)| Frame::Memory { id, len }),
+            any::<([u64; 3], u32)>().prop_map(|([id, offset, len], version)| Frame::Patch {
+                id,
+                offset,
+                len,
+                version
+            }),
             any::<u64>().prop_map(|id| Frame::Forget { id }),
             refusal.prop_map(Frame::Refused),
             Just(Frame::Nudge),
@@ -226,6 +241,6 @@ mod tests {
         let mut bytes = Frame::Nudge.encode();
         bytes[4] = 9;
         let error = Frame::decode(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "version 9 of the rendezvous, this side speaks 1");
+        assert_eq!(error.to_string(), "version 9 of the rendezvous, this side speaks 2");
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::super::{Hello, QpRef};
-use super::super::segment::Segment;
+use super::super::segment::{MapRefused, Segment};
 use super::frame::Refusal;
 use super::reason::Reason;
+use crate::memory::Patch;
 
 /// Memory that keys of a device name, to be mapped by its peers.
 #[derive(Debug, Clone)]
@@ -16,9 +17,9 @@ pub(crate) struct Announcement {
     pub(crate) id: u64,
     /// All bytes of the memfd.
     pub(crate) len: u64,
-    /// Counts the times that its pages were replaced by others.
-    pub(crate) version: u32,
     pub(crate) memfd: Arc<OwnedFd>,
+    /// Pages of it that are not the memfd's any more.
+    pub(crate) patches: Vec<Patch>,
 }
 
 /// What a peer's requester is given, to run a responder of this process.
@@ -61,10 +62,17 @@ pub(crate) trait Host {
     fn invited(&mut self, now: Instant, qp: QpRef, invited: Invited) -> Result<(), Reason>;
 
     /// Memory of the peer of `qp`'s requester, if another queue pair has it mapped already.
-    fn shared(&mut self, qp: QpRef, id: u64, version: u32) -> Option<Arc<Segment>>;
+    fn shared(&mut self, qp: QpRef, id: u64) -> Option<Arc<Segment>>;
 
     /// Memory of the peer of `qp`'s requester; in place of what had that identifier before.
-    fn memory(&mut self, now: Instant, qp: QpRef, id: u64, version: u32, memory: Arc<Segment>);
+    fn memory(&mut self, now: Instant, qp: QpRef, id: u64, memory: Arc<Segment>);
+
+    /// Other pages of memory that it was told of.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be mapped; the connection is closed then.
+    fn patch(&mut self, now: Instant, qp: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused>;
 
     /// No key of the peer names that memory any more.
     fn forget(&mut self, qp: QpRef, id: u64);

@@ -16,10 +16,11 @@ pub(crate) mod fuzz;
 mod host;
 mod listener;
 mod reason;
+mod responder;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -36,10 +37,13 @@ pub(crate) use reason::Reason;
 
 use super::super::throttle::Throttle;
 use super::super::{DeviceRef, Hello, QpRef};
-use connection::{NONE, Requester, Responder, Stranger};
+use connection::{NONE, Requester, Stranger};
 use credentials::Credentials;
 use descriptors::Sent;
 use frame::Frame;
+use responder::Responder;
+
+use crate::memory::Patch;
 
 /// How long a connection may take to say whose it is, and its queue pair to become ready.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
@@ -153,6 +157,7 @@ impl Rendezvous {
             process: Arc::clone(&process),
             invited: false,
             memories: HashSet::new(),
+            patches: HashMap::new(),
         });
         let key = self.insert(Socket { fd, device: None, kind }, EventFlags::IN)?;
         if let Err(error) = epoll::add(&self.epoll, &process, name(key, PROCESS), EventFlags::IN) {
@@ -199,6 +204,17 @@ impl Rendezvous {
     /// Tells them that no key names it any more.
     pub(crate) fn forget(&mut self, now: Instant, device: DeviceRef, id: u64, host: &mut dyn Host) {
         self.tell(now, device, |responder| responder.forget(id), host);
+    }
+
+    /// Tells those that were told of a memory that pages of it are others now.
+    pub(crate) fn patch(
+        &mut self,
+        now: Instant,
+        device: DeviceRef,
+        (id, patches): (u64, &[Patch]),
+        host: &mut dyn Host,
+    ) {
+        self.tell(now, device, |responder| responder.patch(id, patches), host);
     }
 
     /// Has the peer of `qp`'s requester look into its mailbox.

@@ -36,6 +36,8 @@ pub(crate) enum Reason {
     NoDoorbell,
     #[error("it shares more memories than this process maps of a peer: {MEMORIES_MAX}")]
     TooMuchMemory,
+    #[error("it replaced pages of a memory that it has not told of")]
+    Unknown,
     #[error("{what} that it handed over: {source}")]
     Segment {
         what: &'static str,

@@ -2,13 +2,14 @@
 
 mod limits;
 mod owners;
+mod patches;
 mod writers;
 
 use std::os::fd::AsRawFd;
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-use super::super::segment::Segment;
+use super::super::segment::{MapRefused, Segment};
 use super::*;
 use crate::{Gid, QpNum};
 
@@ -24,8 +25,10 @@ struct Scripted {
     memories: Vec<Announcement>,
     writers: Vec<Arc<OwnedFd>>,
     invited: Vec<(QpRef, Invited)>,
-    mapped: Vec<(u64, u32, Arc<Segment>)>,
+    mapped: Vec<(u64, Arc<Segment>)>,
     forgotten: Vec<u64>,
+    /// What another queue pair has mapped.
+    shares: Option<(u64, Arc<Segment>)>,
     nudges: usize,
     over: Vec<String>,
     left: Vec<String>,
@@ -41,7 +44,7 @@ fn sent(segment: &Segment) -> (OwnedFd, u64) {
 
 fn memory(id: u64) -> Announcement {
     let (memfd, len) = sent(&Segment::create("memory", 1).unwrap());
-    Announcement { id, len, version: 0, memfd: Arc::new(memfd) }
+    Announcement { id, len, memfd: Arc::new(memfd), patches: Vec::new() }
 }
 
 impl Host for Scripted {
@@ -63,12 +66,19 @@ impl Host for Scripted {
         Ok(())
     }
 
-    fn shared(&mut self, _: QpRef, _: u64, _: u32) -> Option<Arc<Segment>> {
-        None
+    fn shared(&mut self, _: QpRef, id: u64) -> Option<Arc<Segment>> {
+        self.shares.as_ref().filter(|(shared, _)| *shared == id).map(|(_, segment)| Arc::clone(segment))
     }
 
-    fn memory(&mut self, _: Instant, _: QpRef, id: u64, version: u32, memory: Arc<Segment>) {
-        self.mapped.push((id, version, memory));
+    fn memory(&mut self, _: Instant, _: QpRef, id: u64, memory: Arc<Segment>) {
+        self.mapped.push((id, memory));
+    }
+
+    fn patch(&mut self, _: Instant, _: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused> {
+        let Some((_, memory)) = self.mapped.iter().rev().find(|(mapped, _)| *mapped == id) else {
+            return Ok(());
+        };
+        memory.patch(patch.memfd.as_fd(), patch.version, (patch.offset, patch.bytes))
     }
 
     fn forget(&mut self, _: QpRef, id: u64) {

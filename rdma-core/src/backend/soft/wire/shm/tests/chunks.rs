@@ -128,15 +128,16 @@ fn a_sleeping_owner_is_rung_once_and_only_for_completions() {
 fn what_is_not_mapped_is_not_carried_out_until_it_is() {
     let mut rig = Rig::new(1, terms(4, None));
     let registered = Registered { domain: DOMAIN, addr: BASE, len: 8, access: ALL, serial: 1 };
-    let late = Exposed { key: 1, registered, memory: MEMORY + 1, version: 2, offset: 16 };
+    let late = Exposed { key: 1, registered, memory: MEMORY + 1, version: 1, offset: 16 };
     assert!(rig.keys.insert(&late));
     let request = rig.next(RequestOp::Write, 1, BASE + 1, 3);
     let write = |rig: &mut Rig| execute(&mut rig.port, &request, &mut [1, 2, 3], Injected::Deliver);
     assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1));
     let segment = mapped(&rig.memory, Protection::ReadWrite);
-    rig.port.add_memory(MEMORY + 1, 1, Arc::clone(&segment));
+    rig.port.add_memory(MEMORY + 1, Arc::clone(&segment));
     assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1), "pages that were replaced");
-    rig.port.add_memory(MEMORY + 1, 2, segment);
+    let len = segment.len() as u64;
+    segment.patch(rig.memory.memfd().unwrap(), 1, (0, len)).unwrap();
     let executed = write(&mut rig);
     assert_eq!((kind(executed.outcome), executed.nudge), (ReplyKind::Ack, false));
     assert_eq!(rig.bytes()[16..21], [0, 1, 2, 3, 0]);

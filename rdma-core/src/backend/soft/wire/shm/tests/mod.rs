@@ -91,12 +91,12 @@ impl Rig {
 fn port(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> Port {
     let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
     let mut port = Port::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
-    port.add_memory(MEMORY, 1, mapped(memory, Protection::ReadWrite));
+    port.add_memory(MEMORY, mapped(memory, Protection::ReadWrite));
     port
 }
 
 pub(super) fn exposed(key: u32, registered: Registered) -> Exposed {
-    Exposed { key, registered, memory: MEMORY, version: 1, offset: registered.addr.wrapping_sub(BASE) }
+    Exposed { key, registered, memory: MEMORY, version: 0, offset: registered.addr.wrapping_sub(BASE) }
 }
 
 /// Has the port carry out a request, whose payload is in `local`, or whose answer goes there.

@@ -120,7 +120,7 @@ fn a_requester_without_address_space_left_says_so() {
         );
         a.until(|a| a.state.invited.len() == 1);
         limit(Resource::As, 1 << 36);
-        say(&socket, &Frame::Memory { id: 1, len: BYTES, version: 0 }.encode(), &[large.as_fd()]);
+        say(&socket, &Frame::Memory { id: 1, len: BYTES }.encode(), &[large.as_fd()]);
         a.until(|a| a.state.over.len() == 1);
         let said = &a.state.over[0];
         assert!(said.starts_with("memory that it handed over: the memfd cannot be mapped"), "{said}");
@@ -176,7 +176,7 @@ fn whatever_a_peer_sends_leaves_no_descriptor_open() {
         let many: Vec<_> = (0..16).map(|_| doorbell()).collect();
         let memfd = sent(&Segment::create("test", 4096).unwrap()).0;
         let welcome = Frame::Welcome { mailbox: 4096, keys: 4096 }.encode();
-        let memory = Frame::Memory { id: 1, len: 4096, version: 0 }.encode();
+        let memory = Frame::Memory { id: 1, len: 4096 }.encode();
         let (full, some) = (many.iter().map(AsFd::as_fd).collect::<Vec<_>>(), [memfd.as_fd(); 3]);
         let before = open_descriptors();
         for said in [&welcome[..], &welcome[..10], &memory[..], &[9; 64], &[9; 100]] {

@@ -45,17 +45,17 @@ fn reason(said: &[u8], descriptors: &[BorrowedFd<'_>]) -> String {
     a.state.over.remove(0)
 }
 
-fn welcome() -> [u8; frame::FRAME_BYTES] {
+pub(super) fn welcome() -> [u8; frame::FRAME_BYTES] {
     Frame::Welcome { mailbox: 4096, keys: 4096 }.encode()
 }
 
 /// What an owner sends that means well.
-fn good() -> [OwnedFd; 3] {
+pub(super) fn good() -> [OwnedFd; 3] {
     let [mailbox, keys] = [1, 2].map(|_| sent(&Segment::create("test", 4096).unwrap()).0);
     [mailbox, keys, doorbell()]
 }
 
-fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
+pub(super) fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
     descriptors.iter().map(AsFd::as_fd).collect()
 }
 
@@ -143,7 +143,7 @@ fn more_memory_than_is_mapped_of_a_peer_ends_the_connection() {
     let Kind::Requester(requester) = &mut a.rendezvous.sockets[key].kind else { panic!("no requester") };
     requester.memories.extend((0..MEMORIES_MAX as u64).map(|id| id + 10));
     let memory = sent(&Segment::create("test", 4096).unwrap()).0;
-    let told = |id| Frame::Memory { id, len: 4096, version: 0 }.encode();
+    let told = |id| Frame::Memory { id, len: 4096 }.encode();
     // One that it had before, one that is forgotten, and one in its place.
     say(&socket, &told(10), &[memory.as_fd()]);
     say(&socket, &Frame::Forget { id: 11 }.encode(), &[]);
@@ -163,7 +163,7 @@ fn memory_that_cannot_be_mapped_ends_the_connection_and_says_why() {
     a.until(|a| a.state.invited.len() == 1);
     let frozen = sent(&Segment::create("test", 4096).unwrap()).0;
     rustix::fs::fcntl_add_seals(&frozen, rustix::fs::SealFlags::WRITE).unwrap_err();
-    say(&socket, &Frame::Memory { id: 1, len: 8192, version: 0 }.encode(), &[frozen.as_fd()]);
+    say(&socket, &Frame::Memory { id: 1, len: 8192 }.encode(), &[frozen.as_fd()]);
     a.until(|a| a.state.over.len() == 1);
     assert_eq!(
         a.state.over[0],
@@ -202,10 +202,10 @@ fn a_frame_that_comes_too_early_or_twice() {
 #[test]
 fn another_version_is_named_by_both() {
     let mut bytes = Frame::Forget { id: 1 }.encode();
-    bytes[4] = 2;
-    assert_eq!(reason(&bytes, &[]), "version 2 of the rendezvous, this side speaks 1");
-    let refused = Frame::Refused(Refusal::Version(2)).encode();
-    assert_eq!(reason(&refused, &[]), "it refused: it speaks version 2 of the rendezvous, this side 1");
+    bytes[4] = 9;
+    assert_eq!(reason(&bytes, &[]), "version 9 of the rendezvous, this side speaks 2");
+    let refused = Frame::Refused(Refusal::Version(9)).encode();
+    assert_eq!(reason(&refused, &[]), "it refused: it speaks version 9 of the rendezvous, this side 2");
 }
 
 #[test]

@@ -1,0 +1,164 @@
+//! Other pages in place of those that a writer is at which does not go on.
+//!
+//! First its memory is paused: every registration of it gets another serial, so that whoever has found it before finds that it
+//! does not stand, and a version that nobody has mapped, so that whoever comes waits. Once nobody but those that do not go on
+//! is at it, what they are at gets other pages, and the registrations yet another serial and the version that peers are told
+//! of. Those that go on later write to pages that nobody sees; they look whether the registration stands before they tell
+//! that they are done.
+
+#![expect(unsafe_code, reason = "vouches for memory that is registered")]
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use super::{Exposed, Exposure, Named};
+use crate::Access;
+use crate::backend::soft::wire::{Chunk, PAUSED, WRITER_CHUNK};
+use crate::memory::{Irreplaceable, Pages, Patch};
+
+/// Whose registration a chunk is of.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Owned {
+    pub(in super::super) memory: u64,
+    /// That of the registration.
+    pub(in super::super) access: Access,
+    /// Its owner waits for its end.
+    pub(in super::super) revoked: bool,
+}
+
+impl Exposure {
+    /// The registration that a writer is at by that serial; `None` when it can do it no harm.
+    pub(in super::super) fn owner_of(&self, serial: u64) -> Option<Owned> {
+        let Named { exposed, revoked, .. } =
+            self.named.values().find(|named| named.serials.contains(&serial))?;
+        Some(Owned { memory: exposed.memory, access: exposed.registered.access, revoked: *revoked })
+    }
+
+    /// By which serial, and with which version of its pages, the registration of `key` is entered.
+    #[cfg(test)]
+    pub(in super::super) fn entered(&self, key: u32) -> (u64, u32) {
+        let exposed = &self.named[&key].exposed;
+        (exposed.registered.serial, exposed.version)
+    }
+
+    /// By which serials writers may be at the registration of `key`.
+    pub(in super::super) fn serials(&self, key: u32) -> &[u64] {
+        self.named.get(&key).map_or(&[], |named| &named.serials)
+    }
+
+    /// The memory that `key` names.
+    pub(in super::super) fn memory_of(&self, key: u32) -> Option<u64> {
+        self.named.get(&key).map(|named| named.exposed.memory)
+    }
+
+    /// Has whoever comes to a memory wait; since when they do. `None` when nobody can come.
+    ///
+    /// # Errors
+    ///
+    /// When pages of it cannot be replaced.
+    pub(in super::super) fn pause(
+        &mut self,
+        now: Instant,
+        memory: u64,
+    ) -> Result<Option<Instant>, Irreplaceable> {
+        let Some(known) = self.memories.get_mut(&memory) else { return Ok(None) };
+        if known.paused.is_some() {
+            return Ok(known.paused);
+        }
+        let stands = self.named.values().any(|named| named.exposed.memory == memory && !named.revoked);
+        known.pages.check(1, !stands)?;
+        if !stands {
+            return Ok(None);
+        }
+        known.paused = Some(now);
+        self.reenter(memory, PAUSED);
+        Ok(Some(now))
+    }
+
+    /// Whether whoever comes to a memory has to wait.
+    pub(in super::super) fn is_paused(&self, memory: u64) -> bool {
+        self.memories.get(&memory).is_some_and(|known| known.paused.is_some())
+    }
+
+    /// Lets them come again: the pages that were not replaced are what they were.
+    pub(in super::super) fn resume(&mut self, memory: u64) {
+        if let Some(known) = self.memories.get_mut(&memory)
+            && known.paused.take().is_some()
+        {
+            let version = known.pages.version();
+            self.reenter(memory, version);
+        }
+    }
+
+    /// Replaces the pages of chunks that writers are at, all of them of the memory; what peers are to be told, if they are
+    /// told of the memory. Nobody else is at it.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be. Some of them may be replaced then, and are told as well.
+    pub(in super::super) fn replace(
+        &mut self,
+        memory: u64,
+        chunks: &[Chunk],
+    ) -> (Vec<Patch>, Result<(), Irreplaceable>) {
+        let ranges = self.ranges(memory, chunks);
+        let Some(known) = self.memories.get_mut(&memory) else { return (Vec::new(), Ok(())) };
+        let before = known.pages.version();
+        let of_it = self.named.values().find(|named| named.exposed.memory == memory);
+        let base = of_it.and_then(|named| {
+            let Exposed { registered, offset, .. } = &named.exposed;
+            NonNull::new(std::ptr::with_exposed_provenance_mut((registered.addr - offset) as usize))
+        });
+        let replaced = ranges.and_then(|ranges| {
+            known.pages.check(ranges.len(), true)?;
+            let base = base.ok_or(Irreplaceable::Unknown)?;
+            // SAFETY: a registration of the memory is known of, and it is mapped for as long. The lock of the device is
+            // held, under which it is written; whoever else writes it holds its pages, or is one of those writers.
+            unsafe { known.pages.replace(base, &ranges) }
+        });
+        let told = if known.announced { known.pages.patches(before) } else { Vec::new() };
+        self.resume(memory);
+        if replaced.is_ok() {
+            for named in self.named.values_mut().filter(|named| named.exposed.memory == memory) {
+                named.serials.drain(..named.serials.len() - 1);
+            }
+        }
+        (told, replaced)
+    }
+
+    /// The whole pages that the chunks are in, without overlaps.
+    fn ranges(&self, memory: u64, chunks: &[Chunk]) -> Result<Vec<Range<u64>>, Irreplaceable> {
+        let mut ranges = Vec::with_capacity(chunks.len());
+        for Chunk { serial, begin, end } in chunks {
+            let named = self.named.values().find(|it| it.serials.contains(serial));
+            let registered = named.filter(|named| named.exposed.memory == memory).map(|it| it.exposed);
+            let within = registered.and_then(|Exposed { registered, offset, .. }| {
+                let start = begin.checked_sub(registered.addr)?;
+                let end = end.checked_sub(registered.addr)?;
+                let sound = start < end && end <= registered.len && end - start <= WRITER_CHUNK;
+                sound.then_some(start + offset..end + offset)
+            });
+            ranges.push(Pages::around(within.ok_or(Irreplaceable::Unknown)?));
+        }
+        ranges.sort_by_key(|range| range.start);
+        ranges.dedup_by(|next, range| {
+            let meet = next.start <= range.end;
+            range.end = if meet { range.end.max(next.end) } else { range.end };
+            meet
+        });
+        Ok(ranges)
+    }
+
+    /// Enters the registrations of a memory again, with that version of its pages. By the serials that they had writers may
+    /// be at it still.
+    fn reenter(&mut self, memory: u64, version: u32) {
+        for named in self.named.values_mut().filter(|it| it.exposed.memory == memory && !it.revoked) {
+            self.serials += 1;
+            named.serials.push(self.serials);
+            named.exposed.registered.serial = self.serials;
+            named.exposed.version = version;
+            self.table.reenter(&named.exposed);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Writers that are at what was taken from them: they are waited for, and those that do not go on get to write where nobody
+//! looks.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::super::fabric::{Command, State};
+use super::super::rendezvous::has_ended;
+use super::super::shm::{Chunk, Touching, Waited, Writer};
+use super::super::{DeviceRef, QpRef};
+use super::Incoming;
+use super::owner::{GRACE, LOOK_EVERY};
+use crate::memory::Irreplaceable;
+
+/// What a look at who is at something came to.
+#[derive(Debug)]
+pub(in super::super::super) enum Look {
+    /// Nobody is, or they can do no harm.
+    Clear,
+    /// To be looked at again.
+    Later,
+    /// Somebody is who does not go on.
+    Quarantined(Irreplaceable),
+}
+
+/// Writers that touch what was revoked, with their processes.
+#[derive(Debug, Default)]
+pub(in super::super::super) struct Touchers {
+    writers: Vec<(Writer, Arc<OwnedFd>, Touching)>,
+}
+
+impl Touchers {
+    /// Waits until none does any more; `false` when one is stopped in the midst of it. Never to be called with the
+    /// lock held.
+    pub(in super::super::super) fn wait(&self) -> bool {
+        self.writers.iter().all(|(writer, process, what)| {
+            writer.wait(*what, GRACE, || has_ended(process.as_fd())) != Waited::Stopped
+        })
+    }
+
+    /// Whether each has gone on, or is dead, now.
+    pub(in super::super::super) fn are_gone(&self) -> bool {
+        self.writers
+            .iter()
+            .all(|(writer, process, what)| !writer.touches(*what) || has_ended(process.as_fd()))
+    }
+
+    /// Whether there are none.
+    pub(in super::super::super) fn is_empty(&self) -> bool {
+        self.writers.is_empty()
+    }
+}
+
+/// A mailbox, of a queue pair that is there or gone.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Of(QpRef),
+    Orphan(usize),
+}
+
+impl State {
+    /// The writers that touch the registration of `key`, which was revoked.
+    pub(in super::super::super) fn touchers(&self, device: DeviceRef, key: u32) -> Touchers {
+        let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
+        let serials = exposure.map_or(&[][..], |exposure| exposure.serials(key));
+        let theirs = self.qps.values().filter(|qp| qp.device == device);
+        let theirs = theirs.filter_map(|qp| qp.mapped.incoming.as_ref());
+        let orphans = self.orphans.iter().filter(|it| it.device == device).map(|it| &it.incoming);
+        let touched = |incoming: &Box<Incoming>| {
+            let at = serials.iter().map(|serial| Touching::Registration(*serial));
+            at.filter_map(|what| incoming.touched(what)).next()
+        };
+        Touchers { writers: theirs.chain(orphans).filter_map(touched).collect() }
+    }
+
+    /// Revokes all that the peer of `id` may do, before it is destroyed; who is still at it. Nobody is let in any more.
+    pub(in super::super::super) fn revoke(&mut self, now: Instant, id: QpRef) -> Touchers {
+        if let Some(qp) = self.qps.get_mut(id) {
+            qp.mapped.ends = true;
+        }
+        self.close_mailbox(now, id);
+        let incoming = self.qps.get(id).and_then(|qp| qp.mapped.incoming.as_ref());
+        Touchers { writers: incoming.and_then(|it| it.touched(Touching::Anything)).into_iter().collect() }
+    }
+
+    /// Looks again who is at the registration of `key`, which was revoked a while ago.
+    pub(in super::super::super) fn vacate(&mut self, now: Instant, device: DeviceRef, key: u32) -> Look {
+        let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
+        let look = match exposure.and_then(|exposure| exposure.memory_of(key)) {
+            Some(memory) => self.clear(now, device, memory),
+            None => Look::Clear,
+        };
+        if let Look::Clear = look {
+            self.forget_key(device, key);
+        }
+        look
+    }
+
+    /// Nobody is at the registration of `key`, which was revoked, any more.
+    pub(in super::super::super) fn forget_key(&mut self, device: DeviceRef, key: u32) {
+        if let Some(exposure) = self.devices.get_mut(device).and_then(|device| device.exposure.as_mut()) {
+            exposure.forget(key);
+        }
+    }
+
+    /// Looks again who is at the mailbox of `id`, which was closed.
+    pub(in super::super::super) fn evict(&mut self, now: Instant, id: QpRef) -> Look {
+        let Some(qp) = self.qps.get_mut(id) else { return Look::Clear };
+        let device = qp.device;
+        let Some(incoming) = qp.mapped.incoming.as_mut().filter(|incoming| !incoming.mailbox.is_settled())
+        else {
+            return Look::Clear;
+        };
+        if incoming.is_settled() {
+            return Look::Clear;
+        }
+        if incoming.closed.is_none_or(|closed| now < closed + GRACE) {
+            return Look::Later;
+        }
+        let Some(at) = incoming.mailbox.writer().at() else { return Look::Clear };
+        let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
+        let Some(owned) = exposure.and_then(|exposure| exposure.owner_of(at.serial)) else {
+            incoming.evicted = Some(at.serial);
+            return if incoming.is_settled() { Look::Clear } else { Look::Later };
+        };
+        match self.clear(now, device, owned.memory) {
+            Look::Clear if self.is_evicted(id) => Look::Clear,
+            Look::Clear => Look::Later,
+            look => look,
+        }
+    }
+
+    fn is_evicted(&mut self, id: QpRef) -> bool {
+        let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
+        incoming.is_none_or(|incoming| incoming.is_settled())
+    }
+
+    /// Replaces the pages of a memory that writers are at which do not go on; of each it is known that it has been at
+    /// something for a while, or its right has been revoked for that long.
+    pub(super) fn clear(&mut self, now: Instant, device: DeviceRef, memory: u64) -> Look {
+        let Some(exposure) = self.devices.get_mut(device).and_then(|device| device.exposure.as_mut()) else {
+            return Look::Clear;
+        };
+        let since = match exposure.pause(now, memory) {
+            Ok(since) => since,
+            Err(_) if self.at(now, device, memory).is_empty() => return Look::Clear,
+            Err(why) => return Look::Quarantined(why),
+        };
+        let at = self.at(now, device, memory);
+        if at.len() > 1 && since.is_some_and(|since| now < since + GRACE) {
+            if !self.evicting.contains(&(device, memory)) {
+                self.evicting.push((device, memory));
+            }
+            self.note_due(now + LOOK_EVERY);
+            return Look::Later;
+        }
+        let Some(exposure) = self.devices.get_mut(device).and_then(|device| device.exposure.as_mut()) else {
+            return Look::Clear;
+        };
+        let chunks: Vec<_> = at.iter().map(|(_, chunk)| *chunk).collect();
+        let (patches, replaced) = exposure.replace(memory, &chunks);
+        if !patches.is_empty() {
+            self.commands.push_back(Command::Patch { device, memory, patches });
+        }
+        if let Err(why) = replaced {
+            return Look::Quarantined(why);
+        }
+        for (place, chunk) in at {
+            if let Some(incoming) = self.incoming(place) {
+                incoming.evicted = Some(chunk.serial);
+            }
+        }
+        Look::Clear
+    }
+
+    /// Looks again at the memories that are paused, whoever wanted it.
+    pub(super) fn go_on_evicting(&mut self, now: Instant) {
+        for (device, memory) in std::mem::take(&mut self.evicting) {
+            let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
+            if exposure.is_some_and(|exposure| exposure.is_paused(memory)) {
+                self.clear(now, device, memory);
+            }
+        }
+    }
+
+    /// Who is at a memory, and where; those that have only to say that they are done are not.
+    fn at(&mut self, now: Instant, device: DeviceRef, memory: u64) -> Vec<(Place, Chunk)> {
+        let qps = self.qps.iter().filter(|(_, qp)| qp.device == device && qp.mapped.incoming.is_some());
+        let mut places: Vec<_> = qps.map(|(id, _)| Place::Of(id)).collect();
+        let orphans = self.orphans.iter().enumerate().filter(|(_, orphan)| orphan.device == device);
+        places.extend(orphans.map(|(index, _)| Place::Orphan(index)));
+        places
+            .into_iter()
+            .filter_map(|place| Some((place, self.at_place(now, place, device, memory)?)))
+            .collect()
+    }
+
+    fn at_place(&mut self, now: Instant, place: Place, device: DeviceRef, memory: u64) -> Option<Chunk> {
+        let incoming = self.incoming(place)?;
+        if incoming.is_evicted() || has_ended(incoming.writer.as_fd()) {
+            return None;
+        }
+        let at = incoming.mailbox.writer().at()?;
+        let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref())?;
+        let owned = exposure.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
+        if owned.revoked || owned.access.is_remote() {
+            return Some(at);
+        }
+        // Nobody but a receive that was not told lets it be written, and what was told is the caller's again.
+        if let Place::Of(id) = place {
+            self.attend(now, id);
+        }
+        let incoming = self.incoming(place)?;
+        if incoming.mailbox.awaits(&at) {
+            return Some(at);
+        }
+        incoming.evicted = Some(at.serial);
+        None
+    }
+
+    fn incoming(&mut self, place: Place) -> Option<&mut Incoming> {
+        match place {
+            Place::Of(id) => self.qps.get_mut(id)?.mapped.incoming.as_deref_mut(),
+            Place::Orphan(index) => self.orphans.get_mut(index).map(|orphan| &mut *orphan.incoming),
+        }
+    }
+}
+
+impl Incoming {
+    fn touched(&self, what: Touching) -> Option<(Writer, Arc<OwnedFd>, Touching)> {
+        let writer = self.mailbox.writer();
+        (writer.touches(what) && !self.is_evicted()).then(|| (writer, Arc::clone(&self.writer), what))
+    }
+
+    /// Whether its writer is where it can do no harm.
+    pub(super) fn is_evicted(&self) -> bool {
+        let at = self.mailbox.writer().at();
+        at.is_some_and(|at| self.evicted == Some(at.serial))
+    }
+}

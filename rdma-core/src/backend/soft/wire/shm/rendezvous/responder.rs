@@ -1,0 +1,84 @@
+//! What waits to be told to a peer's requester.
+
+use std::collections::VecDeque;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use super::super::super::QpRef;
+use super::connection::NONE;
+use super::descriptors::{self, Sent};
+use super::frame::Frame;
+use super::{Announcement, Reason};
+use crate::memory::Patch;
+
+/// The connection that the peer's requester was invited on.
+#[derive(Debug)]
+pub(super) struct Responder {
+    pub(super) qp: QpRef,
+    /// What the socket did not take yet, oldest first.
+    outflow: VecDeque<Parcel>,
+}
+
+/// Something to tell a peer.
+#[derive(Debug)]
+enum Parcel {
+    Memory { id: u64, len: u64, memfd: Arc<OwnedFd> },
+    Patch { id: u64, patch: Patch },
+    Forget(u64),
+}
+
+impl Responder {
+    pub(super) fn new(qp: QpRef, memories: Vec<Announcement>) -> Self {
+        let mut responder = Self { qp, outflow: VecDeque::new() };
+        memories.into_iter().for_each(|memory| responder.announce(memory));
+        responder
+    }
+
+    pub(super) fn announce(&mut self, Announcement { id, len, memfd, patches }: Announcement) {
+        self.outflow.push_back(Parcel::Memory { id, len, memfd });
+        self.patch(id, &patches);
+    }
+
+    /// There are not many for a memory.
+    pub(super) fn patch(&mut self, id: u64, patches: &[Patch]) {
+        self.outflow.extend(patches.iter().map(|patch| Parcel::Patch { id, patch: patch.clone() }));
+    }
+
+    /// Whoever was not told of the memory yet need not be told of its end; so no more waits here than there ever was at
+    /// a time.
+    pub(super) fn forget(&mut self, id: u64) {
+        let mut told = true;
+        self.outflow.retain(|parcel| match parcel {
+            Parcel::Memory { id: of, .. } if *of == id => {
+                told = false;
+                false
+            }
+            Parcel::Patch { id: of, .. } => *of != id,
+            _ => true,
+        });
+        if told {
+            self.outflow.push_back(Parcel::Forget(id));
+        }
+    }
+
+    /// Sends what the socket takes; what became of the last of it.
+    pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, Reason> {
+        while let Some(parcel) = self.outflow.front() {
+            let sent = match parcel {
+                Parcel::Memory { id, len, memfd } => {
+                    descriptors::send(fd, &Frame::Memory { id: *id, len: *len }, &[memfd])?
+                }
+                Parcel::Patch { id, patch: Patch { version, offset, bytes, memfd } } => {
+                    let (id, offset, len, version) = (*id, *offset, *bytes, *version);
+                    descriptors::send(fd, &Frame::Patch { id, offset, len, version }, &[memfd])?
+                }
+                Parcel::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
+            };
+            if sent != Sent::Whole {
+                return Ok(sent);
+            }
+            self.outflow.pop_front();
+        }
+        Ok(Sent::Whole)
+    }
+}

@@ -1,0 +1,183 @@
+//! Other pages of memory: told to all that have it, in order, and mapped only when they are what an owner may send.
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use super::super::super::segment::Protection;
+use super::owners::{Owner, borrowed, good, say, welcome};
+use super::*;
+use crate::memory::Mapping;
+
+/// Memory of this process, of which pages can be replaced, and what peers are told of it.
+fn replaceable(pages: u64) -> (Mapping, Announcement) {
+    let memory = Mapping::allocate((pages * page()) as usize).unwrap();
+    let backing = memory.backing().unwrap();
+    let announced = Announcement {
+        id: backing.id,
+        len: backing.bytes,
+        memfd: Arc::clone(&backing.memfd),
+        patches: Vec::new(),
+    };
+    (memory, announced)
+}
+
+fn page() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+#[expect(unsafe_code, reason = "nobody else has the memory")]
+fn replace(memory: &Mapping, range: std::ops::Range<u64>) -> Vec<Patch> {
+    let pages = &memory.backing().unwrap().pages;
+    let before = pages.version();
+    // SAFETY: mapped, and nobody writes it.
+    unsafe { pages.replace(memory.as_ptr(), &[range]) }.unwrap();
+    pages.patches(before)
+}
+
+#[expect(unsafe_code, reason = "looks at a byte of a mapping")]
+fn first_of(segment: &Segment, page_of: u64) -> u8 {
+    // SAFETY: within the mapping, which lives.
+    unsafe { segment.as_ptr().add((page_of * page()) as usize).read_volatile() }
+}
+
+#[expect(unsafe_code, reason = "nobody else has the memory")]
+fn write(memory: &Mapping, page_of: u64, byte: u8) {
+    // SAFETY: within the memory, which lives.
+    unsafe { memory.as_ptr().add((page_of * page()) as usize).write_volatile(byte) }
+}
+
+#[test]
+fn pages_that_are_replaced_are_mapped_by_those_that_were_told_and_by_those_that_come_later() {
+    let (mut a, mut b) = pair();
+    let (memory, mut announced) = replaceable(3);
+    b.rendezvous.announce(Instant::now(), b.device, &announced, &mut b.state);
+    until(&mut a, &mut b, |a, _| a.state.mapped.len() == 1);
+    for (index, at) in [0, 2, 2].into_iter().enumerate() {
+        let patches = replace(&memory, at * page()..(at + 1) * page());
+        write(&memory, at, 5 + index as u8);
+        b.rendezvous.patch(Instant::now(), b.device, (announced.id, &patches), &mut b.state);
+    }
+    let segment = Arc::clone(&a.state.mapped[0].1);
+    until(&mut a, &mut b, |_, _| segment.version() == 3);
+    assert_eq!([0, 1, 2].map(|at| first_of(&segment, at)), [5, 0, 7]);
+    announced.patches = memory.backing().unwrap().pages.patches(0);
+    b.state.memories = vec![announced];
+    let mut late = End::new();
+    b.take(&late);
+    late.connect(b.gid).unwrap();
+    until(&mut late, &mut b, |late, _| late.state.mapped.iter().any(|(_, it)| it.version() == 3));
+    assert_eq!([0, 1, 2].map(|at| first_of(&late.state.mapped[0].1, at)), [5, 0, 7]);
+}
+
+#[test]
+fn what_two_queue_pairs_share_is_mapped_once_whoever_hears_first() {
+    let (mut a, mut b) = pair();
+    let (memory, announced) = replaceable(2);
+    let shared =
+        Arc::new(Segment::map(announced.memfd.as_fd(), announced.len, Protection::ReadWrite).unwrap());
+    a.state.shares = Some((announced.id, Arc::clone(&shared)));
+    b.rendezvous.announce(Instant::now(), b.device, &announced, &mut b.state);
+    let patches = replace(&memory, page()..2 * page());
+    let Patch { version, offset, bytes, memfd } = &patches[0];
+    shared.patch(memfd.as_fd(), *version, (*offset, *bytes)).unwrap();
+    write(&memory, 1, 9);
+    b.rendezvous.patch(Instant::now(), b.device, (announced.id, &patches), &mut b.state);
+    b.rendezvous.forget(Instant::now(), b.device, announced.id, &mut b.state);
+    until(&mut a, &mut b, |a, _| a.state.forgotten == [announced.id]);
+    assert!(a.state.over.is_empty(), "{:?}", a.state.over);
+    assert_eq!((shared.version(), first_of(&shared, 1)), (1, 9));
+}
+
+#[test]
+fn pages_of_memory_that_went_before_a_peer_took_it_are_not_told_and_take_no_room() {
+    let (mut a, mut b) = pair();
+    let now = Instant::now();
+    // More than a socket takes at once.
+    for id in 0..1000 {
+        b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
+    }
+    let (memory, announced) = replaceable(1);
+    b.rendezvous.announce(now, b.device, &announced, &mut b.state);
+    let patches = replace(&memory, 0..page());
+    for _ in 0..64 {
+        b.rendezvous.patch(now, b.device, (announced.id, &patches), &mut b.state);
+    }
+    b.rendezvous.forget(now, b.device, announced.id, &mut b.state);
+    let key = b.rendezvous.responders[b.qp];
+    let Kind::Responder(responder) = &b.rendezvous.sockets[key].kind else { panic!("no responder") };
+    let waiting = format!("{responder:?}");
+    assert!(waiting.contains("Memory") && !waiting.contains("Patch"), "pages of what is gone wait");
+    drop((memory, announced, patches));
+    until(&mut a, &mut b, |a, _| a.state.mapped.len() == 1000);
+}
+
+/// What `a` makes of an owner that tells of a memory of two pages, and then says that of it.
+fn reason(said: Frame, descriptors: &[BorrowedFd<'_>]) -> String {
+    let (mut a, owner) = (End::new(), Owner::new());
+    let socket = owner.meet(&mut a);
+    say(&socket, &welcome(), &borrowed(&good()));
+    let (memfd, len) = sent(&Segment::create("test", 2 * page() as usize).unwrap());
+    say(&socket, &Frame::Memory { id: 1, len }.encode(), &[memfd.as_fd()]);
+    a.until(|a| a.state.mapped.len() == 1);
+    say(&socket, &said.encode(), descriptors);
+    a.until(|a| !a.state.over.is_empty());
+    assert_eq!(a.state.mapped[0].1.version(), 0, "it was mapped all the same");
+    a.state.over.remove(0)
+}
+
+#[test]
+fn whatever_is_wrong_with_pages_ends_the_connection_and_says_why() {
+    let page = page();
+    let fine = sent(&Segment::create("test", page as usize).unwrap()).0;
+    let fine = [fine.as_fd()];
+    let patch = |id, offset, len, version| Frame::Patch { id, offset, len, version };
+    assert_eq!(reason(patch(2, 0, page, 1), &fine), "it replaced pages of a memory that it has not told of");
+    for (offset, len) in [(2 * page, page), (u64::MAX - page + 1, page), (8, page)] {
+        assert_eq!(
+            reason(patch(1, offset, len, 1), &fine),
+            "pages that it handed over: they are not whole pages of the memory",
+            "{offset:#x}"
+        );
+    }
+    assert_eq!(
+        reason(patch(1, 0, page, 2), &fine),
+        "pages that it handed over: they are the 2. that were replaced, after 0"
+    );
+    assert_eq!(
+        reason(patch(1, 0, 2 * page, 1), &fine),
+        format!(
+            "pages that it handed over: the memfd has {page} bytes instead of the {} that the peer spoke of",
+            2 * page
+        )
+    );
+    assert_eq!(reason(patch(1, 0, page, 1), &[]), "a frame came with 0 descriptors instead of 1");
+    let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    assert_eq!(
+        reason(patch(1, 0, page, 1), &[socket.as_fd()]),
+        "pages that it handed over: the descriptor is not a memfd of ordinary pages"
+    );
+    let unsealed = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&unsealed, page).unwrap();
+    rustix::fs::fcntl_add_seals(&unsealed, SealFlags::GROW).unwrap();
+    assert_eq!(
+        reason(patch(1, 0, page, 1), &[unsealed.as_fd()]),
+        "pages that it handed over: the memfd is not sealed against shrinking and growing"
+    );
+}
+
+#[test]
+fn pages_are_not_replaced_without_end() {
+    let (mut a, owner) = (End::new(), Owner::new());
+    let socket = owner.meet(&mut a);
+    say(&socket, &welcome(), &borrowed(&good()));
+    let (memfd, len) = sent(&Segment::create("test", page() as usize).unwrap());
+    say(&socket, &Frame::Memory { id: 1, len }.encode(), &[memfd.as_fd()]);
+    a.until(|a| a.state.mapped.len() == 1);
+    let key = a.rendezvous.requesters[a.qp];
+    let Kind::Requester(requester) = &mut a.rendezvous.sockets[key].kind else { panic!("no requester") };
+    requester.patches.insert(1, MEMORIES_MAX / 2 - 1);
+    // Of one that was told before nothing is mapped, and it counts all the same.
+    let again = Frame::Patch { id: 1, offset: 0, len, version: 0 }.encode();
+    say(&socket, &again, &[memfd.as_fd()]);
+    a.until(|a| a.state.over.len() == 1);
+    assert!(a.state.over[0].starts_with("it shares more memories"), "{}", a.state.over[0]);
+}
