@@ -65,3 +65,55 @@ fn release() -> MutexGuard<'static, Vec<Kept>> {
     kept.retain_mut(|kept| !kept.registration.has_ended());
     kept
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    use super::super::{Keys, PdId, Registered};
+    use super::*;
+    use crate::error::{CloseError, Quarantine};
+    use crate::memory::Irreplaceable;
+    use crate::{Access, LocalKey, RemoteKey};
+
+    /// Ends when it is told to.
+    struct Stopped(Arc<AtomicBool>);
+
+    impl Registration for Stopped {
+        fn keys(&self) -> Keys {
+            Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
+        }
+
+        fn deregister(&mut self) -> Result<(), CloseError> {
+            Err(CloseError { verb: "ibv_dereg_mr", source: Quarantine::since(Irreplaceable::Shared) })
+        }
+
+        fn has_ended(&mut self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn what_is_dropped_too_early_is_counted_and_released_by_itself() {
+        let (ended, before) = (Arc::new(AtomicBool::new(false)), quarantined());
+        let registration = Box::new(Stopped(Arc::clone(&ended)));
+        let memory = Mapping::allocate(100).unwrap();
+        let memory = Registered::new(memory, registration, Access::LOCAL_WRITE, PdId(1));
+        let Err((memory, error)) = memory.into_mapping() else { panic!("it was released") };
+        assert!(error.to_string().contains("quarantined"), "{error}");
+        assert_eq!(quarantined(), before, "it is the caller's still");
+        drop(memory);
+        let kept = quarantined();
+        assert_eq!((kept.memories, kept.bytes), (before.memories + 1, before.bytes + 100));
+        assert_eq!(Arc::strong_count(&ended), 2);
+        ended.store(true, Ordering::Relaxed);
+        // Nobody asks for it.
+        let begun = Instant::now();
+        while Arc::strong_count(&ended) > 1 {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it is kept");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -18,8 +18,10 @@ pub enum Wire {
     /// is an error that says why, and the peer's device must have this wire, too.
     ///
     /// Memory that the library did not allocate cannot be shared, unless it is [in place](crate::Memory::share_in_place): a
-    /// connection that comes upon it goes on over TCP, and says so in the log. A peer that is stopped in the midst of an access makes the deregistration of what it accesses,
-    /// and the end of its queue pair, fail until it goes on or ends.
+    /// connection that comes upon it goes on over TCP, and says so in the log. A peer that is stopped in the midst of an
+    /// access holds up the deregistration of what it accesses, and the end of its queue pair, for half a second: then its
+    /// pages are replaced, and it goes on where nobody looks. Where that cannot be, both fail with a
+    /// [`Quarantine`](crate::error::Quarantine).
     Mapped,
     /// TCP, inside this process as well.
     Tcp,

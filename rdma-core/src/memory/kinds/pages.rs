@@ -250,7 +250,7 @@ mod tests {
         let held = pages.hold();
         std::thread::scope(|scope| {
             // SAFETY: what writes it holds it.
-            let replaced = scope.spawn(|| unsafe { pages.replace(&[0..page()]) });
+            let replaced = scope.spawn(|| unsafe { pages.replace(std::slice::from_ref(&(0..page()))) });
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!replaced.is_finished());
             fill(&memory, 3);

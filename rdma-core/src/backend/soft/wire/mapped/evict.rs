@@ -65,9 +65,9 @@ impl State {
         let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
         let serials = exposure.map_or(&[][..], |exposure| exposure.serials(key));
         let theirs = self.qps.values().filter(|qp| qp.device == device);
-        let theirs = theirs.filter_map(|qp| qp.mapped.incoming.as_ref());
-        let orphans = self.orphans.iter().filter(|it| it.device == device).map(|it| &it.incoming);
-        let touched = |incoming: &Box<Incoming>| {
+        let theirs = theirs.filter_map(|qp| qp.mapped.incoming.as_deref());
+        let orphans = self.orphans.iter().filter(|it| it.device == device).map(|it| &*it.incoming);
+        let touched = |incoming: &Incoming| {
             let at = serials.iter().map(|serial| Touching::Registration(*serial));
             at.filter_map(|what| incoming.touched(what)).next()
         };

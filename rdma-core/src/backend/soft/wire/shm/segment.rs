@@ -340,6 +340,36 @@ mod tests {
     }
 
     #[test]
+    fn other_pages_are_mapped_in_order_and_once_with_the_same_rights() {
+        let page = rustix::param::page_size() as u64;
+        let own = Segment::create("test", 2 * page as usize).unwrap();
+        let theirs = Segment::map(own.memfd().unwrap(), 2 * page, Protection::ReadWrite).unwrap();
+        let fresh = memfd(page, SEALS);
+        rustix::io::pwrite(&fresh, &[9], 0).unwrap();
+        let patch = |version, range| theirs.patch(fresh.as_fd(), version, range);
+        assert!(matches!(patch(2, (0, page)), Err(MapRefused::Version { said: 2, known: 0 })));
+        assert!(matches!(patch(1, (2 * page, page)), Err(MapRefused::Range)));
+        assert!(matches!(patch(1, (0, 0)), Err(MapRefused::Size { .. })));
+        patch(1, (page, page)).unwrap();
+        // Told once more, and nothing of it is looked at.
+        patch(1, (0, 7)).unwrap();
+        // SAFETY: within mappings that live and are written by this thread alone.
+        let read = unsafe {
+            theirs.as_ptr().write(5);
+            theirs.as_ptr().add(page as usize + 1).write(6);
+            [
+                own.as_ptr().read(),
+                own.as_ptr().add(page as usize).read(),
+                theirs.as_ptr().add(page as usize).read(),
+            ]
+        };
+        let mut second = [0];
+        rustix::io::pread(&fresh, &mut second, 1).unwrap();
+        assert_eq!((read, second, theirs.version()), ([5, 0, 9], [6], 1));
+        assert_forked_child_has_none(false, own, theirs);
+    }
+
+    #[test]
     fn a_made_one_is_sealed_and_never_empty() {
         let own = Segment::create("test", 1).unwrap();
         assert!(rustix::fs::ftruncate(own.memfd().unwrap(), 0).is_err());

@@ -222,9 +222,9 @@ mod tests {
 
     const BYTES: u32 = 3 * CHUNK;
 
-    /// Moves three chunks, doing `meanwhile` once in the second; what came of it, how many chunks were moved, and
-    /// whether it was finished.
-    fn interrupted(rig: &mut Rig, meanwhile: impl Fn(&mut Rig)) -> (Moved, u32, bool) {
+    /// Moves three chunks, doing `meanwhile` once in that one; what came of it, how many chunks were moved, and whether
+    /// it was finished.
+    fn interrupted(rig: &mut Rig, chunk: u32, meanwhile: impl Fn(&mut Rig)) -> (Moved, u32, bool) {
         let (chunks, finished) = (Cell::new(0), Cell::new(false));
         // The port looks at the shared words alone, so it can stand beside its owner.
         let (port, writer) = (rig.another_port(), rig.mailbox.writer());
@@ -236,7 +236,7 @@ mod tests {
             (BASE, BYTES),
             |_, _| {
                 chunks.set(chunks.get() + 1);
-                if chunks.get() == 2
+                if chunks.get() == chunk
                     && let Some(rig) = owner.take()
                 {
                     assert!(writer.touches(Touching::Registration(serial)));
@@ -258,12 +258,23 @@ mod tests {
     fn a_message_ends_with_the_chunk_in_which_its_right_did() {
         let mut rig = Rig::new(BYTES as usize, terms(1, None));
         rig.expose(1, 1);
-        assert_eq!(interrupted(&mut rig, |_| ()), (Moved::All { ring: false }, 3, true));
-        assert_eq!(interrupted(&mut rig, |rig| rig.keys.remove(1, 1)), (Moved::Revoked, 2, false));
+        assert_eq!(interrupted(&mut rig, 2, |_| ()), (Moved::All { ring: false }, 3, true));
+        assert_eq!(interrupted(&mut rig, 2, |rig| rig.keys.remove(1, 1)), (Moved::Revoked, 2, false));
         assert!(!rig.mailbox.writer().touches(Touching::Anything));
         rig.expose(1, 2);
-        assert_eq!(interrupted(&mut rig, |rig| rig.mailbox.close()), (Moved::Closed, 2, false));
+        assert_eq!(interrupted(&mut rig, 2, |rig| rig.mailbox.close()), (Moved::Closed, 2, false));
         assert!(rig.mailbox.is_settled());
+    }
+
+    #[test]
+    fn a_message_into_pages_that_were_replaced_is_not_told_as_done() {
+        let mut rig = Rig::new(BYTES as usize, terms(1, None));
+        rig.expose(1, 1);
+        assert_eq!(interrupted(&mut rig, 3, |rig| rig.reexpose(1, 2, 1)), (Moved::Revoked, 3, false));
+        assert!(!rig.mailbox.writer().touches(Touching::Anything));
+        // What was filled before its queue pair's end is told.
+        rig.reexpose(1, 3, 0);
+        assert!(interrupted(&mut rig, 3, |rig| rig.mailbox.close()).2);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::super::key_table::PAUSED;
 use super::super::port::PortRefused;
 use super::{ALL, BASE, DOMAIN, MEMORY, Rig, execute, mapped, terms};
 use crate::CompletionStatus;
@@ -122,6 +123,23 @@ fn a_sleeping_owner_is_rung_once_and_only_for_completions() {
     assert!(!send(&mut rig, RequestOp::Send));
     assert_eq!(rig.mailbox.take().unwrap().wr_id, 1);
     assert!(watch.pending());
+}
+
+#[test]
+fn a_registration_of_other_pages_waits_for_them_and_is_not_refused() {
+    let mut rig = Rig::new(1, terms(4, None));
+    rig.expose(1, 1);
+    for (round, op) in [RequestOp::Write, RequestOp::Send, RequestOp::Read].into_iter().enumerate() {
+        rig.post(7, BASE, 8, 1);
+        let request = rig.next(op, 1, BASE, 8);
+        rig.reexpose(1, 10 * round as u64 + 2, PAUSED);
+        let executed = execute(&mut rig.port, &request, &mut [1; 8], Injected::Deliver);
+        assert_eq!((executed.outcome, executed.nudge), (Outcome::Unmapped(MEMORY), false));
+        rig.reexpose(1, 10 * round as u64 + 3, 0);
+        let executed = execute(&mut rig.port, &request, &mut [1; 8], Injected::Deliver);
+        assert!(matches!(kind(executed.outcome), ReplyKind::Ack | ReplyKind::ReadData));
+    }
+    assert!(rig.mailbox.refusal().is_none());
 }
 
 #[test]

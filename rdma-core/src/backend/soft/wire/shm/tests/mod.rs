@@ -67,6 +67,13 @@ impl Rig {
         assert!(self.keys.insert(&exposed(key, registered)));
     }
 
+    /// The same by another serial, with that version of its pages.
+    pub(super) fn reexpose(&mut self, key: u32, serial: u64, version: u32) {
+        let len = self.memory.len() as u64;
+        let registered = Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial };
+        self.keys.reenter(&Exposed { version, ..exposed(key, registered) });
+    }
+
     /// A request in order.
     pub(super) fn next(&mut self, op: RequestOp, rkey: u32, remote_addr: u64, len: u32) -> Request {
         let psn = self.psn;
