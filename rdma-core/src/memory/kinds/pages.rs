@@ -248,9 +248,16 @@ mod tests {
     fn whoever_holds_the_pages_is_waited_for() {
         let (memory, pages) = memory(1);
         let held = pages.hold();
+        let at = memory.as_ptr().as_ptr() as usize;
         std::thread::scope(|scope| {
-            // SAFETY: what writes it holds it.
-            let replaced = scope.spawn(|| unsafe { pages.replace(std::slice::from_ref(&(0..page()))) });
+            let replaced = scope.spawn(|| {
+                let whole = 0..page();
+                // SAFETY: what writes it holds it.
+                unsafe {
+                    let base = NonNull::new(std::ptr::with_exposed_provenance_mut(at)).unwrap();
+                    pages.replace(base, std::slice::from_ref(&whole))
+                }
+            });
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!replaced.is_finished());
             fill(&memory, 3);
