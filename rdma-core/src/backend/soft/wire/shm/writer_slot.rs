@@ -169,6 +169,8 @@ mod tests {
         standing: AtomicU64,
         /// The first ones, and those that take their place.
         pages: [[AtomicU64; 2]; 2],
+        /// The writer has had its time. Not of the model, which knows none: what was stored before is seen by all after it.
+        waited: std::sync::atomic::AtomicBool,
     }
 
     const WRITTEN: u64 = 7;
@@ -186,7 +188,9 @@ mod tests {
                 return false;
             }
             self.pages[0].iter().for_each(|word| word.store(WRITTEN, Ordering::Relaxed));
-            let told = stands();
+            let waited = self.waited.load(std::sync::atomic::Ordering::Relaxed);
+            let told =
+                if waited { self.standing.fetch_add(0, Ordering::Relaxed) == serial } else { stands() };
             self.slot.leave();
             told
         }
@@ -201,8 +205,9 @@ mod tests {
             if self.slot.at().is_none() {
                 return 0;
             }
+            self.waited.store(true, std::sync::atomic::Ordering::Relaxed);
             for (old, new) in self.pages[0].iter().zip(&self.pages[1]) {
-                // What was written a while ago has come by now: this reads the last of it.
+                // Which reads the last that was written.
                 new.store(old.fetch_add(0, Ordering::Relaxed), Ordering::Relaxed);
             }
             1
@@ -216,8 +221,12 @@ mod tests {
         builder.preemption_bound = Some(4);
         builder.check(move || {
             let pages = || [AtomicU64::new(0), AtomicU64::new(0)];
-            let shared =
-                Arc::new(Replacing { slot: slot(), standing: AtomicU64::new(1), pages: [pages(), pages()] });
+            let shared = Arc::new(Replacing {
+                slot: slot(),
+                standing: AtomicU64::new(1),
+                pages: [pages(), pages()],
+                waited: std::sync::atomic::AtomicBool::new(false),
+            });
             let writer = {
                 let model = Arc::clone(&shared);
                 thread::spawn(move || model.write())
