@@ -21,6 +21,7 @@ mod doorbell;
 mod key_table;
 mod layout;
 mod mailbox;
+mod map_refused;
 mod memories;
 mod port;
 pub(in super::super) mod rendezvous;
@@ -33,10 +34,11 @@ mod tests;
 
 pub(in super::super) use key_table::{Exposed, KeyTable, PAUSED};
 pub(in super::super) use mailbox::{Mailbox, Terms, Waited, Watch, Writer};
+pub(in super::super) use map_refused::MapRefused;
 pub(in super::super) use port::{Executed, Local, Outcome, Port, Touched, WRITER_CHUNK};
 #[cfg(test)]
 pub(in super::super) use segment::Protection;
-pub(in super::super) use segment::{MapRefused, Segment};
+pub(in super::super) use segment::Segment;
 pub(in super::super) use writer_slot::{Chunk, Touching};
 
 /// The atomics of whoever runs this: models have their own.

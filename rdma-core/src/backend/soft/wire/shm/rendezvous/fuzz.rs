@@ -22,7 +22,7 @@ mod tests {
     use super::*;
     use crate::{Gid, QpNum};
 
-    fn seeds() -> [(&'static str, Frame); 6] {
+    fn seeds() -> [(&'static str, Frame); 7] {
         let hello = Hello {
             source_gid: Gid([1; 16]),
             source_qp: QpNum(0x12_3456),
@@ -32,7 +32,8 @@ mod tests {
         [
             ("hello", Frame::Hello(hello)),
             ("welcome", Frame::Welcome { mailbox: 1 << 16, keys: 1 << 20 }),
-            ("memory", Frame::Memory { id: 7, len: 1 << 30, version: 1 }),
+            ("memory", Frame::Memory { id: 7, len: 1 << 30 }),
+            ("patch", Frame::Patch { id: 7, offset: 1 << 20, len: 1 << 18, version: 3 }),
             ("forget", Frame::Forget { id: 7 }),
             ("refused", Frame::Refused(Refusal::Limit(24))),
             ("nudge", Frame::Nudge),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::super::{Hello, QpRef};
-use super::super::segment::{MapRefused, Segment};
+use super::super::{MapRefused, segment::Segment};
 use super::frame::Refusal;
 use super::reason::Reason;
 use crate::memory::Patch;

@@ -2,8 +2,8 @@
 
 use std::io;
 
+use super::super::MapRefused;
 use super::super::port::PortRefused;
-use super::super::segment::MapRefused;
 use super::MEMORIES_MAX;
 use super::frame::{FrameError, Refusal};
 

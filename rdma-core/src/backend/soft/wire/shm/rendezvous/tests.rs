@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-use super::super::segment::{MapRefused, Segment};
+use super::super::{MapRefused, segment::Segment};
 use super::*;
 use crate::{Gid, QpNum};
 

@@ -146,7 +146,7 @@ fn a_process_without_mappings_left_says_so() {
         let welcome = Frame::Welcome { mailbox: 4096, keys: 4096 }.encode();
         say(&socket, &welcome, &[&mailbox, &keys, &bell].map(AsFd::as_fd));
         a.until(|a| a.state.invited.len() == 1);
-        let told = Frame::Memory { id: 1, len: 4096, version: 0 }.encode();
+        let told = Frame::Memory { id: 1, len: 4096 }.encode();
         take_mappings();
         say(&socket, &told, &[memory.as_fd()]);
         a.until(|a| a.state.over.len() == 1);
