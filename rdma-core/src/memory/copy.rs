@@ -96,16 +96,5 @@ pub(super) unsafe fn copy_out(src: NonNull<u8>, dst: &mut [u8]) {
     unsafe { copy_shared(src.as_ptr(), dst.as_mut_ptr(), dst.len()) }
 }
 
-/// Copies `src` into shared memory.
-///
-/// # Safety
-///
-/// `dst` is valid for writes of `src.len()` bytes for the whole call.
-#[inline]
-pub(super) unsafe fn copy_in(src: &[u8], dst: NonNull<u8>) {
-    // SAFETY: as in `copy_out`, with the roles exchanged.
-    unsafe { copy_shared(src.as_ptr(), dst.as_ptr(), src.len()) }
-}
-
 #[cfg(test)]
 mod tests;

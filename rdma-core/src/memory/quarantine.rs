@@ -1,6 +1,6 @@
 //! Memory that was dropped while something that is stopped might still write it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Mapping, Registration};
@@ -27,16 +27,28 @@ pub struct Quarantined {
     pub bytes: u64,
 }
 
-/// What is kept of this process now: see [`Quarantined`].
+/// What is kept of this process now: see [`Quarantined`]. A child that was forked from it keeps nothing.
 #[must_use]
 pub fn quarantined() -> Quarantined {
-    let kept = release();
-    Quarantined { memories: kept.len(), bytes: kept.iter().map(|kept| kept.mapping.len() as u64).sum() }
+    release();
+    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    Quarantined {
+        memories: kept.iter().filter(|kept| kept.is_ours()).count(),
+        bytes: kept.iter().filter(|kept| kept.is_ours()).map(|kept| kept.mapping.len() as u64).sum(),
+    }
 }
 
 struct Kept {
     mapping: Mapping,
     registration: Box<dyn Registration>,
+    /// The process that registered it: a child has neither its mailboxes nor the right to release it.
+    pid: u32,
+}
+
+impl Kept {
+    fn is_ours(&self) -> bool {
+        self.pid == std::process::id()
+    }
 }
 
 static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
@@ -44,26 +56,30 @@ static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 /// Keeps memory until nothing writes it any more.
 pub(super) fn keep(mapping: Mapping, registration: Box<dyn Registration>) {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    kept.push(Kept { mapping, registration });
-    if kept.len() > 1 {
-        return;
-    }
+    let first = !kept.iter().any(Kept::is_ours);
+    kept.push(Kept { mapping, registration, pid: std::process::id() });
     drop(kept);
-    let looks = || {
-        while !release().is_empty() {
-            std::thread::sleep(LOOK_EVERY);
-        }
-    };
-    if let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(looks) {
+    if first && let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(watch) {
         tracing::warn!(%error, "quarantined memory is released only when it is asked for");
     }
 }
 
-/// Releases what nobody is at any more; what is left.
-fn release() -> MutexGuard<'static, Vec<Kept>> {
+/// Until there is nothing to release any more.
+fn watch() {
+    while release() {
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Releases what nobody is at any more; whether something is left.
+fn release() -> bool {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    kept.retain_mut(|kept| !kept.registration.has_ended());
-    kept
+    let ended: Vec<_> = kept.extract_if(.., |kept| kept.is_ours() && kept.registration.has_ended()).collect();
+    let left = kept.iter().any(Kept::is_ours);
+    // What a caller's memory does when it goes may ask what is kept.
+    drop(kept);
+    drop(ended);
+    left
 }
 
 #[cfg(test)]
@@ -72,6 +88,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
+    use super::super::kinds::Foreign;
     use super::super::{Keys, PdId, Registered};
     use super::*;
     use crate::error::{CloseError, Quarantine};
@@ -95,11 +112,26 @@ mod tests {
         }
     }
 
+    /// Asks what is kept when it goes, as a caller's may.
+    struct Asks(Vec<u8>);
+
+    impl AsMut<[u8]> for Asks {
+        fn as_mut(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+    }
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let _ = quarantined();
+        }
+    }
+
     #[test]
     fn what_is_dropped_too_early_is_counted_and_released_by_itself() {
         let (ended, before) = (Arc::new(AtomicBool::new(false)), quarantined());
         let registration = Box::new(Stopped(Arc::clone(&ended)));
-        let memory = Mapping::allocate(100).unwrap();
+        let memory = Mapping::Foreign(Foreign::adopt(Asks(vec![0; 100])));
         let memory = Registered::new(memory, registration, Access::LOCAL_WRITE, PdId(1));
         let Err((memory, error)) = memory.into_mapping() else { panic!("it was released") };
         assert!(error.to_string().contains("quarantined"), "{error}");
@@ -108,6 +140,10 @@ mod tests {
         let kept = quarantined();
         assert_eq!((kept.memories, kept.bytes), (before.memories + 1, before.bytes + 100));
         assert_eq!(Arc::strong_count(&ended), 2);
+        let of_parent = |of: u32| KEPT.lock().unwrap().iter_mut().for_each(|kept| kept.pid = of);
+        of_parent(0);
+        assert_eq!(quarantined(), Quarantined::default(), "a child has nothing of it");
+        of_parent(std::process::id());
         ended.store(true, Ordering::Relaxed);
         // Nobody asks for it.
         let begun = Instant::now();

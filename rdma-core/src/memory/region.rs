@@ -6,9 +6,12 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{LocalBuf, Memory, Registered, Sharing, copy};
+use super::{Expect, LocalBuf, Memory, Registered, Sharing, copy, copy_expecting};
 use crate::error::{CloseError, RangeError};
 use crate::{Access, LocalKey, Refused, RemoteKey, RemoteMemory};
+
+/// Bytes that are copied in one hold of the pages: whoever replaces some waits for no more.
+const HOLD_BYTES_MAX: usize = 1 << 20;
 
 /// Registered memory that exports a right to peers. Cloning it clones the handle.
 ///
@@ -78,9 +81,8 @@ impl Region {
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         let target = self.address_of(offset, bytes.len())?;
-        let _held = self.memory.hold();
         // SAFETY: `address_of` checked that the range is inside the mapping, which `memory` keeps alive.
-        unsafe { copy::copy_in(bytes, target) };
+        unsafe { self.fill(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
         Ok(())
     }
 
@@ -120,10 +122,9 @@ impl Region {
     /// [`RangeError`] when either region has fewer; nothing is copied then.
     pub fn copy_to(&self, offset: usize, len: usize, target: &Self, start: usize) -> Result<(), RangeError> {
         let (source, to) = (self.address_of(offset, len)?, target.address_of(start, len)?);
-        let _held = target.memory.hold();
         // SAFETY: `address_of` checked both ranges, and both regions are alive. No reference to either memory exists: a
         // `LocalBuf`, which gives one, is the only handle to its own.
-        unsafe { copy::copy_shared(source.as_ptr(), to.as_ptr(), len) };
+        unsafe { target.fill(source.as_ptr(), to.as_ptr(), len) };
         Ok(())
     }
 
@@ -164,8 +165,9 @@ impl Region {
     /// # Errors
     ///
     /// The region comes back when other handles to it exist (attached ones included), or with
-    /// what the kernel said; it is then still registered, and the call can be made again. A forked
-    /// child is always refused: the registration is its parent's, and so is the device.
+    /// what the kernel said, or within three seconds with a [`Quarantine`](crate::error::Quarantine);
+    /// it is then still registered, and the call can be made again. A forked child is always refused:
+    /// the registration is its parent's, and so is the device.
     ///
     /// See `ibv_dereg_mr(3)`.
     #[doc(alias = "ibv_dereg_mr")]
@@ -192,6 +194,24 @@ impl Region {
         self.memory.keys().lkey
     }
 
+    /// Copies `len` bytes into this region, none of whose pages is replaced during a piece of them. The ranges may overlap.
+    ///
+    /// # Safety
+    ///
+    /// As for [`copy_shared`](copy::copy_shared), and `to` is in this region.
+    unsafe fn fill(&self, from: *const u8, to: *mut u8, len: usize) {
+        let (expect, pieces) = (Expect::of_total(len), len.div_ceil(HOLD_BYTES_MAX));
+        // From the end where what is copied first would lie over what is still to be read.
+        let backwards = to.addr().checked_sub(from.addr()).is_some_and(|ahead| (1..len).contains(&ahead));
+        for index in 0..pieces {
+            let piece = if backwards { pieces - 1 - index } else { index };
+            let at = piece * HOLD_BYTES_MAX;
+            let _held = self.memory.hold();
+            // SAFETY: a part of both ranges, by the caller's promise.
+            unsafe { copy_expecting(from.add(at), to.add(at), HOLD_BYTES_MAX.min(len - at), expect) };
+        }
+    }
+
     /// Where that range is.
     #[inline]
     pub(crate) fn address_of(&self, offset: usize, len: usize) -> Result<NonNull<u8>, RangeError> {
@@ -204,5 +224,73 @@ impl Region {
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region").field("remote", &self.remote()).field("access", &self.access()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Keys, Mapping, Pages, PdId, Registration};
+    use super::*;
+
+    struct Held;
+
+    impl Registration for Held {
+        fn keys(&self) -> Keys {
+            Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
+        }
+
+        fn deregister(&mut self) -> Result<(), CloseError> {
+            Ok(())
+        }
+    }
+
+    fn region(len: usize) -> (Region, Arc<Pages>) {
+        let memory = Mapping::allocate(len).unwrap();
+        let pages = Arc::clone(&memory.backing().unwrap().pages);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        (Region::new(Registered::new(memory, Box::new(Held), access, PdId(1))), pages)
+    }
+
+    fn byte_of(at: usize) -> u8 {
+        (at % 251) as u8 ^ (at >> 20) as u8
+    }
+
+    #[test]
+    fn what_is_copied_within_a_region_is_whole_however_far() {
+        const LEN: usize = 3 * HOLD_BYTES_MAX + 7;
+        let (region, _) = region(LEN + 2 * HOLD_BYTES_MAX);
+        let bytes: Vec<u8> = (0..LEN).map(byte_of).collect();
+        for (from, to) in [(0, 1), (1, 0), (0, HOLD_BYTES_MAX + 3), (HOLD_BYTES_MAX + 3, 0), (5, 5)] {
+            region.copy_in(from, &bytes).unwrap();
+            region.copy_to(from, LEN, &region, to).unwrap();
+            let mut copied = vec![0; LEN];
+            region.copy_out(to, &mut copied).unwrap();
+            assert!(copied == bytes, "from {from} to {to}");
+        }
+    }
+
+    #[test]
+    fn whoever_replaces_pages_does_not_wait_for_a_long_copy() {
+        const LEN: usize = 64 << 20;
+        let (region, pages) = region(LEN);
+        let (base, bytes) = (region.address_of(0, LEN).unwrap(), vec![1; LEN]);
+        // What is busy beside it may make it late, though not again and again.
+        let overtaken = (0..50).any(|_| {
+            region.copy_in(0, &[0]).unwrap();
+            region.copy_in(LEN - 1, &[0]).unwrap();
+            std::thread::scope(|scope| {
+                let copied = scope.spawn(|| region.copy_in(0, &bytes).unwrap());
+                let mut byte = [0];
+                while byte == [0] && !copied.is_finished() {
+                    region.copy_out(0, &mut byte).unwrap();
+                }
+                let page = Pages::around(0..1);
+                // SAFETY: mapped, and what writes it holds its pages.
+                unsafe { pages.replace(base, std::slice::from_ref(&page)) }.unwrap();
+                region.copy_out(LEN - 1, &mut byte).unwrap();
+                byte == [0]
+            })
+        });
+        assert!(overtaken, "it waits for all of the copy");
     }
 }

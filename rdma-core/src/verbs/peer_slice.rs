@@ -181,6 +181,9 @@ impl<'w> PeerSlice<'w> {
     /// Stores a flag at `offset`, after all that this thread wrote before, to this peer or another: who sees the flag sees
     /// that. The peer must allow `REMOTE_WRITE`.
     ///
+    /// Let flags grow: one may be stored again a moment later, when the peer replaces pages of the region since another process
+    /// is stopped at them.
+    ///
     /// # Errors
     ///
     /// [`ReachError`].

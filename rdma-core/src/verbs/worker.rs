@@ -159,12 +159,15 @@ impl Worker {
     /// Every request it had outstanding completes (most with `WR_FLUSH_ERR`) and gives its
     /// buffer back at the next polls. `deadline` bounds how long the flush may take; what the
     /// device has not flushed by then is ended by the destruction itself. That goes for a worker
-    /// whose polls fail, too: its queue pairs can be fenced, and what it lost is told as flushed.
+    /// whose polls fail, too: its queue pairs can be fenced, and what it lost is told as flushed. A
+    /// peer of [`Wire::Mapped`](crate::Wire::Mapped) that is stopped in the midst of an access holds the
+    /// destruction up, for half a second, and for three at most.
     ///
     /// # Errors
     ///
-    /// [`FenceError`], with the queue pair, when the device refuses to destroy it or this process
-    /// was forked from the one that created it; its memory is then kept.
+    /// [`FenceError`], with the queue pair, when the device refuses to destroy it, a
+    /// [`Quarantine`](crate::error::Quarantine) holds it, or this process was forked from the one that
+    /// created it; its memory is then kept.
     ///
     /// See `ibv_modify_qp(3)` and `ibv_destroy_qp(3)`.
     #[doc(alias = "ibv_destroy_qp")]

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rdma_core::{
-    Access, AckTimeout, CompletionStatus, Deadline, Init, Region, RetryOptions, Segment, Work, WorkerOptions,
+    Access, AckTimeout, CompletionStatus, Deadline, Init, Memory, Region, RetryOptions, Segment, Work,
+    WorkerOptions,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -12,10 +13,14 @@ use super::processes::{BYTES, Peer};
 
 const ROUNDS: u32 = 24;
 
-/// A process that is at some point of writing all of the region.
 fn writing(round: u32) -> (End, Region, Peer) {
+    writing_to(Memory::allocate(BYTES).unwrap(), round)
+}
+
+/// A process that is at some point of writing all of the memory.
+pub fn writing_to(memory: Memory, round: u32) -> (End, Region, Peer) {
     let idle = End::new();
-    let region = idle.pd.alloc_region(BYTES, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let region = idle.pd.register(memory, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let peer = Peer::start(&idle.endpoint(), region.remote());
     let mut end = idle.connect(&peer.endpoint);
     // What it writes is not what is there.
@@ -31,11 +36,11 @@ fn writing(round: u32) -> (End, Region, Peer) {
     (end, region, peer)
 }
 
-fn signal(peer: &Peer, signal: Signal) {
+pub fn signal(peer: &Peer, signal: Signal) {
     kill_process(Pid::from_child(&peer.child), signal).unwrap();
 }
 
-fn assert_nothing_lands(mut memory: rdma_core::Memory) {
+fn assert_nothing_lands(mut memory: Memory) {
     memory.fill(0xee);
     std::thread::sleep(Duration::from_millis(2));
     assert!(memory.iter().all(|byte| *byte == 0xee), "a byte of an old write");

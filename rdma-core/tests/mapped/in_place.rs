@@ -2,23 +2,26 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdma_core::{Access, Memory, PeerAccess, Region, Segment, Sharing, SoftOptions, Unshared, Wire, Work};
+use rustix::process::Signal;
 
+use super::deaths::{signal, writing_to};
 use super::end::{self, End, soon};
 use super::processes::{BYTES, Peer};
 
 const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
 /// Whole pages within a `Vec`, which is what lends them.
-struct Aligned {
+pub struct Aligned {
     bytes: Vec<u8>,
     begin: usize,
     len: usize,
 }
 
 impl Aligned {
-    fn new(len: usize, fill: u8) -> Self {
+    pub fn new(len: usize, fill: u8) -> Self {
         let page = rustix::param::page_size();
         let mut bytes = vec![!fill; len + 2 * page];
         // The pages at either end are shared with the allocator.
@@ -42,7 +45,7 @@ impl AsMut<[u8]> for Aligned {
     }
 }
 
-fn shared(len: usize, fill: u8) -> Memory {
+pub fn shared(len: usize, fill: u8) -> Memory {
     // SAFETY: the pages are of a `Vec` that the memory owns, and nothing else knows of them.
     unsafe { Memory::adopt(Aligned::new(len, fill)).share_in_place() }
 }
@@ -92,6 +95,28 @@ fn a_connection_stays_mapped_over_it() {
     a.transfer(Work::write(a.filled(len, 2), region.remote()));
     assert!(owner(region).checked(!0).iter().all(|byte| *byte == 2));
     assert_eq!(a.qp.peer_access(&mut a.worker).unwrap(), PeerAccess::Mapped);
+}
+
+/// What a process that is stopped writes to has other pages from then on.
+#[test]
+fn it_may_be_registered_again_and_put_back_after_pages_of_it_were_replaced() {
+    for round in 1..8 {
+        let (end, region, stopped) = writing_to(shared(BYTES, 9), round);
+        signal(&stopped, Signal::STOP);
+        let memory = region.deregister().unwrap();
+        let idle = end.again();
+        let region = idle.pd.register(memory, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+        let peer = Peer::start(&idle.endpoint(), region.remote());
+        let mut end = idle.connect(&peer.endpoint);
+        end.transfer(Work::write(end.filled(BYTES, 7), peer.memory));
+        end.worker.post(&end.qp, Work::recv(Segment::Empty)).unwrap();
+        end.worker.post(&end.qp, Work::send(Segment::Empty).unsignalled()).unwrap();
+        while end.worker.wait(soon()).unwrap().result.unwrap().imm.is_none() {}
+        end::assert_holds(&region, 0..BYTES, 7);
+        signal(&stopped, Signal::CONT);
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(owner(region).checked(!9).iter().all(|byte| *byte == 7), "round {round}");
+    }
 }
 
 #[test]

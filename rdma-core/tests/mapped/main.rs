@@ -11,6 +11,7 @@ mod neighbours;
 mod peer_slice;
 #[path = "../tcp/processes.rs"]
 mod processes;
+mod quarantine;
 mod random;
 #[path = "../tcp/traffic.rs"]
 mod traffic;

@@ -55,6 +55,8 @@ pub(crate) struct Pages {
     /// Held shared by a copy of this process into the memory: between the copy of a page and its replacement no byte
     /// may be written to it.
     written: RwLock<()>,
+    /// Some are being replaced, with `patches` locked.
+    replaced: AtomicBool,
     /// Parts of it are lent as slices while others are with a device.
     split: AtomicBool,
     /// Somebody writes it who tells nobody.
@@ -68,13 +70,20 @@ impl Pages {
             bytes,
             patches: Mutex::default(),
             written: RwLock::default(),
+            replaced: AtomicBool::new(false),
             split: AtomicBool::new(false),
             lent: AtomicBool::new(false),
         }
     }
 
     /// No page is replaced while the result is held: for whoever writes the memory, and has not the lock of the device.
+    ///
+    /// Not for long: whoever replaces some waits for it with that lock.
     pub(crate) fn hold(&self) -> RwLockReadGuard<'_, ()> {
+        if self.replaced.load(Ordering::Relaxed) {
+            // By itself the lock goes to those who come back for it at once.
+            drop(self.patches.lock().unwrap_or_else(PoisonError::into_inner));
+        }
         self.written.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,8 +135,10 @@ impl Pages {
         base: NonNull<u8>,
         ranges: &[Range<u64>],
     ) -> Result<(), Irreplaceable> {
-        let _alone = self.written.write().unwrap_or_else(PoisonError::into_inner);
         let mut patches = self.patches.lock().unwrap_or_else(PoisonError::into_inner);
+        self.replaced.store(true, Ordering::Relaxed);
+        let _alone = self.written.write().unwrap_or_else(PoisonError::into_inner);
+        self.replaced.store(false, Ordering::Relaxed);
         for Range { start, end } in ranges {
             if start >= end || *end > self.bytes {
                 return Err(Irreplaceable::Unknown);

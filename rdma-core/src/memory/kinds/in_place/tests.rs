@@ -104,6 +104,24 @@ fn what_is_written_at_the_address_is_in_the_memfd_and_stays_when_the_pages_are_p
     assert!(bytes.iter().all(|byte| *byte == 0), "the memfd still takes up memory");
 }
 
+/// What a peer that is stopped writes is not put back; what others write to the pages that replaced its pages is.
+#[test]
+fn pages_that_were_replaced_since_are_put_back_as_they_are_now() {
+    let mut pages = Pages::new(4);
+    let placed = pages.replace(0..4).unwrap();
+    let backing = placed.backing().clone();
+    let second = page() as u64..2 * page() as u64;
+    // SAFETY: mapped there, and nobody writes it meanwhile.
+    unsafe { backing.pages.replace(pages.at(0), std::slice::from_ref(&second)) }.unwrap();
+    let patch = backing.pages.patches(0).remove(0);
+    rustix::io::pwrite(&*backing.memfd, &[!byte_at(page())], second.start).unwrap();
+    rustix::io::pwrite(&*patch.memfd, &[!byte_at(page() + 1)], 1).unwrap();
+    drop(placed);
+    assert_eq!(pages.bytes()[page() + 1], !byte_at(page() + 1));
+    pages.bytes()[page() + 1] ^= 0xff;
+    pages.assert_untouched();
+}
+
 #[test]
 fn bytes_of_several_pieces_are_in_order() {
     let mut pages = Pages::new(9);

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::super::super::driver;
 use super::super::super::fabric::{Command, State};
 use super::super::rendezvous::has_ended;
 use super::super::shm::{Chunk, Touching, Waited, Writer};
@@ -31,11 +32,12 @@ pub(in super::super::super) struct Touchers {
 }
 
 impl Touchers {
-    /// Waits until none does any more; `false` when one is stopped in the midst of it. Never to be called with the
-    /// lock held.
+    /// Waits until none does any more; `false` when one is stopped in the midst of it. All have the same time. Never to
+    /// be called with the lock held.
     pub(in super::super::super) fn wait(&self) -> bool {
+        let until = driver::now() + GRACE;
         self.writers.iter().all(|(writer, process, what)| {
-            writer.wait(*what, GRACE, || has_ended(process.as_fd())) != Waited::Stopped
+            writer.wait(*what, until, || has_ended(process.as_fd())) != Waited::Stopped
         })
     }
 
@@ -198,10 +200,10 @@ impl State {
 
     fn at_place(&mut self, now: Instant, place: Place, device: DeviceRef, memory: u64) -> Option<Chunk> {
         let incoming = self.incoming(place)?;
+        let at = incoming.mailbox.writer().at()?;
         if incoming.is_evicted() || has_ended(incoming.writer.as_fd()) {
             return None;
         }
-        let at = incoming.mailbox.writer().at()?;
         let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref())?;
         let owned = exposure.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
         if owned.revoked || owned.access.is_remote() {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as PrivateU64, Ordering as PrivateOrdering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::atomic::Ordering;
 use super::layout::{
@@ -344,16 +344,15 @@ impl Writer {
         }
     }
 
-    /// Waits until it touches that no more, for `grace` at most; `is_dead` says whether its process is gone. Never
-    /// to be called with a lock held.
-    pub(crate) fn wait(&self, what: Touching, grace: Duration, mut is_dead: impl FnMut() -> bool) -> Waited {
+    /// Waits until it touches that no more, or for some more microseconds if it is late already; `is_dead` says whether its
+    /// process is gone. Never to be called with a lock held.
+    pub(crate) fn wait(&self, what: Touching, until: Instant, mut is_dead: impl FnMut() -> bool) -> Waited {
         for _ in 0..SPINS {
             if !self.touches(what) {
                 return Waited::Idle;
             }
             std::hint::spin_loop();
         }
-        let until = driver::now() + grace;
         while self.touches(what) {
             if is_dead() {
                 return Waited::Dead;

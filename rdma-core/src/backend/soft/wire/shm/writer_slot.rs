@@ -69,7 +69,9 @@ impl WriterSlot {
     pub(super) fn at(&self) -> Option<Chunk> {
         let serial = self.active.load(Ordering::Acquire);
         let (begin, end) = (self.begin.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
-        (serial != NONE).then_some(Chunk { serial, begin, end })
+        // One that has gone on meanwhile is at nothing that was revoked, and the chunk may be another registration's.
+        let still = self.active.load(Ordering::Relaxed) == serial;
+        (serial != NONE && still).then_some(Chunk { serial, begin, end })
     }
 
     /// Whether the writer touches it. For the owner, after it revoked that, and then [`revoked`].
@@ -161,6 +163,25 @@ mod tests {
     #[should_panic = "Causality violation"]
     fn loom_an_owner_that_does_not_wait_is_caught() {
         model(1, false, Touching::Anything);
+    }
+
+    #[test]
+    fn loom_a_chunk_is_of_the_registration_that_it_is_told_with() {
+        loom::model(|| {
+            let shared = Arc::new(slot());
+            assert!(shared.enter(1, (1, 1), || true));
+            let writer = {
+                let slot = Arc::clone(&shared);
+                thread::spawn(move || {
+                    slot.leave();
+                    slot.enter(2, (2, 2), || true)
+                })
+            };
+            if let Some(Chunk { serial, begin, end }) = shared.at() {
+                assert_eq!((begin, end), (serial, serial), "another registration's chunk");
+            }
+            assert!(writer.join().unwrap());
+        });
     }
 
     /// An owner that does not wait: what its writer is at gets other pages.

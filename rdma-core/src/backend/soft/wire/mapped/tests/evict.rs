@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::super::super::shm::rendezvous::Refusal;
 use super::super::super::shm::{Chunk, PAUSED};
 use super::super::evict::Look;
 use super::super::owner::GRACE;
@@ -85,6 +86,23 @@ fn a_deregistration_replaces_the_pages_of_a_writer_whose_queue_pair_is_gone() {
     rig.exposure().revoke(KEY + 1);
     assert!(rig.state.touchers(rig.device, KEY + 1).is_empty());
     drop(writer);
+}
+
+#[test]
+fn of_too_many_that_do_not_go_on_no_more_are_let_in() {
+    let (mut rig, memory, writer) = Rig::written(REMOTE, 0..8);
+    for orphans in 1..4 {
+        let (id, other) = rig.another();
+        let at = rig.chunk(&memory, 0..8);
+        other.pretend(Some(at));
+        rig.state.destroy(id);
+        assert_eq!(rig.state.orphans.len(), orphans);
+    }
+    let refused = rig.state.invite(rig.qp, process());
+    assert!(refused.is_ok(), "one that is in already");
+    writer.pretend(None);
+    assert!(rig.state.withdraw(Instant::now(), rig.qp));
+    assert!(matches!(rig.state.invite(rig.qp, process()), Err(Refusal::Limit(_))));
 }
 
 #[test]

@@ -216,6 +216,7 @@ impl Port {
 mod tests {
     use std::cell::Cell;
 
+    use super::super::super::key_table::PAUSED;
     use super::super::super::tests::{BASE, Rig, terms};
     use super::super::super::writer_slot::Touching;
     use super::*;
@@ -275,6 +276,20 @@ mod tests {
         // What was filled before its queue pair's end is told.
         rig.reexpose(1, 3, 0);
         assert!(interrupted(&mut rig, 3, |rig| rig.mailbox.close()).2);
+    }
+
+    #[test]
+    fn what_was_found_before_pages_are_replaced_is_not_touched() {
+        let mut rig = Rig::new(1, terms(1, None));
+        rig.expose(1, 1);
+        let port = rig.another_port();
+        let found = port.keys.find(1).unwrap();
+        let touch = || port.move_chunks(&found, (BASE, 1), |_, _| panic!("touched"), || panic!("told"));
+        rig.reexpose(1, 2, PAUSED);
+        assert_eq!((touch(), port.has_moved(&found)), (Moved::Revoked, true));
+        assert!(!rig.mailbox.writer().touches(Touching::Anything));
+        rig.keys.remove(1, 2);
+        assert_eq!((touch(), port.has_moved(&found)), (Moved::Revoked, false));
     }
 
     #[test]

@@ -54,7 +54,10 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
         }
         rig.keys.remove(KEY, serial);
         if waits {
-            assert_eq!(writer.wait(Touching::Registration(serial), GRACE, || false), Waited::Idle);
+            assert_eq!(
+                writer.wait(Touching::Registration(serial), Instant::now() + GRACE, || false),
+                Waited::Idle
+            );
         }
         // Twice: a writer that goes on is caught by the second, wherever it is.
         let mut touched = false;
@@ -66,7 +69,7 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
         }
         late += u64::from(touched);
         if !waits {
-            writer.wait(Touching::Anything, GRACE, || false);
+            writer.wait(Touching::Anything, Instant::now() + GRACE, || false);
             words.iter().for_each(|word| word.0.store(0, Ordering::Relaxed));
         }
     }
@@ -153,11 +156,13 @@ fn a_writer_of_another_process_is_waited_for_and_one_that_is_stopped_or_dead_is_
     }
     rig.keys.remove(KEY, ROUNDS + 1);
     let what = Touching::Registration(ROUNDS + 1);
-    assert_eq!(writer.wait(what, Duration::from_millis(5), || waited(child, libc::WNOHANG)), Waited::Stopped);
+    let soon = Instant::now() + Duration::from_millis(5);
+    assert_eq!(writer.wait(what, soon, || waited(child, libc::WNOHANG)), Waited::Stopped);
     rig.mailbox.close();
     assert!(!rig.mailbox.is_settled());
     signal(child, libc::SIGKILL);
-    assert_eq!(writer.wait(what, GRACE, || waited(child, libc::WNOHANG)), Waited::Dead);
+    let late = Instant::now() + GRACE;
+    assert_eq!(writer.wait(what, late, || waited(child, libc::WNOHANG)), Waited::Dead);
     assert!(!rig.mailbox.is_settled());
     rig.mailbox.forsake();
     assert!(rig.mailbox.is_settled());
@@ -201,7 +206,10 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
                 std::hint::spin_loop();
             }
             rig.mailbox.close();
-            assert_eq!(rig.mailbox.writer().wait(Touching::Anything, GRACE, || false), Waited::Idle);
+            assert_eq!(
+                rig.mailbox.writer().wait(Touching::Anything, Instant::now() + GRACE, || false),
+                Waited::Idle
+            );
             let mut told = 0u64;
             while let Some(done) = rig.mailbox.take() {
                 assert_eq!((done.wr_id, done.status), (told, 0));

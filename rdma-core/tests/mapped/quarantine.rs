@@ -1,0 +1,70 @@
+//! Memory that somebody else writes by raw pointers: its pages are not replaced, so it is kept while a peer may be at it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdma_core::error::Quarantine;
+use rdma_core::{Memory, Quarantined, Region, quarantined};
+use rustix::process::Signal;
+
+use super::deaths::{signal, writing_to};
+use super::end::soon;
+use super::in_place::Aligned;
+use super::processes::{BYTES, Peer};
+
+/// Tries until one is met in the midst of an access.
+const ROUNDS: u32 = 200;
+
+/// A region of `cache` that is refused to be deregistered, and the process that is stopped in the midst of writing it.
+fn stopped() -> (Arc<Aligned>, Region, Peer) {
+    for round in (1..ROUNDS).map(|round| round % 16) {
+        let mut cache = Aligned::new(BYTES, 0);
+        let data = NonNull::from(&mut cache.as_mut()[0]);
+        let cache = Arc::new(cache);
+        // SAFETY: the bytes are there as long as `cache`, and nobody looks at them.
+        let memory = unsafe { Memory::from_raw_parts(data, BYTES, Arc::clone(&cache) as _).share_in_place() };
+        let (_end, region, peer) = writing_to(memory, round);
+        signal(&peer, Signal::STOP);
+        let begun = Instant::now();
+        if let Err(refused) = region.deregister() {
+            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+            let cause = refused.error.source.get_ref().expect("a cause");
+            assert!(cause.is::<Quarantine>(), "{cause}");
+            return (cache, refused.object, peer);
+        }
+    }
+    panic!("no write was met");
+}
+
+fn assert_released(cache: &Arc<Aligned>) {
+    let deadline = soon();
+    while Arc::strong_count(cache) > 1 {
+        assert!(!deadline.expired(), "it is kept");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_is_dropped_beside_a_stopped_process_is_counted_until_it_goes_on_or_ends() {
+    for last in [Signal::CONT, Signal::KILL] {
+        let (cache, region, peer) = stopped();
+        assert_eq!(quarantined(), Quarantined::default(), "it is the caller's still");
+        drop(region);
+        let kept = quarantined();
+        assert_eq!((kept.memories, kept.bytes, Arc::strong_count(&cache)), (1, BYTES as u64, 2));
+        signal(&peer, last);
+        assert_released(&cache);
+        assert_eq!(quarantined(), Quarantined::default());
+    }
+}
+
+#[test]
+fn what_was_refused_is_given_back_once_the_process_goes_on_or_ends() {
+    for last in [Signal::CONT, Signal::KILL] {
+        let (cache, region, peer) = stopped();
+        signal(&peer, last);
+        drop(region.deregister().unwrap());
+        assert_released(&cache);
+    }
+}
