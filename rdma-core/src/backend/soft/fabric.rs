@@ -128,6 +128,11 @@ pub(super) enum Command {
         memory: u64,
         patches: Vec<Patch>,
     },
+    /// No pages of that memory are replaced after all.
+    Resume {
+        device: DeviceRef,
+        memory: u64,
+    },
     /// No key of the device names that memory any more.
     Forget {
         device: DeviceRef,
@@ -324,6 +329,7 @@ fn carry_errand(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, er
         Command::Patch { device, memory, patches } => {
             rendezvous.patch(now, device, (memory, &patches), state)
         }
+        Command::Resume { device, memory } => rendezvous.resume(now, device, memory, state),
         Command::Forget { device, memory } => rendezvous.forget(now, device, memory, state),
         Command::Connect { .. }
         | Command::Request { .. }

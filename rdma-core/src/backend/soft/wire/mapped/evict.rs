@@ -162,8 +162,11 @@ impl State {
         };
         let chunks: Vec<_> = at.iter().map(|(_, chunk)| *chunk).collect();
         let (patches, replaced) = exposure.replace(memory, &chunks);
+        // Whoever came meanwhile waits for one or the other.
         if !patches.is_empty() {
             self.commands.push_back(Command::Patch { device, memory, patches });
+        } else if since.is_some() {
+            self.commands.push_back(Command::Resume { device, memory });
         }
         if let Err(why) = replaced {
             return Look::Quarantined(why);

@@ -64,7 +64,11 @@ impl Host for State {
         Ok(())
     }
 
-    fn forget(&mut self, id: QpRef, memory: u64) {
+    fn resume(&mut self, now: Instant, id: QpRef, memory: u64) {
+        self.no_longer_await(now, id, memory);
+    }
+
+    fn forget(&mut self, now: Instant, id: QpRef, memory: u64) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         if let Some(outgoing) = &mut qp.mapped.outgoing {
             self.discarded.memory(outgoing.port.remove_memory(memory));
@@ -72,6 +76,8 @@ impl Host for State {
         if let Some(peer) = qp.peer {
             self.peer_memories.remove(&(peer.gid, memory));
         }
+        // Whose key does not stand any more either.
+        self.no_longer_await(now, id, memory);
     }
 
     fn nudged(&mut self, now: Instant, id: QpRef) {

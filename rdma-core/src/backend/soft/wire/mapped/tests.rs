@@ -193,7 +193,14 @@ fn only_memory_that_is_awaited_has_requests_sent_again() {
         rig.state.memory(Instant::now(), rig.qp, told, segment);
         assert_eq!(rig.state.qps[rig.qp].mapped.awaits, awaits);
     }
+    // Whoever found pages that are to come is told when they are not to, or nothing of the memory is there any more.
+    for (told, awaits) in [(2, Some(3)), (3, None)] {
+        rig.state.qps[rig.qp].mapped.awaits = Some(3);
+        rig.state.resume(Instant::now(), rig.qp, told);
+        assert_eq!(rig.state.qps[rig.qp].mapped.awaits, awaits);
+    }
+    rig.state.qps[rig.qp].mapped.awaits = Some(3);
     // What takes the place of a mapping has it go later, without the lock.
-    rig.state.forget(rig.qp, 3);
-    assert_eq!(rig.state.discarded.memories.len(), 1);
+    rig.state.forget(Instant::now(), rig.qp, 3);
+    assert_eq!((rig.state.discarded.memories.len(), rig.state.qps[rig.qp].mapped.awaits), (1, None));
 }

@@ -148,6 +148,21 @@ fn whoever_else_is_at_the_region_is_waited_for_and_nobody_comes_meanwhile() {
 }
 
 #[test]
+fn whoever_came_while_pages_were_to_be_replaced_is_told_that_they_are_not() {
+    let (mut rig, memory, writer) = Rig::written(REMOTE, 0..10);
+    let (_, other) = rig.another();
+    let at = rig.chunk(&memory, 20..30);
+    other.pretend(Some(at));
+    assert!(matches!(rig.evict(), Look::Later));
+    [writer, other].iter().for_each(|writer| writer.pretend(None));
+    rig.state.settle_mailboxes(Instant::now());
+    assert_eq!((rig.exposure().entered(KEY).1, version(&memory)), (0, 0));
+    let id = memory.backing().unwrap().id;
+    let told = |command: &Command| matches!(command, Command::Resume { memory, .. } if *memory == id);
+    assert!(rig.state.commands.iter().any(told));
+}
+
+#[test]
 fn whoever_else_does_not_go_on_gets_other_pages_as_well() {
     let (mut rig, memory, _writer) = Rig::written(REMOTE, 0..10);
     let others: Vec<_> = [4090..4100, 300_000..400_000].map(|range| (rig.another(), range)).into();

@@ -199,10 +199,11 @@ impl Rendezvous {
                             .map_err(|source| Reason::Segment { what: "pages", source })?;
                     }
                 }
+                (Frame::Resume { id }, true) => host.resume(now, qp, id),
                 (Frame::Forget { id }, true) => {
                     requester.memories.remove(&id);
                     requester.patches.remove(&id);
-                    host.forget(qp, id);
+                    host.forget(now, qp, id);
                 }
                 (Frame::Refused(refusal), false) => return Err(Reason::Refused(refusal)),
                 _ => return Err(FrameError::Unexpected.into()),

@@ -28,6 +28,8 @@ pub(super) enum Frame {
     Memory { id: u64, len: u64 },
     /// The responder, with one descriptor: other pages of that memory, for the `version`th time.
     Patch { id: u64, offset: u64, len: u64, version: u32 },
+    /// The responder: keys that named pages of that memory which were to come name those again that there are.
+    Resume { id: u64 },
     /// The responder: no key names that memory any more.
     Forget { id: u64 },
     /// The responder: this peer has to take another wire.
@@ -73,6 +75,7 @@ const FORGET: u8 = 4;
 const REFUSED: u8 = 5;
 const NUDGE: u8 = 6;
 const PATCH: u8 = 7;
+const RESUME: u8 = 8;
 
 const REFUSED_VERSION: u32 = 1;
 const REFUSED_USER: u32 = 2;
@@ -85,7 +88,7 @@ impl Frame {
         match self {
             Self::Welcome { .. } => DESCRIPTORS_MAX,
             Self::Memory { .. } | Self::Patch { .. } => 1,
-            Self::Hello(_) | Self::Forget { .. } | Self::Refused(_) | Self::Nudge => 0,
+            Self::Hello(_) | Self::Resume { .. } | Self::Forget { .. } | Self::Refused(_) | Self::Nudge => 0,
         }
     }
 
@@ -108,6 +111,7 @@ impl Frame {
                 .put(&len.to_le_bytes())
                 .put(&version.to_le_bytes())
                 .done(),
+            Self::Resume { id } => bytes(RESUME).put(&id.to_le_bytes()).done(),
             Self::Forget { id } => bytes(FORGET).put(&id.to_le_bytes()).done(),
             Self::Refused(refusal) => {
                 let (code, number) = match refusal {
@@ -152,6 +156,7 @@ impl Frame {
                 let (id, offset) = (fields.u64(), fields.u64());
                 Self::Patch { id, offset, len: fields.u64(), version: fields.u32() }
             }
+            RESUME => Self::Resume { id: fields.u64() },
             FORGET => Self::Forget { id: fields.u64() },
             REFUSED => Self::Refused(decode_refusal(fields.u32(), fields.u32())?),
             NUDGE => Self::Nudge,
@@ -207,6 +212,7 @@ mod tests {
                 len,
                 version
             }),
+            any::<u64>().prop_map(|id| Frame::Resume { id }),
             any::<u64>().prop_map(|id| Frame::Forget { id }),
             refusal.prop_map(Frame::Refused),
             Just(Frame::Nudge),

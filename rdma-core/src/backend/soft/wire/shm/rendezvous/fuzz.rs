@@ -22,7 +22,7 @@ mod tests {
     use super::*;
     use crate::{Gid, QpNum};
 
-    fn seeds() -> [(&'static str, Frame); 7] {
+    fn seeds() -> [(&'static str, Frame); 8] {
         let hello = Hello {
             source_gid: Gid([1; 16]),
             source_qp: QpNum(0x12_3456),
@@ -34,6 +34,7 @@ mod tests {
             ("welcome", Frame::Welcome { mailbox: 1 << 16, keys: 1 << 20 }),
             ("memory", Frame::Memory { id: 7, len: 1 << 30 }),
             ("patch", Frame::Patch { id: 7, offset: 1 << 20, len: 1 << 18, version: 3 }),
+            ("resume", Frame::Resume { id: 7 }),
             ("forget", Frame::Forget { id: 7 }),
             ("refused", Frame::Refused(Refusal::Limit(24))),
             ("nudge", Frame::Nudge),

@@ -74,8 +74,11 @@ pub(crate) trait Host {
     /// When they cannot be mapped; the connection is closed then.
     fn patch(&mut self, now: Instant, qp: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused>;
 
+    /// Its keys name pages that it was told of; it may have found them naming others, which do not come.
+    fn resume(&mut self, now: Instant, qp: QpRef, id: u64);
+
     /// No key of the peer names that memory any more.
-    fn forget(&mut self, qp: QpRef, id: u64);
+    fn forget(&mut self, now: Instant, qp: QpRef, id: u64);
 
     /// The peer's requester says that there is something to look at in the mailbox of `qp`.
     fn nudged(&mut self, now: Instant, qp: QpRef);

@@ -217,6 +217,11 @@ impl Rendezvous {
         self.tell(now, device, |responder| responder.patch(id, patches), host);
     }
 
+    /// Tells them that pages of a memory are not replaced after all.
+    pub(crate) fn resume(&mut self, now: Instant, device: DeviceRef, id: u64, host: &mut dyn Host) {
+        self.tell(now, device, |responder| responder.resume(id), host);
+    }
+
     /// Has the peer of `qp`'s requester look into its mailbox.
     pub(crate) fn nudge(&mut self, qp: QpRef) {
         if let Some(socket) = self.requesters.get(qp).and_then(|key| self.sockets.get(*key)) {

@@ -24,6 +24,7 @@ pub(super) struct Responder {
 enum Parcel {
     Memory { id: u64, len: u64, memfd: Arc<OwnedFd> },
     Patch { id: u64, patch: Patch },
+    Resume(u64),
     Forget(u64),
 }
 
@@ -44,6 +45,12 @@ impl Responder {
         self.outflow.extend(patches.iter().map(|patch| Parcel::Patch { id, patch: patch.clone() }));
     }
 
+    /// Once is enough, for it comes after all that waits now.
+    pub(super) fn resume(&mut self, id: u64) {
+        self.outflow.retain(|parcel| !matches!(parcel, Parcel::Resume(of) if *of == id));
+        self.outflow.push_back(Parcel::Resume(id));
+    }
+
     /// Whoever was not told of the memory yet need not be told of its end; so no more waits here than there ever was at
     /// a time.
     pub(super) fn forget(&mut self, id: u64) {
@@ -53,7 +60,7 @@ impl Responder {
                 told = false;
                 false
             }
-            Parcel::Patch { id: of, .. } => *of != id,
+            Parcel::Patch { id: of, .. } | Parcel::Resume(of) => *of != id,
             _ => true,
         });
         if told {
@@ -72,6 +79,7 @@ impl Responder {
                     let (id, offset, len, version) = (*id, *offset, *bytes, *version);
                     descriptors::send(fd, &Frame::Patch { id, offset, len, version }, &[memfd])?
                 }
+                Parcel::Resume(id) => descriptors::send(fd, &Frame::Resume { id: *id }, &NONE)?,
                 Parcel::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
             };
             if sent != Sent::Whole {

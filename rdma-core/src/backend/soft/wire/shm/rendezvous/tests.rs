@@ -26,6 +26,7 @@ struct Scripted {
     writers: Vec<Arc<OwnedFd>>,
     invited: Vec<(QpRef, Invited)>,
     mapped: Vec<(u64, Arc<Segment>)>,
+    resumed: Vec<u64>,
     forgotten: Vec<u64>,
     /// What another queue pair has mapped.
     shares: Option<(u64, Arc<Segment>)>,
@@ -81,7 +82,11 @@ impl Host for Scripted {
         memory.patch(patch.memfd.as_fd(), patch.version, (patch.offset, patch.bytes))
     }
 
-    fn forget(&mut self, _: QpRef, id: u64) {
+    fn resume(&mut self, _: Instant, _: QpRef, id: u64) {
+        self.resumed.push(id);
+    }
+
+    fn forget(&mut self, _: Instant, _: QpRef, id: u64) {
         self.forgotten.push(id);
     }
 

@@ -110,6 +110,24 @@ fn pages_of_memory_that_went_before_a_peer_took_it_are_not_told_and_take_no_room
     until(&mut a, &mut b, |a, _| a.state.mapped.len() == 1000);
 }
 
+#[test]
+fn that_pages_are_what_they_were_is_told_once_and_only_of_memory_that_there_is() {
+    let (mut a, mut b) = pair();
+    let now = Instant::now();
+    // More than a socket takes at once.
+    for id in 0..1000 {
+        b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
+    }
+    for id in [998, 999, 998] {
+        b.rendezvous.resume(now, b.device, id, &mut b.state);
+    }
+    b.rendezvous.forget(now, b.device, 999, &mut b.state);
+    until(&mut a, &mut b, |a, _| !a.state.resumed.is_empty());
+    b.rendezvous.resume(now, b.device, 7, &mut b.state);
+    until(&mut a, &mut b, |a, _| a.state.resumed.last() == Some(&7));
+    assert_eq!(a.state.resumed, [998, 7]);
+}
+
 /// What `a` makes of an owner that tells of a memory of two pages, and then says that of it.
 fn reason(said: Frame, descriptors: &[BorrowedFd<'_>]) -> String {
     let (mut a, owner) = (End::new(), Owner::new());
