@@ -50,6 +50,16 @@ pub fn shared(len: usize, fill: u8) -> Memory {
     unsafe { Memory::adopt(Aligned::new(len, fill)).share_in_place() }
 }
 
+/// The same of raw pointers, and who has the bytes; nobody looks at them as long as the memory is there.
+pub fn at_an_address(len: usize, fill: u8) -> (Arc<Aligned>, Memory) {
+    let mut cache = Aligned::new(len, fill);
+    let data = NonNull::from(&mut cache.as_mut()[0]);
+    let cache = Arc::new(cache);
+    // SAFETY: the bytes are there as long as `cache`, and nobody has another way to them.
+    let memory = unsafe { Memory::from_raw_parts(data, len, Arc::clone(&cache) as _).share_in_place() };
+    (cache, memory)
+}
+
 fn owner(region: Region) -> Aligned {
     region.deregister().unwrap().into_owner().unwrap_or_else(|_| panic!("of another type"))
 }
@@ -123,11 +133,7 @@ fn it_may_be_registered_again_and_put_back_after_pages_of_it_were_replaced() {
 fn memory_at_an_address_has_its_bytes_after_the_region_is_gone() {
     let (mut a, b) = End::pair();
     let len = 2 * rustix::param::page_size();
-    let mut cache = Aligned::new(len, 6);
-    let data = NonNull::from(&mut cache.as_mut()[0]);
-    let cache = Arc::new(cache);
-    // SAFETY: the bytes are there as long as `cache`, and nobody looks at them before the region is gone.
-    let memory = unsafe { Memory::from_raw_parts(data, len, Arc::clone(&cache) as _).share_in_place() };
+    let (cache, memory) = at_an_address(len, 6);
     let region = b.pd.register(memory, OPEN).unwrap();
     assert_eq!(region.sharing(), Sharing::InPlace);
     a.transfer(Work::write(a.filled(len / 2, 7), region.remote().slice(0..len as u64 / 2).unwrap()));

@@ -1,16 +1,15 @@
 //! Memory that somebody else writes by raw pointers: its pages are not replaced, so it is kept while a peer may be at it.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_core::error::Quarantine;
-use rdma_core::{Memory, Quarantined, Region, quarantined};
+use rdma_core::{Quarantined, Region, quarantined};
 use rustix::process::Signal;
 
 use super::deaths::{signal, writing_to};
 use super::end::soon;
-use super::in_place::Aligned;
+use super::in_place::{Aligned, at_an_address};
 use super::processes::{BYTES, Peer};
 
 /// Tries until one is met in the midst of an access.
@@ -19,11 +18,7 @@ const ROUNDS: u32 = 200;
 /// A region of `cache` that is refused to be deregistered, and the process that is stopped in the midst of writing it.
 fn stopped() -> (Arc<Aligned>, Region, Peer) {
     for round in (1..ROUNDS).map(|round| round % 16) {
-        let mut cache = Aligned::new(BYTES, 0);
-        let data = NonNull::from(&mut cache.as_mut()[0]);
-        let cache = Arc::new(cache);
-        // SAFETY: the bytes are there as long as `cache`, and nobody looks at them.
-        let memory = unsafe { Memory::from_raw_parts(data, BYTES, Arc::clone(&cache) as _).share_in_place() };
+        let (cache, memory) = at_an_address(BYTES, 0);
         let (_end, region, peer) = writing_to(memory, round);
         signal(&peer, Signal::STOP);
         let begun = Instant::now();
