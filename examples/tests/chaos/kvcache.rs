@@ -104,7 +104,9 @@ fn the_other_side_of_one_that_is_stopped_says_so_and_it_ends_when_it_is_resumed(
         let resumed = victim.finish();
         assert_eq!(resumed.status.code(), Some(1), "{round}; resumed, it goes on: {}", resumed.stderr);
         let error = resumed.stderr.lines().last().unwrap_or_default();
-        let why = ["is lost in request", "has ended (", "the peer gave up request"];
+        // On a busy machine it is stopped for longer than its own deadline, which it then hears of first.
+        let why =
+            ["is lost in request", "has ended (", "the peer gave up request", "was not done at its deadline"];
         let says = error.starts_with(sides.victim) && why.iter().any(|why| error.contains(why));
         assert!(says, "{round}; resumed, it says neither that it was left nor by whom: {error}");
         println!("{round}; resumed: {error}");
