@@ -10,6 +10,7 @@ mod quarantine;
 mod range;
 mod reach;
 mod register;
+mod unshare;
 
 use std::io;
 
@@ -23,6 +24,7 @@ pub use quarantine::Quarantine;
 pub use range::RangeError;
 pub use reach::ReachError;
 pub use register::RegisterError;
+pub use unshare::UnshareError;
 
 /// What helps when the system has none left of something, of which its error number tells.
 pub(crate) fn limit(error: &io::Error) -> Option<&'static str> {

@@ -11,6 +11,7 @@
 mod capacity;
 mod copy;
 pub(crate) mod flag;
+pub(crate) mod fork;
 mod kinds;
 mod local_buf;
 mod owned;

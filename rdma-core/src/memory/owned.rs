@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use super::kinds::Foreign;
 use super::{Mapping, Sharing};
-use crate::error::RegisterError;
+use crate::Refused;
+use crate::error::{RegisterError, UnshareError};
 
 /// Bytes that can be registered; owned by this value alone, so it derefs to `[u8]`.
 ///
@@ -66,7 +67,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The memory comes back when it was not adopted, or from a value of another type.
+    /// The memory comes back when it was not adopted, or from a value of another type, or when its pages could not be put
+    /// back that were [shared in place](Self::share_in_place): [`unshare`](Self::unshare) tells why.
     pub fn into_owner<T: 'static>(self) -> Result<T, Self> {
         match self.0 {
             Mapping::Foreign(memory) => memory.into_owner().map_err(|memory| Self(Mapping::Foreign(memory))),
@@ -124,10 +126,12 @@ impl Memory {
     /// - private anonymous memory, readable and writable, which is not locked, of huge pages, or marked by `madvise`;
     /// - a descriptor, as much memory again as 16 MiB at most, and about as long as to copy the bytes.
     ///
-    /// When this value, or what is registered of it, is given back or dropped, its pages are private anonymous memory again,
-    /// with the same bytes. That takes as long again; where the system refuses it the shared pages stay, and that is logged.
-    /// Meanwhile a child that is forked shares the bytes, as it does memory that the library allocated, and afterwards hints
-    /// of `madvise` and `mbind` are gone, and huge pages that the kernel made by itself.
+    /// A deregistration leaves it so, for the next one. Its pages are private anonymous memory again, with the same bytes, once
+    /// this value is [unshared](Self::unshare), [taken apart](Self::into_owner) or dropped, or what is registered of it is
+    /// dropped. That takes as long again. Where the system refuses it, what is dropped is leaked instead, and that is logged:
+    /// the shared pages are given to nobody else. Meanwhile a child that is forked shares the bytes, as it does memory that
+    /// the library allocated, and keeps them when the pages are put back; afterwards hints of `madvise` and `mbind` are gone,
+    /// and huge pages that the kernel made by itself.
     ///
     /// ```
     /// # use std::error::Error;
@@ -159,8 +163,8 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// - Nobody else accesses any of the bytes, not even through a raw pointer, during a call that registers this value, nor
-    ///   while it, or the last of what is registered of it, is given back or dropped.
+    /// - Nobody else accesses any of the bytes, not even through a raw pointer, during a call that registers this value,
+    ///   unshares it or takes it apart, nor while it, or the last of what is registered of it, is dropped.
     /// - As long as it lives, nobody else changes what its bytes are mapped to: no `munmap`, `mremap`, `mprotect` or `mlock`.
     /// - Nothing else holds on to its pages: no other device or library has them registered or pinned (`ibv_reg_mr`,
     ///   `io_uring`, `cudaHostRegister`). It would go on with pages that nobody sees any more.
@@ -171,6 +175,30 @@ impl Memory {
             unsafe { memory.allow() };
         }
         self
+    }
+
+    /// Has its pages private again, if they were [shared in place](Self::share_in_place); the next registration may share
+    /// them anew.
+    ///
+    /// ```
+    /// use rdma_core::Memory;
+    /// let memory = Memory::adopt(vec![7; 100]).unshare()?;
+    /// assert_eq!(memory[99], 7);
+    /// # Ok::<(), rdma_core::Refused<Memory, rdma_core::error::UnshareError>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The memory comes back when the system has no memory, address space or mappings left: give it some, and try again.
+    ///
+    /// See `mremap(2)`.
+    pub fn unshare(mut self) -> Result<Self, Refused<Self, UnshareError>> {
+        if let Mapping::Foreign(memory) = &mut self.0
+            && let Err(error) = memory.put_back()
+        {
+            return Err(Refused { object: self, error });
+        }
+        Ok(self)
     }
 
     /// Whether peers of this host can map it, and why not.

@@ -20,14 +20,13 @@ use super::engine::timer::Timer;
 use super::event::Events;
 use super::exposure::Exposure;
 use super::fault::{FaultPlan, Held, Planted};
-use super::fork;
 use super::options::Wire;
 use super::qp::QueuePair;
 use super::wire::{
     Announcement, DeviceRef, Discarded, Hello, Orphan, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp,
     Token,
 };
-use crate::memory::Patch;
+use crate::memory::{Patch, fork};
 use crate::{Gid, GidEntry, PortState};
 
 slotmap::new_key_type! {

@@ -13,7 +13,6 @@ mod event;
 mod exposure;
 mod fabric;
 pub mod fault;
-mod fork;
 mod gid;
 mod mr;
 mod naps;

@@ -17,11 +17,12 @@ use super::fabric::{CqRef, Fabric, Hold};
 use super::mr::settle;
 use super::qp::{Carrier, Owner, QueuePair};
 use super::wire::{QpRef, Watch};
-use super::{ProtectionDomain, driver, fork, port};
+use super::{ProtectionDomain, driver, port};
 use crate::backend::interface::{
     RawCompletion, RawPostError, RawReach, RawRecv, RawSend, RawWorker, Reached, Slot,
 };
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError};
+use crate::memory::fork;
 use crate::{
     Endpoint, InitOptions, PathOptions, PeerAccess, PortNum, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
@@ -91,7 +92,10 @@ impl Worker {
     /// An error in a forked child.
     #[inline]
     fn stay_off() -> io::Result<()> {
-        if fork::is_child() { Err(fork::refusal()) } else { Ok(()) }
+        if fork::is_child() {
+            return Err(io::Error::other("this process was forked from one that uses a software device"));
+        }
+        Ok(())
     }
 
     fn fabric(&self) -> &'static Fabric {

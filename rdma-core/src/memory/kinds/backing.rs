@@ -9,6 +9,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::Pages;
+use crate::error::UnshareError;
+use crate::memory::Unshared;
 
 /// Pages that processes of this host can share.
 #[derive(Debug, Clone)]
@@ -29,6 +31,18 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub(super) struct Denied {
     pub(super) what: &'static str,
     pub(super) errno: Errno,
+}
+
+impl From<Denied> for UnshareError {
+    fn from(Denied { what, errno }: Denied) -> Self {
+        Self { what, source: errno.into() }
+    }
+}
+
+impl From<Denied> for Unshared {
+    fn from(Denied { what, errno }: Denied) -> Self {
+        Self::Denied { what, errno: errno.raw_os_error() }
+    }
 }
 
 impl Denied {

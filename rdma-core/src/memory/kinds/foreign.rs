@@ -3,24 +3,28 @@
 #![expect(unsafe_code, reason = "replaces pages of which the caller allowed it")]
 
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::adopted::Adopted;
 use super::backing::Backing;
-use super::in_place::InPlace;
+use super::in_place::{InPlace, Unplaced};
 use super::raw::Raw;
+use crate::error::UnshareError;
 use crate::memory::{Sharing, Unshared};
 
 /// See the module.
 ///
 /// # Invariants
 ///
-/// `may_replace` only if the caller promised what [`allow`](Self::allow) says. `pages` are of `bytes`, and go before them.
+/// - `may_replace` only if the caller promised what [`allow`](Self::allow) says. `pages` are of `bytes`.
+/// - `bytes` are there until this is dropped, and are dropped on no pages but their own: whoever gets them next does not
+///   expect that others have them mapped.
 #[derive(Debug)]
 pub(crate) struct Foreign {
     pages: Pages,
-    bytes: Bytes,
+    bytes: ManuallyDrop<Bytes>,
     may_replace: bool,
 }
 
@@ -33,7 +37,9 @@ enum Bytes {
 #[derive(Debug)]
 enum Pages {
     Kept(Unshared),
-    InPlace(InPlace),
+    InPlace(Box<InPlace>),
+    /// The first ones, which could not be put back.
+    Left(Box<InPlace>, Unshared),
 }
 
 impl Foreign {
@@ -54,18 +60,39 @@ impl Foreign {
     }
 
     fn new(bytes: Bytes) -> Self {
-        Self { pages: Pages::Kept(Unshared::NotAllowed), bytes, may_replace: false }
+        let (pages, bytes) = (Pages::Kept(Unshared::NotAllowed), ManuallyDrop::new(bytes));
+        Self { pages, bytes, may_replace: false }
     }
 
-    /// The value that it was adopted from, with its own pages again, unless it is of another type.
-    pub(crate) fn into_owner<T: 'static>(self) -> Result<T, Self> {
-        match self {
-            Self { pages, bytes: Bytes::Adopted(adopted), .. } if adopted.is_of::<T>() => {
-                drop(pages);
+    /// The value that it was adopted from, with its own pages again, unless it is of another type or they cannot be.
+    pub(crate) fn into_owner<T: 'static>(mut self) -> Result<T, Self> {
+        if !matches!(&*self.bytes, Bytes::Adopted(adopted) if adopted.is_of::<T>())
+            || self.put_back().is_err()
+        {
+            return Err(self);
+        }
+        let mut emptied = ManuallyDrop::new(self);
+        // SAFETY: what they are taken from is not used any more; its pages are their own, which nothing is to be done for.
+        match unsafe { ManuallyDrop::take(&mut emptied.bytes) } {
+            Bytes::Adopted(adopted) => {
                 adopted.into_owner().map_err(|adopted| Self::new(Bytes::Adopted(adopted)))
             }
-            other => Err(other),
+            raw @ Bytes::Raw(_) => Err(Self::new(raw)),
         }
+    }
+
+    /// Has the bytes on pages of their own again. No device may know of them. After an error it can be called again.
+    pub(crate) fn put_back(&mut self) -> Result<(), UnshareError> {
+        let (Pages::InPlace(pages) | Pages::Left(pages, _)) = &mut self.pages else { return Ok(()) };
+        let done = pages.put_back();
+        let now = match std::mem::replace(&mut self.pages, Pages::Kept(Unshared::NotNeeded)) {
+            Pages::InPlace(pages) | Pages::Left(pages, _) => {
+                done.err().map(|denied| Pages::Left(pages, denied.into()))
+            }
+            Pages::Kept(_) => None,
+        };
+        self.pages = now.unwrap_or(Pages::Kept(Unshared::NotNeeded));
+        done.map_err(UnshareError::from)
     }
 
     /// Its pages may be replaced from now on.
@@ -73,8 +100,8 @@ impl Foreign {
     /// # Safety
     ///
     /// - For as long as this lives, nobody else changes what its bytes are mapped to.
-    /// - Nobody else accesses them during a call of [`share`](Self::share), of [`into_owner`](Self::into_owner), and while
-    ///   this is dropped.
+    /// - Nobody else accesses them during a call of [`share`](Self::share), [`put_back`](Self::put_back) or
+    ///   [`into_owner`](Self::into_owner), and while this is dropped.
     pub(crate) unsafe fn allow(&mut self) {
         // INVARIANT: the caller's promise.
         self.may_replace = true;
@@ -88,44 +115,65 @@ impl Foreign {
         if !self.may_replace || matches!(self.pages, Pages::InPlace(_)) || self.len() == 0 {
             return;
         }
+        if matches!(self.pages, Pages::Left(..)) && self.put_back().is_err() {
+            return;
+        }
         // SAFETY: by the invariant the bytes live longer than their pages, and the caller promised the rest.
         self.pages = match unsafe { InPlace::replace(self.as_ptr(), self.len()) } {
             Ok(pages) => {
-                if let Bytes::Raw(_) = self.bytes {
+                if let Bytes::Raw(_) = &*self.bytes {
                     // By raw pointers, of which nobody knows when they are used.
                     pages.backing().pages.lend();
                 }
-                Pages::InPlace(pages)
+                Pages::InPlace(Box::new(pages))
             }
-            Err(unshared) => Pages::Kept(unshared),
+            Err(Unplaced { why, left: None }) => Pages::Kept(why),
+            Err(Unplaced { why, left: Some(pages) }) => Pages::Left(Box::new(pages), why),
         };
     }
 
     pub(crate) fn sharing(&self) -> Sharing {
         match &self.pages {
-            Pages::Kept(unshared) => Sharing::Unshared(*unshared),
+            Pages::Kept(unshared) | Pages::Left(_, unshared) => Sharing::Unshared(*unshared),
             Pages::InPlace(_) => Sharing::InPlace,
         }
     }
 
     pub(crate) fn backing(&self) -> Option<&Backing> {
         match &self.pages {
-            Pages::Kept(_) => None,
+            Pages::Kept(_) | Pages::Left(..) => None,
             Pages::InPlace(pages) => Some(pages.backing()),
         }
     }
 
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
-        match &self.bytes {
+        match &*self.bytes {
             Bytes::Adopted(memory) => memory.as_ptr(),
             Bytes::Raw(memory) => memory.as_ptr(),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        match &self.bytes {
+        match &*self.bytes {
             Bytes::Adopted(memory) => memory.len(),
             Bytes::Raw(memory) => memory.len(),
         }
     }
 }
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        match self.put_back() {
+            // SAFETY: dropped here alone, and not used any more.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.bytes) },
+            Err(error) => tracing::error!(
+                %error,
+                bytes = self.len(),
+                "memory of the caller's is leaked, not freed: it is still on the shared pages that were put in its place"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,35 +8,55 @@
 
 mod vma;
 
+use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed};
 
 use super::backing::{Backing, Denied};
 use crate::error::RegisterError;
 use crate::memory::copy::copy_shared;
-use crate::memory::{Unshared, capacity};
+use crate::memory::{Unshared, capacity, fork};
 
 /// Bytes that are there twice for a moment; much more than it takes to map them, and a multiple of all sizes of pages.
 const PIECE: usize = 16 << 20;
 
-/// The first bytes of a range of the caller's are on shared pages, until this is dropped.
+/// The first bytes of a range of the caller's are on shared pages, until they are [put back](Self::put_back). Where this is
+/// dropped before, they stay there.
 ///
 /// # Invariants
 ///
 /// - `data..data + len` is one or more whole pages: a mapping of the first `len` bytes of the memfd, or of pages that have
 ///   taken their place since.
 /// - The range is readable and writable, whatever its pages are, for as long as this value lives, and nobody accesses it
-///   while the value is dropped.
+///   while they are put back.
 #[derive(Debug)]
 pub(super) struct InPlace {
     data: NonNull<u8>,
     len: usize,
     backing: Backing,
-    /// A child that was forked from it has the same pages, and leaves the memfd alone.
+    /// A child that was forked from it has the same pages, and leaves the memfd alone, as this process does for its sake.
     pid: u32,
+    /// Before there was anything that a child could share; `None` when they are not counted.
+    forks: Option<u64>,
+}
+
+/// Moves pages from an address, so many bytes, to another one, whose are unmapped first.
+type Move<'a> = &'a dyn Fn(*mut c_void, usize, *mut c_void) -> Result<*mut c_void, Errno>;
+
+/// Pages could not be replaced, and those that were could not be put back, or all were.
+#[derive(Debug)]
+pub(super) struct Unplaced {
+    pub(super) why: Unshared,
+    pub(super) left: Option<InPlace>,
+}
+
+impl From<Unshared> for Unplaced {
+    fn from(why: Unshared) -> Self {
+        Self { why, left: None }
+    }
 }
 
 // SAFETY: the pages are plain memory without thread affinity, to which this gives no access.
@@ -46,25 +66,25 @@ unsafe impl Sync for InPlace {}
 
 impl InPlace {
     /// Replaces the pages of `len` bytes from `data` on, if there are no other bytes on them and nothing is lost; else they
-    /// are as they were.
+    /// are as they were, but for what is left in the error.
     ///
     /// # Safety
     ///
     /// - The range is readable, writable and initialised for as long as the result lives, `len` is at most [`isize::MAX`],
     ///   and what the range is mapped to is changed by nobody else.
-    /// - Nobody else accesses it during this call, nor while the result is dropped.
-    pub(super) unsafe fn replace(data: NonNull<u8>, len: usize) -> Result<Self, Unshared> {
+    /// - Nobody else accesses it during this call, nor while the pages are put back.
+    pub(super) unsafe fn replace(data: NonNull<u8>, len: usize) -> Result<Self, Unplaced> {
         let (page, start) = (rustix::param::page_size(), data.as_ptr().addr());
         if !start.is_multiple_of(page) || !len.is_multiple_of(page) {
-            return Err(Unshared::Unaligned { page });
+            return Err(Unshared::Unaligned { page }.into());
         }
         vma::check(start..start + len)?;
         if let Err(RegisterError::BeyondSystem { limit, .. }) = capacity::check(len as u64) {
-            return Err(Unshared::BeyondSystem { limit });
+            return Err(Unshared::BeyondSystem { limit }.into());
         }
+        let backing = Backing::create(len as u64).map_err(Unshared::from)?;
         // SAFETY: the caller's promise; the range was looked at above.
-        let replaced = Backing::create(len as u64).and_then(|to| unsafe { Self::onto(to, data, len, PIECE) });
-        replaced.map_err(|Denied { what, errno }| Unshared::Denied { what, errno: errno.raw_os_error() })
+        unsafe { Self::onto(backing, data, len, PIECE) }
     }
 
     /// In pieces of that many bytes.
@@ -72,12 +92,15 @@ impl InPlace {
     /// # Safety
     ///
     /// As for [`replace`](Self::replace), with whole pages alone, and pieces of such.
-    unsafe fn onto(backing: Backing, data: NonNull<u8>, len: usize, piece: usize) -> Result<Self, Denied> {
-        // INVARIANT: no page so far. On an error it is dropped, which puts back what it has.
-        let mut placed = Self { data, len: 0, backing, pid: std::process::id() };
+    unsafe fn onto(backing: Backing, data: NonNull<u8>, len: usize, piece: usize) -> Result<Self, Unplaced> {
+        // INVARIANT: no page so far.
+        let mut placed = Self { data, len: 0, backing, pid: std::process::id(), forks: fork::count() };
         while placed.len < len {
             // SAFETY: the range goes on that far, and by the caller's promise nobody else accesses it.
-            unsafe { placed.replace_next(piece.min(len - placed.len)) }?;
+            if let Err(denied) = unsafe { placed.replace_next(piece.min(len - placed.len)) } {
+                let left = placed.put_back().is_err().then_some(placed);
+                return Err(Unplaced { why: denied.into(), left });
+            }
         }
         Ok(placed)
     }
@@ -107,7 +130,7 @@ impl InPlace {
         // SAFETY: replaces pages of which the caller allows it by pages with the same bytes; nobody looks meanwhile.
         unsafe {
             let (protection, offset) = (ProtFlags::READ | ProtFlags::WRITE, self.len as u64);
-            rustix::mm::mmap(target.as_ptr().cast(), count, protection, flags, &self.backing.memfd, offset)
+            mmap(target.as_ptr().cast(), count, protection, flags, &self.backing.memfd, offset)
         }
         .map_err(Denied::of("mmap"))?;
         self.len += count;
@@ -119,12 +142,21 @@ impl InPlace {
         &self.backing
     }
 
-    /// Moves the bytes to private anonymous pages at the same address.
-    fn put_back(&mut self) -> Result<(), Errno> {
+    /// Moves the bytes to private anonymous pages at the same address. After an error fewer of the first ones may be on
+    /// shared pages than before, and this can be called again.
+    pub(super) fn put_back(&mut self) -> Result<(), Denied> {
+        self.put_back_by(&|from, len, to| {
+            // SAFETY: what is called here says so of its arguments.
+            unsafe { mremap_fixed(from, len, len, MremapFlags::MAYMOVE, to) }
+        })
+    }
+
+    /// By a call that moves so many bytes' pages to another address, where others are mapped.
+    fn put_back_by(&mut self, move_to: Move<'_>) -> Result<(), Denied> {
         // Of pages that were one mapping before they are moved, one is made there.
         let mut stride = self.len;
         while self.len > 0 {
-            match self.put_back_last(stride.min(self.len)) {
+            match self.put_back_last(stride.min(self.len), move_to) {
                 Err(_) if stride > PIECE => stride = PIECE,
                 done => done?,
             }
@@ -132,8 +164,8 @@ impl InPlace {
         Ok(())
     }
 
-    fn put_back_last(&mut self, count: usize) -> Result<(), Errno> {
-        let mut room = Room::map(count)?;
+    fn put_back_last(&mut self, count: usize, move_to: Move<'_>) -> Result<(), Denied> {
+        let mut room = Room::map(count).map_err(Denied::of("mmap"))?;
         while room.len > 0 {
             let piece = (room.len - 1) % PIECE + 1;
             let begin = self.len - piece;
@@ -143,11 +175,16 @@ impl InPlace {
                 let target = self.data.add(begin);
                 let source = room.base.add(room.len - piece);
                 copy_shared(target.as_ptr(), source.as_ptr(), piece);
-                let (from, to) = (source.as_ptr().cast(), target.as_ptr().cast());
-                rustix::mm::mremap_fixed(from, piece, piece, MremapFlags::MAYMOVE, to)?;
+                if let Err(errno) = move_to(source.as_ptr().cast(), piece, target.as_ptr().cast()) {
+                    if !self.fill_hole(target, source, piece) {
+                        return Err(Denied { what: "mremap", errno });
+                    }
+                    // INVARIANT: a part of the room, which forgets it.
+                    drop(Room { base: source, len: piece });
+                }
             }
             (room.len, self.len) = (room.len - piece, begin);
-            if self.pid == std::process::id() {
+            if self.is_alone() {
                 // Nobody has these pages any more; where this fails they take up memory a little longer.
                 let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 let _ = rustix::fs::fallocate(&self.backing.memfd, punch, begin as u64, piece as u64);
@@ -155,17 +192,35 @@ impl InPlace {
         }
         Ok(())
     }
-}
 
-impl Drop for InPlace {
-    fn drop(&mut self) {
-        if let Err(error) = self.put_back() {
-            tracing::error!(
-                %error,
-                bytes = self.len,
-                "memory of the caller's keeps the shared pages that were put in its place, with all bytes: children that are forked share it"
-            );
+    /// Pages that were to be moved to the target, which the kernel unmaps first, were not: has the same bytes there whatever
+    /// it is now, and tells whether they are on private pages.
+    ///
+    /// # Safety
+    ///
+    /// The target is of the range, or nothing since just now, and nobody else accesses it; the source has as many bytes.
+    unsafe fn fill_hole(&self, target: NonNull<u8>, source: NonNull<u8>, len: usize) -> bool {
+        let (at, offset) = (target.as_ptr().cast(), target.as_ptr().addr() - self.data.as_ptr().addr());
+        let (both, only_there) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::FIXED_NOREPLACE);
+        // SAFETY: maps what is not mapped, and copies to what is, by the caller's promise.
+        unsafe {
+            let private = mmap_anonymous(at, len, both, MapFlags::PRIVATE | only_there);
+            let kept = matches!(private, Err(Errno::EXIST));
+            if private.is_err() && !kept {
+                // There is no memory for others: the memfd's are there still.
+                let _ =
+                    mmap(at, len, both, MapFlags::SHARED | only_there, &self.backing.memfd, offset as u64);
+            }
+            if !kept {
+                copy_shared(source.as_ptr(), target.as_ptr(), len);
+            }
+            private.is_ok()
         }
+    }
+
+    /// Whether no child has the pages, and this is none.
+    fn is_alone(&self) -> bool {
+        self.pid == std::process::id() && self.forks.is_some() && self.forks == fork::count()
     }
 }
 
@@ -183,8 +238,7 @@ impl Room {
     fn map(len: usize) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
-        let base =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
         // INVARIANT: mapped just now.
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }
@@ -200,4 +254,4 @@ impl Drop for Room {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

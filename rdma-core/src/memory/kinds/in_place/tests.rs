@@ -35,7 +35,11 @@ impl Pages {
 
     fn replace(&self, pages: Range<usize>) -> Result<InPlace, Unshared> {
         // SAFETY: within the mapping, which outlives what the tests make of it; no other thread has its address.
-        unsafe { InPlace::replace(self.at(pages.start), pages.len() * page()) }
+        let replaced = unsafe { InPlace::replace(self.at(pages.start), pages.len() * page()) };
+        replaced.map_err(|unplaced| {
+            assert!(unplaced.left.is_none());
+            unplaced.why
+        })
     }
 
     /// Mappings that hold bytes of it; the first and the last may go on beyond it.
@@ -51,6 +55,10 @@ impl Pages {
 
     fn assert_untouched(&mut self) {
         assert_eq!(vma::check(self.range()), Ok(()));
+        self.assert_bytes();
+    }
+
+    fn assert_bytes(&mut self) {
         let differs = self.bytes().iter().enumerate().position(|(at, byte)| *byte != byte_at(at));
         assert_eq!(differs, None);
     }
@@ -64,20 +72,24 @@ fn byte_at(at: usize) -> u8 {
     (at % 251) as u8 ^ (at / page()) as u8
 }
 
-/// Runs `body` in a process that runs nothing else.
-fn alone(name: &str, body: impl FnOnce()) {
+/// Runs `body` of a test of that module in a process that runs nothing else.
+pub(in super::super) fn alone_in(module: &str, name: &str, body: impl FnOnce()) {
     const ALONE: &str = "RDMA_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return body();
     }
-    let test = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
+    let test = format!("{}::{name}", module.split_once("::").unwrap().1);
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
     let output = again.args([&test, "--exact", "--test-threads=1"]).env(ALONE, "1").output().unwrap();
     let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("1 passed"), "{said}{wrong}");
 }
 
-fn limit(resource: Resource, to: u64) -> Rlimit {
+fn alone(name: &str, body: impl FnOnce()) {
+    alone_in(module_path!(), name, body);
+}
+
+pub(in super::super) fn limit(resource: Resource, to: u64) -> Rlimit {
     let before = getrlimit(resource);
     setrlimit(resource, Rlimit { current: Some(to), ..before }).unwrap();
     before
@@ -86,7 +98,7 @@ fn limit(resource: Resource, to: u64) -> Rlimit {
 #[test]
 fn what_is_written_at_the_address_is_in_the_memfd_and_stays_when_the_pages_are_put_back() {
     let mut pages = Pages::new(5);
-    let placed = pages.replace(1..4).unwrap();
+    let mut placed = pages.replace(1..4).unwrap();
     assert!(placed.len == 3 * page() && placed.backing().bytes == 3 * page() as u64);
     assert_eq!(vma::check(pages.range()), Err(Unshared::Shared));
     let (memfd, mut bytes) = (placed.backing().memfd.clone(), vec![0; 3 * page()]);
@@ -94,7 +106,7 @@ fn what_is_written_at_the_address_is_in_the_memfd_and_stays_when_the_pages_are_p
     assert_eq!(bytes, pages.bytes()[page()..4 * page()]);
     pages.bytes()[2 * page()] ^= 0xff;
     rustix::io::pwrite(&memfd, &[!byte_at(3 * page())], 2 * page() as u64).unwrap();
-    drop(placed);
+    placed.put_back().unwrap();
     for changed in [2, 3] {
         assert_eq!(pages.bytes()[changed * page()], !byte_at(changed * page()), "page {changed}");
         pages.bytes()[changed * page()] ^= 0xff;
@@ -108,7 +120,7 @@ fn what_is_written_at_the_address_is_in_the_memfd_and_stays_when_the_pages_are_p
 #[test]
 fn pages_that_were_replaced_since_are_put_back_as_they_are_now() {
     let mut pages = Pages::new(4);
-    let placed = pages.replace(0..4).unwrap();
+    let mut placed = pages.replace(0..4).unwrap();
     let backing = placed.backing().clone();
     let second = page() as u64..2 * page() as u64;
     // SAFETY: mapped there, and nobody writes it meanwhile.
@@ -116,7 +128,7 @@ fn pages_that_were_replaced_since_are_put_back_as_they_are_now() {
     let patch = backing.pages.patches(0).remove(0);
     rustix::io::pwrite(&*backing.memfd, &[!byte_at(page())], second.start).unwrap();
     rustix::io::pwrite(&*patch.memfd, &[!byte_at(page() + 1)], 1).unwrap();
-    drop(placed);
+    placed.put_back().unwrap();
     assert_eq!(pages.bytes()[page() + 1], !byte_at(page() + 1));
     pages.bytes()[page() + 1] ^= 0xff;
     pages.assert_untouched();
@@ -128,12 +140,13 @@ fn bytes_of_several_pieces_are_in_order() {
     let (begin, len) = (pages.at(1), 7 * page());
     // SAFETY: the test's own, which no other thread has the address of.
     let placed = unsafe { InPlace::onto(Backing::create(len as u64).unwrap(), begin, len, 3 * page()) };
-    let mut bytes = vec![0; len];
-    rustix::io::pread(&placed.unwrap().backing().memfd, &mut bytes, 0).unwrap();
+    let (mut placed, mut bytes) = (placed.unwrap(), vec![0; len]);
+    rustix::io::pread(&placed.backing().memfd, &mut bytes, 0).unwrap();
     assert_eq!(bytes, pages.bytes()[page()..8 * page()]);
+    placed.put_back().unwrap();
     pages.assert_untouched();
     let mut large = Pages::new((2 * PIECE) / page() + 3);
-    drop(large.replace(1..(2 * PIECE) / page() + 2).unwrap());
+    large.replace(1..(2 * PIECE) / page() + 2).unwrap().put_back().unwrap();
     large.assert_untouched();
     assert_eq!(large.mappings(), 3, "what was put back is one mapping, between the pages beside it");
 }
@@ -154,13 +167,13 @@ fn only_whole_pages_are_replaced() {
     for (begin, len) in [(1, page), (0, page + 1), (0, page - 1), (page / 2, page / 2)] {
         // SAFETY: within the mapping, which no other thread knows of.
         let replaced = unsafe { InPlace::replace(pages.at(0).add(begin), len) };
-        assert_eq!(replaced.unwrap_err(), Unshared::Unaligned { page });
+        assert_eq!(replaced.unwrap_err().why, Unshared::Unaligned { page });
     }
     pages.assert_untouched();
 }
 
 /// Has the kernel change the second of three pages, all of which are to be replaced then.
-fn refused(change: impl FnOnce(*mut std::ffi::c_void)) -> Unshared {
+fn refused(change: impl FnOnce(*mut c_void)) -> Unshared {
     let mut pages = Pages::new(3);
     change(pages.at(1).as_ptr().cast());
     let unshared = pages.replace(0..3).unwrap_err();
@@ -175,7 +188,7 @@ fn refused(change: impl FnOnce(*mut std::ffi::c_void)) -> Unshared {
 fn what_is_not_ordinary_memory_stays_as_it_is() {
     let map = |at, rights, flags, fd: &OwnedFd| {
         // SAFETY: over a page of the test's own.
-        unsafe { rustix::mm::mmap(at, page(), rights, MapFlags::FIXED | flags, fd, 0) }.unwrap();
+        unsafe { mmap(at, page(), rights, MapFlags::FIXED | flags, fd, 0) }.unwrap();
     };
     let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap().into();
     let memfd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -208,21 +221,22 @@ fn what_fails_midway_leaves_every_byte_where_it_was() {
     let mut pages = Pages::new(4);
     let backing = Backing::create(2 * page() as u64).unwrap();
     // SAFETY: the test's own, which no other thread has the address of.
-    let denied = unsafe { InPlace::onto(backing, pages.at(0), pages.0.len, page()) }.unwrap_err();
-    assert_eq!(denied.errno, Errno::PERM);
+    let unplaced = unsafe { InPlace::onto(backing, pages.at(0), pages.0.len, page()) }.unwrap_err();
+    assert_eq!(unplaced.why, Unshared::Denied { what: "copying to a memfd", errno: libc::EPERM });
+    assert!(unplaced.left.is_none());
     pages.assert_untouched();
 }
 
 #[test]
 fn a_forked_child_puts_pages_back_for_itself_alone() {
     let mut pages = Pages::new(2);
-    let mut placed = Some(pages.replace(0..2).unwrap());
+    let mut placed = pages.replace(0..2).unwrap();
     // SAFETY: the child makes system calls and copies, and ends.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
-        drop(placed.take());
-        let kept = pages.bytes().iter().enumerate().all(|(at, byte)| *byte == byte_at(at));
+        let kept = placed.put_back().is_ok()
+            && pages.bytes().iter().enumerate().all(|(at, byte)| *byte == byte_at(at));
         pages.bytes().fill(0);
         // SAFETY: ends the child without running what belongs to the parent.
         unsafe { libc::_exit(i32::from(!kept)) };
@@ -233,7 +247,7 @@ fn a_forked_child_puts_pages_back_for_itself_alone() {
     assert_eq!(status, 0, "the child lacks bytes");
     let differs = pages.bytes().iter().enumerate().position(|(at, byte)| *byte != byte_at(at));
     assert_eq!(differs, None, "the child changed its parent's bytes");
-    drop(placed);
+    placed.put_back().unwrap();
     pages.assert_untouched();
 }
 
@@ -246,7 +260,7 @@ fn a_process_without_descriptors_keeps_its_pages_and_is_told_the_limit() {
         setrlimit(Resource::Nofile, before).unwrap();
         assert!(text.contains("ulimit -n"), "{text}");
         pages.assert_untouched();
-        drop(pages.replace(0..2).unwrap());
+        pages.replace(0..2).unwrap().put_back().unwrap();
         pages.assert_untouched();
     });
 }
@@ -297,12 +311,63 @@ fn a_process_without_mappings_left_keeps_its_pages_and_is_told_the_limit() {
 fn pages_that_cannot_be_put_back_keep_their_bytes() {
     alone("pages_that_cannot_be_put_back_keep_their_bytes", || {
         let mut pages = Pages::new(4);
-        let placed = pages.replace(0..4).unwrap();
+        let mut placed = pages.replace(0..4).unwrap();
         let before = limit(Resource::As, page() as u64);
-        drop(placed);
+        let refused = placed.put_back();
         setrlimit(Resource::As, before).unwrap();
+        assert_eq!(refused, Err(Denied { what: "mmap", errno: Errno::NOMEM }));
         assert_eq!(vma::check(pages.range()), Err(Unshared::Shared));
-        let differs = pages.bytes().iter().enumerate().position(|(at, byte)| *byte != byte_at(at));
-        assert_eq!(differs, None);
+        pages.assert_bytes();
+        placed.put_back().unwrap();
+        pages.assert_untouched();
     });
+}
+
+#[test]
+fn what_is_unmapped_before_pages_are_moved_there_is_not_lost_when_they_are_not() {
+    let mut pages = Pages::new(4);
+    let mut placed = pages.replace(1..4).unwrap();
+    let done = placed.put_back_by(&|_, len, to| {
+        // SAFETY: pages of the test's own, which nobody looks at before there are others.
+        unsafe { rustix::mm::munmap(to, len) }.unwrap();
+        Err(Errno::NOMEM)
+    });
+    assert_eq!((done, placed.len), (Ok(()), 0));
+    pages.assert_untouched();
+}
+
+#[test]
+fn what_cannot_be_moved_stays_on_shared_pages_and_is_put_back_later() {
+    let mut pages = Pages::new(4);
+    let mut placed = pages.replace(0..4).unwrap();
+    let refused = placed.put_back_by(&|_, _, _| Err(Errno::NOMEM));
+    assert_eq!((refused, placed.len), (Err(Denied { what: "mremap", errno: Errno::NOMEM }), 4 * page()));
+    assert_eq!(vma::check(pages.range()), Err(Unshared::Shared));
+    pages.assert_bytes();
+    placed.put_back().unwrap();
+    pages.assert_untouched();
+}
+
+#[test]
+fn a_child_keeps_the_bytes_that_its_parent_puts_back() {
+    let mut pages = Pages::new(2);
+    let mut placed = pages.replace(0..2).unwrap();
+    let (told, tell) = rustix::pipe::pipe().unwrap();
+    // SAFETY: the child makes system calls and compares, and ends.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", std::io::Error::last_os_error());
+    if child == 0 {
+        drop(tell);
+        let _ = rustix::io::read(&told, &mut [0]);
+        let kept = pages.bytes().iter().enumerate().all(|(at, byte)| *byte == byte_at(at));
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(i32::from(!kept)) };
+    }
+    placed.put_back().unwrap();
+    drop((told, tell));
+    let mut status = 0;
+    // SAFETY: a child of this process, and a status of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child lacks bytes");
+    pages.assert_untouched();
 }
