@@ -142,8 +142,9 @@ impl Tcp {
         self.strangers.retain(|it| *it != key);
         self.leaving.retain(|it| *it != key);
         let Some(Socket { fd, kind, .. }) = self.sockets.remove(key) else { return };
-        // A copy that a forked child holds would keep it watched.
-        let _ = epoll::delete(&self.epoll, fd);
+        // A copy that a forked child holds would keep it watched, and open.
+        let _ = epoll::delete(&self.epoll, &fd);
+        let _ = rustix::net::shutdown(&fd, rustix::net::Shutdown::Both);
         let link = match kind {
             Kind::Link(link) => link,
             Kind::Listener => return self.listeners -= 1,

@@ -255,3 +255,18 @@ fn whoever_asks_and_reads_no_answer_is_not_heard_until_it_does() {
     assert_eq!(b.state.requests.len(), READS as usize);
     assert_works(&mut a, &mut b);
 }
+
+/// A forked child has a copy of each descriptor.
+#[test]
+fn what_is_closed_is_closed_though_a_copy_is_held() {
+    let (mut a, mut b) = End::pair();
+    assert_works(&mut a, &mut b);
+    let held: Vec<_> = b.tcp.sockets.values().map(|socket| socket.fd.try_clone().unwrap()).collect();
+    let address = gid::listens_at(b.gid).unwrap();
+    let before = a.connections();
+    b.tcp.unlisten(b.device);
+    until(&mut a, &mut b, |a, _| a.connections() < before);
+    assert!(TcpStream::connect(address).is_err(), "the listener takes connections");
+    assert_eq!(b.tcp.listen(b.device, address).unwrap(), address.port());
+    drop(held);
+}
