@@ -31,6 +31,9 @@ pub(crate) fn limit(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
         libc::EMFILE => Some("raise the limit on open files (ulimit -n)"),
         libc::ENFILE => Some("raise the system's limit on open files (fs.file-max)"),
+        libc::EAGAIN => Some(
+            "raise the limit on threads (ulimit -u, pids.max), or, after mlockall(MCL_FUTURE), on locked memory (ulimit -l)",
+        ),
         libc::EFBIG => Some("raise the limit on the size of a file (ulimit -f)"),
         libc::ENOMEM => Some(
             "ask for less, or raise the memory limit, that on address space (ulimit -v), or vm.max_map_count",

@@ -84,6 +84,7 @@ mod tests {
         let text = denied("memfd_create", libc::EMFILE);
         let said = "memfd_create failed: Too many open files (os error 24); raise the limit on open files (ulimit -n)";
         assert_eq!(text, said);
+        assert!(denied("mmap", libc::EAGAIN).contains("ulimit -l"));
         assert!(denied("mmap", libc::ENOMEM).contains("vm.max_map_count"));
     }
 }

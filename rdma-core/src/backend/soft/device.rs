@@ -16,7 +16,7 @@ use super::options::{SoftOptions, Wire};
 use super::wire::DeviceRef;
 use super::{ProtectionDomain, Worker, driver, gid, port};
 use crate::backend::interface;
-use crate::error::{CreateError, OpenError, QueryError};
+use crate::error::{CreateError, OpenError, QueryError, limit};
 use crate::{AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, PortState, WorkerOptions};
 
 /// A device that can be opened; clones are the same one.
@@ -144,8 +144,11 @@ fn listen(
         return Ok(SocketAddrV4::new(*address.ip(), 0));
     }
     let listening = hold.guarded().sockets.listen(device, address);
-    // Of a device that has the port already, or another program that has.
-    let port = listening.map_err(|source| io::Error::new(source.kind(), format!("{address}: {source}")))?;
+    let port = listening.map_err(|source| match limit(&source) {
+        Some(_) => source,
+        // Of a device that has the port already, or another program that has.
+        None => io::Error::new(source.kind(), format!("{address}: {source}")),
+    })?;
     Ok(SocketAddrV4::new(*address.ip(), port))
 }
 
