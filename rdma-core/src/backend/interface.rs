@@ -102,8 +102,8 @@ pub(crate) struct RawRecv {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawReach {
     pub(crate) remote_addr: u64,
-    /// Of a flag 4 or 8.
-    pub(crate) len: u32,
+    /// Of a flag 4 or 8, of a look any, of a copy at most what goes into 32 bits.
+    pub(crate) len: u64,
     pub(crate) rkey: u32,
     pub(crate) touch: RawTouch,
 }

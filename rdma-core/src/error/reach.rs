@@ -24,6 +24,12 @@ pub enum ReachError {
          or post requests"
     )]
     NotShared,
+    /// The peer, or this process, refused to map it: told once for each time that it was tried.
+    #[error("the peer's memory is not mapped: {reason}; mend that and try again")]
+    Unmapped {
+        /// What was refused.
+        reason: String,
+    },
     /// More than there is of it.
     #[error(transparent)]
     Range(#[from] RangeError),
@@ -32,11 +38,12 @@ pub enum ReachError {
     OutOfRange,
     /// The flag is not where such a number may be.
     #[error(
-        "a flag of {len} bytes at offset {offset} is not aligned: let it begin at a multiple of its length"
+        "a flag of {len} bytes at address {address:#x} is not aligned: let it begin at a multiple of its length, in memory that \
+         does"
     )]
     Unaligned {
-        /// Where it begins.
-        offset: u64,
+        /// Where it begins, in the memory of whose it is.
+        address: u64,
         /// Bytes of it.
         len: usize,
     },
@@ -62,11 +69,14 @@ pub enum ReachError {
     },
     /// The deadline passed first.
     #[error(
-        "nothing came of it within {waited:?}: the peer may be stopped, or have other things to do; wait again or give up"
+        "the deadline passed after {waited:?}, with {done} bytes done: the peer may be stopped or busy, or there are too many \
+         bytes; wait again or give up"
     )]
     DeadlineExceeded {
         /// How long was waited.
         waited: Duration,
+        /// Bytes from the begin that were copied, or handed to a reduction.
+        done: u64,
     },
     /// The queue pair belongs to another worker.
     #[error("queue pair {qp_num} belongs to another worker: hand it to the one that created it")]
@@ -77,4 +87,16 @@ pub enum ReachError {
     /// The device refused.
     #[error("the device cannot be used: {0}")]
     Refused(#[source] io::Error),
+}
+
+impl ReachError {
+    /// When so many bytes were done before what it is about, of which it says how many were.
+    pub(crate) fn after(self, before: usize) -> Self {
+        match self {
+            Self::DeadlineExceeded { waited, done } => {
+                Self::DeadlineExceeded { waited, done: done + before as u64 }
+            }
+            other => other,
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Memory of a peer that is mapped here, used as if it were near.
 
 use std::fmt;
+use std::time::Instant;
 
 use crate::backend::dispatch::AnyWorker;
 use crate::backend::worker::{Core, QpHandle, Reach};
@@ -66,11 +67,34 @@ impl<'w> PeerSlice<'w> {
         Self { core, qp, memory, deadline }
     }
 
-    /// Waits until it is mapped, and checks that the peer has registered all of it.
+    /// Waits until it is mapped, and checks that the peer has registered all of it, and allows something to be done with it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use rdma_core::{Access, Deadline, Device, SoftOptions, WorkerOptions, error::ReachError, loopback};
+    /// # let context = Device::soft(SoftOptions::default()).open()?;
+    /// # let (pd, mut worker) = (context.alloc_pd()?, context.worker(WorkerOptions::default())?);
+    /// # let (left, _right) = loopback(&mut worker, &pd)?;
+    /// # let deadline = Deadline::after(Duration::from_secs(5));
+    /// let theirs = pd.alloc_region(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// let told = theirs.remote();
+    /// worker.peer_slice(&left, told, deadline).ready()?;
+    /// theirs.deregister()?;
+    /// let gone = worker.peer_slice(&left, told, deadline).ready();
+    /// assert!(matches!(gone, Err(ReachError::Revoked)));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`ReachError`].
+    /// - [`NotMapped`](ReachError::NotMapped), [`NotShared`](ReachError::NotShared) and [`Unmapped`](ReachError::Unmapped):
+    ///   it cannot be, and why; post requests instead.
+    /// - [`Revoked`](ReachError::Revoked), [`ForeignDomain`](ReachError::ForeignDomain),
+    ///   [`OutOfRange`](ReachError::OutOfRange) and [`AccessDenied`](ReachError::AccessDenied): the peer registered no such
+    ///   memory, or does not let this side in.
+    /// - [`PeerGone`](ReachError::PeerGone) and [`Failed`](ReachError::Failed): connect again.
+    /// - [`DeadlineExceeded`](ReachError::DeadlineExceeded): the peer did not answer in time.
+    /// - [`ForeignWorker`](ReachError::ForeignWorker) when the queue pair is of another one.
     pub fn ready(&mut self) -> Result<(), ReachError> {
         let mut patience = Patience::without_spins(self.deadline);
         while !self.look()? {
@@ -95,8 +119,9 @@ impl<'w> PeerSlice<'w> {
     ///
     /// # Errors
     ///
-    /// [`ReachError`]; nothing is copied when the range does not fit, and some may be when the peer takes its right back
-    /// meanwhile.
+    /// Those of [`ready`](Self::ready), and [`ReachError::Range`]. Nothing is copied when the range does not fit, or the peer
+    /// does not allow it; some may be when it takes its right back meanwhile, and when the deadline passes, which is looked at
+    /// after each 256 KiB: the error tells how much.
     pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
         self.reach(offset, bytes.len(), Reach::Write(bytes)).map(drop)
     }
@@ -170,9 +195,13 @@ impl<'w> PeerSlice<'w> {
         mut reduce: impl FnMut(usize, &[u8]),
     ) -> Result<(), ReachError> {
         RangeError::check(offset as u64, len as u64, self.memory.len)?;
+        let begun = (len > BYTES).then(Instant::now);
         for begin in (0..len).step_by(BYTES) {
+            if let Some(begun) = begun.filter(|_| begin > 0 && self.deadline.expired()) {
+                return Err(ReachError::DeadlineExceeded { waited: begun.elapsed(), done: begin as u64 });
+            }
             let part = &mut near.0[..BYTES.min(len - begin)];
-            self.copy_out(offset + begin, part)?;
+            self.copy_out(offset + begin, part).map_err(|error| error.after(begin))?;
             reduce(begin, part);
         }
         Ok(())
@@ -186,7 +215,8 @@ impl<'w> PeerSlice<'w> {
     ///
     /// # Errors
     ///
-    /// [`ReachError`].
+    /// Those of [`copy_in`](Self::copy_in), and [`ReachError::Unaligned`] unless the address of the flag in the peer's memory
+    /// is a multiple of its length.
     pub fn store<F: Flag>(&mut self, offset: usize, flag: F) -> Result<(), ReachError> {
         self.reach(offset, F::LEN as usize, Reach::Store(flag.to_bits())).map(drop)
     }
@@ -195,7 +225,7 @@ impl<'w> PeerSlice<'w> {
     ///
     /// # Errors
     ///
-    /// [`ReachError`].
+    /// As for [`store`](Self::store).
     pub fn load<F: Flag>(&mut self, offset: usize) -> Result<F, ReachError> {
         self.reach(offset, F::LEN as usize, Reach::Load).map(F::from_bits)
     }
@@ -205,7 +235,8 @@ impl<'w> PeerSlice<'w> {
     ///
     /// # Errors
     ///
-    /// [`ReachError`]: when the deadline passes, the peer goes, or takes its right back.
+    /// As for [`store`](Self::store); [`DeadlineExceeded`](ReachError::DeadlineExceeded), [`PeerGone`](ReachError::PeerGone)
+    /// and [`Revoked`](ReachError::Revoked) end it as they come.
     pub fn wait<F: Flag>(
         &mut self,
         offset: usize,
@@ -224,9 +255,26 @@ impl<'w> PeerSlice<'w> {
     /// Waits for a flag that the peer stores into `own`, as [`Region::wait`] does, and ends as well when the peer goes, or
     /// takes back the memory that this is a slice of: what it stored before counts.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use rdma_core::{Access, Deadline, Device, SoftOptions, WorkerOptions, loopback};
+    /// # let context = Device::soft(SoftOptions::default()).open()?;
+    /// # let (pd, mut worker) = (context.alloc_pd()?, context.worker(WorkerOptions::default())?);
+    /// # let (left, _right) = loopback(&mut worker, &pd)?;
+    /// # let open = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    /// let (theirs, own) = (pd.alloc_region(4096, open)?, pd.alloc_region(64, open)?);
+    /// # own.store(0, 1_u64)?;
+    /// let mut peer = worker.peer_slice(&left, theirs.remote(), Deadline::after(Duration::from_secs(5)));
+    /// peer.copy_in(64, b"a question")?;
+    /// peer.store(0, 1_u64)?;
+    /// // … the peer, which waits for that, answers by a flag in turn …
+    /// assert_eq!(peer.wait_own(&own, 0, |flag: u64| flag >= 1)?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
     /// # Errors
     ///
-    /// [`ReachError`].
+    /// Those of [`ready`](Self::ready), and, of `own`, [`ReachError::Range`] and [`ReachError::Unaligned`].
     pub fn wait_own<F: Flag>(
         &mut self,
         own: &Region,

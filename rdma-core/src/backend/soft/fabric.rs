@@ -317,6 +317,9 @@ fn carry_errand(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, er
                 && let Err(reason) = rendezvous.connect(qp, &hello)
             {
                 // It was there once: now it is silent.
+                if let Some(qp) = state.qps.get_mut(qp) {
+                    qp.mapped.miss(&reason);
+                }
                 tracing::debug!(%reason, "a peer of this host is not there any more");
             }
         }

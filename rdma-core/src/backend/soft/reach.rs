@@ -50,7 +50,11 @@ impl State {
         if !qp.access.contains(needs) {
             return Err(refused(KeyRefusal::AccessDenied));
         }
-        device.keys.check(rkey, qp.domain, remote_addr, len, needs).map_err(refused)?;
+        let registered = device.keys.check(rkey, qp.domain, remote_addr, len, needs).map_err(refused)?;
+        if let RawTouch::Look = touch {
+            registered.check_any(qp.domain, remote_addr, len).map_err(refused)?;
+            return Ok(Reached::Done(0));
+        }
         let at = std::ptr::with_exposed_provenance_mut::<u8>(remote_addr as usize);
         // SAFETY: what is ours by the caller's promise, and aligned; what is the peer's was checked against a registration
         // in this same hold of the lock, and stays until a deregistration, which needs it.
@@ -73,8 +77,8 @@ impl State {
                         expect,
                     );
                 }
-                RawTouch::Store { bits } => flag::store(at, len, bits),
-                RawTouch::Load => return Ok(Reached::Done(flag::load(at, len))),
+                RawTouch::Store { bits } => flag::store(at, len as u32, bits),
+                RawTouch::Load => return Ok(Reached::Done(flag::load(at, len as u32))),
             }
         }
         Ok(Reached::Done(0))

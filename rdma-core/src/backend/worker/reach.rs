@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "hands what it borrows to the device")]
 
+use std::time::Instant;
+
 use super::{Core, QpHandle};
 use crate::backend::interface::{RawReach, RawTouch, RawWorker, Reached};
 use crate::error::{RangeError, ReachError};
@@ -59,16 +61,15 @@ impl<R: RawWorker> Core<R> {
     /// Whether `memory` could be reached by now; `false` when it is not mapped yet, or the peer does not answer.
     pub(crate) fn is_reachable(&mut self, qp: QpHandle, memory: RemoteMemory) -> Result<bool, ReachError> {
         let slot = self.known(qp).map_err(|_| ReachError::ForeignWorker { qp_num: qp.qp_num })?;
-        // As much as a look can be at; the rest is looked at when it is used.
-        let len = u32::try_from(memory.len).unwrap_or(u32::MAX);
-        let (remote_addr, rkey) = (memory.addr, memory.rkey.0);
+        let (remote_addr, len, rkey) = (memory.addr, memory.len, memory.rkey.0);
         // SAFETY: it has nothing here.
         let reached =
             unsafe { self.raw.reach(slot, &RawReach { remote_addr, len, rkey, touch: RawTouch::Look }) }?;
         Ok(reached != Reached::NotYet)
     }
 
-    /// Reaches `len` bytes from `offset` of `memory`, waiting until it is mapped; of a load, what was there.
+    /// Reaches `len` bytes from `offset` of `memory`, waiting until it is mapped; of a load, what was there. The first chunk
+    /// of it is done whatever the time is, if nothing is to be waited for.
     pub(crate) fn reach(
         &mut self,
         qp: QpHandle,
@@ -83,18 +84,19 @@ impl<R: RawWorker> Core<R> {
         if matches!(reach, Reach::Store(_) | Reach::Load)
             && !(matches!(len, 4 | 8) && memory.addr.is_multiple_of(len as u64))
         {
-            return Err(ReachError::Unaligned { offset: offset as u64, len });
+            return Err(ReachError::Unaligned { address: memory.addr, len });
         }
         if len == 0 {
             return Ok(0);
         }
         let (local, expect) = (reach.local(len)?, Expect::of_total(len));
+        let begin = (len > CHUNK).then(Instant::now);
         let mut done = 0;
         loop {
             let count = (len - done).min(CHUNK);
             let raw = RawReach {
                 remote_addr: memory.addr.wrapping_add(done as u64),
-                len: count as u32,
+                len: count as u64,
                 rkey: memory.rkey.0,
                 touch: reach.touch(local.wrapping_add(done as u64), expect),
             };
@@ -105,13 +107,18 @@ impl<R: RawWorker> Core<R> {
                 match unsafe { self.raw.reach(slot, &raw) }? {
                     Reached::Done(bits) => break bits,
                     Reached::NotYet => {
-                        patience.get_or_insert_with(|| Patience::without_spins(deadline)).pause()?;
+                        let paused =
+                            patience.get_or_insert_with(|| Patience::without_spins(deadline)).pause();
+                        paused.map_err(|error| error.after(done))?;
                     }
                 }
             };
             done += count;
             if done == len {
                 return Ok(bits);
+            }
+            if let Some(begin) = begin.filter(|_| deadline.expired()) {
+                return Err(ReachError::DeadlineExceeded { waited: begin.elapsed(), done: done as u64 });
             }
         }
     }

@@ -24,12 +24,18 @@ pub(crate) struct Registered {
 impl Registered {
     /// Whether `domain` may use `len` bytes at `addr` of it as `needs` says.
     #[inline]
-    pub(crate) fn check(&self, domain: Domain, addr: u64, len: u32, needs: Access) -> Result<(), KeyRefusal> {
+    pub(crate) fn check(
+        &self,
+        domain: Domain,
+        addr: u64,
+        len: impl Into<u64>,
+        needs: Access,
+    ) -> Result<(), KeyRefusal> {
         if self.domain != domain {
             return Err(KeyRefusal::ForeignDomain);
         }
         let offset = addr.checked_sub(self.addr).ok_or(KeyRefusal::OutOfRange)?;
-        let end = offset.checked_add(u64::from(len)).ok_or(KeyRefusal::OutOfRange)?;
+        let end = offset.checked_add(len.into()).ok_or(KeyRefusal::OutOfRange)?;
         if end > self.len {
             return Err(KeyRefusal::OutOfRange);
         }
@@ -37,6 +43,12 @@ impl Registered {
             return Err(KeyRefusal::AccessDenied);
         }
         Ok(())
+    }
+
+    /// Whether `domain` may use `len` bytes at `addr` of it for something, of what peers may be allowed.
+    pub(crate) fn check_any(&self, domain: Domain, addr: u64, len: u64) -> Result<(), KeyRefusal> {
+        self.check(domain, addr, len, Access::empty())?;
+        if self.access.is_remote() { Ok(()) } else { Err(KeyRefusal::AccessDenied) }
     }
 }
 
@@ -97,7 +109,7 @@ impl KeyTable {
         key: u32,
         domain: Domain,
         addr: u64,
-        len: u32,
+        len: impl Into<u64>,
         needs: Access,
     ) -> Result<Registered, KeyRefusal> {
         let found = match self.last.get() {
@@ -193,7 +205,7 @@ mod tests {
     fn rights_domains_and_removed_keys_are_told_apart() {
         let (mut keys, key) = table();
         let check = |keys: &KeyTable, key, domain, needs| {
-            keys.check(key, Domain(domain), 0x1000, 1, needs).map(|_| ())
+            keys.check(key, Domain(domain), 0x1000, 1_u32, needs).map(|_| ())
         };
         assert_eq!(check(&keys, key, 2, Access::REMOTE_WRITE), Err(KeyRefusal::ForeignDomain));
         assert_eq!(check(&keys, key, 1, Access::REMOTE_READ), Err(KeyRefusal::AccessDenied));

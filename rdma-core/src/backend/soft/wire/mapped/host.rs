@@ -30,7 +30,7 @@ impl Host for State {
         let port = Port::new(&Arc::new(mailbox), &Arc::new(keys))?;
         if let Some(qp) = self.qps.get_mut(id) {
             self.discarded.port(qp.mapped.outgoing.replace(Box::new(Outgoing { port, doorbell })));
-            (qp.mapped.awaits, qp.mapped.gone) = (None, false);
+            (qp.mapped.awaits, qp.mapped.gone, qp.mapped.unmet) = (None, false, None);
             qp.requester.resend();
             self.pump(now, id);
         }
@@ -87,6 +87,7 @@ impl Host for State {
     fn over(&mut self, now: Instant, id: QpRef, reason: Reason) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         let outgoing = qp.mapped.outgoing.take();
+        qp.mapped.miss(&reason);
         // One that was never there may have waited too long for its own end, and comes yet.
         qp.mapped.gone |= reason.is_departure() && outgoing.is_some() || matches!(reason, Reason::Dead);
         self.discarded.port(outgoing);

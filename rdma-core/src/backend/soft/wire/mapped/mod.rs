@@ -22,6 +22,7 @@ use std::time::Instant;
 pub(in super::super) use evict::Look;
 pub(in super::super) use owner::Orphan;
 
+use super::shm::rendezvous::Reason;
 use super::shm::{Mailbox, Port, Segment};
 
 /// What a requester was given by its peer.
@@ -65,6 +66,15 @@ impl Discarded {
     }
 }
 
+impl Mapped {
+    /// The peer was not met, or not any more.
+    pub(in super::super) fn miss(&mut self, reason: &Reason) {
+        if !reason.is_departure() && !matches!(reason, Reason::Busy) {
+            self.unmet = Some(reason.to_string());
+        }
+    }
+}
+
 /// The mapped wire's part of a queue pair.
 #[derive(Debug, Default)]
 pub(in super::super) struct Mapped {
@@ -74,6 +84,8 @@ pub(in super::super) struct Mapped {
     pub(in super::super) awaits: Option<u64>,
     /// The peer was there, and is not any more.
     pub(in super::super) gone: bool,
+    /// Why the peer was not met when it was last tried, if trying again at once is of no use.
+    unmet: Option<String>,
     /// The socket is being heard: it need not be looked at for the next memory.
     hears: bool,
     /// The peer's device is of this process; then faults of it are injected.

@@ -18,10 +18,15 @@ impl State {
         id: QpRef,
         reach: &RawReach,
     ) -> Result<Reached, ReachError> {
-        let Some(mapped) = self.qps.get(id).map(|qp| &qp.mapped) else { return Err(ReachError::PeerGone) };
+        let Some(mapped) = self.qps.get_mut(id).map(|qp| &mut qp.mapped) else {
+            return Err(ReachError::PeerGone);
+        };
         let Some(outgoing) = &mapped.outgoing else {
             if mapped.gone {
                 return Err(ReachError::PeerGone);
+            }
+            if let Some(reason) = mapped.unmet.take() {
+                return Err(ReachError::Unmapped { reason });
             }
             self.commands.push_back(Command::Meet { qp: id });
             return Ok(Reached::NotYet);

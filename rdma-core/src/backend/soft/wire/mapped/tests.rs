@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::super::shm::Protection;
-use super::super::shm::rendezvous::Host;
+use super::super::shm::rendezvous::{Host, Reason};
 use super::*;
-use crate::backend::interface::RawRecv;
+use crate::backend::interface::{RawReach, RawRecv, RawTouch, Reached};
 use crate::backend::soft::channel::Channel;
 use crate::backend::soft::cq::{CompletionQueue, Hint};
 use crate::backend::soft::engine::keys::{Domain, KeyTable};
@@ -23,6 +23,7 @@ use crate::backend::soft::fabric::{Command, DeviceState, Silence, State};
 use crate::backend::soft::options::Wire;
 use crate::backend::soft::qp::{Carrier, Owner, Peer, QueuePair};
 use crate::backend::soft::wire::{DeviceRef, Hello, QpRef};
+use crate::error::ReachError;
 use crate::memory::Mapping;
 use crate::{Access, Gid, PortState, QpNum, QueuePairOptions};
 
@@ -203,4 +204,30 @@ fn only_memory_that_is_awaited_has_requests_sent_again() {
     // What takes the place of a mapping has it go later, without the lock.
     rig.state.forget(Instant::now(), rig.qp, 3);
     assert_eq!((rig.state.discarded.memories.len(), rig.state.qps[rig.qp].mapped.awaits), (1, None));
+}
+
+#[test]
+#[expect(unsafe_code, reason = "looks at what the caller of a worker looks at")]
+fn why_a_peer_is_not_met_is_told_once_and_it_is_met_again_when_it_is_asked_for_again() {
+    let mut rig = Rig::new();
+    let look = RawReach { remote_addr: 0, len: 8, rkey: 1, touch: RawTouch::Look };
+    // SAFETY: it has nothing here.
+    let reached = |rig: &mut Rig| unsafe { rig.state.reach_mapped(rig.qp, &look) };
+    let meets = |rig: &Rig| {
+        rig.state.commands.iter().filter(|command| matches!(command, Command::Meet { .. })).count()
+    };
+    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (Reached::NotYet, 1));
+    rig.state.over(Instant::now(), rig.qp, Reason::OtherUser { own: 1, peer: 2 });
+    let refused = reached(&mut rig).unwrap_err();
+    assert!(
+        matches!(&refused, ReachError::Unmapped { reason } if reason.contains("as one user")),
+        "{refused}"
+    );
+    assert_eq!(meets(&rig), 1, "it is met again within one call");
+    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (Reached::NotYet, 2));
+    // One that only has to come yet, or again.
+    for reason in [Reason::Overdue, Reason::Busy] {
+        rig.state.over(Instant::now(), rig.qp, reason);
+        assert_eq!(reached(&mut rig).unwrap(), Reached::NotYet);
+    }
 }

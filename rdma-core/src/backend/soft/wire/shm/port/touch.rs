@@ -50,12 +50,22 @@ impl Port {
             return Touched::Refused(KeyRefusal::AccessDenied);
         }
         let Some(found) = self.keys.find(rkey) else { return Touched::Refused(KeyRefusal::Unknown) };
-        if let Err(refusal) = found.exposed.registered.check(self.peer.domain, remote_addr, len, needs) {
+        let (registered, domain) = (&found.exposed.registered, self.peer.domain);
+        let allowed = match touch {
+            RawTouch::Look => registered.check_any(domain, remote_addr, len),
+            _ => registered.check(domain, remote_addr, len, needs),
+        };
+        if let Err(refusal) = allowed {
             return Touched::Refused(refusal);
         }
+        // More than that is only looked at.
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
         let Some(at) = self.locate(&found, remote_addr, len, needs.contains(Access::REMOTE_WRITE)) else {
             return Touched::Unmapped(found.exposed.memory);
         };
+        if let RawTouch::Look = touch {
+            return Touched::Done(0);
+        }
         let (at, loaded) = (at.as_ptr(), Cell::new(0));
         if touch.is_flag() && !at.addr().is_multiple_of(len as usize) {
             // Only a peer that lies about where its memory begins has it aligned otherwise.

@@ -6,7 +6,7 @@ use crate::backend::soft::engine::keys::KeyRefusal;
 use crate::backend::soft::wire::shm::Touched;
 use crate::memory::Expect;
 
-fn touch(rig: &Rig, remote_addr: u64, len: u32, rkey: u32, touch: RawTouch) -> Touched {
+fn touch(rig: &Rig, remote_addr: u64, len: u64, rkey: u32, touch: RawTouch) -> Touched {
     // SAFETY: what the tests touch by has no bytes here, or those of a constant that lives on.
     unsafe { rig.port.touch(&RawReach { remote_addr, len, rkey, touch }) }
 }
@@ -36,6 +36,26 @@ fn memory_that_is_not_mapped_is_named() {
     assert_eq!(touch(&rig, BASE, 8, 1, RawTouch::Look), Touched::Unmapped(MEMORY));
     assert_eq!(store(&rig, BASE, 1), Touched::Unmapped(MEMORY));
     assert_eq!(store(&rig, BASE, 2), Touched::Refused(KeyRefusal::Unknown));
+}
+
+#[test]
+fn more_than_goes_into_32_bits_is_looked_at() {
+    let mut rig = Rig::new(64, terms(1, None));
+    let registered = Registered { domain: DOMAIN, addr: BASE, len: 5 << 30, access: ALL, serial: 1 };
+    assert!(rig.keys.insert(&exposed(1, registered)));
+    assert_eq!(touch(&rig, BASE, 6 << 30, 1, RawTouch::Look), Touched::Refused(KeyRefusal::OutOfRange));
+    // A peer that lies: no more than 64 bytes of it are mapped.
+    assert_eq!(touch(&rig, BASE, 5 << 30, 1, RawTouch::Look), Touched::Unmapped(MEMORY));
+}
+
+#[test]
+fn what_lets_nobody_in_is_no_use_to_wait_for() {
+    let mut rig = Rig::new(64, terms(1, None));
+    let registered =
+        Registered { domain: DOMAIN, addr: BASE, len: 32, access: Access::LOCAL_WRITE, serial: 1 };
+    assert!(rig.keys.insert(&exposed(1, registered)));
+    rig.port.remove_memory(MEMORY);
+    assert_eq!(touch(&rig, BASE, 8, 1, RawTouch::Look), Touched::Refused(KeyRefusal::AccessDenied));
 }
 
 #[test]
