@@ -38,20 +38,52 @@ pub fn output(command: &mut Command) -> Result<Output> {
 ///
 /// The program fails, or prints no figure.
 pub fn all_reduce(device: &str, ranks: u32, bytes: u64, data_type: &str, iterations: u32) -> Result<f64> {
-    let size = bytes.to_string();
-    let mut command = Command::new(beside("allreduce")?);
-    command.args(["--device", device, "--ranks", &ranks.to_string(), "-b", &size, "-e", &size]);
-    command.args(["-n", &iterations.to_string(), "-w", "3", "-c", "0", "-d", data_type]);
-    let printed = String::from_utf8(output(&mut command)?.stdout)?;
-    let words = printed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let mut rows = words.filter(|words| words.first() == Some(&size.as_str()));
-    let row = rows.next().ok_or_else(|| format!("no row of {bytes} bytes in:\n{printed}"))?;
-    // The last four columns are in place: time, algbw, busbw, #wrong. Bandwidths have two digits, which are too few for a
-    // slow wire.
-    let time = row.len().checked_sub(4).and_then(|at| row.get(at)).ok_or("a row without a time")?;
-    let microseconds: f64 = time.parse()?;
+    let arguments = ["--device", device, "-d", data_type].map(str::to_owned);
+    let times = all_reduce_times(&arguments, ranks, (bytes, bytes), iterations)?;
+    let (_, microseconds) = times[0];
     let ranks = f64::from(ranks);
     Ok(bytes as f64 / microseconds / 1e3 * 2.0 * (ranks - 1.0) / ranks)
+}
+
+/// Microseconds of an all-reduce in place over `ranks` processes, as the mean over `iterations`, at the first size and
+/// each that is twice the one before it, up to the last.
+///
+/// # Errors
+///
+/// The program fails, or does not print all of them.
+pub fn all_reduce_times(
+    arguments: &[String],
+    ranks: u32,
+    (first, last): (u64, u64),
+    iterations: u32,
+) -> Result<Vec<(u64, f64)>> {
+    let mut command = Command::new(beside("allreduce")?);
+    command.args([
+        "--ranks",
+        &ranks.to_string(),
+        "-b",
+        &first.to_string(),
+        "-e",
+        &last.to_string(),
+        "-f",
+        "2",
+    ]);
+    command.args(["-n", &iterations.to_string(), "-w", "3", "-c", "0"]).args(arguments);
+    let printed = String::from_utf8(output(&mut command)?.stdout)?;
+    let rows: Vec<_> = printed.lines().filter_map(row_in_place).collect();
+    let sizes = std::iter::successors(Some(first), |size| Some(size * 2)).take_while(|size| *size <= last);
+    if !sizes.eq(rows.iter().map(|(bytes, _)| *bytes)) {
+        return Err(format!("no row of each size from {first} to {last} bytes in:\n{printed}").into());
+    }
+    Ok(rows)
+}
+
+/// The size and the time of a line of the table. The last four columns are in place: time, algbw, busbw, #wrong;
+/// bandwidths have two digits, which are too few for a slow wire.
+fn row_in_place(line: &str) -> Option<(u64, f64)> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let time = words.get(words.len().checked_sub(4)?)?;
+    Some((words[0].parse().ok()?, time.parse().ok()?))
 }
 
 /// MB/s, in perftest's 2^20, of a KV transfer whose blocks are 64 KiB.
@@ -75,4 +107,18 @@ pub fn kv(device: &str) -> Result<f64> {
     let report: Value = serde_json::from_slice(&output(&mut command)?.stdout)?;
     let gigabytes = report["gigabytes_per_second"].as_f64().ok_or("no gigabytes_per_second in the report")?;
     Ok(gigabytes * 1e9 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_told_from_the_lines_around_them() {
+        let row = "    4096          1024     float     sum      -1   154.07    0.03    0.04     N/A   139.11    0.03    0.04     N/A";
+        assert_eq!(row_in_place(row), Some((4096, 139.11)));
+        for line in ["", "#", "# nThread 1 nGpus 1 minBytes 8", "#       size         count      type"] {
+            assert_eq!(row_in_place(line), None, "{line}");
+        }
+    }
 }

@@ -11,3 +11,4 @@ pub mod output;
 pub mod perftest;
 pub mod processes;
 pub mod sizes;
+pub mod wire;

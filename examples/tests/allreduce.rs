@@ -29,6 +29,16 @@ fn the_printed_table_follows_for_1_to_8_ranks() {
 }
 
 #[test]
+fn ranks_take_the_wire_that_is_named() {
+    for wire in ["mapped", "tcp"] {
+        let (table, text) = table(&format!("--wire {wire} -b 8 -e 2M -f 64 -n 2 -w 1"), 4, 0);
+        let wrong = table.rows.iter().flat_map(|row| [row.out_of_place.wrong, row.in_place.wrong]);
+        assert!(wrong.into_iter().all(|wrong| wrong == Some(0.0)), "{text}");
+        assert_eq!(text.matches(&format!("software device, wire {wire},")).count(), 4, "{text}");
+    }
+}
+
+#[test]
 fn counts_that_do_not_divide_among_the_ranks_and_zero_are_right() {
     let (table, _) = table("-b 0 -e 52 -i 4 -n 1 -w 0", 3, 0);
     assert_eq!(table.rows.len(), 14);

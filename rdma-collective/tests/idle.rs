@@ -41,15 +41,17 @@ fn share_of_a_core() -> f64 {
 
 #[test]
 fn engines_that_have_nothing_to_do_leave_the_processor_alone() {
-    let together = Arc::new(Barrier::new(2));
-    each_communicator(2, Wire::Tcp, CommunicatorOptions::default(), move |mut comm| {
-        comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum, long()).unwrap();
-        let share = if together.wait().is_leader() { share_of_a_core() } else { 0.0 };
-        together.wait();
-        assert!(share < SHARE_MAX, "a communicator: {share}");
-    });
-    let pair = Setup { wire: Wire::Tcp, ..Setup::default() }.connect();
-    pair.transfer(1, &[(0, 1), (1, 0)]);
-    let share = share_of_a_core();
-    assert!(share < SHARE_MAX, "a KV link whose engines beat every 20 ms: {share}");
+    for wire in [Wire::Tcp, Wire::Mapped] {
+        let together = Arc::new(Barrier::new(2));
+        each_communicator(2, wire, CommunicatorOptions::default(), move |mut comm| {
+            comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum, long()).unwrap();
+            let share = if together.wait().is_leader() { share_of_a_core() } else { 0.0 };
+            together.wait();
+            assert!(share < SHARE_MAX, "a communicator, {wire:?}: {share}");
+        });
+        let pair = Setup { wire, ..Setup::default() }.connect();
+        pair.transfer(1, &[(0, 1), (1, 0)]);
+        let share = share_of_a_core();
+        assert!(share < SHARE_MAX, "a KV link whose engines beat every 20 ms, {wire:?}: {share}");
+    }
 }

@@ -13,9 +13,10 @@ use std::time::Duration;
 use benches::programs;
 use benches::ratio::{Bound, HEAD, Row};
 use clap::Parser;
+use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
-use rdma_core::{Deadline, Device, SoftOptions};
+use rdma_core::{Deadline, Device, SoftOptions, Wire};
 use rustix::time::ClockId;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -34,7 +35,13 @@ struct Args {
     /// Ranks, each a process.
     #[arg(long, default_value_t = 2)]
     ranks: u32,
+    /// What a rank with nothing to do has nothing to do on.
+    #[arg(long, hide = true)]
+    idle: Option<String>,
 }
+
+/// Wires to another process, by name.
+const WIRES: [(&str, Wire); 2] = [("tcp", Wire::Tcp), ("mapped", Wire::Mapped)];
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -50,7 +57,9 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<bool> {
     if let Some(join) = LocalRanks::joined()? {
         let mut store = StoreClient::connect(join, Deadline::after(Duration::from_secs(60)))?;
-        return idle(&mut store);
+        let wanted = args.idle.as_deref();
+        let wire = WIRES.into_iter().find(|(name, _)| Some(*name) == wanted).ok_or("no such wire")?;
+        return idle(&mut store, wire);
     }
     println!("{HEAD}");
     let mut all_hold = true;
@@ -73,9 +82,15 @@ fn run(args: &Args) -> Result<bool> {
         all_hold &= row.holds();
     }
     println!("\n| an idle engine | of a core | bound | |\n|---|---|---|---|");
-    let command = |_| Command::new(std::env::current_exe().unwrap_or_else(|_| "collectives".into()));
-    let idle = LocalRanks::spawn(2, command)?.wait(Deadline::after(Duration::from_secs(60)));
-    Ok(all_hold && idle.is_ok())
+    for (name, _) in WIRES {
+        let command = |_| {
+            let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "collectives".into()));
+            command.args(["--idle", name]);
+            command
+        };
+        all_hold &= LocalRanks::spawn(2, command)?.wait(Deadline::after(Duration::from_secs(60))).is_ok();
+    }
+    Ok(all_hold)
 }
 
 /// The interpreter that has gloo.
@@ -85,16 +100,24 @@ fn gloo() -> Option<PathBuf> {
 }
 
 /// The processor time of a process that has a communicator and does nothing with it, as a part of the time that passes.
-fn idle(store: &mut StoreClient) -> Result<bool> {
-    let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+fn idle(store: &mut StoreClient, (name, wire): (&str, Wire)) -> Result<bool> {
+    let device = Device::soft(SoftOptions { wire, ..SoftOptions::default() });
+    let engine = Engine::new(&device.open()?, EngineOptions::default())?;
     let deadline = Deadline::after(Duration::from_secs(30));
-    let comm = Communicator::new(&engine, store, CommunicatorOptions::default(), deadline)?;
+    let mut comm = Communicator::new(&engine, store, CommunicatorOptions::default(), deadline)?;
+    // As after work.
+    comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum, deadline)?;
     thread::sleep(Duration::from_millis(500));
     let before = processor_time();
     thread::sleep(IDLE_FOR);
     let part = (processor_time() - before).as_secs_f64() / IDLE_FOR.as_secs_f64();
     let verdict = if part <= IDLE_MAX { "holds" } else { "DOES NOT HOLD" };
-    println!("| rank {} of {} | {:.2} % | <= 1 % | {verdict} |", comm.rank(), comm.size(), part * 100.0);
+    println!(
+        "| {name}, rank {} of {} | {:.2} % | <= 1 % | {verdict} |",
+        comm.rank(),
+        comm.size(),
+        part * 100.0
+    );
     comm.close(Deadline::after(Duration::from_secs(10)))?;
     Ok(part <= IDLE_MAX)
 }

@@ -5,8 +5,8 @@ mod twins;
 use super::plan::{ALL_SIZES_MAX, Plan, moderation};
 use super::test::Test;
 use crate::sizes::parse_size;
-use clap::{Args, Parser, ValueEnum};
-use rdma_core::Wire;
+use crate::wire::WireName;
+use clap::{Args, Parser};
 use std::path::{Path, PathBuf};
 
 pub use twins::{ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
@@ -70,17 +70,6 @@ pub struct Common {
     /// Seconds to wait for the other side at any one point
     #[arg(long = "timeout", value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout_s: u64,
-}
-
-/// Wires of the software device that lead to another process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum WireName {
-    /// The fastest there is
-    Auto,
-    /// Memory shared with it: both on one host, as one user
-    Mapped,
-    /// A TCP connection
-    Tcp,
 }
 
 /// Files for a run's figures.
@@ -165,16 +154,6 @@ pub struct Latency {
     /// Read for perftest's sake: one message is under way at a time, so each is signalled
     #[arg(short = 'Q', long = "cq-mod", value_name = "NUM", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cq_moderation: u32,
-}
-
-impl From<WireName> for Wire {
-    fn from(name: WireName) -> Self {
-        match name {
-            WireName::Auto => Self::Auto,
-            WireName::Mapped => Self::Mapped,
-            WireName::Tcp => Self::Tcp,
-        }
-    }
 }
 
 impl Bandwidth {

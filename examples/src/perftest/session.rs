@@ -1,6 +1,6 @@
 //! From flags to connected queue pairs on both sides; what is then written over them is each test's own.
 
-use super::args::{Common, WireName};
+use super::args::Common;
 use super::banner::{self, DeviceInfo};
 use super::exchange::{Endpoint, Exchange, Hello};
 use super::idle::Idle;
@@ -9,6 +9,7 @@ use super::side::Side;
 use super::test::Verb;
 use crate::columns::header::{Refused, refused_lines};
 use crate::output;
+use crate::wire::WireName;
 use anyhow::{Context as _, ensure};
 use rdma_collective::comm::env::{NcclOptions, SelectedDevice};
 use rdma_core::{
@@ -120,11 +121,7 @@ fn select(common: &Common, local: IpAddr) -> anyhow::Result<SelectedDevice> {
     let soft = SoftOptions { address: local, wire: common.wire.into(), ..SoftOptions::default() };
     let wanted = common.device.as_deref().unwrap_or("auto");
     let selected = NcclOptions::default().select(wanted, soft, common.gid_index)?;
-    ensure!(
-        common.wire == WireName::Auto || selected.context.is_soft(),
-        "--wire chooses the software device's, and {} is a NIC: take -d soft, or leave --wire out",
-        selected.context.name()
-    );
+    common.wire.suits(&selected)?;
     Ok(selected)
 }
 

@@ -5,6 +5,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueP
 use examples::fault::CorruptAt;
 use examples::sizes::parse_size;
 use examples::sizes::sweep::{Sweep, SweepError};
+use examples::wire::WireName;
 use rdma_collective::collective::{DataType, ReduceOp};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -95,6 +96,10 @@ pub struct Args {
     /// the run fails
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = NonEmptyStringValueParser::new())]
     pub device: String,
+
+    /// How the software device reaches the other ranks
+    #[arg(long, value_enum, value_name = "WIRE", default_value_t = WireName::Auto)]
+    pub wire: WireName,
 
     /// Reduce in the order of ranks, so that floating point gives the same bits whatever sizes it is cut into
     #[arg(long)]

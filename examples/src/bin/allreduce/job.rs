@@ -46,8 +46,10 @@ impl Job {
         let deadline = Deadline::after(args.timeout());
         let Joined { mut store, server, address, .. } = launch.join(deadline)?;
         let faults = args.fault.filter(|_| launch.rank == 0).map(CorruptAt::plan);
-        let soft = SoftOptions { address, faults: faults.clone(), ..SoftOptions::default() };
+        let wire = args.wire.into();
+        let soft = SoftOptions { address, wire, faults: faults.clone(), ..SoftOptions::default() };
         let selected = nccl.select(&args.device, soft, None)?;
+        args.wire.suits(&selected)?;
         ensure!(
             faults.is_none() || selected.context.is_soft(),
             "--fault is for the software device, and {} is not: add --device soft",
