@@ -18,8 +18,18 @@ const TWO_HOSTS_ROUNDS: u32 = 3;
 
 const CHAOS: &[&str] = &["test", "-p", "examples", "--test", "chaos", "--no-fail-fast"];
 /// One test at a time: they measure how long things take.
-const MAPPED: &[&str] =
-    &["test", "-p", "rdma-core", "--test", "mapped", "--no-fail-fast", "--", "--test-threads=1"];
+const MAPPED: &[&str] = &[
+    "test",
+    "-p",
+    "rdma-core",
+    "--test",
+    "mapped",
+    "--no-fail-fast",
+    "--",
+    "--test-threads=1",
+    // How long the slowest took.
+    "--show-output",
+];
 const KILLED: &[&str] = &["test", "-p", "rdma-collective", "--test", "killed", "--", "--nocapture"];
 const TRANSFERS: &[&str] = &["test", "-p", "rdma-collective", "--test", "faulty", "--no-fail-fast"];
 const ROUNDS: &[&str] = &[
