@@ -57,6 +57,11 @@ fn nothing_lands_from_a_writer_that_is_killed() {
     holds(Fate::Killed, 500);
 }
 
+#[test]
+fn nothing_lands_from_a_writer_that_is_stopped_in_the_middle_of_a_copy() {
+    holds(Fate::Stopped, 500);
+}
+
 /// The same rounds find a device that does not wait.
 #[test]
 fn an_early_return_is_caught() {
