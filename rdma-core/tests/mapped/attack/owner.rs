@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rdma_core::fault::Planted;
 use rdma_core::{
-    Access, Context, Deadline, Memory, PathOptions, ProtectionDomain, Region, RetryOptions, SoftOptions,
-    Worker,
+    Access, CompletionStatus, Context, Deadline, Memory, PathOptions, ProtectionDomain, Region, RetryOptions,
+    SoftOptions, Worker,
 };
 
 use super::Late;
@@ -21,8 +21,6 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const MOMENTS: Duration = Duration::from_micros(400);
 /// What was taken back is looked at again before it is written again, so many rounds later.
 const RESTS: usize = 8;
-/// How long one that goes on is given to write what it may not.
-const AFTERWARDS: Duration = Duration::from_millis(1);
 
 /// What becomes of one writer before the memory is taken back; the others run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,8 +173,7 @@ impl Owner {
         let fresh = self.fresh();
         ground::take(&mut memory, fresh)?;
         if fate == Fate::Stopped {
-            self.writers[victim].resume();
-            std::thread::sleep(AFTERWARDS);
+            self.go_on(victim, CompletionStatus::REM_ACCESS_ERR);
         }
         ground::hold(&memory, fresh)?;
         self.resting.push_back((memory, fresh));
@@ -197,8 +194,7 @@ impl Owner {
                 self.await_others(&region, victim);
             }
             if stripe == victim && fate == Fate::Stopped {
-                self.writers[victim].resume();
-                std::thread::sleep(AFTERWARDS);
+                self.go_on(victim, CompletionStatus::RETRY_EXC_ERR);
                 ground::hold_stripe(&region, victim, fresh)?;
             }
         }
@@ -207,6 +203,12 @@ impl Owner {
         ground::hold(&memory, fresh)?;
         self.resting.push_back((memory, fresh));
         Ok(())
+    }
+
+    /// Lets a writer that was stopped go on with what it may not do any more, to the end, which is `known`.
+    fn go_on(&self, victim: usize, known: CompletionStatus) {
+        self.writers[victim].resume();
+        assert_eq!(self.writers[victim].ending(), known, "SOAK_SEED={}", self.seed());
     }
 
     /// The others are not disturbed: what they write still comes here.

@@ -1,12 +1,13 @@
 //! A process that writes whatever it is told to, until it is told of the next.
 
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
 use rdma_core::{
-    Access, Attached, Deadline, Endpoint, PathOptions, QueuePair, ReadyToSend, RemoteMemory, Work, Worker,
+    Access, AckTimeout, Attached, CompletionStatus, Deadline, Endpoint, PathOptions, QueuePair, ReadyToSend,
+    RemoteMemory, RetryOptions, Work, Worker,
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -17,12 +18,14 @@ use crate::random::Random;
 
 /// Between two looks whether there is something new to write.
 const LOOK: Duration = Duration::from_millis(10);
+/// Begins the line of a writer that may write no more; the number of its status follows.
+const ENDED: &str = "ended ";
 
 /// One of them, as its owner has it.
 pub struct Writer {
     child: Child,
     says: ChildStdin,
-    hears: Lines<BufReader<ChildStdout>>,
+    hears: Receiver<String>,
     pub qp: Option<QueuePair<ReadyToSend>>,
 }
 
@@ -35,7 +38,7 @@ impl Writer {
             .spawn()
             .unwrap();
         let (says, hears) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Self { child, says, hears: BufReader::new(hears).lines(), qp: None }
+        Self { child, says, hears: lines(BufReader::new(hears)), qp: None }
     }
 
     /// Has it write that, all of it each time if `whole`.
@@ -45,9 +48,27 @@ impl Writer {
     }
 
     /// Where it writes from.
-    pub fn endpoint(&mut self) -> Endpoint {
-        let said = self.hears.by_ref().map_while(Result::ok).find_map(|line| parse(&line));
-        said.expect("the writer says where it is").0
+    pub fn endpoint(&self) -> Endpoint {
+        self.hear("where it is", |line| Some(parse(line)?.0))
+    }
+
+    /// What the write ended with that was its last, and may not have been done.
+    pub fn ending(&self) -> CompletionStatus {
+        self.hear("how it has ended", |line| {
+            Some(CompletionStatus(line.strip_prefix(ENDED)?.parse().unwrap()))
+        })
+    }
+
+    /// The next line that is about that.
+    fn hear<T>(&self, what: &str, about: impl Fn(&str) -> Option<T>) -> T {
+        let patience = soon();
+        loop {
+            let line = self.hears.recv_timeout(patience.remaining());
+            let line = line.unwrap_or_else(|error| panic!("the writer does not say {what}: {error}"));
+            if let Some(said) = about(&line) {
+                return said;
+            }
+        }
     }
 
     fn pid(&self) -> Pid {
@@ -77,12 +98,10 @@ impl Drop for Writer {
     }
 }
 
-/// Lines of the owner, as they come; it ends with them.
-fn lines() -> Receiver<String> {
+/// Lines of the other side, as they come.
+fn lines(from: impl BufRead + Send + 'static) -> Receiver<String> {
     let (says, hears) = channel();
-    std::thread::spawn(move || {
-        std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| says.send(line))
-    });
+    std::thread::spawn(move || from.lines().map_while(Result::ok).try_for_each(|line| says.send(line)));
     hears
 }
 
@@ -91,8 +110,10 @@ fn lines() -> Receiver<String> {
 fn a_writer_of_the_attacks() {
     // Not longer than the thread that started it, however that ends.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
-    let hears = lines();
+    let hears = lines(BufReader::new(std::io::stdin()));
     let End { qp, mut worker, pd, context: _context, retry } = End::new();
+    // So that it hears of it when it is fenced.
+    let retry = RetryOptions { ack_timeout: AckTimeout::new(15), retry_cnt: 1, ..retry };
     worker.fence(qp, soon()).unwrap();
     let source = pd.alloc_region(2 * STRIPE, Access::LOCAL_WRITE).unwrap();
     for half in [0, 1] {
@@ -137,11 +158,13 @@ impl Hammer {
                     Err(TryRecvError::Disconnected) => return None,
                     Err(TryRecvError::Empty) => {}
                 }
-                match self.worker.wait(Deadline::after(LOOK)) {
-                    Ok(done) if done.result.is_ok() => break,
-                    // It may write no more.
-                    Ok(_) => return self.hears.recv().ok(),
-                    Err(_) => {}
+                let Ok(done) = self.worker.wait(Deadline::after(LOOK)) else { continue };
+                match done.result {
+                    Ok(_) => break,
+                    Err(error) => {
+                        println!("{ENDED}{}", error.status.0);
+                        return self.hears.recv().ok();
+                    }
                 }
             }
         }
