@@ -14,7 +14,7 @@ use super::{ibverbs, soft};
 use crate::error::{ConnectError, CreateError, OpenError, PollError, QueryError, ReachError, RegisterError};
 use crate::memory::{Backing, Registration};
 use crate::{
-    Access, AsyncEvent, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
+    Access, AsyncEvent, Deadline, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
     PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RetryOptions, SoftOptions, WorkerOptions,
 };
 
@@ -212,7 +212,7 @@ impl RawWorker for AnyWorker {
         each!(AnyWorker, self, it => it.consume_events())
     }
 
-    fn destroy_qp(&mut self, slot: Slot) -> io::Result<()> {
-        each!(AnyWorker, self, it => it.destroy_qp(slot))
+    fn destroy_qp(&mut self, slot: Slot, deadline: Deadline) -> io::Result<()> {
+        each!(AnyWorker, self, it => it.destroy_qp(slot, deadline))
     }
 }

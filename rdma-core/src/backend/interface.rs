@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError, RegisterError};
 use crate::memory::{Backing, Expect, Registration};
 use crate::{
-    Access, AsyncEvent, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
+    Access, AsyncEvent, Deadline, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
     PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RetryOptions, WorkerOptions,
 };
 
@@ -244,5 +244,6 @@ pub(crate) trait RawWorker: Send {
     /// Takes and acknowledges the events raised so far, without waiting.
     fn consume_events(&mut self) -> Result<(), PollError>;
 
-    fn destroy_qp(&mut self, slot: Slot) -> io::Result<()>;
+    /// A peer that is in the midst of an access is waited for no longer than until `deadline`, whatever is done about it then.
+    fn destroy_qp(&mut self, slot: Slot, deadline: Deadline) -> io::Result<()>;
 }

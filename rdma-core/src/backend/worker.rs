@@ -25,8 +25,8 @@ use super::work::Completion;
 use crate::error::{ConnectError, CreateError, PollError};
 use crate::memory::PdId;
 use crate::{
-    Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState, QueuePairOptions, RetryOptions,
-    WorkerOptions,
+    Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState, QueuePairOptions,
+    RetryOptions, WorkerOptions,
 };
 use regions::Regions;
 
@@ -260,9 +260,11 @@ impl<R: RawWorker> Core<R> {
 
 impl<R: RawWorker> Drop for Core<R> {
     fn drop(&mut self) {
+        // All together have that time.
+        let deadline = Deadline::in_drop();
         for slot in 0..self.qps.len() {
             let Some(qp) = self.qps[slot].qp.take() else { continue };
-            if let Err(error) = self.raw.destroy_qp(slot as Slot) {
+            if let Err(error) = self.raw.destroy_qp(slot as Slot, deadline) {
                 tracing::error!(%error, qp = %qp.num, "destroying a queue pair failed; its memory in flight is leaked");
                 std::mem::forget(qp);
                 // Attached regions may be in flight as well.

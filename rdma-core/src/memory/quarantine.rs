@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::error::{CloseError, Quarantine};
     use crate::memory::Irreplaceable;
-    use crate::{Access, LocalKey, RemoteKey};
+    use crate::{Access, Deadline, LocalKey, RemoteKey};
 
     /// Ends when it is told to.
     struct Stopped(Arc<AtomicBool>);
@@ -103,7 +103,7 @@ mod tests {
             Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
         }
 
-        fn deregister(&mut self) -> Result<(), CloseError> {
+        fn deregister(&mut self, _: Deadline) -> Result<(), CloseError> {
             Err(CloseError { verb: "ibv_dereg_mr", source: Quarantine::since(Irreplaceable::Shared) })
         }
 

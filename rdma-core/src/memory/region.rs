@@ -239,7 +239,7 @@ mod tests {
             Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
         }
 
-        fn deregister(&mut self) -> Result<(), CloseError> {
+        fn deregister(&mut self, _: crate::Deadline) -> Result<(), CloseError> {
             Ok(())
         }
     }

@@ -4,10 +4,11 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::RwLockReadGuard;
+use std::time::Duration;
 
 use super::{Mapping, Sharing, quarantine};
 use crate::error::{CloseError, Quarantine};
-use crate::{Access, LocalKey, RemoteKey};
+use crate::{Access, Deadline, LocalKey, RemoteKey};
 
 /// Which protection domain something belongs to; unique in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,8 +27,9 @@ pub(crate) trait Registration: Send + Sync {
     fn keys(&self) -> Keys;
 
     /// Ends the hold. After `Ok` no access of the device or of a peer reaches the memory any
-    /// more; after an error it still may, and the call can be made again. Not called after `Ok`.
-    fn deregister(&mut self) -> Result<(), CloseError>;
+    /// more; after an error it still may, and the call can be made again. Not called after `Ok`. A peer that is in the midst
+    /// of an access is waited for no longer than until `deadline`, whatever is done about it then.
+    fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError>;
 
     /// Whether the hold has ended by itself after `deregister` failed with a [`Quarantine`] for its cause. Never waits.
     fn has_ended(&mut self) -> bool {
@@ -114,20 +116,20 @@ impl Registered {
     /// Always an error in a forked child: the registration is the parent's, whose device goes on
     /// using the memory, which both processes share.
     pub(crate) fn into_mapping(mut self) -> Result<Mapping, (Self, CloseError)> {
-        if let Err(error) = self.deregister() {
+        if let Err(error) = self.deregister(Deadline::after(Duration::MAX)) {
             return Err((self, error));
         }
         Ok(take_mapping(self))
     }
 
     /// Ends the registration; the memory goes with the value afterwards.
-    pub(crate) fn deregister(&mut self) -> Result<(), CloseError> {
+    pub(crate) fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
         if self.is_forked() {
             let source = io::Error::other("this process was forked from the one that registered the memory");
             return Err(CloseError { verb: "ibv_dereg_mr", source });
         }
         if let Some(registration) = &mut self.registration {
-            registration.deregister()?;
+            registration.deregister(deadline)?;
             self.registration = None;
         }
         Ok(())
@@ -145,7 +147,7 @@ impl Drop for Registered {
             std::mem::forget(self.registration.take());
             return;
         }
-        match self.deregister() {
+        match self.deregister(Deadline::in_drop()) {
             Ok(()) => drop_mapping(&mut self.mapping),
             Err(error) if Quarantine::is_cause(&error) => {
                 tracing::warn!(%error, bytes = self.len(), "memory is quarantined");
@@ -197,7 +199,7 @@ mod tests {
             Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
         }
 
-        fn deregister(&mut self) -> Result<(), CloseError> {
+        fn deregister(&mut self, _: Deadline) -> Result<(), CloseError> {
             self.0.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
@@ -243,7 +245,7 @@ mod tests {
             Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
         }
 
-        fn deregister(&mut self) -> Result<(), CloseError> {
+        fn deregister(&mut self, _: Deadline) -> Result<(), CloseError> {
             TOUCHED.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }

@@ -26,6 +26,11 @@ impl Deadline {
         Self(Instant::now() + timeout.min(Self::LONGEST))
     }
 
+    /// For what is ended by being dropped, which nobody expects to wait.
+    pub(crate) fn in_drop() -> Self {
+        Self::after(Duration::from_millis(5))
+    }
+
     /// The deadline at `instant`.
     #[must_use]
     pub fn at(instant: Instant) -> Self {

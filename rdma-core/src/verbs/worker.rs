@@ -161,7 +161,8 @@ impl Worker {
     /// device has not flushed by then is ended by the destruction itself. That goes for a worker
     /// whose polls fail, too: its queue pairs can be fenced, and what it lost is told as flushed. A
     /// peer of [`Wire::Mapped`](crate::Wire::Mapped) that is stopped in the midst of an access holds the
-    /// destruction up, for half a second, and for three at most.
+    /// destruction up for half a second, and for three at most, but not beyond the deadline: its pages
+    /// are replaced then, which is sooner than need be.
     ///
     /// # Errors
     ///

@@ -93,6 +93,35 @@ fn a_region_outlives_the_queue_pair_of_a_process_that_is_stopped_and_takes_nothi
     }
 }
 
+/// How often, of so many times, a process is stopped in the midst of a write, and `end` takes longer than it may.
+fn late(times: u32, end: impl Fn(End, Region)) -> usize {
+    let rounds = (0..times).map(|round| {
+        let (own, region, peer) = writing(4 * round + 1);
+        signal(&peer, Signal::STOP);
+        let begun = Instant::now();
+        end(own, region);
+        let took = begun.elapsed();
+        signal(&peer, Signal::CONT);
+        took
+    });
+    rounds.filter(|took| *took > Duration::from_millis(150)).count()
+}
+
+/// A machine that is busy may hold up some.
+#[test]
+fn beside_a_process_that_is_stopped_a_fence_keeps_its_deadline_and_a_drop_does_not_wait() {
+    let fenced = late(8, |mut end, region| {
+        end.worker.fence(end.qp, Deadline::after(Duration::from_millis(10))).unwrap();
+        let memory = region.deregister().unwrap();
+        assert_nothing_lands(memory);
+    });
+    assert!(fenced < 3, "{fenced} of 8");
+    let dropped = late(8, |end, region| drop((end, region)));
+    assert!(dropped < 3, "{dropped} of 8");
+    let dropped = late(8, |end, region| drop((region, end)));
+    assert!(dropped < 3, "{dropped} of 8");
+}
+
 /// Another queue pair of the same device and domain.
 fn beside(end: &End) -> End<Init> {
     let mut worker = end.context.worker(WorkerOptions::default()).unwrap();

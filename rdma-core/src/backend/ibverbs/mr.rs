@@ -10,7 +10,7 @@ use super::sys::{self, ibv_mr};
 use super::{check, explain, not_null};
 use crate::error::{CloseError, RegisterError};
 use crate::memory::{Keys, Registration};
-use crate::{Access, LocalKey, RemoteKey};
+use crate::{Access, Deadline, LocalKey, RemoteKey};
 
 /// A registration of libibverbs.
 ///
@@ -71,7 +71,7 @@ impl Registration for MemoryRegion {
         self.keys
     }
 
-    fn deregister(&mut self) -> Result<(), CloseError> {
+    fn deregister(&mut self, _: Deadline) -> Result<(), CloseError> {
         let verb = "ibv_dereg_mr";
         let dereg_mr = self.pd.context().symbols.ibv_dereg_mr.clone();
         let dereg_mr = dereg_mr.map_err(|error| CloseError { verb, source: io::Error::other(error) })?;

@@ -16,8 +16,8 @@ use crate::backend::interface::{
 };
 use crate::error::{ConnectError, CreateError, PollError, QueryError};
 use crate::{
-    CompletionStatus, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState, QueuePairOptions,
-    RetryOptions, WorkerOptions,
+    CompletionStatus, Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState,
+    QueuePairOptions, RetryOptions, WorkerOptions,
 };
 
 /// Completions taken from the driver in one call.
@@ -199,7 +199,7 @@ impl RawWorker for Worker {
         self.cq.consume_events()
     }
 
-    fn destroy_qp(&mut self, slot: Slot) -> io::Result<()> {
+    fn destroy_qp(&mut self, slot: Slot, _: Deadline) -> io::Result<()> {
         self.qp(slot)?.destroy()?;
         self.qps[usize::from(slot)] = None;
         Ok(())

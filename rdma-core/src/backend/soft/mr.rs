@@ -12,7 +12,7 @@ use super::{ProtectionDomain, driver, port};
 use crate::backend::register::beyond_device;
 use crate::error::{CloseError, Quarantine, RegisterError};
 use crate::memory::{Backing, Irreplaceable, Keys, Registration};
-use crate::{Access, LocalKey, RemoteKey};
+use crate::{Access, Deadline, LocalKey, RemoteKey};
 
 /// Between two looks at whoever is at what was revoked.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -85,7 +85,7 @@ impl Registration for MemoryRegion {
     }
 
     /// Exact: every byte is placed under the lock that this takes, or by a writer that is waited for.
-    fn deregister(&mut self) -> Result<(), CloseError> {
+    fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
         let mut hold = self.opened.lock();
         let device_ref = self.opened.device;
         let Some(device) = hold.devices.get_mut(device_ref) else { return Ok(()) };
@@ -109,8 +109,8 @@ impl Registration for MemoryRegion {
             return Ok(());
         }
         drop(hold);
-        touchers.wait();
-        let vacated = settle(|now| self.opened.lock().vacate(now, device_ref, self.key));
+        touchers.wait(deadline);
+        let vacated = settle(deadline, |now| self.opened.lock().vacate(now, device_ref, self.key, deadline));
         vacated.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
     }
 
@@ -124,13 +124,14 @@ impl Registration for MemoryRegion {
     }
 }
 
-/// Looks until nobody is at what was revoked.
+/// Looks until nobody is at what was revoked; a few times when the deadline has passed, too.
 ///
 /// # Errors
 ///
 /// [`Quarantine`], when somebody is who does not go on.
-pub(super) fn settle(mut look: impl FnMut(Instant) -> Look) -> io::Result<()> {
-    let until = driver::now() + PATIENCE;
+pub(super) fn settle(deadline: Deadline, mut look: impl FnMut(Instant) -> Look) -> io::Result<()> {
+    let begin = driver::now();
+    let until = deadline.instant().clamp(begin + 4 * LOOK_EVERY, begin + PATIENCE);
     loop {
         let now = driver::now();
         match look(now) {

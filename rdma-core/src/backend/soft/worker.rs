@@ -24,7 +24,7 @@ use crate::backend::interface::{
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError};
 use crate::memory::fork;
 use crate::{
-    Endpoint, InitOptions, PathOptions, PeerAccess, PortNum, Psn, QpNum, QpState, QueuePairOptions,
+    Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, PortNum, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
 };
 
@@ -302,12 +302,12 @@ impl RawWorker for Worker {
         self.channel.consume().map_err(|source| PollError::Refused { verb: "ibv_get_cq_event", source })
     }
 
-    fn destroy_qp(&mut self, slot: Slot) -> io::Result<()> {
+    fn destroy_qp(&mut self, slot: Slot, deadline: Deadline) -> io::Result<()> {
         if !self.fabric().is_foreign() {
             let place = self.place(slot)?;
             let touchers = self.fabric().lock().revoke(driver::now(), place.id);
-            if !touchers.wait() {
-                settle(|now| self.fabric().lock().evict(now, place.id))?;
+            if !touchers.wait(deadline) {
+                settle(deadline, |now| self.fabric().lock().evict(now, place.id, deadline))?;
             }
             self.fabric().lock().destroy(place.id);
         }

@@ -45,7 +45,7 @@ impl<R: RawWorker> Core<R> {
             self.drain(handle, if stopped.is_ok() { deadline } else { Deadline::after(Duration::ZERO) });
             stopped
         };
-        if let Err(source) = self.raw.destroy_qp(handle.slot) {
+        if let Err(source) = self.raw.destroy_qp(handle.slot, deadline) {
             let qp_num = handle.qp_num;
             return Err(match stopped {
                 Ok(()) => FenceError::NotDestroyed { qp_num, source },

@@ -140,7 +140,7 @@ impl RawWorker for Scripted {
     fn consume_events(&mut self) -> Result<(), PollError> {
         Ok(())
     }
-    fn destroy_qp(&mut self, _: Slot) -> io::Result<()> {
+    fn destroy_qp(&mut self, _: Slot, _: Deadline) -> io::Result<()> {
         if self.refuse_destroy > 0 {
             self.refuse_destroy -= 1;
             return Err(io::ErrorKind::ResourceBusy.into());
@@ -156,7 +156,7 @@ impl Registration for Pinned {
     fn keys(&self) -> Keys {
         Keys { lkey: LocalKey(7), rkey: RemoteKey(8) }
     }
-    fn deregister(&mut self) -> Result<(), crate::error::CloseError> {
+    fn deregister(&mut self, _: Deadline) -> Result<(), crate::error::CloseError> {
         Ok(())
     }
 }

@@ -149,8 +149,8 @@ fn receives_posted_before_err_are_flushed_and_destroyed_queue_pairs_are_gone() {
     let told: Vec<_> =
         pair.completions(2).iter().map(|one| (one.wr_id, CompletionStatus(one.status))).collect();
     assert_eq!(told, [(1, CompletionStatus::WR_FLUSH_ERR), (2, CompletionStatus::WR_FLUSH_ERR)]);
-    pair.worker.destroy_qp(RIGHT).unwrap();
-    assert!(pair.worker.destroy_qp(RIGHT).is_err());
+    pair.worker.destroy_qp(RIGHT, crate::Deadline::in_drop()).unwrap();
+    assert!(pair.worker.destroy_qp(RIGHT, crate::Deadline::in_drop()).is_err());
     assert!(pair.worker.query_state(RIGHT).is_err());
     assert_eq!(pair.recv(RIGHT, &[memory.receive(3, 64)]).unwrap_err().posted, 0);
     assert_eq!(pair.worker.query_state(LEFT).unwrap(), QpState::RTS);

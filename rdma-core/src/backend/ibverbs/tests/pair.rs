@@ -151,7 +151,7 @@ impl Memory {
     }
 
     pub(super) fn deregister(&mut self) {
-        self.0.deregister().unwrap();
+        self.0.deregister(crate::Deadline::in_drop()).unwrap();
     }
 
     /// A request on the first `len` bytes, towards all of `target`.

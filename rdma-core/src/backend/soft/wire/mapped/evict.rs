@@ -12,6 +12,7 @@ use super::super::shm::{Chunk, Touching, Waited, Writer};
 use super::super::{DeviceRef, QpRef};
 use super::Incoming;
 use super::owner::{GRACE, LOOK_EVERY};
+use crate::Deadline;
 use crate::memory::Irreplaceable;
 
 /// What a look at who is at something came to.
@@ -32,10 +33,10 @@ pub(in super::super::super) struct Touchers {
 }
 
 impl Touchers {
-    /// Waits until none does any more; `false` when one is stopped in the midst of it. All have the same time. Never to
-    /// be called with the lock held.
-    pub(in super::super::super) fn wait(&self) -> bool {
-        let until = driver::now() + GRACE;
+    /// Waits until none does any more; `false` when one is stopped in the midst of it, or the deadline has passed. All have
+    /// the same time. Never to be called with the lock held.
+    pub(in super::super::super) fn wait(&self, deadline: Deadline) -> bool {
+        let until = deadline.instant().min(driver::now() + GRACE);
         self.writers.iter().all(|(writer, process, what)| {
             writer.wait(*what, until, || has_ended(process.as_fd())) != Waited::Stopped
         })
@@ -86,11 +87,18 @@ impl State {
         Touchers { writers: incoming.and_then(|it| it.touched(Touching::Anything)).into_iter().collect() }
     }
 
-    /// Looks again who is at the registration of `key`, which was revoked a while ago.
-    pub(in super::super::super) fn vacate(&mut self, now: Instant, device: DeviceRef, key: u32) -> Look {
+    /// Looks again who is at the registration of `key`, which was revoked a while ago. After the deadline nobody is given
+    /// time.
+    pub(in super::super::super) fn vacate(
+        &mut self,
+        now: Instant,
+        device: DeviceRef,
+        key: u32,
+        deadline: Deadline,
+    ) -> Look {
         let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
         let look = match exposure.and_then(|exposure| exposure.memory_of(key)) {
-            Some(memory) => self.clear(now, device, memory),
+            Some(memory) => self.clear(now, device, memory, deadline),
             None => Look::Clear,
         };
         if let Look::Clear = look {
@@ -106,8 +114,8 @@ impl State {
         }
     }
 
-    /// Looks again who is at the mailbox of `id`, which was closed.
-    pub(in super::super::super) fn evict(&mut self, now: Instant, id: QpRef) -> Look {
+    /// Looks again who is at the mailbox of `id`, which was closed. After the deadline nobody is given time.
+    pub(in super::super::super) fn evict(&mut self, now: Instant, id: QpRef, deadline: Deadline) -> Look {
         let Some(qp) = self.qps.get_mut(id) else { return Look::Clear };
         let device = qp.device;
         let Some(incoming) = qp.mapped.incoming.as_mut().filter(|incoming| !incoming.mailbox.is_settled())
@@ -117,7 +125,7 @@ impl State {
         if incoming.is_settled() {
             return Look::Clear;
         }
-        if incoming.closed.is_none_or(|closed| now < closed + GRACE) {
+        if !deadline.expired_at(now) && incoming.closed.is_none_or(|closed| now < closed + GRACE) {
             return Look::Later;
         }
         let Some(at) = incoming.mailbox.writer().at() else { return Look::Clear };
@@ -126,7 +134,7 @@ impl State {
             incoming.evicted = Some(at.serial);
             return if incoming.is_settled() { Look::Clear } else { Look::Later };
         };
-        match self.clear(now, device, owned.memory) {
+        match self.clear(now, device, owned.memory, deadline) {
             Look::Clear if self.is_evicted(id) => Look::Clear,
             Look::Clear => Look::Later,
             look => look,
@@ -139,8 +147,9 @@ impl State {
     }
 
     /// Replaces the pages of a memory that writers are at which do not go on; of each it is known that it has been at
-    /// something for a while, or its right has been revoked for that long.
-    pub(super) fn clear(&mut self, now: Instant, device: DeviceRef, memory: u64) -> Look {
+    /// something for a while, or its right has been revoked for that long; or the deadline has passed. One that does go on
+    /// tries again.
+    pub(super) fn clear(&mut self, now: Instant, device: DeviceRef, memory: u64, deadline: Deadline) -> Look {
         let Some(exposure) = self.devices.get_mut(device).and_then(|device| device.exposure.as_mut()) else {
             return Look::Clear;
         };
@@ -150,7 +159,8 @@ impl State {
             Err(why) => return Look::Quarantined(why),
         };
         let at = self.at(now, device, memory);
-        if at.len() > 1 && since.is_some_and(|since| now < since + GRACE) {
+        let has_time = since.is_some_and(|since| now < since + GRACE) && !deadline.expired_at(now);
+        if at.len() > 1 && has_time {
             if !self.evicting.contains(&(device, memory)) {
                 self.evicting.push((device, memory));
             }
@@ -184,7 +194,7 @@ impl State {
         for (device, memory) in std::mem::take(&mut self.evicting) {
             let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
             if exposure.is_some_and(|exposure| exposure.is_paused(memory)) {
-                self.clear(now, device, memory);
+                self.clear(now, device, memory, Deadline::at(now + GRACE));
             }
         }
     }

@@ -12,6 +12,7 @@ use super::super::rendezvous::has_ended;
 use super::super::shm::{Mailbox, Terms};
 use super::super::{DeviceRef, QpRef};
 use super::{Incoming, Look};
+use crate::Deadline;
 use crate::backend::interface::{RawCompletion, RawRecv};
 
 /// How long a writer may take for the chunk that it is at; one that takes longer is stopped. To take it for that by mistake
@@ -168,7 +169,7 @@ impl State {
         // In this order: what a writer leaves before it is seen to be gone is there to be taken.
         let settled = qp.mapped.incoming.as_mut().is_some_and(|incoming| incoming.is_settled());
         self.attend(now, id);
-        if !settled && !matches!(self.evict(now, id), Look::Clear) {
+        if !settled && !matches!(self.evict(now, id, Deadline::at(now + GRACE)), Look::Clear) {
             if !self.settling.contains(&id) {
                 self.settling.push(id);
             }

@@ -25,7 +25,12 @@ use crate::backend::soft::qp::{Carrier, Owner, Peer, QueuePair};
 use crate::backend::soft::wire::{DeviceRef, Hello, QpRef};
 use crate::error::ReachError;
 use crate::memory::Mapping;
-use crate::{Access, Gid, PortState, QpNum, QueuePairOptions};
+use crate::{Access, Deadline, Gid, PortState, QpNum, QueuePairOptions};
+
+/// When nobody has less time for it.
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
 
 const OWN: Gid = Gid([1; 16]);
 const THEIRS: Gid = Gid([2; 16]);
@@ -117,7 +122,7 @@ fn nobody_is_let_in_between_the_end_of_rights_and_the_end() {
     let mut rig = Rig::new();
     assert_eq!(rig.state.responder_for(&hello()), Some(rig.qp));
     let none = rig.state.revoke(Instant::now(), rig.qp);
-    assert!(none.wait());
+    assert!(none.wait(soon()));
     assert_eq!(rig.state.responder_for(&hello()), None);
 }
 

@@ -51,8 +51,8 @@ impl Rig {
     fn evict(&mut self) -> Look {
         let now = Instant::now();
         assert!(!self.state.revoke(now, self.qp).is_empty());
-        assert!(matches!(self.state.evict(now, self.qp), Look::Later), "it had no time");
-        self.state.evict(now + GRACE, self.qp)
+        assert!(matches!(self.state.evict(now, self.qp, soon()), Look::Later), "it had no time");
+        self.state.evict(now + GRACE, self.qp, soon())
     }
 
     fn told(&self) -> Vec<(u32, u64, u64)> {
@@ -74,8 +74,8 @@ fn a_deregistration_replaces_the_pages_of_a_writer_whose_queue_pair_is_gone() {
     rig.state.destroy(rig.qp);
     rig.exposure().revoke(KEY);
     let touchers = rig.state.touchers(rig.device, KEY);
-    assert!(!touchers.wait(), "a deregistration takes it for gone");
-    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY), Look::Clear));
+    assert!(!touchers.wait(soon()), "a deregistration takes it for gone");
+    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), Look::Clear));
     assert_eq!((version(&memory), rig.told()), (1, vec![]));
     assert!(rig.exposure().is_free(KEY));
     rig.state.settle_mailboxes(Instant::now());
@@ -112,7 +112,7 @@ fn a_writer_that_goes_on_in_time_keeps_its_pages() {
     rig.exposure().revoke(KEY);
     assert!(!rig.state.touchers(rig.device, KEY).is_empty());
     writer.pretend(None);
-    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY), Look::Clear));
+    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), Look::Clear));
     assert_eq!(version(&memory), 0);
 }
 
@@ -125,7 +125,7 @@ fn the_end_of_a_queue_pair_replaces_pages_of_a_region_that_stays() {
     let (serial, now) = rig.exposure().entered(KEY);
     assert_eq!((serial != before.0, now, version(&memory)), (true, 1, 1));
     // Nothing waits for it any more: not its end, not that of the region.
-    assert!(matches!(rig.state.evict(Instant::now(), rig.qp), Look::Clear));
+    assert!(matches!(rig.state.evict(Instant::now(), rig.qp, soon()), Look::Clear));
     assert!(rig.state.revoke(Instant::now(), rig.qp).is_empty());
     rig.exposure().revoke(KEY);
     assert!(rig.state.touchers(rig.device, KEY).is_empty());
@@ -144,7 +144,7 @@ fn whoever_else_is_at_the_region_is_waited_for_and_nobody_comes_meanwhile() {
     other.pretend(None);
     rig.state.settle_mailboxes(Instant::now() + GRACE);
     assert_eq!((rig.exposure().entered(KEY).1, rig.told()), (1, vec![(1, 0, 4096)]));
-    assert!(matches!(rig.state.evict(Instant::now(), rig.qp), Look::Clear));
+    assert!(matches!(rig.state.evict(Instant::now(), rig.qp, soon()), Look::Clear));
 }
 
 #[test]
@@ -192,8 +192,8 @@ fn a_chunk_that_cannot_be_is_quarantined_and_all_stays_as_it_was() {
         rig.exposure().revoke(KEY);
         assert!(!rig.state.touchers(rig.device, KEY).is_empty());
         writer.pretend(None);
-        assert!(matches!(rig.state.evict(Instant::now() + GRACE, rig.qp), Look::Clear));
-        assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY), Look::Clear));
+        assert!(matches!(rig.state.evict(Instant::now() + GRACE, rig.qp, soon()), Look::Clear));
+        assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), Look::Clear));
     }
 }
 
@@ -204,7 +204,7 @@ fn pages_that_were_replaced_too_often_are_quarantined() {
         let at = rig.chunk(&memory, 0..8);
         writer.pretend(Some(at));
         assert!(matches!(
-            rig.state.clear(Instant::now(), rig.device, memory.backing().unwrap().id),
+            rig.state.clear(Instant::now(), rig.device, memory.backing().unwrap().id, soon()),
             Look::Clear
         ));
     }
@@ -234,7 +234,7 @@ fn memory_in_several_hands_is_quarantined_until_they_are_gone() {
     memory.backing().unwrap().pages.split();
     assert!(matches!(rig.evict(), Look::Quarantined(Irreplaceable::Shared)));
     rig.exposure().revoke(KEY);
-    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY), Look::Clear));
+    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), Look::Clear));
     assert_eq!(version(&memory), 1);
 }
 
@@ -246,4 +246,18 @@ fn receives_behind_a_writer_that_does_not_go_on_are_flushed_by_themselves() {
     rig.state.enter_error(now, rig.qp);
     assert!(rig.state.next_flushed(now, rig.qp).is_none(), "while it may be told of");
     assert!(rig.state.next_flushed(now + GRACE, rig.qp).is_some());
+}
+
+#[test]
+fn after_the_deadline_nobody_is_given_time_and_none_of_several_writers_harms() {
+    let (mut rig, memory, _writer) = Rig::written(REMOTE, 0..10);
+    let (_, other) = rig.another();
+    let at = rig.chunk(&memory, 300_000..300_010);
+    other.pretend(Some(at));
+    let begun = Instant::now();
+    let (passed, touchers) = (Deadline::at(begun), rig.state.revoke(begun, rig.qp));
+    assert!(!touchers.wait(passed) && begun.elapsed() < GRACE, "{:?}", begun.elapsed());
+    assert!(matches!(rig.state.evict(begun, rig.qp, soon()), Look::Later));
+    assert!(matches!(rig.state.evict(begun, rig.qp, passed), Look::Clear));
+    assert_eq!((rig.exposure().entered(KEY).1, version(&memory)), (2, 2));
 }
