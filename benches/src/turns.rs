@@ -7,11 +7,11 @@ use crate::samples::median_of;
 use crate::soft::{End, Outcome, PATIENCE, connect};
 
 /// Round trips between two looks at the clock.
-const BATCH: u32 = 32;
+const BATCH: u32 = 8;
 /// Requests that may be outstanding.
 const DEPTH: u32 = 128;
-/// One write in so many has a completion, so that the queue never fills.
-const SIGNAL_EVERY: u32 = 64;
+/// One write in so many has a completion: what there is to do about them is then done while the other side answers.
+const SIGNAL_EVERY: u32 = 8;
 /// Looks between two at the clock, while nothing comes.
 const LOOKS: u32 = 1 << 20;
 /// Where in its region each has what goes. What comes is at the beginning, and no cache line has some of both.
@@ -113,10 +113,11 @@ impl Player {
             Turn::Write => {
                 let last = worker.post(qp, Work::write(outbox, self.inbox))?;
                 loop {
-                    let done = worker.wait(Deadline::after(PATIENCE))?;
-                    done.result?;
-                    if done.id == last {
-                        return Ok(());
+                    if let Some(done) = worker.poll()? {
+                        done.result?;
+                        if done.id == last {
+                            return Ok(());
+                        }
                     }
                 }
             }

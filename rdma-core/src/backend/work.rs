@@ -16,6 +16,7 @@ pub struct Attached {
 
 impl Attached {
     /// `len` bytes at `offset` of the region. Checked when it is posted.
+    #[inline]
     #[must_use]
     pub fn range(self, offset: usize, len: usize) -> AttachedRange {
         AttachedRange { region: self, offset, len }
@@ -44,12 +45,14 @@ pub enum Segment {
 }
 
 impl From<LocalBuf> for Segment {
+    #[inline]
     fn from(buffer: LocalBuf) -> Self {
         Self::Owned(buffer)
     }
 }
 
 impl From<AttachedRange> for Segment {
+    #[inline]
     fn from(range: AttachedRange) -> Self {
         Self::Attached(range)
     }
@@ -85,11 +88,13 @@ pub struct Work {
 }
 
 impl Work {
+    #[inline]
     fn new(operation: Operation, segment: Segment) -> Self {
         Self { operation, segment, signalled: true, inline: false, expect: Expect::Cached }
     }
 
     /// Sends `segment` into a receive that the peer has posted.
+    #[inline]
     pub fn send(segment: impl Into<Segment>) -> Self {
         Self::new(Operation::Send { imm: None }, segment.into())
     }
@@ -98,21 +103,25 @@ impl Work {
     ///
     /// The peer learns nothing of it, unless an immediate goes with it. Do not infer that a
     /// write has landed from the arrival of another: count immediates.
+    #[inline]
     pub fn write(segment: impl Into<Segment>, to: RemoteMemory) -> Self {
         Self::new(Operation::Write { to, imm: None }, segment.into())
     }
 
     /// Reads the peer's memory into `segment`; both must have the same length.
+    #[inline]
     pub fn read(segment: impl Into<Segment>, from: RemoteMemory) -> Self {
         Self::new(Operation::Read { from }, segment.into())
     }
 
     /// Receives one send of the peer, or the immediate of one write.
+    #[inline]
     pub fn recv(segment: impl Into<Segment>) -> Self {
         Self::new(Operation::Recv, segment.into())
     }
 
     /// With an immediate, which takes a receive at the peer. Of no effect on reads and receives.
+    #[inline]
     pub fn with_imm(mut self, value: u32) -> Self {
         match &mut self.operation {
             Operation::Send { imm } | Operation::Write { imm, .. } => *imm = Some(value),
@@ -123,6 +132,7 @@ impl Work {
 
     /// Without a completion of its own: it is told when a later request of the queue pair
     /// completes. Signal at least one in every `max_send_wr`, or the queue never frees.
+    #[inline]
     pub fn unsignalled(mut self) -> Self {
         self.signalled = false;
         self
@@ -130,6 +140,7 @@ impl Work {
 
     /// The device takes the bytes while posting, which spares it a read of memory; for small
     /// sends and writes, up to `max_inline_data`.
+    #[inline]
     pub fn inline(mut self) -> Self {
         self.inline = true;
         self
@@ -149,11 +160,13 @@ impl Work {
     ///     # let _ = work;
     /// }
     /// ```
+    #[inline]
     pub fn expecting(mut self, expect: Expect) -> Self {
         self.expect = expect;
         self
     }
 
+    #[inline]
     pub(super) fn opcode(&self) -> Opcode {
         match self.operation {
             Operation::Send { .. } => Opcode::Send,
@@ -164,6 +177,7 @@ impl Work {
     }
 
     /// The local memory, given back.
+    #[inline]
     #[must_use]
     pub fn into_segment(self) -> Segment {
         self.segment

@@ -14,6 +14,7 @@ pub struct RangeError {
 
 impl RangeError {
     /// `offset..offset + len` within `bound` bytes, or the error; a sum that wraps is an error.
+    #[inline]
     pub(crate) fn check(offset: u64, len: u64, bound: u64) -> Result<(), Self> {
         match offset.checked_add(len) {
             Some(end) if end <= bound => Ok(()),

@@ -25,6 +25,7 @@ pub enum Expect {
 
 impl Expect {
     /// What a copy can be told that is a part of both.
+    #[inline]
     pub(crate) fn or(self, other: Self) -> Self {
         if self == Self::Streamed { self } else { other }
     }

@@ -51,6 +51,7 @@ impl RemoteMemory {
     /// assert!(whole.slice(60..70).is_err());
     /// # Ok::<(), rdma_core::error::RangeError>(())
     /// ```
+    #[inline]
     pub fn slice(self, range: Range<u64>) -> Result<Self, RangeError> {
         let error = RangeError { start: range.start, end: range.end, len: self.len };
         if range.start > range.end || range.end > self.len {

@@ -104,6 +104,7 @@ impl Worker {
     ///
     /// See `ibv_post_send(3)` and `ibv_post_recv(3)`.
     #[doc(alias = "ibv_post_send")]
+    #[inline]
     pub fn post<S: Posting>(&mut self, qp: &QueuePair<S>, work: Work) -> Result<WorkId, PostRefused<Work>> {
         self.core.post(qp.handle(), work)
     }
@@ -116,6 +117,7 @@ impl Worker {
     ///
     /// See `ibv_post_recv(3)`.
     #[doc(alias = "ibv_post_recv")]
+    #[inline]
     pub fn post_recv<S: Receiving>(
         &mut self,
         qp: &QueuePair<S>,
@@ -150,6 +152,7 @@ impl Worker {
     ///
     /// See `ibv_poll_cq(3)`.
     #[doc(alias = "ibv_poll_cq")]
+    #[inline]
     pub fn poll(&mut self) -> Result<Option<Completion>, PollError> {
         self.core.poll()
     }

@@ -6,12 +6,13 @@
 mod replace;
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::engine::keys::Registered;
+use super::engine::keys::{Identity, Registered};
 use super::wire::{Announcement, Exposed, MappedKeys};
 use crate::memory::{Backing, Pages};
 
@@ -20,7 +21,7 @@ use crate::memory::{Backing, Pages};
 pub(super) struct Exposure {
     table: MappedKeys,
     /// What each key names, until nobody is at it any more.
-    named: HashMap<u32, Named>,
+    named: HashMap<u32, Named, BuildHasherDefault<Identity>>,
     memories: HashMap<u64, Known>,
     serials: u64,
 }
@@ -31,6 +32,8 @@ struct Named {
     /// By which writers may be at it; the last is its own.
     serials: Vec<u64>,
     revoked: bool,
+    /// Peers were told of its memory by it, and are for as long as it stands: most receives are into such.
+    told: bool,
 }
 
 #[derive(Debug)]
@@ -51,7 +54,7 @@ impl Exposure {
     /// When the kernel has no memory, descriptors or mappings left.
     pub(super) fn new() -> io::Result<Self> {
         let table = MappedKeys::create()?;
-        Ok(Self { table, named: HashMap::new(), memories: HashMap::new(), serials: 0 })
+        Ok(Self { table, named: HashMap::default(), memories: HashMap::new(), serials: 0 })
     }
 
     /// The table's memfd and its bytes, for a peer.
@@ -85,7 +88,7 @@ impl Exposure {
         if !self.table.insert(&exposed) {
             tracing::error!("the place of a key that was just drawn is taken");
         }
-        self.named.insert(key, Named { exposed, serials: vec![serial], revoked: false });
+        self.named.insert(key, Named { exposed, serials: vec![serial], revoked: false, told: false });
         let Backing { id, bytes, memfd, pages } = backing?;
         let known = self.memories.entry(*id).or_insert_with(|| Known {
             announcement: Announcement { id: *id, len: *bytes, memfd: memfd.clone(), patches: Vec::new() },
@@ -105,7 +108,8 @@ impl Exposure {
 
     /// A receive is posted into memory that `key` names. What peers are to be told of since it is the first time.
     pub(super) fn announce(&mut self, key: u32) -> Option<Announcement> {
-        let named = self.named.get(&key).filter(|named| !named.revoked)?;
+        let named = self.named.get_mut(&key).filter(|named| !named.revoked && !named.told)?;
+        named.told = true;
         let known = self.memories.get_mut(&named.exposed.memory)?;
         let first = !std::mem::replace(&mut known.announced, true);
         first.then(|| known.announcement())

@@ -266,7 +266,7 @@ pub(super) struct Hold<'a> {
     /// Whether more than the state was asked for.
     beyond_state: bool,
     /// Comes after the lock, and so is dropped after it.
-    _discarded: Option<Discarded>,
+    _discarded: Option<Box<Discarded>>,
 }
 
 impl Hold<'_> {
@@ -370,7 +370,9 @@ impl Hold<'_> {
     fn let_go(&mut self) {
         self.settle();
         self.guarded.state.due_sooner = false;
-        self._discarded = Some(std::mem::take(&mut self.guarded.state.discarded));
+        if !self.guarded.state.discarded.is_empty() {
+            self._discarded = Some(Box::new(std::mem::take(&mut self.guarded.state.discarded)));
+        }
         let driver = self.driver;
         driver.note(&mut self.guarded);
     }

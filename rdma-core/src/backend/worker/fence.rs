@@ -110,7 +110,7 @@ impl<R: RawWorker> Core<R> {
         };
         for queue in [Queue::Send, Queue::Recv] {
             for _ in 0..qp.ring(queue).len() {
-                finish(qp, queue, Some(&flushed), &mut self.regions, &mut self.ready);
+                self.ready.extend(finish(qp, queue, Some(&flushed), &mut self.regions));
             }
         }
     }

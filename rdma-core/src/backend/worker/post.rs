@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "vouches to the backend for the memory in flight")]
 
+use std::mem::ManuallyDrop;
 use std::slice::from_ref;
 
 use super::super::in_flight::{Entry, Queue, Tag};
@@ -48,69 +49,73 @@ impl<R: RawWorker> Core<R> {
     }
 
     pub(crate) fn batch(&mut self, qp: QpHandle) -> Batch<'_, R> {
-        self.take_back();
+        drop(self.take_back());
         Batch { core: self, qp }
     }
 
     pub(crate) fn post(&mut self, qp: QpHandle, work: Work) -> Result<WorkId, PostRefused<Work>> {
-        self.take_back();
-        let (id, raw) = self.enter(qp, work)?;
+        drop(self.take_back());
+        let (id, local) = match self.admit(qp, &work) {
+            Ok(admitted) => admitted,
+            Err(error) => return Err(PostRefused { work, error }),
+        };
+        let raw = raw(id, &work, &local);
+        // Should anything panic in between, the device has the memory for ever.
+        let work = ManuallyDrop::new(work);
+        self.begin(&local);
         let (verb, posted) = match &raw {
-            // SAFETY: the range was resolved from memory that its ring entry (or the attached region's count) now keeps
-            // until the completion or the destruction; the ring had room.
+            // SAFETY: the range was resolved from memory that `work` owns (or the attached region's count now keeps), and the
+            // ring, which has room, gets it next, to be kept until the completion or the destruction.
             Raw::Send(send) => ("ibv_post_send", unsafe { self.raw.post_send(qp.slot, from_ref(send)) }),
             // SAFETY: as above.
             Raw::Recv(recv) => ("ibv_post_recv", unsafe { self.raw.post_recv(qp.slot, from_ref(recv)) }),
         };
         match posted {
-            Ok(()) | Err(RawPostError { posted: 1.., .. }) => Ok(id),
+            Ok(()) | Err(RawPostError { posted: 1.., .. }) => {
+                self.keep(qp, work, &local);
+                Ok(id)
+            }
             Err(RawPostError { posted: 0, source }) => {
-                let error = PostError::Refused { verb, source };
-                // It is there, since it was entered.
-                self.leave(id).map_or(Ok(id), |work| Err(PostRefused { work, error }))
+                if let Some(index) = local.region {
+                    self.regions.end(index);
+                }
+                let (work, error) = (ManuallyDrop::into_inner(work), PostError::Refused { verb, source });
+                Err(PostRefused { work, error })
             }
         }
     }
 
-    /// Checks a request and enters it into its ring.
+    /// Checks a request. What it will be called, and what the device is told of its memory.
     #[inline]
-    fn enter(&mut self, handle: QpHandle, work: Work) -> Result<(WorkId, Raw), PostRefused<Work>> {
-        let local = match self.resolve(&work.segment) {
-            Ok(local) => local,
-            Err(error) => return Err(PostRefused { work, error }),
-        };
+    fn admit(&mut self, handle: QpHandle, work: &Work) -> Result<(WorkId, Local), PostError> {
+        let local = self.resolve(&work.segment)?;
         let Some(qp) = self.qp(handle) else {
-            return Err(PostRefused { work, error: PostError::ForeignWorker { qp_num: handle.qp_num } });
+            return Err(PostError::ForeignWorker { qp_num: handle.qp_num });
         };
-        if let Err(error) = qp.check(&work, &local) {
-            return Err(PostRefused { work, error });
-        }
-        let queue = queue_of(&work);
-        let ring = qp.ring(queue);
-        let Some((sequence, place)) = ring.newest() else {
-            let capacity = ring.capacity() as u32;
-            return Err(PostRefused { work, error: PostError::QueueFull { capacity } });
-        };
+        qp.check(work, &local)?;
+        let queue = queue_of(work);
+        let sequence = qp.ring(queue).next_sequence();
         let id = Tag { slot: handle.slot, generation: handle.generation, queue, sequence }.encode();
-        let raw = raw(id, &work, &local);
-        // `check` allows at most 2^31 bytes.
-        *place = Some(Entry { work, region: local.region, bytes: local.len as u32, sentinel: false });
+        Ok((id, local))
+    }
+
+    /// Enters a request that was admitted into its ring, which has room for it.
+    #[inline]
+    fn keep(&mut self, handle: QpHandle, work: ManuallyDrop<Work>, local: &Local) {
+        let Some((_, place)) = self.qp(handle).and_then(|qp| qp.ring(queue_of(&work)).newest()) else {
+            return debug_assert!(false, "an admitted request without a place");
+        };
+        // What was admitted has at most 2^31 bytes.
+        let (work, bytes) = (ManuallyDrop::into_inner(work), local.len as u32);
+        *place = Some(Entry { work, region: local.region, bytes, sentinel: false });
+    }
+
+    /// A request is about to use its region.
+    #[inline]
+    fn begin(&mut self, local: &Local) {
         if let Some(index) = local.region {
             self.regions.begin(index);
         }
-        Ok((id, raw))
-    }
-
-    /// Takes the newest of a ring, which was not posted, out again.
-    #[cold]
-    fn leave(&mut self, id: WorkId) -> Option<Work> {
-        let Tag { slot, generation, queue, .. } = Tag::decode(id.0);
-        let qp = self.qps.get_mut(usize::from(slot))?.named(generation)?;
-        let entry = qp.ring(queue).pop_newest()?;
-        if let Some(index) = entry.region {
-            self.regions.end(index);
-        }
-        Some(entry.work)
     }
 
     #[inline]
@@ -184,7 +189,13 @@ impl<R: RawWorker> Core<R> {
 impl<R: RawWorker> Batch<'_, R> {
     /// Adds a request. A full queue gives it back.
     pub(crate) fn push(&mut self, work: Work) -> Result<WorkId, PostRefused<Work>> {
-        let (id, raw) = self.core.enter(self.qp, work)?;
+        let (id, local) = match self.core.admit(self.qp, &work) {
+            Ok(admitted) => admitted,
+            Err(error) => return Err(PostRefused { work, error }),
+        };
+        let raw = raw(id, &work, &local);
+        self.core.begin(&local);
+        self.core.keep(self.qp, ManuallyDrop::new(work), &local);
         match raw {
             Raw::Send(send) => self.core.sends.push(send),
             Raw::Recv(recv) => self.core.recvs.push(recv),

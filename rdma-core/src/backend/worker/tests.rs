@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "implements the unsafe calls of the seam")]
 
 mod fence;
+mod refuse;
 
 use std::collections::VecDeque;
 use std::io;

@@ -42,6 +42,7 @@ impl QueuePair<Reset> {
 }
 
 impl<S: State> QueuePair<S> {
+    #[inline]
     pub(crate) fn handle(&self) -> QpHandle {
         self.handle
     }

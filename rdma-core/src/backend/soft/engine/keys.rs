@@ -114,13 +114,16 @@ impl KeyTable {
     ) -> Result<Registered, KeyRefusal> {
         let found = match self.last.get() {
             Some((last, found)) if last == key => found,
-            _ => {
-                let found = *self.by_key.get(&key).ok_or(KeyRefusal::Unknown)?;
-                self.last.set(Some((key, found)));
-                found
-            }
+            _ => self.look_up(key)?,
         };
         found.check(domain, addr, len, needs)?;
+        Ok(found)
+    }
+
+    #[inline(never)]
+    fn look_up(&self, key: u32) -> Result<Registered, KeyRefusal> {
+        let found = *self.by_key.get(&key).ok_or(KeyRefusal::Unknown)?;
+        self.last.set(Some((key, found)));
         Ok(found)
     }
 

@@ -33,7 +33,11 @@ impl State {
         };
         let device = self.devices.get(qp.device).filter(|device| device.is_up() && device.faults.is_none());
         let Some(device) = device else { return 0 };
-        let expect = Expect::of_total(chain.iter().map(|send| send.len as usize).sum());
+        let expect = match chain {
+            // Its length alone decides.
+            [_] => Expect::Cached,
+            _ => Expect::of_total(chain.iter().map(|send| send.len as usize).sum()),
+        };
         for (count, send) in chain.iter().enumerate() {
             let taken = !send.inline || send.len <= qp.max_inline_data;
             let request = qp.requester.ahead(send, &device.keys, qp.domain).filter(|_| taken);

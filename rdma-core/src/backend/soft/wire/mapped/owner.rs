@@ -87,30 +87,27 @@ impl State {
     /// woken then by what a peer has rung the bell for.
     pub(in super::super::super) fn collect(&mut self, cq: CqRef, awake: bool) {
         let mut at = 0;
-        while let Some((id, watch)) = self.cqs.get(cq).and_then(|queue| queue.watches().get(at)) {
+        while let Some(queue) = self.cqs.get_mut(cq) {
+            let Some((id, watch)) = queue.watches().get(at) else { break };
             at += 1;
-            if watch.pending() {
-                let id = *id;
-                if awake && !self.is_armed(id) {
-                    self.cqs[cq].disarm();
-                }
-                self.take_completions(id);
-                if self
-                    .qps
-                    .get(id)
-                    .and_then(|qp| qp.mapped.incoming.as_ref())
-                    .is_some_and(|it| it.mailbox.is_refused())
-                {
-                    self.attend(driver::now(), id);
+            if !watch.pending() {
+                continue;
+            }
+            let id = *id;
+            let Some(qp) = self.qps.get_mut(id) else { continue };
+            let Some(incoming) = &mut qp.mapped.incoming else { continue };
+            if awake && !incoming.mailbox.is_armed() {
+                queue.disarm();
+            }
+            while let Some(done) = incoming.mailbox.take() {
+                if !queue.push(RawCompletion { qp_num: qp.num.0, ..done }) {
+                    self.overrun.push(cq);
                 }
             }
+            if incoming.mailbox.is_refused() {
+                self.attend(driver::now(), id);
+            }
         }
-    }
-
-    /// Whether the next completion in the mailbox of `id` rings the bell.
-    fn is_armed(&self, id: QpRef) -> bool {
-        let incoming = self.qps.get(id).and_then(|qp| qp.mapped.incoming.as_ref());
-        incoming.is_some_and(|incoming| incoming.mailbox.is_armed())
     }
 
     /// The next completion of each mailbox of the queue wakes whoever sleeps; those that are there do so now.

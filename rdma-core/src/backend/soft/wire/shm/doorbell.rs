@@ -4,7 +4,8 @@
 //! and then looks whether the owner sleeps. Each has a fence in between, so that at least one of them sees the
 //! other. A model of it runs under `cfg(loom)`.
 
-use super::atomic::{AtomicU32, Ordering, fence};
+use super::atomic::{AtomicU32, Ordering};
+use super::full_fence::full_fence;
 
 /// See the module. Zeroed memory is one of an owner that is awake.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ impl Doorbell {
     /// The owner will sleep, unless it finds something now.
     pub(super) fn arm(&self) {
         self.armed.store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        full_fence();
     }
 
     /// Whether it said so, and was not woken since.
@@ -28,7 +29,7 @@ impl Doorbell {
     /// The writer left something; whether it has to wake the owner. Once, for every time that the owner armed.
     #[inline]
     pub(super) fn rings(&self) -> bool {
-        fence(Ordering::SeqCst);
+        full_fence();
         self.armed.load(Ordering::Relaxed) != 0 && self.armed.swap(0, Ordering::Relaxed) != 0
     }
 }

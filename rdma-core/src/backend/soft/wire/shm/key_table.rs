@@ -94,7 +94,7 @@ impl Entry {
     }
 
     /// What is registered, if anything is and was while it was read.
-    #[inline]
+    #[inline(always)]
     fn read(&self) -> Option<Exposed> {
         for _ in 0..READS_MAX {
             let exposed = self.read_once()?;
@@ -232,7 +232,7 @@ impl PeerKeys {
     }
 
     /// The registration that `key` names.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, key: u32) -> Option<Found<'_>> {
         let entry = self.entries.of_ring(key.into());
         let exposed = entry.read().filter(|exposed| exposed.key == key)?;

@@ -18,6 +18,7 @@
 //! queue pair's end, once the owner has seen the slot idle.
 
 mod doorbell;
+mod full_fence;
 mod key_table;
 mod layout;
 mod mailbox;

@@ -5,7 +5,8 @@
 //! least one of them sees the other: either the writer sees that it may not, or the owner sees that it has to
 //! wait. A writer holds the slot for one chunk at a time. Models of it run under `cfg(loom)`.
 
-use super::atomic::{AtomicU64, Ordering, fence};
+use super::atomic::{AtomicU64, Ordering};
+use super::full_fence::full_fence;
 
 /// Serials of registrations begin at 1.
 const NONE: u64 = 0;
@@ -50,7 +51,7 @@ impl WriterSlot {
         self.begin.store(begin, Ordering::Release);
         self.end.store(end, Ordering::Release);
         self.active.store(serial, Ordering::Release);
-        fence(Ordering::SeqCst);
+        full_fence();
         let may = stands();
         if !may {
             self.leave();
@@ -87,7 +88,7 @@ impl WriterSlot {
 /// What the owner stored before this, to revoke a right, comes before all that it looks at afterwards.
 #[inline]
 pub(super) fn revoked() {
-    fence(Ordering::SeqCst);
+    full_fence();
 }
 
 #[cfg(all(test, loom))]

@@ -33,6 +33,7 @@ impl Port {
     ///
     /// `request.len` bytes at `local.addr` are mapped for the whole call, writable for a read, and no reference to
     /// them exists.
+    #[inline]
     pub(crate) unsafe fn execute(&mut self, request: &Request, local: Local, injected: Injected) -> Executed {
         // SAFETY: the caller's promise.
         let mut executed = unsafe { self.attempt(request, local, injected) };
@@ -89,6 +90,7 @@ impl Port {
     }
 
     /// A request before this one is missing; asks for it, once.
+    #[cold]
     fn gap(&self, expected: u32) -> Executed {
         let awaiting = &self.header.writer.awaiting;
         if awaiting.load(Ordering::Relaxed) != 0 {
@@ -101,6 +103,7 @@ impl Port {
     /// # Safety
     ///
     /// As for [`execute`](Self::execute).
+    #[inline]
     unsafe fn send(&self, request: &Request, local: Local, injected: Injected) -> Executed {
         let Some(recv) = self.next_receive() else { return self.not_ready(request) };
         if request.len > recv.len {
@@ -128,6 +131,7 @@ impl Port {
     /// # Safety
     ///
     /// As for [`execute`](Self::execute).
+    #[inline]
     unsafe fn write(&self, request: &Request, local: Local, injected: Injected) -> Executed {
         if !self.peer.access.contains(Access::REMOTE_WRITE) {
             return self.refuse(request, Nak::InvalidRequest, Verdict::Request);
@@ -183,7 +187,7 @@ impl Port {
     }
 
     /// The registration that the request may use.
-    #[inline]
+    #[inline(always)]
     fn check_remote(&self, request: &Request, needs: Access) -> Result<Found<'_>, KeyRefusal> {
         let found = self.keys.find(request.rkey).ok_or(KeyRefusal::Unknown)?;
         let registered = &found.exposed.registered;
@@ -204,6 +208,7 @@ impl Port {
     }
 
     /// Whether a planted fault takes a request that was refused for done. It touches no memory.
+    #[cold]
     fn forgives(&self, request: &Request, refusal: KeyRefusal) -> bool {
         match self.peer.planted {
             Some(Planted::RangeWrap) => {
@@ -227,6 +232,7 @@ impl Port {
         })
     }
 
+    #[cold]
     fn not_ready(&self, request: &Request) -> Executed {
         if self.peer.planted == Some(Planted::MissingRnr) {
             return self.carry_out(request);
@@ -236,6 +242,7 @@ impl Port {
     }
 
     /// A request that touches no memory is done.
+    #[inline(never)]
     fn carry_out(&self, request: &Request) -> Executed {
         let takes_receive = takes_receive(request) && self.next_receive().is_some();
         match self.without_memory(takes_receive, || self.complete(request)) {
@@ -245,6 +252,7 @@ impl Port {
     }
 
     /// The receive that the request takes cannot take it; both ends fail.
+    #[cold]
     fn refuse_receive(&self, request: &Request, status: CompletionStatus, why: Nak) -> Executed {
         match self.without_memory(true, || self.spoil_receive(status)) {
             Moved::All { ring } => Executed { ring, ..self.refuse(request, why, Verdict::Receive) },
@@ -253,6 +261,7 @@ impl Port {
     }
 
     /// The request cannot be carried out: the peer's queue pair moves to ERR.
+    #[cold]
     fn refuse(&self, request: &Request, why: Nak, verdict: Verdict) -> Executed {
         let word = &self.header.bell.verdict;
         let count = word.load(Ordering::Relaxed) & !Verdict::CODES;

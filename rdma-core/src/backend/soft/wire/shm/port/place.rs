@@ -49,6 +49,7 @@ impl Port {
     /// # Safety
     ///
     /// The `request.len` bytes at `pair.local.addr` are readable for the whole call.
+    #[inline(always)]
     pub(super) unsafe fn fill(
         &self,
         found: &Found<'_>,
@@ -98,7 +99,7 @@ impl Port {
     }
 
     /// Where that range of a registration is mapped here.
-    #[inline]
+    #[inline(always)]
     pub(super) fn locate(
         &self,
         found: &Found<'_>,
@@ -112,7 +113,7 @@ impl Port {
     }
 
     /// Has `copy` move (from, count) after (from, count), and then `finish` say whether to ring the bell.
-    #[inline]
+    #[inline(always)]
     pub(super) fn move_chunks(
         &self,
         found: &Found<'_>,
