@@ -8,25 +8,26 @@ use rdma_core::{Quarantined, Region, quarantined};
 use rustix::process::Signal;
 
 use super::deaths::{signal, writing_to};
-use super::end::soon;
+use super::end::{End, soon};
 use super::in_place::{Aligned, at_an_address};
 use super::processes::{BYTES, Peer};
 
 /// Tries until one is met in the midst of an access.
 const ROUNDS: u32 = 200;
 
-/// A region of `cache` that is refused to be deregistered, and the process that is stopped in the midst of writing it.
-fn stopped() -> (Arc<Aligned>, Region, Peer) {
+/// A region of `cache` that is refused to be deregistered, and the process that is stopped in the midst of writing it, with
+/// this end of the connection: without that the queue pair would be leaked, with all that is posted to it.
+fn stopped() -> (Arc<Aligned>, Region, Peer, End) {
     for round in (1..ROUNDS).map(|round| round % 16) {
         let (cache, memory) = at_an_address(BYTES, 0);
-        let (_end, region, peer) = writing_to(memory, round);
+        let (end, region, peer) = writing_to(memory, round);
         signal(&peer, Signal::STOP);
         let begun = Instant::now();
         if let Err(refused) = region.deregister() {
             assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
             let cause = refused.error.source.get_ref().expect("a cause");
             assert!(cause.is::<Quarantine>(), "{cause}");
-            return (cache, refused.object, peer);
+            return (cache, refused.object, peer, end);
         }
     }
     panic!("no write was met");
@@ -43,7 +44,7 @@ fn assert_released(cache: &Arc<Aligned>) {
 #[test]
 fn what_is_dropped_beside_a_stopped_process_is_counted_until_it_goes_on_or_ends() {
     for last in [Signal::CONT, Signal::KILL] {
-        let (cache, region, peer) = stopped();
+        let (cache, region, peer, _end) = stopped();
         assert_eq!(quarantined(), Quarantined::default(), "it is the caller's still");
         drop(region);
         let kept = quarantined();
@@ -57,7 +58,7 @@ fn what_is_dropped_beside_a_stopped_process_is_counted_until_it_goes_on_or_ends(
 #[test]
 fn what_was_refused_is_given_back_once_the_process_goes_on_or_ends() {
     for last in [Signal::CONT, Signal::KILL] {
-        let (cache, region, peer) = stopped();
+        let (cache, region, peer, _end) = stopped();
         signal(&peer, last);
         drop(region.deregister().unwrap());
         assert_released(&cache);

@@ -366,6 +366,7 @@ mod tests {
     fn assert_forked_child_has_none(own_is_looked_at: bool, own: Segment, theirs: Segment) {
         let looked_at = if own_is_looked_at { &own } else { &theirs };
         let (at, len) = (looked_at.as_ptr().as_ptr(), looked_at.len());
+        let mut resident = vec![0u8; len.div_ceil(rustix::param::page_size())];
         // SAFETY: the child makes system calls, drops and ends.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "{}", io::Error::last_os_error());
@@ -374,8 +375,7 @@ mod tests {
             // SAFETY: takes a range only if it is free.
             let taken = unsafe { rustix::mm::mmap_anonymous(at.cast(), len, ProtFlags::READ, flags) };
             drop((own, theirs));
-            let mut resident = [0u8; 1];
-            // SAFETY: asks for one page; -1 when nothing is mapped there.
+            // SAFETY: there is a byte for each page; -1 when one of them is not mapped.
             let kept = unsafe { libc::mincore(at.cast(), len, resident.as_mut_ptr()) } == 0;
             // SAFETY: ends the child without running what belongs to the parent.
             unsafe { libc::_exit(i32::from(taken.is_err()) + 2 * i32::from(!kept)) };
