@@ -44,6 +44,8 @@ struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WireName {
+    /// Within this process as `local`, beyond as `mapped`.
+    Auto,
     Local,
     Mapped,
     Tcp,
@@ -52,6 +54,7 @@ enum WireName {
 impl WireName {
     fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Local => "local",
             Self::Mapped => "mapped",
             Self::Tcp => "tcp",
@@ -115,6 +118,7 @@ fn find(args: &Args) -> Result<Device> {
         return Ok(DeviceList::probe().find(&args.device)?.clone());
     }
     let wire = match args.wire {
+        WireName::Auto => Wire::Auto,
         WireName::Local => Wire::Local,
         WireName::Mapped => Wire::Mapped,
         WireName::Tcp => Wire::Tcp,

@@ -42,6 +42,11 @@ fn all_are_caught(wire: Wire) {
 }
 
 #[test]
+fn each_is_caught_on_the_wire_that_is_taken_by_itself() {
+    all_are_caught(Wire::Auto);
+}
+
+#[test]
 fn each_is_caught_on_the_local_wire() {
     all_are_caught(Wire::Local);
 }

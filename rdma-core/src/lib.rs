@@ -17,6 +17,8 @@ mod verbs;
 
 pub use backend::soft::{SoftOptions, Wire, fault, interface_addresses};
 pub use backend::work::{Attached, AttachedRange, Completion, Segment, Work};
-pub use memory::{Flag, LocalBuf, Memory, Quarantined, Region, Sharing, Unshared, quarantined};
+pub use memory::{
+    Flag, LocalBuf, Memory, PeerWindow, Quarantined, Region, Sharing, Unshared, Window, quarantined,
+};
 pub use types::*;
 pub use verbs::*;

@@ -20,8 +20,11 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-fn rig(faults: Option<FaultPlan>) -> Rig {
-    let context = Device::soft(SoftOptions { faults, ..SoftOptions::default() }).open().unwrap();
+/// Those that the device has within a process; any of them says the same.
+const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
+
+fn rig(wire: Wire, faults: Option<FaultPlan>) -> Rig {
+    let context = Device::soft(SoftOptions { wire, faults, ..SoftOptions::default() }).open().unwrap();
     let pd = context.alloc_pd().unwrap();
     let mut worker = context.worker(WorkerOptions::default()).unwrap();
     let (left, right) = loopback(&mut worker, &pd).unwrap();
@@ -68,13 +71,13 @@ fn unknown_device() {
     let error = DeviceList::probe().find("mlx5_77").unwrap_err();
     assert!(matches!(&error, OpenError::UnknownDevice { name, .. } if name == "mlx5_77"));
     assert!(error.to_string().starts_with("no RDMA device is named mlx5_77; there "), "{error}");
-    rig(None).works();
+    rig(Wire::Auto, None).works();
 }
 
 #[test]
 fn port_down() {
     let faults = FaultPlan::seeded(1);
-    let mut rig = rig(Some(faults.clone()));
+    let mut rig = rig(Wire::Auto, Some(faults.clone()));
     faults.flap_port(Duration::from_millis(300));
     let qp = rig.worker.create_queue_pair(&rig.pd, &QueuePairOptions::default()).unwrap();
     let refused = qp.init(&mut rig.worker, &InitOptions::default()).unwrap_err();
@@ -95,7 +98,7 @@ fn port_down() {
 
 #[test]
 fn gid_index_that_does_not_exist() {
-    let mut rig = rig(None);
+    let mut rig = rig(Wire::Auto, None);
     let qp = rig.worker.create_queue_pair(&rig.pd, &QueuePairOptions::default()).unwrap();
     let qp = qp.init(&mut rig.worker, &InitOptions::default()).unwrap();
     let error = qp.endpoint(&rig.worker, 77).unwrap_err();
@@ -107,7 +110,7 @@ fn gid_index_that_does_not_exist() {
 
 #[test]
 fn a_peer_that_cannot_be_reached() {
-    let mut rig = rig(None);
+    let mut rig = rig(Wire::Auto, None);
     let gid = Gid::from(std::net::Ipv4Addr::new(192, 0, 2, 1));
     let peer = Endpoint { qp_num: QpNum(7), psn: Psn::new(0), lid: Lid(0), gid, mtu: Mtu::MTU_4096 };
     let options = QueuePairOptions::default();
@@ -128,43 +131,51 @@ fn a_peer_that_cannot_be_reached() {
 
 #[test]
 fn zero_ranges() {
-    let mut rig = rig(None);
-    let error = rig.pd.alloc_local(0).unwrap_err();
-    assert!(matches!(error, RegisterError::ZeroLength), "{error}");
-    let target = rig.pd.alloc_region(64, OPEN).unwrap();
-    // A message of nothing is valid, wherever it points.
-    rig.worker.post(&rig.left, Work::write(Segment::Empty, target.remote().slice(64..64).unwrap())).unwrap();
-    rig.worker.wait(soon()).unwrap().result.unwrap();
-    rig.works();
+    for wire in WIRES {
+        let mut rig = rig(wire, None);
+        let error = rig.pd.alloc_local(0).unwrap_err();
+        assert!(matches!(error, RegisterError::ZeroLength), "{error}");
+        let target = rig.pd.alloc_region(64, OPEN).unwrap();
+        // A message of nothing is valid, wherever it points.
+        rig.worker
+            .post(&rig.left, Work::write(Segment::Empty, target.remote().slice(64..64).unwrap()))
+            .unwrap();
+        rig.worker.wait(soon()).unwrap().result.unwrap();
+        rig.works();
+    }
 }
 
 #[test]
 fn unaligned_ranges() {
-    let mut rig = rig(None);
-    let target = rig.pd.alloc_region(4099, OPEN).unwrap();
-    rig.write(&[9; 4091], target.remote().slice(7..4098).unwrap()).unwrap();
-    let mut bytes = vec![0; 4099];
-    target.copy_out(0, &mut bytes).unwrap();
-    assert!(bytes[..7].iter().chain(&bytes[4098..]).all(|byte| *byte == 0));
-    assert!(bytes[7..4098].iter().all(|byte| *byte == 9));
+    for wire in WIRES {
+        let mut rig = rig(wire, None);
+        let target = rig.pd.alloc_region(4099, OPEN).unwrap();
+        rig.write(&[9; 4091], target.remote().slice(7..4098).unwrap()).unwrap();
+        let mut bytes = vec![0; 4099];
+        target.copy_out(0, &mut bytes).unwrap();
+        assert!(bytes[..7].iter().chain(&bytes[4098..]).all(|byte| *byte == 0));
+        assert!(bytes[7..4098].iter().all(|byte| *byte == 9));
+    }
 }
 
 /// Overlapping targets of one connection are valid: the later write wins, byte for byte.
 #[test]
 fn overlapping_ranges() {
-    let mut rig = rig(None);
-    let target = rig.pd.alloc_region(30, OPEN).unwrap();
-    rig.write(&[1; 20], target.remote().slice(0..20).unwrap()).unwrap();
-    rig.write(&[2; 20], target.remote().slice(10..30).unwrap()).unwrap();
-    let mut bytes = [0; 30];
-    target.copy_out(0, &mut bytes).unwrap();
-    assert_eq!((&bytes[..10], &bytes[10..]), (&[1; 10][..], &[2; 20][..]));
+    for wire in WIRES {
+        let mut rig = rig(wire, None);
+        let target = rig.pd.alloc_region(30, OPEN).unwrap();
+        rig.write(&[1; 20], target.remote().slice(0..20).unwrap()).unwrap();
+        rig.write(&[2; 20], target.remote().slice(10..30).unwrap()).unwrap();
+        let mut bytes = [0; 30];
+        target.copy_out(0, &mut bytes).unwrap();
+        assert_eq!((&bytes[..10], &bytes[10..]), (&[1; 10][..], &[2; 20][..]));
+    }
 }
 
 /// Between regions and within one, every range there is and those that end one byte behind.
 #[test]
 fn copies_between_regions() {
-    let rig = rig(None);
+    let rig = rig(Wire::Auto, None);
     let [source, other] = [0; 2].map(|_| rig.pd.alloc_region(8, OPEN).unwrap());
     let bytes = *b"abcdefgh";
     for case in 0..2 * 9 * 10 * 10 {
@@ -193,76 +204,88 @@ fn copies_between_regions() {
 
 #[test]
 fn a_range_whose_end_wraps() {
-    let mut rig = rig(None);
-    let target = rig.pd.alloc_region(64, OPEN).unwrap().remote();
-    rig.refused(RemoteMemory { addr: u64::MAX - 10, ..target });
-    let wrapping = RemoteMemory { addr: u64::MAX - 10, ..target };
-    assert!(wrapping.slice(20..40).unwrap_err().to_string().contains("does not fit"));
-    let region = rig.pd.alloc_region(64, OPEN).unwrap();
-    let attached = rig.worker.attach(&region);
-    let refused = rig.worker.post(&rig.left, Work::send(attached.range(usize::MAX - 1, 4))).unwrap_err();
-    assert!(matches!(refused.error, PostError::Range(_)), "{refused}");
-    rig.works();
+    for wire in WIRES {
+        let mut rig = rig(wire, None);
+        let target = rig.pd.alloc_region(64, OPEN).unwrap().remote();
+        rig.refused(RemoteMemory { addr: u64::MAX - 10, ..target });
+        let wrapping = RemoteMemory { addr: u64::MAX - 10, ..target };
+        assert!(wrapping.slice(20..40).unwrap_err().to_string().contains("does not fit"));
+        let region = rig.pd.alloc_region(64, OPEN).unwrap();
+        let attached = rig.worker.attach(&region);
+        let refused = rig.worker.post(&rig.left, Work::send(attached.range(usize::MAX - 1, 4))).unwrap_err();
+        assert!(matches!(refused.error, PostError::Range(_)), "{refused}");
+        rig.works();
+    }
 }
 
 #[test]
 fn a_key_out_of_bounds() {
-    let mut rig = rig(None);
-    let region = rig.pd.alloc_region(64, OPEN).unwrap();
-    rig.refused(RemoteMemory { len: 65, ..region.remote() });
-    rig.refused(RemoteMemory { addr: region.remote().addr - 1, ..region.remote() });
+    for wire in WIRES {
+        let mut rig = rig(wire, None);
+        let region = rig.pd.alloc_region(64, OPEN).unwrap();
+        rig.refused(RemoteMemory { len: 65, ..region.remote() });
+        rig.refused(RemoteMemory { addr: region.remote().addr - 1, ..region.remote() });
+    }
 }
 
 #[test]
 fn a_key_that_was_deregistered() {
-    let mut rig = rig(None);
-    let region = rig.pd.alloc_region(64, OPEN).unwrap();
-    let remote = region.remote();
-    let memory = region.deregister().unwrap();
-    rig.refused(remote);
-    assert!(memory.iter().all(|byte| *byte == 0), "a write landed");
+    for wire in WIRES {
+        let mut rig = rig(wire, None);
+        let region = rig.pd.alloc_region(64, OPEN).unwrap();
+        let remote = region.remote();
+        let memory = region.deregister().unwrap();
+        rig.refused(remote);
+        assert!(memory.iter().all(|byte| *byte == 0), "a write landed");
+    }
 }
 
 #[test]
 fn a_key_of_another_protection_domain() {
-    let mut rig = rig(None);
-    let other = rig.context.alloc_pd().unwrap();
-    let region = other.alloc_region(64, OPEN).unwrap();
-    rig.refused(region.remote());
-    let foreign = other.alloc_local(8).unwrap();
-    let refused = rig.worker.post(&rig.left, Work::send(foreign)).unwrap_err();
-    assert!(matches!(refused.error, PostError::ForeignProtectionDomain), "{refused}");
-    assert!(matches!(refused.work.into_segment(), Segment::Owned(_)), "the buffer is lost");
-    rig.works();
+    for wire in WIRES {
+        let mut rig = rig(wire, None);
+        let other = rig.context.alloc_pd().unwrap();
+        let region = other.alloc_region(64, OPEN).unwrap();
+        rig.refused(region.remote());
+        let foreign = other.alloc_local(8).unwrap();
+        let refused = rig.worker.post(&rig.left, Work::send(foreign)).unwrap_err();
+        assert!(matches!(refused.error, PostError::ForeignProtectionDomain), "{refused}");
+        assert!(matches!(refused.work.into_segment(), Segment::Owned(_)), "the buffer is lost");
+        rig.works();
+    }
 }
 
 #[test]
 fn a_full_queue() {
-    let mut rig = rig(None);
-    let mut posted = 0;
-    let refused = loop {
-        let buffer = rig.pd.alloc_local(8).unwrap();
-        match rig.worker.post(&rig.left, Work::recv(buffer)) {
-            Ok(_) => posted += 1,
-            Err(refused) => break refused,
-        }
-    };
-    assert_eq!(posted, QueuePairOptions::default().max_recv_wr);
-    assert!(matches!(refused.error, PostError::QueueFull { capacity: 128 }), "{refused}");
-    assert!(matches!(refused.work.into_segment(), Segment::Owned(_)), "the buffer is lost");
-    rig.works();
+    for wire in WIRES {
+        let mut rig = rig(wire, None);
+        let mut posted = 0;
+        let refused = loop {
+            let buffer = rig.pd.alloc_local(8).unwrap();
+            match rig.worker.post(&rig.left, Work::recv(buffer)) {
+                Ok(_) => posted += 1,
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(posted, QueuePairOptions::default().max_recv_wr);
+        assert!(matches!(refused.error, PostError::QueueFull { capacity: 128 }), "{refused}");
+        assert!(matches!(refused.work.into_segment(), Segment::Owned(_)), "the buffer is lost");
+        rig.works();
+    }
 }
 
 #[test]
 fn a_deregistration_that_fails() {
-    let faults = FaultPlan::seeded(1).with(Rule::new(Fault::RefuseDeregistration).times(1));
-    let mut rig = rig(Some(faults));
-    let region = rig.pd.alloc_region(64, OPEN).unwrap();
-    region.copy_in(0, &[5; 64]).unwrap();
-    let refused = region.deregister().unwrap_err();
-    assert!(refused.to_string().contains("ibv_dereg_mr failed"), "{refused}");
-    // It is still registered, and can be closed again.
-    rig.write(&[6; 64], refused.object.remote()).unwrap();
-    assert_eq!(refused.object.deregister().unwrap()[..], [6; 64]);
-    rig.works();
+    for wire in WIRES {
+        let faults = FaultPlan::seeded(1).with(Rule::new(Fault::RefuseDeregistration).times(1));
+        let mut rig = rig(wire, Some(faults));
+        let region = rig.pd.alloc_region(64, OPEN).unwrap();
+        region.copy_in(0, &[5; 64]).unwrap();
+        let refused = region.deregister().unwrap_err();
+        assert!(refused.to_string().contains("ibv_dereg_mr failed"), "{refused}");
+        // It is still registered, and can be closed again.
+        rig.write(&[6; 64], refused.object.remote()).unwrap();
+        assert_eq!(refused.object.deregister().unwrap()[..], [6; 64]);
+        rig.works();
+    }
 }

@@ -16,6 +16,7 @@ mod register;
 mod retry;
 mod revoke;
 mod send;
+mod window;
 mod write;
 mod write_imm;
 
@@ -59,6 +60,7 @@ pub fn all() -> Vec<Case> {
         write_imm::CASES,
         read::CASES,
         reach::CASES,
+        window::CASES,
         batch::CASES,
         access::CASES,
         retry::CASES,

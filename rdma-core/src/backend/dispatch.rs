@@ -12,10 +12,11 @@ use super::interface::{
 };
 use super::{ibverbs, soft};
 use crate::error::{ConnectError, CreateError, OpenError, PollError, QueryError, ReachError, RegisterError};
-use crate::memory::{Backing, Registration};
+use crate::memory::{Backing, PeerWindow, Registration};
 use crate::{
     Access, AsyncEvent, Deadline, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
-    PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RetryOptions, SoftOptions, WorkerOptions,
+    PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RemoteMemory, RetryOptions, SoftOptions,
+    WorkerOptions,
 };
 
 /// A device of either backend, not opened yet.
@@ -194,6 +195,10 @@ impl RawWorker for AnyWorker {
     unsafe fn reach(&mut self, slot: Slot, reach: &RawReach) -> Result<Reached, ReachError> {
         // SAFETY: the caller's promise is passed on unchanged.
         each!(AnyWorker, self, it => unsafe { it.reach(slot, reach) })
+    }
+
+    fn window(&mut self, slot: Slot, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
+        each!(AnyWorker, self, it => it.window(slot, memory))
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {

@@ -148,16 +148,15 @@ impl Ring {
         self.entries[index].take()
     }
 
-    /// Takes the oldest out, with its sequence.
+    /// Takes the oldest out, with its sequence: the caller empties its place.
     #[inline]
-    pub(super) fn pop_oldest(&mut self) -> Option<(u64, Entry)> {
+    pub(super) fn oldest(&mut self) -> Option<(u64, &mut Option<Entry>)> {
         if self.len == 0 {
             return None;
         }
         let (sequence, index) = (self.oldest, self.index(0));
-        let entry = self.entries[index].take()?;
         self.advance();
-        Some((sequence, entry))
+        Some((sequence, &mut self.entries[index]))
     }
 
     /// How many entries are older than `sequence`; `None` when it is not in flight.
@@ -216,7 +215,10 @@ mod tests {
                             prop_assert_eq!(model.len(), capacity);
                         }
                     },
-                    1 => prop_assert_eq!(ring.pop_oldest().map(|(at, entry)| (at, entry.bytes)), model.pop_front()),
+                    1 => {
+                        let oldest = ring.oldest().map(|(at, place)| (at, place.take().unwrap().bytes));
+                        prop_assert_eq!(oldest, model.pop_front());
+                    }
                     _ => {
                         let newest = model.pop_back();
                         prop_assert_eq!(ring.pop_newest().map(|entry| entry.bytes), newest.map(|(_, bytes)| bytes));

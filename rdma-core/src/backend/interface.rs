@@ -11,10 +11,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError, RegisterError};
-use crate::memory::{Backing, Expect, Registration};
+use crate::memory::{Backing, Expect, PeerWindow, Registration};
 use crate::{
     Access, AsyncEvent, Deadline, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
-    PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RetryOptions, WorkerOptions,
+    PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RemoteMemory, RetryOptions,
+    WorkerOptions,
 };
 
 /// Names a queue pair of a worker to its backend; chosen by the caller, reused after `destroy_qp`.
@@ -232,6 +233,11 @@ pub(crate) trait RawWorker: Send {
     /// What `reach` has here is mapped for the whole call, writable for a read, and no reference to it is used but one that
     /// nobody else has. A flag is aligned.
     unsafe fn reach(&mut self, slot: Slot, _: &RawReach) -> Result<Reached, ReachError> {
+        Err(ReachError::NotMapped { access: self.peer_access(slot) })
+    }
+
+    /// A window of the peer, once it is mapped here; never waits.
+    fn window(&mut self, slot: Slot, _: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
         Err(ReachError::NotMapped { access: self.peer_access(slot) })
     }
 

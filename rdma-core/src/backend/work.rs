@@ -1,8 +1,9 @@
 //! Work requests with the memory that they own, and their completions.
 
+use super::interface::RawOpcode;
 use crate::error::RangeError;
 use crate::memory::Expect;
-use crate::{Failure, LocalBuf, Opcode, QpNum, RemoteMemory, Success, WorkId};
+use crate::{Failure, LocalBuf, Opcode, QpNum, RemoteKey, RemoteMemory, Success, WorkId};
 
 /// A region that a worker holds, so that posting a range of it moves nothing and counts nothing atomically.
 ///
@@ -61,11 +62,13 @@ impl From<AttachedRange> for Segment {
 /// What a [`Work`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
-    Send { imm: Option<u32> },
-    Write { to: RemoteMemory, imm: Option<u32> },
-    Read { from: RemoteMemory },
+    /// What that says, by way of the send queue.
+    Send(RawOpcode),
     Recv,
 }
+
+/// Of a request that names none.
+const NO_REMOTE: RemoteMemory = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
 
 /// One work request, to be posted to a queue pair.
 ///
@@ -82,6 +85,10 @@ pub(super) enum Operation {
 pub struct Work {
     pub(super) operation: Operation,
     pub(super) segment: Segment,
+    /// Only for writes and reads.
+    pub(super) remote: RemoteMemory,
+    /// Only for operations with one.
+    pub(super) imm: u32,
     pub(super) signalled: bool,
     pub(super) inline: bool,
     pub(super) expect: Expect,
@@ -89,14 +96,15 @@ pub struct Work {
 
 impl Work {
     #[inline]
-    fn new(operation: Operation, segment: Segment) -> Self {
-        Self { operation, segment, signalled: true, inline: false, expect: Expect::Cached }
+    fn new(operation: Operation, segment: Segment, remote: RemoteMemory) -> Self {
+        let (signalled, inline, expect) = (true, false, Expect::Cached);
+        Self { operation, segment, remote, imm: 0, signalled, inline, expect }
     }
 
     /// Sends `segment` into a receive that the peer has posted.
     #[inline]
     pub fn send(segment: impl Into<Segment>) -> Self {
-        Self::new(Operation::Send { imm: None }, segment.into())
+        Self::new(Operation::Send(RawOpcode::Send), segment.into(), NO_REMOTE)
     }
 
     /// Writes `segment` to the peer's memory; both must have the same length.
@@ -105,28 +113,30 @@ impl Work {
     /// write has landed from the arrival of another: count immediates.
     #[inline]
     pub fn write(segment: impl Into<Segment>, to: RemoteMemory) -> Self {
-        Self::new(Operation::Write { to, imm: None }, segment.into())
+        Self::new(Operation::Send(RawOpcode::Write), segment.into(), to)
     }
 
     /// Reads the peer's memory into `segment`; both must have the same length.
     #[inline]
     pub fn read(segment: impl Into<Segment>, from: RemoteMemory) -> Self {
-        Self::new(Operation::Read { from }, segment.into())
+        Self::new(Operation::Send(RawOpcode::Read), segment.into(), from)
     }
 
     /// Receives one send of the peer, or the immediate of one write.
     #[inline]
     pub fn recv(segment: impl Into<Segment>) -> Self {
-        Self::new(Operation::Recv, segment.into())
+        Self::new(Operation::Recv, segment.into(), NO_REMOTE)
     }
 
     /// With an immediate, which takes a receive at the peer. Of no effect on reads and receives.
     #[inline]
     pub fn with_imm(mut self, value: u32) -> Self {
-        match &mut self.operation {
-            Operation::Send { imm } | Operation::Write { imm, .. } => *imm = Some(value),
-            Operation::Read { .. } | Operation::Recv => {}
-        }
+        let opcode = match self.operation {
+            Operation::Send(RawOpcode::Send | RawOpcode::SendImm) => RawOpcode::SendImm,
+            Operation::Send(RawOpcode::Write | RawOpcode::WriteImm) => RawOpcode::WriteImm,
+            Operation::Send(RawOpcode::Read) | Operation::Recv => return self,
+        };
+        (self.operation, self.imm) = (Operation::Send(opcode), value);
         self
     }
 
@@ -169,10 +179,25 @@ impl Work {
     #[inline]
     pub(super) fn opcode(&self) -> Opcode {
         match self.operation {
-            Operation::Send { .. } => Opcode::Send,
-            Operation::Write { .. } => Opcode::Write,
-            Operation::Read { .. } => Opcode::Read,
+            Operation::Send(RawOpcode::Send | RawOpcode::SendImm) => Opcode::Send,
+            Operation::Send(RawOpcode::Write | RawOpcode::WriteImm) => Opcode::Write,
+            Operation::Send(RawOpcode::Read) => Opcode::Read,
             Operation::Recv => Opcode::Recv,
+        }
+    }
+
+    /// All of it; what is left has no memory.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::recv(Segment::Empty))
+    }
+
+    /// The buffer that it owns, given back.
+    #[inline]
+    pub(super) fn into_buffer(self) -> Option<LocalBuf> {
+        match self.segment {
+            Segment::Owned(buffer) => Some(buffer),
+            Segment::Attached(_) | Segment::Empty => None,
         }
     }
 

@@ -3,6 +3,8 @@
 //! The memory behind a memfd is charged page by page when it is touched: one that is too large is made without a word,
 //! and the process killed later. What pinning it takes is `pinning`'s.
 
+use rustix::process::{Resource, getrlimit};
+
 use super::pinning::{Limit, PinningProbe};
 use crate::error::RegisterError;
 
@@ -18,6 +20,12 @@ pub(super) fn check(len: u64) -> Result<(), RegisterError> {
         Some((limit, name)) if len > limit => Err(RegisterError::BeyondSystem { len, limit, name }),
         _ => Ok(()),
     }
+}
+
+/// The limit on the size of a file, if it is below `len`: a file that grows beyond it ends the process by a signal, and a
+/// memfd is one.
+pub(crate) fn file_limit_below(len: u64) -> Option<u64> {
+    getrlimit(Resource::Fsize).current.filter(|limit| len > *limit)
 }
 
 /// The smallest limit that is known, and what it is called.

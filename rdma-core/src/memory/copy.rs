@@ -75,6 +75,12 @@ pub(crate) fn fetch(addr: u64) {
     kernels::fetch(addr as usize);
 }
 
+/// The same, since it is about to be written: it is taken from the caches that have it. For the bytes there this is no access.
+#[inline]
+pub(crate) fn claim(addr: u64) {
+    kernels::claim(addr as usize);
+}
+
 /// What the library does, between slices, for whoever measures it: as much as both have.
 #[inline]
 pub fn copy_slice(from: &[u8], to: &mut [u8], expect: Expect) {

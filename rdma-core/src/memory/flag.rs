@@ -191,17 +191,10 @@ impl Region {
     pub fn wait<F: Flag>(
         &self,
         offset: usize,
-        mut enough: impl FnMut(F) -> bool,
+        enough: impl FnMut(F) -> bool,
         deadline: Deadline,
     ) -> Result<F, ReachError> {
-        let mut patience = Patience::new(deadline);
-        loop {
-            let flag = self.load(offset)?;
-            if enough(flag) {
-                return Ok(flag);
-            }
-            patience.pause()?;
-        }
+        Patience::new(deadline).until(|| self.load(offset), enough)
     }
 
     fn flag_at<F: Flag>(&self, offset: usize) -> Result<NonNull<u8>, ReachError> {
@@ -238,6 +231,21 @@ impl Patience {
     /// For what takes system calls to look at.
     pub(crate) fn without_spins(deadline: Deadline) -> Self {
         Self { looks: SPINS, ..Self::new(deadline) }
+    }
+
+    /// Looks until `enough` says so of what there is.
+    pub(crate) fn until<F: Flag>(
+        mut self,
+        mut look: impl FnMut() -> Result<F, ReachError>,
+        mut enough: impl FnMut(F) -> bool,
+    ) -> Result<F, ReachError> {
+        loop {
+            let flag = look()?;
+            if enough(flag) {
+                return Ok(flag);
+            }
+            self.pause()?;
+        }
     }
 
     /// Lets some time pass.

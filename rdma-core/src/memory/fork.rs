@@ -37,7 +37,32 @@ pub(crate) fn is_child() -> bool {
 }
 
 /// How often it was, with what its parents were before; `None` when that is not known.
-pub(super) fn count() -> Option<u64> {
+fn count() -> Option<u64> {
     watch().ok()?;
     Some(FORKS.load(Ordering::SeqCst))
+}
+
+/// A moment: whether a child has what came after it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Since {
+    /// A child leaves alone what is its parent's as well.
+    pid: u32,
+    /// `None` when they are not counted.
+    forks: Option<u64>,
+}
+
+impl Since {
+    pub(super) fn now() -> Self {
+        Self { pid: std::process::id(), forks: count() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_another() -> Self {
+        Self { pid: 0, ..Self::now() }
+    }
+
+    /// Whether this is the same process, and no child of it has been made.
+    pub(super) fn is_alone(&self) -> bool {
+        self.pid == std::process::id() && self.forks.is_some() && self.forks == count()
+    }
 }

@@ -20,10 +20,12 @@ mod quarantine;
 mod region;
 mod registered;
 mod sharing;
+mod window;
 
+pub(crate) use capacity::file_limit_below;
 #[doc(hidden)]
 pub use copy::{Expect, copy_slice};
-pub(crate) use copy::{copy_expecting, copy_shared, fetch};
+pub(crate) use copy::{claim, copy_expecting, copy_shared, fetch};
 pub use flag::Flag;
 pub(crate) use flag::{Patience, Pause};
 pub(crate) use kinds::{Backing, Irreplaceable, Mapping, Pages, Patch};
@@ -33,3 +35,4 @@ pub use quarantine::{Quarantined, quarantined};
 pub use region::Region;
 pub(crate) use registered::{Keys, PdId, Registered, Registration};
 pub use sharing::{Sharing, Unshared};
+pub use window::{PeerWindow, Window};

@@ -118,7 +118,7 @@ impl Memory {
     /// Lets a device replace the pages of memory that the caller made, where they are, by some that can be shared, so that
     /// peers of this host reach it without a copy and without a socket.
     ///
-    /// It is done when the memory is registered with a software device of [`Wire::Mapped`](crate::Wire::Mapped): its bytes
+    /// It is done when the memory is registered with a software device of [`Wire::Mapped`](crate::Wire::Mapped) or `Auto`: its bytes
     /// are copied to a memfd, which is mapped at the same address. Other devices, and memory that the library allocated, are
     /// not affected. What became of it [`sharing`](Self::sharing) tells, there and on what it is registered as; where it
     /// cannot be done all is as without this call. It takes

@@ -32,10 +32,8 @@ pub struct Quarantined {
 pub fn quarantined() -> Quarantined {
     release();
     let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    Quarantined {
-        memories: kept.iter().filter(|kept| kept.is_ours()).count(),
-        bytes: kept.iter().filter(|kept| kept.is_ours()).map(|kept| kept.mapping.len() as u64).sum(),
-    }
+    let ours = || kept.iter().filter(|kept| kept.is_ours());
+    Quarantined { memories: ours().count(), bytes: ours().map(|kept| kept.mapping.len() as u64).sum() }
 }
 
 struct Kept {

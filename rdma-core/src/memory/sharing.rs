@@ -4,7 +4,7 @@ use std::io;
 
 use crate::error::limit;
 
-/// Whether peers of this host can map some memory; if not, [`Wire::Mapped`](crate::Wire::Mapped) leads to it over TCP.
+/// Whether peers of this host can map some memory; if not, they reach it over TCP.
 ///
 /// ```
 /// use rdma_core::{Memory, Sharing, Unshared};

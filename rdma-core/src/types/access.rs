@@ -27,6 +27,12 @@ bitflags::bitflags! {
 }
 
 impl Access {
+    /// A peer of the host may map it, and then touch it without asking: of a [`Window`](crate::Window) alone. No device hears
+    /// of it, and no caller's registration has it.
+    pub(crate) const WINDOW: Self = Self::from_bits_retain(1 << 31);
+    /// What the queue pair of the owner lets a peer do that maps one.
+    pub(crate) const WINDOW_BY: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ);
+
     /// Whether any right lets a peer touch the memory.
     ///
     /// ```

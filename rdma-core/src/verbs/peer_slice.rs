@@ -237,19 +237,8 @@ impl<'w> PeerSlice<'w> {
     ///
     /// As for [`store`](Self::store); [`DeadlineExceeded`](ReachError::DeadlineExceeded), [`PeerGone`](ReachError::PeerGone)
     /// and [`Revoked`](ReachError::Revoked) end it as they come.
-    pub fn wait<F: Flag>(
-        &mut self,
-        offset: usize,
-        mut enough: impl FnMut(F) -> bool,
-    ) -> Result<F, ReachError> {
-        let mut patience = Patience::new(self.deadline);
-        loop {
-            let flag = self.load(offset)?;
-            if enough(flag) {
-                return Ok(flag);
-            }
-            patience.pause()?;
-        }
+    pub fn wait<F: Flag>(&mut self, offset: usize, enough: impl FnMut(F) -> bool) -> Result<F, ReachError> {
+        Patience::new(self.deadline).until(|| self.load(offset), enough)
     }
 
     /// Waits for a flag that the peer stores into `own`, as [`Region::wait`] does, and ends as well when the peer goes, or

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::backend::dispatch::AnyPd;
 use crate::backend::register::register;
 use crate::error::RegisterError;
-use crate::memory::{PdId, Registered};
-use crate::{Access, LocalBuf, Memory, Refused, Region};
+use crate::memory::{Mapping, PdId, Registered};
+use crate::{Access, LocalBuf, Memory, Refused, Region, Window};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -61,6 +61,17 @@ impl ProtectionDomain {
         self.register(Memory::allocate(len)?, access).map_err(|refused| refused.error)
     }
 
+    /// `len` zeroed bytes that peers of this host [map](crate::Worker::peer_window), and then use at once; those whose queue
+    /// pair here lets its peer write and read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc_local`](Self::alloc_local).
+    pub fn alloc_window(&self, len: usize) -> Result<Window, RegisterError> {
+        let (memory, access) = (Mapping::allocate_window(len)?, Access::LOCAL_WRITE.union(Access::WINDOW));
+        register(&self.inner, memory, access, self.id).map(Window::new).map_err(|(_, error)| error)
+    }
+
     /// Registers `memory` for this process alone.
     ///
     /// # Errors
@@ -100,6 +111,7 @@ impl ProtectionDomain {
         memory: Memory,
         access: Access,
     ) -> Result<Registered, Refused<Memory, RegisterError>> {
+        let access = access.difference(Access::WINDOW);
         register(&self.inner, memory.into_mapping(), access, self.id)
             .map_err(|(mapping, error)| Refused { object: Memory::from_mapping(mapping), error })
     }

@@ -12,9 +12,9 @@ pub use batch::Batch;
 
 use crate::backend::dispatch::AnyWorker;
 use crate::backend::worker::Core;
-use crate::error::{CreateError, DetachError, FenceError, PollError, PostRefused};
+use crate::error::{CreateError, DetachError, FenceError, PollError, PostRefused, ReachError};
 use crate::{
-    Attached, Completion, Context, Deadline, PeerSlice, Posting, ProtectionDomain, QueuePair,
+    Attached, Completion, Context, Deadline, PeerSlice, PeerWindow, Posting, ProtectionDomain, QueuePair,
     QueuePairOptions, ReadyToSend, Receiving, Refused, Region, RemoteMemory, Reset, Segment, State, Work,
     WorkId,
 };
@@ -142,6 +142,21 @@ impl Worker {
         deadline: Deadline,
     ) -> PeerSlice<'_> {
         PeerSlice::new(&mut self.core, qp.handle(), memory, deadline)
+    }
+
+    /// Maps a [`Window`](crate::Window) of the peer that `qp` is connected to, or that range of it, waiting until it can be.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PeerSlice::ready`]; [`ReachError::AccessDenied`] for memory that is no window. [`ReachError::NotMapped`] says
+    /// that the peer is reached by a device or over TCP: post requests, to another memory.
+    pub fn peer_window(
+        &mut self,
+        qp: &QueuePair<ReadyToSend>,
+        memory: RemoteMemory,
+        deadline: Deadline,
+    ) -> Result<PeerWindow, ReachError> {
+        self.core.window(qp.handle(), memory, deadline)
     }
 
     /// The next completion, without waiting; `None` when there is none yet.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rdma_core::{Access, Memory, PeerAccess, Region, Segment, Sharing, SoftOptions, Unshared, Wire, Work};
 use rustix::process::Signal;
 
+use super::auto;
 use super::deaths::{signal, writing_to};
 use super::end::{self, End, soon};
 use super::processes::{BYTES, Peer};
@@ -72,13 +73,7 @@ fn another_process_writes_what_a_vec_owns() {
     end::assert_holds(&region, 0..BYTES, 9);
     let peer = Peer::start(&idle.endpoint(), region.remote());
     let mut end = idle.connect(&peer.endpoint);
-    for round in 1..4 {
-        end.transfer(Work::write(end.filled(BYTES, round), peer.memory));
-        end.worker.post(&end.qp, Work::recv(Segment::Empty)).unwrap();
-        end.worker.post(&end.qp, Work::send(Segment::Empty).unsignalled()).unwrap();
-        while end.worker.wait(soon()).unwrap().result.unwrap().imm.is_none() {}
-        end::assert_holds(&region, 0..BYTES, round);
-    }
+    auto::there_and_back(&mut end, &region, &peer);
     drop(peer);
     assert!(owner(region).checked(!9).iter().all(|byte| *byte == 3));
 }

@@ -1,27 +1,18 @@
-//! What the system does not give, and what a peer does to what it was given. Limits of the process are reached in one of
-//! its own: the same test, run again by itself.
+//! What the system does not give, and what a peer does to what it was given.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
-use std::process::Command;
 
-use rdma_core::{Device, Memory, SoftOptions, Work};
+use rdma_core::{
+    Access, AckTimeout, Device, Memory, PeerAccess, RetryOptions, Segment, SoftOptions, Wire, Work,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::end::{self, End};
-
-/// Runs `body` in a process that runs nothing else.
-fn alone(name: &str, body: impl FnOnce()) {
-    const ALONE: &str = "RDMA_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return body();
-    }
-    let mut again = Command::new(std::env::current_exe().unwrap());
-    again.args([&format!("limits::{name}"), "--exact", "--test-threads=1"]).env(ALONE, "1");
-    let output = again.output().unwrap();
-    let [said, wrong] = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said));
-    assert!(output.status.success() && said.contains("1 passed"), "{}: {said}{wrong}", output.status);
-}
+use super::alone::{Log, alone};
+use super::auto::{auto, exchange, to};
+use super::end::{self, End, soon};
+use super::processes::Peer;
+use super::raw;
 
 /// Sets a limit; what it was.
 fn limit(resource: Resource, to: u64) -> Rlimit {
@@ -45,7 +36,7 @@ fn works() {
 
 #[test]
 fn no_descriptors_left() {
-    alone("no_descriptors_left", || {
+    alone("limits::no_descriptors_left", || {
         // What is made once in a process is there.
         open().unwrap();
         let before = limit(Resource::Nofile, fs::read_dir("/proc/self/fd").unwrap().count() as u64 + 64);
@@ -68,7 +59,7 @@ fn no_descriptors_left() {
 
 #[test]
 fn no_file_may_be_so_long() {
-    alone("no_file_may_be_so_long", || {
+    alone("limits::no_file_may_be_so_long", || {
         let before = limit(Resource::Fsize, 4096);
         let refused = open().unwrap_err();
         assert!(refused.contains("ulimit -f"), "{refused}");
@@ -80,7 +71,7 @@ fn no_file_may_be_so_long() {
 /// What it shares is in memfds, whatever is mounted at /dev/shm and however little room there is.
 #[test]
 fn dev_shm_is_not_used() {
-    alone("dev_shm_is_not_used", || {
+    alone("limits::dev_shm_is_not_used", || {
         works();
         let (a, b) = End::pair();
         let held = b.region(8192);
@@ -103,7 +94,7 @@ fn descriptors(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
 /// A page that went away under a peer's mapping would end the peer's process.
 #[test]
 fn a_peer_that_truncates_what_it_shares() {
-    alone("a_peer_that_truncates_what_it_shares", || {
+    alone("limits::a_peer_that_truncates_what_it_shares", || {
         let (mut a, b) = End::pair();
         let target = b.region(8192);
         a.transfer(Work::write(a.filled(8192, 1), target.remote()));
@@ -120,5 +111,83 @@ fn a_peer_that_truncates_what_it_shares() {
         }
         a.transfer(Work::write(a.filled(8192, 2), target.remote()));
         end::assert_holds(&target, 0..8192, 2);
+    });
+}
+
+/// A connection of `Wire::Auto` to another process is made while `limited` takes what mapping needs: bytes go both ways
+/// all the same, and why not faster is told.
+fn goes_over_tcp_within<T>(log: &Log, limited: impl FnOnce() -> T, why: &str) {
+    let mut idle = auto(None);
+    idle.retry = RetryOptions { ack_timeout: AckTimeout::new(16), ..idle.retry };
+    let region = idle.pd.alloc_region(8192, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let [first, last] = [1, 2].map(|fill| {
+        let mut buffer = idle.pd.alloc_local(8192).unwrap();
+        buffer.fill(fill);
+        buffer
+    });
+    let peer = Peer::start_as("auto::a_peer_of_any_wire", &idle.endpoint(), region.remote());
+    let to = peer.memory.slice(0..8192).unwrap();
+    let taken = limited();
+    let mut end = idle.connect(&peer.endpoint);
+    end.transfer(Work::write(first, to));
+    let access = end.qp.peer_access(&mut end.worker).unwrap();
+    drop(taken);
+    end.transfer(Work::write(last, to));
+    end.worker.post(&end.qp, Work::recv(Segment::Empty)).unwrap();
+    end.worker.post(&end.qp, Work::send(Segment::Empty).unsignalled()).unwrap();
+    while end.worker.wait(soon()).unwrap().result.unwrap().imm.is_none() {}
+    end::assert_holds(&region, 0..8192, 2);
+    let told = log.take("not mapped");
+    assert_eq!(access, PeerAccess::Stream, "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("INFO") && told[0].contains(why), "{told:?}");
+}
+
+/// All descriptors that the process may have, but for so many.
+fn descriptors_but(left: usize) -> Vec<File> {
+    limit(Resource::Nofile, fs::read_dir("/proc/self/fd").unwrap().count() as u64 + 64);
+    let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    taken.truncate(taken.len() - left);
+    taken
+}
+
+#[test]
+fn no_descriptors_left_to_map_a_peer() {
+    alone("limits::no_descriptors_left_to_map_a_peer", || {
+        let log = Log::begin();
+        let before = getrlimit(Resource::Nofile);
+        // TCP needs one each way.
+        for left in 1..5 {
+            goes_over_tcp_within(&log, || descriptors_but(left), "ulimit -n");
+            setrlimit(Resource::Nofile, before).unwrap();
+        }
+    });
+}
+
+#[test]
+fn no_descriptors_left_to_be_mapped() {
+    alone("limits::no_descriptors_left_to_be_mapped", || {
+        let log = Log::begin();
+        auto(None);
+        let before = getrlimit(Resource::Nofile);
+        let mut taken = descriptors_but(0);
+        let options = || SoftOptions { wire: Wire::Auto, ..SoftOptions::default() };
+        let context = loop {
+            match Device::soft(options()).open() {
+                Ok(context) => break context,
+                Err(_) => drop(taken.pop().expect("it does not open")),
+            }
+        };
+        setrlimit(Resource::Nofile, before).unwrap();
+        let told = log.take("reach the device over TCP alone");
+        assert!(told.len() == 1 && told[0].contains("WARN") && told[0].contains("ulimit -n"), "{told:?}");
+        drop(taken);
+        assert_eq!(exchange(End::within(context), to("auto::a_peer_of_any_wire")), PeerAccess::Stream);
+    });
+}
+
+#[test]
+fn no_mappings_left_to_map_a_peer() {
+    alone("limits::no_mappings_left_to_map_a_peer", || {
+        goes_over_tcp_within(&Log::begin(), || raw::take_mappings(2), "vm.max_map_count");
     });
 }

@@ -6,7 +6,7 @@ use super::end::End;
 
 #[test]
 fn a_peer_that_is_no_neighbour_is_an_error_that_says_why() {
-    for wire in [Wire::Tcp, Wire::Auto, Wire::Local] {
+    for wire in [Wire::Tcp, Wire::Local] {
         let mapped = End::new();
         let endpoint = End::of(SoftOptions { wire, ..SoftOptions::default() }).endpoint();
         let End { qp, mut worker, retry, .. } = mapped;

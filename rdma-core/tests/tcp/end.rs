@@ -36,7 +36,11 @@ impl End<Init> {
     }
 
     pub fn of(options: SoftOptions) -> Self {
-        let context = Device::soft(options).open().unwrap();
+        Self::within(Device::soft(options).open().unwrap())
+    }
+
+    /// Of a device that is open.
+    pub fn within(context: Context) -> Self {
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
         // How long a busy machine takes is not what is tested; that nothing is sent twice to hide

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 use rdma_core::{
-    Access, AckTimeout, CompletionStatus, Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory,
+    Access, AckTimeout, CompletionStatus, Endpoint, Gid, Init, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory,
     RetryOptions, Segment, Work,
 };
 
@@ -48,7 +48,12 @@ impl Peer {
 
     /// The same, of another test than that below.
     pub fn start_as(test: &str, ours: &Endpoint, memory: RemoteMemory) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::start_by(Command::new(std::env::current_exe().unwrap()), test, ours, memory)
+    }
+
+    /// The same, by that command.
+    pub fn start_by(mut command: Command, test: &str, ours: &Endpoint, memory: RemoteMemory) -> Self {
+        let mut child = command
             .args(["--exact", test, "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -73,7 +78,11 @@ impl Drop for Peer {
 #[test]
 #[ignore = "it is one end of two: the other tests start it"]
 fn the_peer_of_the_other_tests() {
-    let end = End::new();
+    serve(End::new());
+}
+
+/// What the peer does.
+pub fn serve(end: End<Init>) {
     let region = {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         end.pd.alloc_region(BYTES, access).unwrap()

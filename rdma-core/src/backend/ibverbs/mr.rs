@@ -82,7 +82,7 @@ impl Registration for MemoryRegion {
 
 /// The C bits of `access`: those that must be granted, and those that a kernel may leave out.
 fn split(access: Access) -> (sys::ibv_access_flags, sys::ibv_access_flags) {
-    let bits = access.bits();
+    let bits = access.difference(Access::WINDOW).bits();
     (bits & !sys::IBV_ACCESS_OPTIONAL_RANGE, bits & sys::IBV_ACCESS_OPTIONAL_RANGE)
 }
 

@@ -17,7 +17,7 @@ use super::wire::DeviceRef;
 use super::{ProtectionDomain, Worker, driver, gid, port};
 use crate::backend::interface;
 use crate::error::{CreateError, OpenError, QueryError, limit};
-use crate::{AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, PortState, WorkerOptions};
+use crate::{AsyncEvent, DeviceAttributes, Gid, GidEntry, PortAttributes, PortNum, PortState, WorkerOptions};
 
 /// A device that can be opened; clones are the same one.
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ impl Device {
         let opened = Opened { name: name.clone(), max_mr_size: *max_mr_size, device, fabric };
         let listening = listen(&mut hold, device, *wire, SocketAddrV4::new(ip, *tcp_port)).and_then(|at| {
             let table = gid::table(at, nonce, &netdev);
-            expose(&mut hold, device, *wire, &table)?;
+            expose(&mut hold, device, &self.options, &table)?;
             Ok(table)
         });
         match listening {
@@ -153,13 +153,31 @@ fn listen(
 }
 
 /// Lets processes of this host find the device, unless it is not for them.
-fn expose(hold: &mut Hold<'_>, device: DeviceRef, wire: Wire, table: &[GidEntry]) -> io::Result<()> {
+fn expose(
+    hold: &mut Hold<'_>,
+    device: DeviceRef,
+    options: &SoftOptions,
+    table: &[GidEntry],
+) -> io::Result<()> {
     let Some(entry) = table.iter().find(|entry| !entry.gid.is_link_local()) else { return Ok(()) };
-    if wire != Wire::Mapped {
-        return Ok(());
+    match options.wire {
+        Wire::Mapped => expose_as(hold, device, entry.gid),
+        // What goes wrong is injected into messages, and to other processes they go over TCP.
+        Wire::Auto if options.faults.is_none() => {
+            if let Err(error) = expose_as(hold, device, entry.gid) {
+                let mend =
+                    limit(&error).unwrap_or("let it make memfds and listen at abstract Unix addresses");
+                tracing::warn!(device = %options.name, %error, mend, "processes of this host reach the device over TCP alone");
+            }
+            Ok(())
+        }
+        Wire::Auto | Wire::Local | Wire::Tcp => Ok(()),
     }
+}
+
+fn expose_as(hold: &mut Hold<'_>, device: DeviceRef, gid: Gid) -> io::Result<()> {
     let exposure = Exposure::new()?;
-    hold.guarded().rendezvous.listen(device, entry.gid)?;
+    hold.guarded().rendezvous.listen(device, gid)?;
     if let Some(state) = hold.devices.get_mut(device) {
         state.exposure = Some(exposure);
     }

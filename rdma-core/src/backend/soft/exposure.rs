@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use super::engine::keys::{Identity, Registered};
 use super::wire::{Announcement, Exposed, MappedKeys};
+use crate::Access;
 use crate::memory::{Backing, Pages};
 
 /// See the module.
@@ -42,6 +43,8 @@ struct Known {
     pages: Arc<Pages>,
     /// Keys that name it, revoked ones included.
     keys: usize,
+    /// Those of them that are not revoked.
+    standing: usize,
     /// Whether peers are told of it.
     announced: bool,
     /// Since when whoever comes to it has to wait.
@@ -94,11 +97,13 @@ impl Exposure {
             announcement: Announcement { id: *id, len: *bytes, memfd: memfd.clone(), patches: Vec::new() },
             pages: Arc::clone(pages),
             keys: 0,
+            standing: 0,
             announced: false,
             paused: None,
         });
         known.keys += 1;
-        if registered.access.is_remote() { self.announce(key) } else { None }
+        known.standing += 1;
+        if lets_in(registered.access) { self.announce(key) } else { None }
     }
 
     fn next_serial(&mut self) -> u64 {
@@ -119,14 +124,13 @@ impl Exposure {
     ///
     /// Writers may be at it until [`forget`](Self::forget) is said, which tells that none is.
     pub(super) fn revoke(&mut self, key: u32) -> Option<u64> {
-        let named = self.named.get_mut(&key)?;
+        let named = self.named.get_mut(&key).filter(|named| !named.revoked)?;
         self.table.remove(key, named.exposed.registered.serial);
         named.revoked = true;
         let id = named.exposed.memory;
-        let stands = self.named.values().any(|other| other.exposed.memory == id && !other.revoked);
-        let known = self.memories.get_mut(&id).filter(|known| known.announced && !stands)?;
-        known.announced = false;
-        Some(id)
+        let known = self.memories.get_mut(&id)?;
+        known.standing -= 1;
+        (known.standing == 0 && std::mem::take(&mut known.announced)).then_some(id)
     }
 
     /// Nobody is at the registration of `key` any more, which was revoked.
@@ -145,6 +149,11 @@ impl Exposure {
         let known = self.memories.values().filter(|known| known.announced);
         known.map(Known::announcement).collect()
     }
+}
+
+/// Whether peers come to such a registration by themselves.
+fn lets_in(access: Access) -> bool {
+    access.is_remote() || access.contains(Access::WINDOW)
 }
 
 impl Known {

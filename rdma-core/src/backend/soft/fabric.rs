@@ -2,14 +2,16 @@
 //!
 //! Keys are looked up and bytes are placed under it: once `deregister` or `destroy_qp` has had
 //! the lock, nothing lands any more. Posting takes it once a batch, polling only when there is
-//! something to take.
+//! something to take. Who waits for it gets it in the end, however often others take it, and
+//! between the parts of what is long.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use slotmap::SlotMap;
 
 use super::cq::CompletionQueue;
@@ -21,7 +23,8 @@ use super::event::Events;
 use super::exposure::Exposure;
 use super::fault::{FaultPlan, Held, Planted};
 use super::options::Wire;
-use super::qp::QueuePair;
+use super::qp::{Carrier, QueuePair};
+use super::wire::rendezvous::Host;
 use super::wire::{
     Announcement, DeviceRef, Discarded, Hello, Orphan, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp,
     Token,
@@ -226,21 +229,19 @@ impl Fabric {
         fork::is_child() || self.pid != std::process::id()
     }
 
+    #[inline]
     pub(super) fn lock(&self) -> Hold<'_> {
-        self.hold(self.guarded.lock().unwrap_or_else(PoisonError::into_inner))
+        self.hold(self.guarded.lock())
     }
 
+    #[inline]
     fn hold<'a>(&'a self, guarded: MutexGuard<'a, Guarded>) -> Hold<'a> {
-        Hold { guarded, driver: &self.driver, beyond_state: false, _discarded: None }
+        Hold { guarded, driver: &self.driver, beyond_state: false, discarded: Late(None) }
     }
 
     /// The lock if nobody has it; who has it makes progress.
     pub(super) fn try_lock(&self) -> Option<Hold<'_>> {
-        match self.guarded.try_lock() {
-            Ok(guarded) => Some(self.hold(guarded)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(self.hold(poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.guarded.try_lock().map(|guarded| self.hold(guarded))
     }
 }
 
@@ -266,10 +267,28 @@ pub(super) struct Hold<'a> {
     /// Whether more than the state was asked for.
     beyond_state: bool,
     /// Comes after the lock, and so is dropped after it.
-    _discarded: Option<Box<Discarded>>,
+    discarded: Late,
 }
 
+/// What is dropped without the lock, if there is anything: nearly never.
+struct Late(Option<Box<Discarded>>);
+
+impl Drop for Late {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(drop_late);
+    }
+}
+
+#[cold]
+fn drop_late(_: Box<Discarded>) {}
+
 impl Hold<'_> {
+    /// Lets those who wait for the lock have it in between, if there are any. What the holder began others may settle.
+    pub(super) fn give_way(&mut self) {
+        MutexGuard::bump(&mut self.guarded);
+    }
+
     pub(super) fn guarded(&mut self) -> &mut Guarded {
         self.beyond_state = true;
         &mut self.guarded
@@ -307,22 +326,23 @@ impl Hold<'_> {
     }
 }
 
+/// Looks for the peer of a requester that goes on waiting for it.
+fn meet(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, id: QpRef) {
+    let waiting =
+        state.qps.get(id).filter(|qp| qp.carrier == Carrier::Mapped && !rendezvous.is_connected(id));
+    if let Some(qp) = waiting
+        && let Some(hello) = qp.hello()
+        && let Err(reason) = rendezvous.connect(id, &hello, state.has_other_wire(qp.device))
+    {
+        state.not_met(now, id, &reason);
+    }
+}
+
 /// Carries out what the state asks of the rendezvous.
-fn carry_errand(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, errand: Command) {
+pub(super) fn carry_errand(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, errand: Command) {
     match errand {
         Command::Heed => rendezvous.heed(),
-        Command::Meet { qp } => {
-            let hello = state.qps.get(qp).and_then(QueuePair::hello);
-            if let Some(hello) = hello.filter(|_| !rendezvous.is_connected(qp))
-                && let Err(reason) = rendezvous.connect(qp, &hello)
-            {
-                // It was there once: now it is silent.
-                if let Some(qp) = state.qps.get_mut(qp) {
-                    qp.mapped.miss(&reason);
-                }
-                tracing::debug!(%reason, "a peer of this host is not there any more");
-            }
-        }
+        Command::Meet { qp } => meet(now, rendezvous, state, qp),
         Command::LeaveMapped { qp } => rendezvous.leave(qp),
         Command::LeaveWriter { qp } => rendezvous.part(qp),
         Command::Nudge { qp } => rendezvous.nudge(qp),
@@ -371,7 +391,7 @@ impl Hold<'_> {
         self.settle();
         self.guarded.state.due_sooner = false;
         if !self.guarded.state.discarded.is_empty() {
-            self._discarded = Some(Box::new(std::mem::take(&mut self.guarded.state.discarded)));
+            self.discarded = Late(Some(Box::new(std::mem::take(&mut self.guarded.state.discarded))));
         }
         let driver = self.driver;
         driver.note(&mut self.guarded);

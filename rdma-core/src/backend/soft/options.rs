@@ -9,13 +9,16 @@ use super::port;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Wire {
-    /// Direct copies inside this process, TCP to every other.
+    /// Direct copies inside this process, [memory that is shared](Self::Mapped) with processes of the same host and user, TCP
+    /// to every other, and wherever memory cannot be shared: why is said in the log.
+    ///
+    /// With [faults](SoftOptions::faults), which are injected into messages, no memory is shared.
     #[default]
     Auto,
     /// Direct copies; peers of other processes are unreachable.
     Local,
     /// Memory shared with processes of the same host and user, inside this process as well; a peer that cannot be reached so
-    /// is an error that says why, and the peer's device must have this wire, too.
+    /// is an error that says why, and the peer's device must have this wire, too, or [`Auto`](Self::Auto).
     ///
     /// Memory that the library did not allocate cannot be shared, unless it is [in place](crate::Memory::share_in_place): a
     /// connection that comes upon it goes on over TCP, and says so in the log. A peer that is stopped in the midst of an

@@ -18,17 +18,17 @@ use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend};
 use crate::{AsyncEvent, EventKind, QpNum};
 
 impl State {
-    /// Posts a chain of sends, writes and reads.
+    /// Posts a chain of sends, writes and reads, but for those that went [`ahead`](Self::post_ahead).
     ///
     /// # Safety
     ///
     /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
-    pub(super) unsafe fn post_send(&mut self, id: QpRef, chain: &[RawSend]) -> Result<(), RawPostError> {
-        // SAFETY: the caller's promise.
-        let ahead = unsafe { self.post_ahead(id, chain) };
-        if ahead == chain.len() {
-            return Ok(());
-        }
+    pub(super) unsafe fn post_send(
+        &mut self,
+        id: QpRef,
+        chain: &[RawSend],
+        ahead: usize,
+    ) -> Result<(), RawPostError> {
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.takes_sends()) else {
             return Err(refusal(ahead, libc::EINVAL));
         };

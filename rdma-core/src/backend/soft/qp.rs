@@ -127,6 +127,12 @@ impl QueuePair {
         self.requester.post(send).map_err(|_| libc::ENOMEM)
     }
 
+    /// Whether it has room for a request's bytes, if they are to be taken while it is posted.
+    #[inline]
+    pub(super) fn takes_inline(&self, send: &RawSend) -> bool {
+        !send.inline || send.len <= self.max_inline_data
+    }
+
     /// Takes `step`, if it is allowed.
     pub(super) fn step(&mut self, step: Step) -> Result<(), i32> {
         self.state = self.state.after(step).ok_or(libc::EINVAL)?;

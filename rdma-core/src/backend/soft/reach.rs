@@ -7,10 +7,10 @@ use super::engine::state::State as QpStep;
 use super::fabric::State;
 use super::qp::Carrier;
 use super::wire::QpRef;
-use crate::PeerAccess;
 use crate::backend::interface::{RawReach, RawTouch, Reached};
 use crate::error::ReachError;
-use crate::memory::{copy_expecting, flag};
+use crate::memory::{PeerWindow, copy_expecting, flag};
+use crate::{Access, PeerAccess, RemoteMemory};
 
 impl State {
     /// Reaches into the memory of the peer of `id`.
@@ -33,17 +33,51 @@ impl State {
         }
     }
 
+    /// A window of the peer of `id`, once it is mapped.
+    pub(super) fn window(
+        &mut self,
+        id: QpRef,
+        memory: RemoteMemory,
+    ) -> Result<Option<PeerWindow>, ReachError> {
+        let Some(qp) = self.qps.get(id) else { return Err(ReachError::PeerGone) };
+        match qp.carrier {
+            _ if qp.state == QpStep::Error => Err(ReachError::Failed { qp_num: qp.num }),
+            Carrier::Tcp => Err(ReachError::NotMapped { access: PeerAccess::Stream }),
+            _ if !self.is_up(id) => Ok(None),
+            Carrier::Mapped => self.window_mapped(id, memory),
+            Carrier::Local => self.window_local(id, memory),
+        }
+    }
+
+    fn window_local(&mut self, id: QpRef, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
+        let Some(to) = self.found_peer(id)? else { return Ok(None) };
+        let Some(qp) = self.qps.get(to) else { return Err(ReachError::PeerGone) };
+        let Some(device) = self.devices.get(qp.device) else { return Err(ReachError::PeerGone) };
+        if !qp.access.contains(Access::WINDOW_BY) {
+            return Err(refused(KeyRefusal::AccessDenied));
+        }
+        let RemoteMemory { addr, len, rkey } = memory;
+        let registered = device.keys.check(rkey.0, qp.domain, addr, len, Access::WINDOW).map_err(refused)?;
+        let (window, offset) = (registered.addr as usize, (addr - registered.addr) as usize);
+        PeerWindow::near(window, offset, len as usize).map(Some).ok_or(ReachError::Revoked)
+    }
+
+    /// The peer of `id` inside this process; `None` when it is not there yet.
+    fn found_peer(&mut self, id: QpRef) -> Result<Option<QpRef>, ReachError> {
+        if let Some(to) = self.peer_of(id) {
+            return Ok(Some(to));
+        }
+        // One that was there once does not come again.
+        let found = self.qps.get(id).and_then(|qp| qp.peer?.found);
+        let gone = found.is_some_and(|found| self.qps.get(found).is_none_or(|qp| qp.state == QpStep::Error));
+        if gone { Err(ReachError::PeerGone) } else { Ok(None) }
+    }
+
     /// # Safety
     ///
     /// As for [`reach`](Self::reach).
     unsafe fn reach_local(&mut self, id: QpRef, reach: &RawReach) -> Result<Reached, ReachError> {
-        let Some(to) = self.peer_of(id) else {
-            // One that was there once does not come again.
-            let found = self.qps.get(id).and_then(|qp| qp.peer?.found);
-            let gone =
-                found.is_some_and(|found| self.qps.get(found).is_none_or(|qp| qp.state == QpStep::Error));
-            return if gone { Err(ReachError::PeerGone) } else { Ok(Reached::NotYet) };
-        };
+        let Some(to) = self.found_peer(id)? else { return Ok(Reached::NotYet) };
         let (needs, RawReach { remote_addr, len, rkey, touch }) = (reach.touch.needs(), *reach);
         let Some(qp) = self.qps.get(to) else { return Err(ReachError::PeerGone) };
         let Some(device) = self.devices.get(qp.device) else { return Err(ReachError::PeerGone) };
@@ -58,31 +92,33 @@ impl State {
         let at = std::ptr::with_exposed_provenance_mut::<u8>(remote_addr as usize);
         // SAFETY: what is ours by the caller's promise, and aligned; what is the peer's was checked against a registration
         // in this same hold of the lock, and stays until a deregistration, which needs it.
-        unsafe {
-            match touch {
-                RawTouch::Look => {}
-                RawTouch::Write { from, expect } => {
-                    copy_expecting(
-                        std::ptr::with_exposed_provenance(from as usize),
-                        at,
-                        len as usize,
-                        expect,
-                    );
-                }
-                RawTouch::Read { to, expect } => {
-                    copy_expecting(
-                        at,
-                        std::ptr::with_exposed_provenance_mut(to as usize),
-                        len as usize,
-                        expect,
-                    );
-                }
-                RawTouch::Store { bits } => flag::store(at, len as u32, bits),
-                RawTouch::Load => return Ok(Reached::Done(flag::load(at, len as u32))),
-            }
-        }
-        Ok(Reached::Done(0))
+        Ok(Reached::Done(unsafe { touch_at(at, len as u32, touch) }))
     }
+}
+
+/// Does it to the `len` bytes at `at`, which are the peer's; of a load, what was there.
+///
+/// # Safety
+///
+/// They are mapped for the whole call, and writable unless they are only read; so are as many of this process, where `touch`
+/// has some; no reference to what others may be writing is used. A flag is of 4 or 8 bytes, and aligned.
+#[inline]
+pub(super) unsafe fn touch_at(at: *mut u8, len: u32, touch: RawTouch) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match touch {
+            RawTouch::Look => {}
+            RawTouch::Write { from, expect } => {
+                copy_expecting(std::ptr::with_exposed_provenance(from as usize), at, len as usize, expect);
+            }
+            RawTouch::Read { to, expect } => {
+                copy_expecting(at, std::ptr::with_exposed_provenance_mut(to as usize), len as usize, expect);
+            }
+            RawTouch::Store { bits } => flag::store(at, len, bits),
+            RawTouch::Load => return flag::load(at, len),
+        }
+    }
+    0
 }
 
 pub(super) fn refused(refusal: KeyRefusal) -> ReachError {

@@ -16,16 +16,16 @@ use super::engine::state::Step;
 use super::fabric::{CqRef, Fabric, Hold};
 use super::mr::settle;
 use super::qp::{Carrier, Owner, QueuePair};
-use super::wire::{QpRef, Watch};
+use super::wire::{Passed, QpRef, Watch};
 use super::{ProtectionDomain, driver, port};
 use crate::backend::interface::{
     RawCompletion, RawPostError, RawReach, RawRecv, RawSend, RawWorker, Reached, Slot,
 };
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError};
-use crate::memory::fork;
+use crate::memory::{PeerWindow, fork};
 use crate::{
     Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, PortNum, Psn, QpNum, QpState, QueuePairOptions,
-    RetryOptions, WorkerOptions,
+    RemoteMemory, RetryOptions, WorkerOptions,
 };
 
 /// A thread that waits for a peer of the same host looks at sockets, and lets the peer have the core, once in so many
@@ -37,6 +37,7 @@ const LOOK_AFTER: u32 = 256;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    fabric: &'static Fabric,
     context: Arc<Context>,
     cq: CqRef,
     hint: Arc<Hint>,
@@ -78,6 +79,7 @@ impl Worker {
         let cq = hold.cqs.insert(queue);
         drop(hold);
         Ok(Self {
+            fabric: context.opened.fabric,
             context: Arc::clone(context),
             cq,
             hint,
@@ -99,13 +101,26 @@ impl Worker {
     }
 
     fn fabric(&self) -> &'static Fabric {
-        self.context.opened.fabric
+        self.fabric
     }
 
     fn place(&self, slot: Slot) -> io::Result<Place> {
         Self::stay_off()?;
+        self.usable(slot).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+    }
+
+    /// The queue pair in `slot`, unless a forked child asks.
+    #[inline]
+    fn usable(&self, slot: Slot) -> Option<Place> {
         let place = self.slots.get(usize::from(slot)).copied().flatten();
-        place.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+        place.filter(|_| !fork::is_child())
+    }
+
+    /// Why nothing is posted to what is not [`usable`](Self::usable).
+    #[cold]
+    fn unusable(&self, slot: Slot) -> RawPostError {
+        let source = self.place(slot).err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL));
+        RawPostError { posted: 0, source }
     }
 
     /// Runs a transition under the lock.
@@ -232,14 +247,28 @@ impl RawWorker for Worker {
     }
 
     unsafe fn post_send(&mut self, slot: Slot, chain: &[RawSend]) -> Result<(), RawPostError> {
-        let place = self.place(slot).map_err(|source| RawPostError { posted: 0, source })?;
+        let Some(place) = self.usable(slot) else { return Err(self.unusable(slot)) };
         self.fabric().driver.count_call();
+        let mut hold = self.fabric().lock();
         // SAFETY: the caller's promise is passed on unchanged.
-        unsafe { self.fabric().lock().post_send(place.id, chain) }
+        let count = unsafe { hold.post_at_once(place.id, chain) };
+        if count == chain.len() {
+            return Ok(());
+        }
+        let mut passed = Passed::after(count);
+        // SAFETY: the same.
+        while unsafe { hold.post_ahead(place.id, chain, &mut passed) } {
+            hold.give_way();
+        }
+        if passed.count == chain.len() {
+            return Ok(());
+        }
+        // SAFETY: the same.
+        unsafe { hold.post_send(place.id, chain, passed.count) }
     }
 
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
-        let place = self.place(slot).map_err(|source| RawPostError { posted: 0, source })?;
+        let Some(place) = self.usable(slot) else { return Err(self.unusable(slot)) };
         self.fabric().lock().post_recv(place.id, chain)
     }
 
@@ -247,6 +276,11 @@ impl RawWorker for Worker {
         let place = self.place(slot).map_err(ReachError::Refused)?;
         // SAFETY: the caller's promise is passed on unchanged.
         unsafe { self.fabric().lock().reach(place.id, reach) }
+    }
+
+    fn window(&mut self, slot: Slot, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
+        let place = self.place(slot).map_err(ReachError::Refused)?;
+        self.fabric().lock().window(place.id, memory)
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
@@ -266,7 +300,7 @@ impl RawWorker for Worker {
             return Ok(0);
         }
         self.idle = 0;
-        let mut hold = self.context.opened.lock();
+        let mut hold = self.fabric.lock();
         if self.hint.watches() != self.watched {
             self.watched = self.hint.watches();
             self.watches.clear();

@@ -31,7 +31,7 @@ impl<R: RawWorker> Core<R> {
             let source = io::Error::other("this process was forked from the one whose queue pair it is");
             return Err(FenceError::NotStopped { qp_num: handle.qp_num, source });
         }
-        drop(self.take_back());
+        self.forget_gathered();
         let state = self.raw.query_state(handle.slot);
         // In RESET nothing was posted and nothing is heard, and devices know no step from there to ERR.
         let stopped = if state.as_ref().is_ok_and(|state| *state == QpState::RESET) {

@@ -118,26 +118,31 @@ pub(super) fn finish(
     raw: Option<&RawCompletion>,
     regions: &mut Regions,
 ) -> Option<Completion> {
-    let (sequence, entry) = qp.ring(queue).pop_oldest()?;
-    if let Some(index) = entry.region {
+    let (slot, generation, qp_num) = (qp.slot, qp.generation, qp.num);
+    let (sequence, place) = qp.ring(queue).oldest()?;
+    // Most have nothing that is worth moving.
+    let Entry { work, region, bytes, sentinel } = place.as_mut()?;
+    let (opcode, bytes, sentinel) = (work.opcode(), *bytes, *sentinel);
+    if let Some(index) = *region {
         regions.end(index);
     }
-    let Entry { work, bytes, sentinel, .. } = entry;
+    let buffer = match &mut work.segment {
+        Segment::Owned(_) => place.take().and_then(|entry| entry.work.into_buffer()),
+        Segment::Attached(_) | Segment::Empty => {
+            *place = None;
+            None
+        }
+    };
     if sentinel {
         return None;
     }
-    let opcode = work.opcode();
-    let buffer = match work.into_segment() {
-        Segment::Owned(buffer) => Some(buffer),
-        Segment::Attached(_) | Segment::Empty => None,
-    };
     let result = match raw {
         None => Ok(Success { opcode, bytes, imm: None }),
         Some(raw) if raw.status == CompletionStatus::SUCCESS.0 => Ok(success(raw, queue, opcode, bytes)),
         Some(raw) => Err(Failure { status: CompletionStatus(raw.status), vendor_error: raw.vendor_error }),
     };
-    let tag = Tag { slot: qp.slot, generation: qp.generation, queue, sequence };
-    Some(Completion { id: tag.encode(), qp_num: qp.num, buffer, result })
+    let tag = Tag { slot, generation, queue, sequence };
+    Some(Completion { id: tag.encode(), qp_num, buffer, result })
 }
 
 fn success(raw: &RawCompletion, queue: Queue, opcode: Opcode, bytes: u32) -> Success {

@@ -2,16 +2,15 @@
 
 #![expect(unsafe_code, reason = "vouches to the backend for the memory in flight")]
 
-use std::mem::ManuallyDrop;
 use std::slice::from_ref;
 
 use super::super::in_flight::{Entry, Queue, Tag};
 use super::super::interface::{RawOpcode, RawPostError, RawRecv, RawSend, RawWorker};
-use super::super::work::{Attached, AttachedRange, MESSAGE_BYTES_MAX, Operation, Segment, Work};
+use super::super::work::{Attached, MESSAGE_BYTES_MAX, Operation, Segment, Work};
 use super::{Core, Qp, QpHandle};
 use crate::error::{DetachError, PartialPost, PostError, PostRefused};
 use crate::memory::PdId;
-use crate::{Access, Region, RemoteKey, RemoteMemory, WorkId};
+use crate::{Access, Region, WorkId};
 
 /// A segment as the device sees it.
 #[derive(Clone, Copy, Default)]
@@ -49,116 +48,108 @@ impl<R: RawWorker> Core<R> {
     }
 
     pub(crate) fn batch(&mut self, qp: QpHandle) -> Batch<'_, R> {
-        drop(self.take_back());
+        self.forget_gathered();
         Batch { core: self, qp }
     }
 
-    pub(crate) fn post(&mut self, qp: QpHandle, work: Work) -> Result<WorkId, PostRefused<Work>> {
-        drop(self.take_back());
-        let (id, local) = match self.admit(qp, &work) {
-            Ok(admitted) => admitted,
+    pub(crate) fn post(&mut self, qp: QpHandle, mut work: Work) -> Result<WorkId, PostRefused<Work>> {
+        self.forget_gathered();
+        let raw = match self.enter(qp, &mut work) {
+            Ok(raw) => raw,
             Err(error) => return Err(PostRefused { work, error }),
         };
-        let raw = raw(id, &work, &local);
-        // Should anything panic in between, the device has the memory for ever.
-        let work = ManuallyDrop::new(work);
-        self.begin(&local);
-        let (verb, posted) = match &raw {
-            // SAFETY: the range was resolved from memory that `work` owns (or the attached region's count now keeps), and the
-            // ring, which has room, gets it next, to be kept until the completion or the destruction.
-            Raw::Send(send) => ("ibv_post_send", unsafe { self.raw.post_send(qp.slot, from_ref(send)) }),
-            // SAFETY: as above.
-            Raw::Recv(recv) => ("ibv_post_recv", unsafe { self.raw.post_recv(qp.slot, from_ref(recv)) }),
+        let (verb, wr_id, posted) = match &raw {
+            Raw::Send(send) => {
+                // SAFETY: the range was resolved from memory that its ring entry (or the attached region's count) now keeps
+                // until the completion or the destruction; the ring had room.
+                let posted = unsafe { self.raw.post_send(qp.slot, from_ref(send)) };
+                ("ibv_post_send", send.wr_id, posted)
+            }
+            Raw::Recv(recv) => {
+                // SAFETY: as above.
+                let posted = unsafe { self.raw.post_recv(qp.slot, from_ref(recv)) };
+                ("ibv_post_recv", recv.wr_id, posted)
+            }
         };
         match posted {
-            Ok(()) | Err(RawPostError { posted: 1.., .. }) => {
-                self.keep(qp, work, &local);
-                Ok(id)
-            }
             Err(RawPostError { posted: 0, source }) => {
-                if let Some(index) = local.region {
-                    self.regions.end(index);
-                }
-                let (work, error) = (ManuallyDrop::into_inner(work), PostError::Refused { verb, source });
-                Err(PostRefused { work, error })
+                self.refuse(wr_id, PostError::Refused { verb, source })
             }
+            Ok(()) | Err(_) => Ok(WorkId(wr_id)),
         }
     }
 
-    /// Checks a request. What it will be called, and what the device is told of its memory.
-    #[inline]
-    fn admit(&mut self, handle: QpHandle, work: &Work) -> Result<(WorkId, Local), PostError> {
-        let local = self.resolve(&work.segment)?;
-        let Some(qp) = self.qp(handle) else {
+    /// Takes the newest request of a queue back, which the device has not taken.
+    #[cold]
+    fn refuse(&mut self, wr_id: u64, error: PostError) -> Result<WorkId, PostRefused<Work>> {
+        match self.take_newest(Tag::decode(wr_id)) {
+            Some(work) => Err(PostRefused { work, error }),
+            // Nobody but this thread takes it out: it was posted, as far as anybody can tell.
+            None => Ok(WorkId(wr_id)),
+        }
+    }
+
+    /// Checks a request, and takes it into its ring. What the device is told of it.
+    ///
+    /// It is looked at where it is: to move it first would hold up all that depends on its fields.
+    #[inline(always)]
+    fn enter(&mut self, handle: QpHandle, work: &mut Work) -> Result<Raw, PostError> {
+        let (mut local, mut held) = (Local::default(), None);
+        match &work.segment {
+            Segment::Empty => {}
+            Segment::Owned(buffer) => {
+                (local.addr, local.len, local.lkey) =
+                    (buffer.address(), buffer.len() as u64, buffer.lkey().0);
+                local.memory = Some((buffer.memory().pd(), buffer.memory().access()));
+            }
+            Segment::Attached(range) => {
+                let found =
+                    if range.region.worker == self.id { self.regions.held(range.region) } else { None };
+                let Some(found) = found else { return Err(PostError::NotAttached) };
+                let it = found.resolve(range)?;
+                (local.addr, local.lkey, local.memory) = (it.addr, it.lkey, Some((it.pd, it.access)));
+                (local.len, local.region) = (range.len as u64, Some(range.region.index));
+                held = Some(found);
+            }
+        }
+        let place = self.qps.get_mut(usize::from(handle.slot)).filter(|_| handle.worker == self.id);
+        let Some(qp) = place.and_then(|place| place.named(handle.generation)) else {
             return Err(PostError::ForeignWorker { qp_num: handle.qp_num });
         };
         qp.check(work, &local)?;
-        let queue = queue_of(work);
-        let sequence = qp.ring(queue).next_sequence();
-        let id = Tag { slot: handle.slot, generation: handle.generation, queue, sequence }.encode();
-        Ok((id, local))
-    }
-
-    /// Enters a request that was admitted into its ring, which has room for it.
-    #[inline]
-    fn keep(&mut self, handle: QpHandle, work: ManuallyDrop<Work>, local: &Local) {
-        let Some((_, place)) = self.qp(handle).and_then(|qp| qp.ring(queue_of(&work)).newest()) else {
-            return debug_assert!(false, "an admitted request without a place");
+        let queue = if work.operation == Operation::Recv { Queue::Recv } else { Queue::Send };
+        let ring = qp.ring(queue);
+        let capacity = ring.capacity() as u32;
+        let Some((sequence, place)) = ring.newest() else {
+            return Err(PostError::QueueFull { capacity });
         };
-        // What was admitted has at most 2^31 bytes.
-        let (work, bytes) = (ManuallyDrop::into_inner(work), local.len as u32);
-        *place = Some(Entry { work, region: local.region, bytes, sentinel: false });
-    }
-
-    /// A request is about to use its region.
-    #[inline]
-    fn begin(&mut self, local: &Local) {
-        if let Some(index) = local.region {
-            self.regions.begin(index);
+        if let Some(held) = held {
+            held.begin();
         }
+        let tag = Tag { slot: handle.slot, generation: handle.generation, queue, sequence };
+        let raw = raw(tag.encode(), work, &local);
+        // What was checked has at most 2^31 bytes.
+        let (region, bytes) = (local.region, local.len as u32);
+        debug_assert!(place.is_none(), "a place that is free has a request in it");
+        // There is nothing in it, and so nothing to be dropped.
+        std::mem::forget(place.replace(Entry { work: work.take(), region, bytes, sentinel: false }));
+        Ok(raw)
     }
 
-    #[inline]
-    fn resolve(&self, segment: &Segment) -> Result<Local, PostError> {
-        match segment {
-            Segment::Empty => Ok(Local::default()),
-            Segment::Owned(buffer) => Ok(Local {
-                addr: buffer.address(),
-                len: buffer.len() as u64,
-                lkey: buffer.lkey().0,
-                memory: Some((buffer.memory().pd(), buffer.memory().access())),
-                region: None,
-            }),
-            Segment::Attached(range) => self.resolve_attached(range),
-        }
-    }
-
-    #[inline]
-    fn resolve_attached(&self, range: &AttachedRange) -> Result<Local, PostError> {
-        if range.region.worker != self.id {
-            return Err(PostError::NotAttached);
-        }
-        let found = self.regions.resolve(range)?;
-        Ok(Local {
-            addr: found.addr,
-            len: range.len as u64,
-            lkey: found.lkey,
-            memory: Some((found.pd, found.access)),
-            region: Some(found.index),
-        })
-    }
-
-    /// Takes what is gathered and not posted out of its rings again, receives first.
+    /// Takes what is gathered and not posted out of its rings again.
     ///
     /// Asked before anything else is gathered, too: a batch that was forgotten
     /// ([`std::mem::forget`]) left its requests behind, which must not go out on another queue pair.
     #[inline]
-    pub(super) fn take_back(&mut self) -> Vec<Work> {
-        if self.sends.is_empty() && self.recvs.is_empty() { Vec::new() } else { self.take_back_gathered() }
+    pub(super) fn forget_gathered(&mut self) {
+        if !(self.sends.is_empty() && self.recvs.is_empty()) {
+            drop(self.take_back());
+        }
     }
 
+    /// The same, and gives them back, receives first.
     #[cold]
-    fn take_back_gathered(&mut self) -> Vec<Work> {
+    fn take_back(&mut self) -> Vec<Work> {
         let (receives, sends) = (self.recvs.len(), self.sends.len());
         let Some(wr_id) =
             self.sends.first().map(|it| it.wr_id).or_else(|| self.recvs.first().map(|it| it.wr_id))
@@ -167,40 +158,40 @@ impl<R: RawWorker> Core<R> {
         };
         self.recvs.clear();
         self.sends.clear();
-        let Tag { slot, generation, .. } = Tag::decode(wr_id);
-        let Some(qp) = self.qps.get_mut(usize::from(slot)).and_then(|place| place.named(generation)) else {
-            return Vec::new();
-        };
+        let tag = Tag::decode(wr_id);
         let mut works = Vec::with_capacity(receives + sends);
         for (queue, count) in [(Queue::Send, sends), (Queue::Recv, receives)] {
-            for _ in 0..count {
-                let Some(entry) = qp.ring(queue).pop_newest() else { break };
-                if let Some(index) = entry.region {
-                    self.regions.end(index);
-                }
-                works.push(entry.work);
-            }
+            works.extend((0..count).map_while(|_| self.take_newest(Tag { queue, ..tag })));
         }
         works.reverse();
         works
+    }
+
+    /// Takes the newest request out of the queue that `tag` names.
+    fn take_newest(&mut self, tag: Tag) -> Option<Work> {
+        let qp = self.qps.get_mut(usize::from(tag.slot))?.named(tag.generation)?;
+        let entry = qp.ring(tag.queue).pop_newest()?;
+        if let Some(index) = entry.region {
+            self.regions.end(index);
+        }
+        Some(entry.work)
     }
 }
 
 impl<R: RawWorker> Batch<'_, R> {
     /// Adds a request. A full queue gives it back.
-    pub(crate) fn push(&mut self, work: Work) -> Result<WorkId, PostRefused<Work>> {
-        let (id, local) = match self.core.admit(self.qp, &work) {
-            Ok(admitted) => admitted,
-            Err(error) => return Err(PostRefused { work, error }),
-        };
-        let raw = raw(id, &work, &local);
-        self.core.begin(&local);
-        self.core.keep(self.qp, ManuallyDrop::new(work), &local);
-        match raw {
-            Raw::Send(send) => self.core.sends.push(send),
-            Raw::Recv(recv) => self.core.recvs.push(recv),
+    pub(crate) fn push(&mut self, mut work: Work) -> Result<WorkId, PostRefused<Work>> {
+        match self.core.enter(self.qp, &mut work) {
+            Ok(Raw::Send(send)) => {
+                self.core.sends.push(send);
+                Ok(WorkId(send.wr_id))
+            }
+            Ok(Raw::Recv(recv)) => {
+                self.core.recvs.push(recv);
+                Ok(WorkId(recv.wr_id))
+            }
+            Err(error) => Err(PostRefused { work, error }),
         }
-        Ok(id)
     }
 
     /// Posts what was gathered: the receives, then the rest, one doorbell each.
@@ -247,6 +238,7 @@ impl Qp {
     #[inline]
     fn check(&self, work: &Work, local: &Local) -> Result<(), PostError> {
         let is_recv = work.operation == Operation::Recv;
+        let is_read = work.operation == Operation::Send(RawOpcode::Read);
         let (ring, capacity) =
             if is_recv { (&self.recv, self.recv.capacity() - 1) } else { (&self.send, self.send.capacity()) };
         if ring.len() >= capacity {
@@ -259,18 +251,16 @@ impl Qp {
             if pd != self.pd {
                 return Err(PostError::ForeignProtectionDomain);
             }
-            let written = is_recv || matches!(work.operation, Operation::Read { .. });
+            let written = is_recv || is_read;
             if written && !access.contains(Access::LOCAL_WRITE) {
                 return Err(PostError::AccessDenied);
             }
         }
-        if let Operation::Write { to: remote, .. } | Operation::Read { from: remote } = work.operation
-            && remote.len != local.len
-        {
-            return Err(PostError::LengthMismatch { local: local.len, remote: remote.len });
+        let is_send = matches!(work.operation, Operation::Send(RawOpcode::Send | RawOpcode::SendImm));
+        if !is_recv && !is_send && work.remote.len != local.len {
+            return Err(PostError::LengthMismatch { local: local.len, remote: work.remote.len });
         }
-        let can_inline = !is_recv && !matches!(work.operation, Operation::Read { .. });
-        if work.inline && can_inline && local.len > u64::from(self.max_inline_data) {
+        if work.inline && !is_recv && !is_read && local.len > u64::from(self.max_inline_data) {
             return Err(PostError::InlineTooLong { len: local.len as usize, limit: self.max_inline_data });
         }
         Ok(())
@@ -279,26 +269,16 @@ impl Qp {
 
 impl<R: RawWorker> Drop for Batch<'_, R> {
     fn drop(&mut self) {
-        drop(self.core.take_back());
+        self.core.forget_gathered();
     }
 }
 
-#[inline]
-fn queue_of(work: &Work) -> Queue {
-    if work.operation == Operation::Recv { Queue::Recv } else { Queue::Send }
-}
-
-#[inline]
+#[inline(always)]
 fn raw(id: WorkId, work: &Work, local: &Local) -> Raw {
-    let nothing = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
     let (wr_id, addr, len, lkey) = (id.0, local.addr, local.len as u32, local.lkey);
-    let (opcode, remote, imm) = match work.operation {
+    let opcode = match work.operation {
         Operation::Recv => return Raw::Recv(RawRecv { wr_id, addr, len, lkey }),
-        Operation::Send { imm: None } => (RawOpcode::Send, nothing, None),
-        Operation::Send { imm } => (RawOpcode::SendImm, nothing, imm),
-        Operation::Write { to, imm: None } => (RawOpcode::Write, to, None),
-        Operation::Write { to, imm } => (RawOpcode::WriteImm, to, imm),
-        Operation::Read { from } => (RawOpcode::Read, from, None),
+        Operation::Send(opcode) => opcode,
     };
     Raw::Send(RawSend {
         wr_id,
@@ -308,9 +288,9 @@ fn raw(id: WorkId, work: &Work, local: &Local) -> Raw {
         addr,
         len,
         lkey,
-        remote_addr: remote.addr,
-        rkey: remote.rkey.0,
-        imm: imm.unwrap_or(0),
+        remote_addr: work.remote.addr,
+        rkey: work.remote.rkey.0,
+        imm: work.imm,
         expect: work.expect,
     })
 }

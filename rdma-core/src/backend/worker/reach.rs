@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::{Core, QpHandle};
 use crate::backend::interface::{RawReach, RawTouch, RawWorker, Reached};
 use crate::error::{RangeError, ReachError};
-use crate::memory::{Expect, Patience};
+use crate::memory::{Expect, Patience, PeerWindow};
 use crate::{Deadline, Region, RemoteMemory};
 
 /// Bytes that are moved at once: as long as a deregistration of the peer's may have to wait.
@@ -66,6 +66,23 @@ impl<R: RawWorker> Core<R> {
         let reached =
             unsafe { self.raw.reach(slot, &RawReach { remote_addr, len, rkey, touch: RawTouch::Look }) }?;
         Ok(reached != Reached::NotYet)
+    }
+
+    /// A window of the peer, waiting until it is mapped.
+    pub(crate) fn window(
+        &mut self,
+        qp: QpHandle,
+        memory: RemoteMemory,
+        deadline: Deadline,
+    ) -> Result<PeerWindow, ReachError> {
+        let slot = self.known(qp).map_err(|_| ReachError::ForeignWorker { qp_num: qp.qp_num })?;
+        let mut patience = Patience::without_spins(deadline);
+        loop {
+            match self.raw.window(slot, memory)? {
+                Some(window) => return Ok(window),
+                None => patience.pause()?,
+            };
+        }
     }
 
     /// Reaches `len` bytes from `offset` of `memory`, waiting until it is mapped; of a load, what was there. The first chunk

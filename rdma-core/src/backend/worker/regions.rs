@@ -1,13 +1,19 @@
 //! The regions that a worker holds for its requests.
 
 use super::super::work::{Attached, AttachedRange, check_range};
-use crate::error::{DetachError, PostError};
+use crate::error::{DetachError, RangeError};
 use crate::memory::PdId;
 use crate::{Access, Region};
 
-struct Held {
+/// A region, and what its ranges are resolved by, which does not change while it is registered.
+pub(super) struct Held {
     region: Region,
     in_flight: u32,
+    len: usize,
+    addr: u64,
+    lkey: u32,
+    pd: PdId,
+    access: Access,
 }
 
 /// Attached regions, by index; the generation tells a detached one from its successor.
@@ -17,17 +23,40 @@ pub(super) struct Regions {
 }
 
 /// What a range of an attached region stands for.
+#[derive(Clone, Copy)]
 pub(super) struct Resolved {
-    pub(super) index: u32,
     pub(super) addr: u64,
     pub(super) lkey: u32,
     pub(super) pd: PdId,
     pub(super) access: Access,
 }
 
+impl Held {
+    fn new(region: Region) -> Self {
+        let memory = region.memory();
+        let (addr, len) = (memory.as_ptr().as_ptr() as u64, region.len());
+        let (lkey, pd, access) = (region.lkey().0, memory.pd(), memory.access());
+        Self { region, in_flight: 0, len, addr, lkey, pd, access }
+    }
+
+    /// What that range of it stands for.
+    #[inline]
+    pub(super) fn resolve(&self, range: &AttachedRange) -> Result<Resolved, RangeError> {
+        check_range(range, self.len)?;
+        let Self { lkey, pd, access, .. } = *self;
+        Ok(Resolved { addr: self.addr + range.offset as u64, lkey, pd, access })
+    }
+
+    /// A request is about to use it.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        self.in_flight += 1;
+    }
+}
+
 impl Regions {
     pub(super) fn attach(&mut self, worker: u32, region: Region) -> Attached {
-        let held = Held { region, in_flight: 0 };
+        let held = Held::new(region);
         let index = self.places.iter().position(|(_, place)| place.is_none()).unwrap_or(self.places.len());
         if index == self.places.len() {
             self.places.push((0, None));
@@ -61,30 +90,11 @@ impl Regions {
         }
     }
 
+    /// The region of that name, if it is attached.
     #[inline]
-    pub(super) fn resolve(&self, range: &AttachedRange) -> Result<Resolved, PostError> {
-        let (generation, place) =
-            self.places.get(range.region.index as usize).ok_or(PostError::NotAttached)?;
-        let held = place
-            .as_ref()
-            .filter(|_| *generation == range.region.generation)
-            .ok_or(PostError::NotAttached)?;
-        check_range(range, held.region.len())?;
-        let memory = held.region.memory();
-        Ok(Resolved {
-            index: range.region.index,
-            addr: memory.as_ptr().as_ptr() as u64 + range.offset as u64,
-            lkey: held.region.lkey().0,
-            pd: memory.pd(),
-            access: memory.access(),
-        })
-    }
-
-    #[inline]
-    pub(super) fn begin(&mut self, index: u32) {
-        if let Some((_, Some(held))) = self.places.get_mut(index as usize) {
-            held.in_flight += 1;
-        }
+    pub(super) fn held(&mut self, attached: Attached) -> Option<&mut Held> {
+        let (generation, place) = self.places.get_mut(attached.index as usize)?;
+        place.as_mut().filter(|_| *generation == attached.generation)
     }
 
     #[inline]

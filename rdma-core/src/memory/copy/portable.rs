@@ -34,6 +34,10 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, _: Expect) {
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn fetch(_: usize) {}
 
+/// See [`super::claim`].
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn claim(_: usize) {}
+
 /// The C library decides by itself how it stores.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 pub(super) fn stream_from() -> usize {

@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::backing::{Backing, Denied};
 use crate::error::RegisterError;
-use crate::memory::capacity;
+use crate::memory::{capacity, fork};
 
 /// Bytes of shared memory, zeroed, page-aligned, unmapped on drop.
 ///
@@ -26,6 +26,10 @@ pub(crate) struct Allocated {
     len: usize,
     /// A peer on this host may be handed it, to map the same pages.
     backing: Backing,
+    /// Whoever has mapped its pages keeps them, with their bytes, when this is gone.
+    outlived: bool,
+    /// A child that is forked has the same pages.
+    since: fork::Since,
 }
 
 // SAFETY: the mapping is plain memory without thread affinity; it is handed out as raw
@@ -60,7 +64,7 @@ impl Allocated {
     }
 
     fn map(backing: Backing, span: usize, page: usize, len: usize) -> io::Result<Self> {
-        let body = span - 2 * page;
+        let (body, since) = (span - 2 * page, fork::Since::now());
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
@@ -92,7 +96,7 @@ impl Allocated {
             return Err(error.into());
         }
         // INVARIANT: one reservation, the body replaced by the memfd, a page left on either side.
-        Ok(Self { base, span, data, len, backing })
+        Ok(Self { base, span, data, len, backing, outlived: false, since })
     }
 
     /// The first byte.
@@ -103,6 +107,13 @@ impl Allocated {
     /// Bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whoever has mapped its pages keeps them, with their bytes, when this is gone.
+    pub(super) fn outlived(self) -> Self {
+        let mut memory = self;
+        memory.outlived = true;
+        memory
     }
 
     /// What is handed to a peer.
@@ -118,6 +129,60 @@ impl Drop for Allocated {
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.span) };
         if let Err(error) = unmapped {
             tracing::warn!(%error, bytes = self.span, "munmap failed; the mapping is leaked");
+        } else if self.since.is_alone() && !self.outlived {
+            self.backing.empty();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
+    use super::super::Pages;
+    use super::*;
+
+    const BYTES: usize = 1 << 20;
+
+    /// Memory of which some pages were replaced, and what a neighbour that was told of it keeps.
+    fn shared() -> (Allocated, Vec<Arc<OwnedFd>>) {
+        let memory = Allocated::allocate(BYTES).unwrap();
+        // SAFETY: all of a memory of this test alone.
+        unsafe { memory.as_ptr().as_ptr().write_bytes(7, BYTES) };
+        let pages = &memory.backing().pages;
+        let replaced: Range<u64> = Pages::around(1 << 16..1 << 17);
+        // SAFETY: mapped there, and written by nobody.
+        unsafe { pages.replace(memory.as_ptr(), std::slice::from_ref(&replaced)) }.unwrap();
+        let memfds = pages.patches(0).into_iter().map(|patch| patch.memfd);
+        let held = memfds.chain([Arc::clone(&memory.backing().memfd)]).collect();
+        (memory, held)
+    }
+
+    fn charged(held: &[Arc<OwnedFd>]) -> Vec<i64> {
+        held.iter().map(|memfd| rustix::fs::fstat(memfd).unwrap().st_blocks * 512).collect()
+    }
+
+    #[test]
+    fn what_neighbours_hold_on_to_takes_no_memory_once_it_is_dropped() {
+        loop {
+            let (memory, held) = shared();
+            assert_eq!(charged(&held), [1 << 16, BYTES as i64]);
+            let since = fork::Since::now();
+            drop(memory);
+            // Another test may fork at any time.
+            if since.is_alone() {
+                return assert_eq!(charged(&held), [0, 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_child_has_keeps_its_bytes() {
+        let (mut memory, held) = shared();
+        memory.since = fork::Since::of_another();
+        drop(memory);
+        assert_eq!(charged(&held), [1 << 16, BYTES as i64]);
     }
 }

@@ -4,13 +4,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use super::Pages;
 use crate::error::UnshareError;
-use crate::memory::Unshared;
+use crate::memory::{Unshared, capacity};
 
 /// Pages that processes of this host can share.
 #[derive(Debug, Clone)]
@@ -55,8 +54,7 @@ impl Denied {
 impl Backing {
     /// `bytes` zeroed bytes, in whole pages, which become neither fewer nor more.
     pub(super) fn create(bytes: u64) -> Result<Self, Denied> {
-        // A file that grows beyond this limit ends the process by a signal.
-        if getrlimit(Resource::Fsize).current.is_some_and(|limit| bytes > limit) {
+        if capacity::file_limit_below(bytes).is_some() {
             return Err(Denied { what: "ftruncate", errno: Errno::FBIG });
         }
         let memfd = rustix::fs::memfd_create("rdma-core", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -67,4 +65,24 @@ impl Backing {
         let pages = Arc::new(Pages::new(bytes));
         Ok(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), bytes, memfd: Arc::new(memfd), pages })
     }
+
+    /// Takes the pages from whoever has them: a neighbour that is stopped has them mapped, or in a message that it has not
+    /// read, and they would take up memory for as long. To be said when nobody uses their bytes any more.
+    pub(super) fn empty(&self) {
+        let patches = self.pages.patches(0);
+        let replaced = patches.iter().map(|patch| (&patch.memfd, patch.bytes));
+        replaced.for_each(|(memfd, bytes)| punch(memfd, 0, bytes));
+        self.empty_from(0, self.bytes);
+    }
+
+    /// The same of so many bytes of the first pages alone.
+    pub(super) fn empty_from(&self, begin: u64, bytes: u64) {
+        punch(&self.memfd, begin, bytes);
+    }
+}
+
+fn punch(memfd: &OwnedFd, begin: u64, bytes: u64) {
+    // Where this fails the pages go with the last that has them.
+    let _ =
+        rustix::fs::fallocate(memfd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, begin, bytes);
 }

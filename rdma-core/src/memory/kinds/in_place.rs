@@ -11,7 +11,6 @@ mod vma;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed};
 
@@ -37,10 +36,9 @@ pub(super) struct InPlace {
     data: NonNull<u8>,
     len: usize,
     backing: Backing,
-    /// A child that was forked from it has the same pages, and leaves the memfd alone, as this process does for its sake.
-    pid: u32,
-    /// Before there was anything that a child could share; `None` when they are not counted.
-    forks: Option<u64>,
+    /// Before there was anything that a child could share. One that does has the same pages, and leaves the memfd alone, as
+    /// this process does for its sake.
+    since: fork::Since,
 }
 
 /// Moves pages from an address, so many bytes, to another one, whose are unmapped first.
@@ -94,7 +92,7 @@ impl InPlace {
     /// As for [`replace`](Self::replace), with whole pages alone, and pieces of such.
     unsafe fn onto(backing: Backing, data: NonNull<u8>, len: usize, piece: usize) -> Result<Self, Unplaced> {
         // INVARIANT: no page so far.
-        let mut placed = Self { data, len: 0, backing, pid: std::process::id(), forks: fork::count() };
+        let mut placed = Self { data, len: 0, backing, since: fork::Since::now() };
         while placed.len < len {
             // SAFETY: the range goes on that far, and by the caller's promise nobody else accesses it.
             if let Err(denied) = unsafe { placed.replace_next(piece.min(len - placed.len)) } {
@@ -184,10 +182,8 @@ impl InPlace {
                 }
             }
             (room.len, self.len) = (room.len - piece, begin);
-            if self.is_alone() {
-                // Nobody has these pages any more; where this fails they take up memory a little longer.
-                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                let _ = rustix::fs::fallocate(&self.backing.memfd, punch, begin as u64, piece as u64);
+            if self.since.is_alone() {
+                self.backing.empty_from(begin as u64, piece as u64);
             }
         }
         Ok(())
@@ -216,11 +212,6 @@ impl InPlace {
             }
             private.is_ok()
         }
-    }
-
-    /// Whether no child has the pages, and this is none.
-    fn is_alone(&self) -> bool {
-        self.pid == std::process::id() && self.forks.is_some() && self.forks == fork::count()
     }
 }
 

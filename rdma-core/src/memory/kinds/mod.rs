@@ -38,6 +38,15 @@ impl Mapping {
         Allocated::allocate(len).map(Self::Allocated)
     }
 
+    /// The same, whose pages and bytes stay with whoever has mapped them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Allocated::allocate`].
+    pub(crate) fn allocate_window(len: usize) -> Result<Self, RegisterError> {
+        Allocated::allocate(len).map(Allocated::outlived).map(Self::Allocated)
+    }
+
     /// The first byte.
     #[inline]
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {

@@ -4,7 +4,7 @@
 
 #![allow(
     dead_code,
-    reason = "Rust 1.88, the oldest that is supported, does not count what a `const _` block uses"
+    reason = "Rust 1.89, the oldest that is supported, does not count what a `const _` block uses"
 )]
 
 use libc::{c_int, c_uint};

@@ -30,9 +30,12 @@ pub(in super::super) struct Owned {
 impl Exposure {
     /// The registration that a writer is at by that serial; `None` when it can do it no harm.
     pub(in super::super) fn owner_of(&self, serial: u64) -> Option<Owned> {
-        let Named { exposed, revoked, .. } =
-            self.named.values().find(|named| named.serials.contains(&serial))?;
+        let Named { exposed, revoked, .. } = self.named_by(serial)?;
         Some(Owned { memory: exposed.memory, access: exposed.registered.access, revoked: *revoked })
+    }
+
+    fn named_by(&self, serial: u64) -> Option<&Named> {
+        self.named.values().find(|named| named.serials.contains(&serial))
     }
 
     /// By which serial, and with which version of its pages, the registration of `key` is entered.
@@ -66,7 +69,7 @@ impl Exposure {
         if known.paused.is_some() {
             return Ok(known.paused);
         }
-        let stands = self.named.values().any(|named| named.exposed.memory == memory && !named.revoked);
+        let stands = known.standing > 0;
         known.pages.check(1, !stands)?;
         if !stands {
             return Ok(None);
@@ -131,7 +134,7 @@ impl Exposure {
     fn ranges(&self, memory: u64, chunks: &[Chunk]) -> Result<Vec<Range<u64>>, Irreplaceable> {
         let mut ranges = Vec::with_capacity(chunks.len());
         for Chunk { serial, begin, end } in chunks {
-            let named = self.named.values().find(|it| it.serials.contains(serial));
+            let named = self.named_by(*serial);
             let registered = named.filter(|named| named.exposed.memory == memory).map(|it| it.exposed);
             let within = registered.and_then(|Exposed { registered, offset, .. }| {
                 let start = begin.checked_sub(registered.addr)?;

@@ -26,7 +26,7 @@ pub(crate) use {shm::rendezvous::fuzz as rendezvous_fuzz, tcp::fuzz};
 use std::time::Instant;
 
 pub(super) use local::copy;
-pub(super) use mapped::{Discarded, Look, Mapped, Orphan};
+pub(super) use mapped::{Discarded, Look, Mapped, Orphan, Passed};
 pub(super) use shm::rendezvous::{self, Announcement, Reason, Rendezvous};
 pub(super) use shm::{Chunk, Exposed, KeyTable as MappedKeys, PAUSED, Segment, WRITER_CHUNK, Watch};
 
@@ -42,8 +42,8 @@ slotmap::new_key_type! {
     pub(crate) struct DeviceRef;
 }
 
-/// Bytes that a wire of sockets moves at most before it lets others have the lock. Inside a
-/// process a message is one copy.
+/// Bytes that a wire moves at most before it lets others have the lock. Without memory to share a message is one copy
+/// inside a process, and so is one between processes that has waited in the queue.
 pub(crate) const HOLD_BYTES_MAX: usize = 256 << 10;
 
 /// The right to use one range of memory, until it is revoked; see the module.

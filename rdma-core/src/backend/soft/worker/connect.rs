@@ -11,7 +11,7 @@ use super::super::wire::{Hello, QpRef, Reason};
 use super::{Place, Worker};
 use crate::backend::interface::Slot;
 use crate::error::ConnectError;
-use crate::{Endpoint, PathOptions, PortNum, QpState};
+use crate::{Endpoint, Mtu, PathOptions, PortNum, QpNum, QpState};
 
 impl Worker {
     /// Connects a queue pair to `peer`, whose requests it answers from now on.
@@ -23,42 +23,21 @@ impl Worker {
     ) -> Result<(), ConnectError> {
         let opened = &self.context.opened;
         let mend = "the queue pair must be in INIT, and the path MTU one that verbs defines";
-        let Ok(place) = self.place(slot) else {
-            return self.modify(slot, QpState::RTR, mend, |_, _| Err(libc::EINVAL));
+        let place = self.place(slot).map_err(|source| refused(QpNum(0), source, mend))?;
+        // In one hold of the lock, so that what comes of the meeting finds the queue pair on its wire.
+        let mut hold = self.fabric().lock();
+        let table = hold.devices.get(opened.device).map_or_else(Vec::new, |device| device.gids.clone());
+        let own = table.iter().find(|entry| entry.index == options.gid_index).map(|entry| entry.gid);
+        let Some(source_gid) = own else {
+            let (device, index) = (opened.name.clone(), options.gid_index);
+            return Err(ConnectError::NoSuchGid { device, port: PortNum(1), index, table });
         };
-        let (hello, carrier, here) = {
-            let mut hold = self.fabric().lock();
-            let table = hold.devices.get(opened.device).map_or_else(Vec::new, |device| device.gids.clone());
-            let own = table.iter().find(|entry| entry.index == options.gid_index).map(|entry| entry.gid);
-            let hello = Hello {
-                source_gid: own.unwrap_or_default(),
-                source_qp: place.num,
-                destination_gid: peer.gid,
-                destination_qp: peer.qp_num,
-            };
-            if own.is_none() {
-                let (device, index) = (opened.name.clone(), options.gid_index);
-                return Err(ConnectError::NoSuchGid { device, port: PortNum(1), index, table });
-            }
-            let carrier = self.carrier(&mut hold, place, &hello)?;
-            (hello, carrier, hold.by_gid.contains_key(&peer.gid))
-        };
-        self.modify(slot, QpState::RTR, mend, |hold, id| {
-            if options.mtu.is_some_and(|mtu| mtu.bytes().is_none()) {
-                return Err(libc::EINVAL);
-            }
-            let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
-            let peer_here = Peer { gid: peer.gid, qp_num: peer.qp_num, found: None };
-            let timer = options.min_rnr_timer.code();
-            qp.receive_from(hello.source_gid, peer_here, peer.psn.value(), carrier, timer)?;
-            qp.mapped.here = here;
-            // From now on the wire may hear the peer, too.
-            hold.commands.push_back(Command::Heed);
-            if carrier != Carrier::Local && gid::listens_at(peer.gid).is_some() {
-                hold.commands.push_back(Command::Connect { qp: id, hello });
-            }
-            Ok(())
-        })
+        let (source_qp, destination_gid, destination_qp) = (place.num, peer.gid, peer.qp_num);
+        let hello = Hello { source_gid, source_qp, destination_gid, destination_qp };
+        let carrier = self.carrier(&mut hold, place, &hello)?;
+        let timer = options.min_rnr_timer.code();
+        step(&mut hold, place.id, (&hello, carrier), (peer.psn.value(), timer), options.mtu)
+            .map_err(|errno| refused(place.num, io::Error::from_raw_os_error(errno), mend))
     }
 
     /// Which wire reaches the peer; on the mapped one the rendezvous has begun.
@@ -66,50 +45,84 @@ impl Worker {
         let peer = hello.destination_gid;
         let wire = hold.devices.get(self.context.opened.device).map_or(Wire::Local, |device| device.wire);
         let here = hold.by_gid.contains_key(&peer);
-        let refused = |errno, mend: &str| {
-            Err(ConnectError::Refused {
-                qp_num: place.num,
-                to: QpState::RTR,
-                source: io::Error::from_raw_os_error(errno),
-                mend: mend.to_owned(),
-            })
-        };
+        let unreachable =
+            |mend: &str| Err(refused(place.num, io::Error::from_raw_os_error(libc::ENETUNREACH), mend));
         match wire {
             Wire::Auto | Wire::Local if here => return Ok(Carrier::Local),
             Wire::Local => {
-                return refused(
-                    libc::ENETUNREACH,
+                return unreachable(
                     "the peer's GID is of no open device of this process, and the wire is Local: use Wire::Auto",
                 );
             }
             Wire::Mapped => {
-                return self.meet(hold, place.id, hello).map(|()| Carrier::Mapped).or_else(|reason| {
+                return self.meet(hold, place.id, hello, false).map(|()| Carrier::Mapped).or_else(|reason| {
                     let mend =
-                        format!("the peer is not mapped: {reason}; with Wire::Auto both meet over TCP");
-                    refused(libc::ENETUNREACH, &mend)
+                        format!("the peer is not mapped: {reason}; with Wire::Auto both meet over TCP then");
+                    unreachable(&mend)
                 });
+            }
+            Wire::Auto if gid::listens_at(peer).is_some() && self.is_exposed(hold) => {
+                return Ok(self.meet(hold, place.id, hello, true).map_or_else(
+                    |reason| {
+                        hold.tell_unmapped(self.context.opened.device, peer, &reason, true);
+                        Carrier::Tcp
+                    },
+                    |()| Carrier::Mapped,
+                ));
             }
             Wire::Auto | Wire::Tcp => {}
         }
         if gid::listens_at(peer).is_some() {
             return Ok(Carrier::Tcp);
         }
-        refused(
-            libc::ENETUNREACH,
+        unreachable(
             "the peer's GID is not that of a software device that listens: exchange the GID at index 1, \
              and let the peer open its device with another wire than Local",
         )
     }
 
-    /// Asks for the peer among the processes of this host.
-    fn meet(&self, hold: &mut Hold<'_>, id: QpRef, hello: &Hello) -> Result<(), Reason> {
-        let exposed = hold.devices.get(self.context.opened.device).is_some_and(|it| it.exposure.is_some());
+    /// Whether processes of this host can find the device.
+    fn is_exposed(&self, hold: &Hold<'_>) -> bool {
+        hold.devices.get(self.context.opened.device).is_some_and(|device| device.exposure.is_some())
+    }
+
+    /// Asks for the peer among the processes of this host; whether another wire reaches it, too.
+    fn meet(&self, hold: &mut Hold<'_>, id: QpRef, hello: &Hello, other_wire: bool) -> Result<(), Reason> {
+        let exposed = self.is_exposed(hold);
         // Else the step is refused, and a connection that there is stays as it is.
         let ready = hold.qps.get(id).is_some_and(|qp| qp.state == QpStep::Init);
         match (exposed, ready) {
-            (true, true) => hold.guarded().rendezvous.connect(id, hello),
+            (true, true) => hold.guarded().rendezvous.connect(id, hello, other_wire),
             (true, false) => Ok(()),
             (false, _) => Err(Reason::NoNeighbour),
         }
     }
+}
+
+/// Has a queue pair in INIT answer its peer from now on, at that sequence number and with that timer.
+fn step(
+    hold: &mut Hold<'_>,
+    id: QpRef,
+    (hello, carrier): (&Hello, Carrier),
+    (psn, rnr_timer): (u32, u8),
+    mtu: Option<Mtu>,
+) -> Result<(), i32> {
+    if mtu.is_some_and(|mtu| mtu.bytes().is_none()) {
+        return Err(libc::EINVAL);
+    }
+    let here = hold.by_gid.contains_key(&hello.destination_gid);
+    let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
+    let peer = Peer { gid: hello.destination_gid, qp_num: hello.destination_qp, found: None };
+    qp.receive_from(hello.source_gid, peer, psn, carrier, rnr_timer)?;
+    qp.mapped.here = here;
+    // From now on the wire may hear the peer, too.
+    hold.commands.push_back(Command::Heed);
+    if carrier != Carrier::Local && gid::listens_at(hello.destination_gid).is_some() {
+        hold.commands.push_back(Command::Connect { qp: id, hello: *hello });
+    }
+    Ok(())
+}
+
+fn refused(qp_num: QpNum, source: io::Error, mend: &str) -> ConnectError {
+    ConnectError::Refused { qp_num, to: QpState::RTR, source, mend: mend.to_owned() }
 }

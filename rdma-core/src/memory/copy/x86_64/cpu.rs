@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cpu {
     pub(super) avx: bool,
+    pub(super) avx512: bool,
     /// Whether `rep movsb` is fast.
     pub(super) strings: bool,
     /// The fewest bytes of a copy that is stored around the caches.
@@ -22,6 +23,7 @@ impl Cpu {
         static THIS: OnceLock<Cpu> = OnceLock::new();
         *THIS.get_or_init(|| Self {
             avx: is_x86_feature_detected!("avx"),
+            avx512: is_x86_feature_detected!("avx512f"),
             strings: has_fast_strings() && !is_emulated(),
             stream_from: stream_from_of(last_level_cache()),
         })

@@ -64,6 +64,20 @@ macro_rules! block_avx {
     };
 }
 
+/// One block in vectors of 64 bytes, stored by the given instruction: each store is a whole line.
+macro_rules! block_avx512 {
+    ($store:literal) => {
+        concat!(
+            "vmovdqu64 zmm0, [rsi + rax]\n",
+            "vmovdqu64 zmm1, [rsi + rax + 64]\n",
+            $store,
+            " [rdi + rax], zmm0\n",
+            $store,
+            " [rdi + rax + 64], zmm1"
+        )
+    };
+}
+
 /// Copies the first bytes, then blocks at aligned addresses of the target, then the last block, which overlaps others.
 macro_rules! loop_kernel {
     ($(#[$doc:meta])* $name:ident, $vector:literal, $first:literal, $block:expr, $leave:literal) => {
@@ -179,6 +193,14 @@ stream_kernel! {
     /// `from` is valid for reads and `to` for writes of `len` bytes, at least 192, which do not overlap. The processor
     /// has AVX.
     stream_avx, block_avx!("vmovntdq"), "vzeroupper"
+}
+
+stream_kernel! {
+    /// # Safety
+    ///
+    /// `from` is valid for reads and `to` for writes of `len` bytes, at least 192, which do not overlap. The processor
+    /// has AVX-512.
+    stream_avx512, block_avx512!("vmovntdq"), "vzeroupper"
 }
 
 /// # Safety

@@ -3,7 +3,7 @@
 use super::super::tests::pattern;
 use super::*;
 
-const CPU: Cpu = Cpu { avx: true, strings: true, stream_from: 1 << 20 };
+const CPU: Cpu = Cpu { avx: true, avx512: false, strings: true, stream_from: 1 << 20 };
 
 /// Those that this processor can run.
 fn kernels() -> Vec<Kernel> {
@@ -14,15 +14,20 @@ fn kernels() -> Vec<Kernel> {
         Kernel::StreamSse2,
         Kernel::LoopAvx,
         Kernel::StreamAvx,
+        Kernel::StreamAvx512,
     ];
-    let has_avx = is_x86_feature_detected!("avx");
-    all.into_iter().filter(|kernel| has_avx || !format!("{kernel:?}").contains("Avx")).collect()
+    let runs = |kernel: &Kernel| match kernel {
+        Kernel::LoopAvx | Kernel::StreamAvx => is_x86_feature_detected!("avx"),
+        Kernel::StreamAvx512 => is_x86_feature_detected!("avx512f"),
+        _ => true,
+    };
+    all.into_iter().filter(runs).collect()
 }
 
 /// The fewest bytes that a kernel copies.
 fn least(kernel: Kernel) -> usize {
     match kernel {
-        Kernel::StreamSse2 | Kernel::StreamAvx => 192,
+        Kernel::StreamSse2 | Kernel::StreamAvx | Kernel::StreamAvx512 => 192,
         _ => SMALL_BYTES_MAX + 1,
     }
 }
@@ -86,6 +91,11 @@ fn the_kernel_follows_from_length_expectation_and_processor() {
     assert_eq!(choose(CPU, CPU.stream_from, Cached), Kernel::StreamAvx);
     assert_eq!(choose(CPU, STREAM_BYTES_MIN - 1, Streamed), Kernel::LoopAvx);
     assert_eq!(choose(CPU, STREAM_BYTES_MIN, Streamed), Kernel::StreamAvx);
+
+    let newest = Cpu { avx512: true, ..CPU };
+    assert_eq!(choose(newest, CPU.stream_from, Cached), Kernel::StreamAvx512);
+    assert_eq!(choose(newest, STREAM_BYTES_MIN, Streamed), Kernel::StreamAvx512);
+    assert_eq!(choose(newest, LOOP_BYTES_MAX, Cached), Kernel::LoopAvx);
 
     let no_strings = Cpu { strings: false, ..CPU };
     assert_eq!(choose(no_strings, CPU.stream_from - 1, Cached), Kernel::LoopAvx);

@@ -57,6 +57,11 @@ impl Requester {
         self.rnr_retries_left = self.limits.rnr_retry.code();
     }
 
+    /// Whether nothing is different from after a [`reset`](Self::reset_retries).
+    pub(super) fn has_all_retries(&self) -> bool {
+        self.retries_left == self.limits.retry_cnt && self.rnr_retries_left == self.limits.rnr_retry.code()
+    }
+
     fn rewind(&mut self) {
         self.sent = self.acked;
         self.reads_outstanding = 0;

@@ -69,12 +69,12 @@ impl Requester {
 
 #[inline]
 pub(super) fn request(send: &RawSend, psn: u32) -> Request {
-    let (op, imm) = match send.opcode {
-        RawOpcode::Send => (RequestOp::Send, None),
-        RawOpcode::SendImm => (RequestOp::Send, Some(send.imm)),
-        RawOpcode::Write => (RequestOp::Write, None),
-        RawOpcode::WriteImm => (RequestOp::Write, Some(send.imm)),
-        RawOpcode::Read => (RequestOp::Read, None),
+    let op = match send.opcode {
+        RawOpcode::Send | RawOpcode::SendImm => RequestOp::Send,
+        RawOpcode::Write | RawOpcode::WriteImm => RequestOp::Write,
+        RawOpcode::Read => RequestOp::Read,
     };
+    let with_imm = matches!(send.opcode, RawOpcode::SendImm | RawOpcode::WriteImm);
+    let imm = with_imm.then_some(send.imm);
     Request { psn, op, imm, remote_addr: send.remote_addr, rkey: send.rkey, len: send.len }
 }

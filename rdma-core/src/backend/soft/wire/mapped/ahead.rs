@@ -5,62 +5,165 @@
 
 #![expect(unsafe_code, reason = "hands the memory of requests to the port")]
 
+use slotmap::SlotMap;
+
+use super::super::super::cq::CompletionQueue;
 use super::super::super::driver;
 use super::super::super::engine::effect::Effect;
-use super::super::super::fabric::State;
+use super::super::super::fabric::{CqRef, DeviceState, State};
 use super::super::super::fault::Injected;
-use super::super::super::qp::Carrier;
-use super::super::QpRef;
-use super::super::shm::{Executed, Local};
+use super::super::super::qp::{Carrier, QueuePair};
+use super::super::shm::{Begun, Executed, Local, Outcome, Pace};
+use super::super::{HOLD_BYTES_MAX, QpRef};
 use super::carry::ring;
-use crate::backend::interface::{RawCompletion, RawSend};
-use crate::memory::Expect;
+use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
+use crate::memory::{Expect, fetch};
+
+/// What one translation leads to.
+const PAGE: u64 = 4096;
+/// What is fetched at once.
+const LINE: usize = 64;
+
+/// Bytes of a small request, and requests of a short chain, at most: no more is moved by both than others may have to wait
+/// for, and none of it goes around the caches.
+const SMALL: u32 = 4096;
+const SHORT: usize = 8;
+
+/// How far a chain has come on this way.
+#[derive(Debug)]
+pub(in super::super::super) struct Passed {
+    /// Requests that have gone it.
+    pub(in super::super::super) count: usize,
+    /// Of the one after them.
+    begun: Begun,
+}
+
+impl Passed {
+    /// Behind so many requests.
+    pub(in super::super::super) fn after(count: usize) -> Self {
+        Self { count, begun: Begun::default() }
+    }
+}
+
+/// What it takes to go past a send queue.
+struct Way<'a> {
+    qp: &'a mut QueuePair,
+    device: &'a DeviceState,
+    cqs: &'a mut SlotMap<CqRef, CompletionQueue>,
+    overrun: &'a mut Vec<CqRef>,
+}
+
+impl Way<'_> {
+    /// The peer has carried `send` out.
+    #[inline(always)]
+    fn pass(&mut self, send: &RawSend) {
+        if let Some(done) = self.qp.requester.pass(send)
+            && let Some(queue) = self.cqs.get_mut(self.qp.cq)
+            && !queue.push(RawCompletion { qp_num: self.qp.num.0, ..done })
+        {
+            self.overrun.push(self.qp.cq);
+        }
+    }
+}
 
 impl State {
-    /// Carries out the first of `chain`, as far as this way leads, and tells how many they are.
+    /// Carries out a short chain of small requests of which nothing is unusual, as nearly all are: how many of them.
+    /// [`post_ahead`](Self::post_ahead) goes on with the rest.
     ///
     /// # Safety
     ///
     /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
-    pub(in super::super::super) unsafe fn post_ahead(&mut self, id: QpRef, chain: &[RawSend]) -> usize {
-        if self.qps.get(id).is_none_or(|qp| qp.mapped.here && self.neighbour_has_faults(id)) {
-            return 0;
-        }
-        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.takes_sends()) else { return 0 };
-        let (Some(outgoing), None, Carrier::Mapped) = (&mut qp.mapped.outgoing, qp.mapped.awaits, qp.carrier)
+    #[inline(always)]
+    pub(in super::super::super) unsafe fn post_at_once(&mut self, id: QpRef, chain: &[RawSend]) -> usize {
+        let Some(mut way) = self.way_ahead(id).filter(|way| chain.len() <= SHORT && !way.qp.mapped.here)
         else {
             return 0;
         };
-        let device = self.devices.get(qp.device).filter(|device| device.is_up() && device.faults.is_none());
-        let Some(device) = device else { return 0 };
+        for (at, send) in chain.iter().enumerate() {
+            let Way { qp, device, .. } = &mut way;
+            let small = send.len <= SMALL && send.expect == Expect::Cached;
+            let (Some(outgoing), true) = (&qp.mapped.outgoing, small && qp.takes_inline(send)) else {
+                return at;
+            };
+            let request = qp.requester.ahead(send, &device.keys, qp.domain);
+            // SAFETY: the caller's promise covers the range, which was checked against a registration, or is inline.
+            let done = request.and_then(|request| unsafe { outgoing.port.at_once(&request, send.addr) });
+            let Some(rings) = done else { return at };
+            if rings {
+                ring(&outgoing.doorbell);
+            }
+            way.pass(send);
+        }
+        chain.len()
+    }
+
+    /// Carries out what comes next in `chain`, as far as this way leads. Whether there is more, once others have had the lock:
+    /// who asks for the next time then posts nothing in between.
+    ///
+    /// # Safety
+    ///
+    /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
+    #[inline(never)]
+    pub(in super::super::super) unsafe fn post_ahead(
+        &mut self,
+        id: QpRef,
+        chain: &[RawSend],
+        passed: &mut Passed,
+    ) -> bool {
+        if self.qps.get(id).is_none_or(|qp| qp.mapped.here && self.neighbour_has_faults(id)) {
+            return false;
+        }
+        let Some(mut way) = self.way_ahead(id) else { return false };
         let expect = match chain {
             // Its length alone decides.
             [_] => Expect::Cached,
             _ => Expect::of_total(chain.iter().map(|send| send.len as usize).sum()),
         };
-        for (count, send) in chain.iter().enumerate() {
-            let taken = !send.inline || send.len <= qp.max_inline_data;
-            let request = qp.requester.ahead(send, &device.keys, qp.domain).filter(|_| taken);
-            let Some(request) = request else { return count };
-            let local = Local { addr: send.addr, expect: send.expect.or(expect) };
+        let mut left = HOLD_BYTES_MAX as u32;
+        for (at, send) in chain.iter().enumerate().skip(passed.count) {
+            let Way { qp, device, .. } = &mut way;
+            let request = qp.requester.ahead(send, &device.keys, qp.domain).filter(|_| qp.takes_inline(send));
+            let (Some(request), Some(outgoing)) = (request, &mut qp.mapped.outgoing) else { return false };
+            let before = std::mem::take(&mut passed.begun);
+            let pace = Pace { begun: before, most: left };
+            let local = Local { addr: send.addr, expect: send.expect.or(expect), pace };
+            if local.expect == Expect::Streamed {
+                chain.get(at + 1).into_iter().for_each(fetch_first);
+            }
             // SAFETY: the caller's promise covers the range, which was checked against a registration, or is inline.
             let executed = unsafe { outgoing.port.execute(&request, local, Injected::Deliver) };
+            if let Outcome::Begun(begun) = executed.outcome {
+                passed.begun = begun;
+                // A peer that makes it begin anew again and again gets it by way of the queue, whole.
+                return begun.is_after(before);
+            }
             if !executed.is_done(&request) {
                 // SAFETY: the caller's promise.
-                let entered = unsafe { self.enter(id, send, executed) };
-                return count + usize::from(entered);
+                passed.count += usize::from(unsafe { self.enter(id, send, executed) });
+                return false;
             }
             if executed.ring {
                 ring(&outgoing.doorbell);
             }
-            if let Some(done) = qp.requester.pass(send)
-                && let Some(queue) = self.cqs.get_mut(qp.cq)
-                && !queue.push(RawCompletion { qp_num: qp.num.0, ..done })
-            {
-                self.overrun.push(qp.cq);
+            way.pass(send);
+            passed.count += 1;
+            left = left.saturating_sub(send.len);
+            if left == 0 {
+                return passed.count < chain.len();
             }
         }
-        chain.len()
+        false
+    }
+
+    /// What it takes to go past the send queue of `id`, if that can be.
+    #[inline(always)]
+    fn way_ahead(&mut self, id: QpRef) -> Option<Way<'_>> {
+        let qp = self.qps.get_mut(id)?;
+        let device = self.devices.get(qp.device)?;
+        let is_mapped = qp.carrier == Carrier::Mapped && qp.mapped.outgoing.is_some();
+        let is_free = qp.state.takes_sends() && qp.mapped.awaits.is_none();
+        let is_open = is_mapped && is_free && device.is_up() && device.faults.is_none();
+        is_open.then_some(Way { qp, device, cqs: &mut self.cqs, overrun: &mut self.overrun })
     }
 
     /// Whether faults are injected at the peer of `id`, which is of this process.
@@ -90,5 +193,13 @@ impl State {
         self.conclude_carried(now, id, send.addr, executed);
         self.pump(now, id);
         true
+    }
+}
+
+/// Has the first page of what is sent next come while another is copied: between the two is a fence, and nothing is read
+/// ahead of that.
+fn fetch_first(send: &RawSend) {
+    if send.opcode != RawOpcode::Read && !send.inline {
+        (0..u64::from(send.len).min(PAGE)).step_by(LINE).for_each(|at| fetch(send.addr.wrapping_add(at)));
     }
 }

@@ -14,7 +14,7 @@ use super::super::super::fabric::{Command, State};
 use super::super::super::fault::{Injected, Message};
 use super::super::super::gid;
 use super::super::super::qp::{Carrier, Peer};
-use super::super::shm::rendezvous::Reason;
+use super::super::shm::rendezvous::{Host, Reason};
 use super::super::shm::{Executed, Local, Outcome};
 use super::super::{DeviceRef, QpRef};
 use crate::Gid;
@@ -102,7 +102,8 @@ impl State {
             self.commands.push_back(Command::Nudge { qp: from });
         }
         match executed.outcome {
-            Outcome::Silence => {}
+            // It was carried out whole, but for one that was about to go ahead: that is entered, and begins anew.
+            Outcome::Silence | Outcome::Begun(_) => {}
             Outcome::Reply(reply) => {
                 let data = (reply.kind == ReplyKind::ReadData).then_some(local);
                 // How long to wait for a receive is told in microseconds.
@@ -126,16 +127,17 @@ impl State {
         }
     }
 
-    /// The requester of `id` cannot go on as it is. It does over TCP with what it has outstanding, if it came upon memory
-    /// that cannot be mapped; else it is silent. To be pumped then.
+    /// The requester of `id` cannot go on as it is. It does over TCP with what it has outstanding, if its device takes any
+    /// wire, or if it came upon memory that cannot be mapped; else it is silent. To be pumped then.
     pub(in super::super::super) fn leave_mapped(&mut self, id: QpRef, reason: &Reason) {
-        let Some(qp) = self.qps.get_mut(id) else { return };
+        let Some(qp) = self.qps.get(id) else { return };
         let (device, Some(Peer { gid: peer, .. })) = (qp.device, qp.peer) else { return };
         // What the library cannot map, or does not for its number, is not the peer's fault: it is sent all the same.
-        let sent = matches!(reason, Reason::Foreign | Reason::TooMuchMemory);
+        let sent = self.has_other_wire(device) || matches!(reason, Reason::Foreign | Reason::TooMuchMemory);
         if !sent || gid::listens_at(peer).is_none() {
             return self.tell_unmapped(device, peer, reason, false);
         }
+        let Some(qp) = self.qps.get_mut(id) else { return };
         qp.carrier = Carrier::Tcp;
         self.discarded.port(qp.mapped.outgoing.take());
         qp.mapped.awaits = None;
@@ -168,6 +170,7 @@ impl State {
 }
 
 /// Wakes the peer. A bell that is full has rung; and the peer may have made it one that blocks.
+#[cold]
 pub(super) fn ring(doorbell: &OwnedFd) {
     let mut fds = [PollFd::new(doorbell, PollFlags::OUT)];
     if matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) && fds[0].revents() == PollFlags::OUT {

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::super::driver;
+use super::super::super::exposure::Exposure;
 use super::super::super::fabric::{Command, State};
 use super::super::rendezvous::has_ended;
 use super::super::shm::{Chunk, Touching, Waited, Writer};
 use super::super::{DeviceRef, QpRef};
 use super::Incoming;
 use super::owner::{GRACE, LOOK_EVERY};
-use crate::Deadline;
 use crate::memory::Irreplaceable;
+use crate::{Access, Deadline};
 
 /// What a look at who is at something came to.
 #[derive(Debug)]
@@ -65,8 +66,7 @@ enum Place {
 impl State {
     /// The writers that touch the registration of `key`, which was revoked.
     pub(in super::super::super) fn touchers(&self, device: DeviceRef, key: u32) -> Touchers {
-        let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
-        let serials = exposure.map_or(&[][..], |exposure| exposure.serials(key));
+        let serials = self.exposure(device).map_or(&[][..], |exposure| exposure.serials(key));
         let theirs = self.qps.values().filter(|qp| qp.device == device);
         let theirs = theirs.filter_map(|qp| qp.mapped.incoming.as_deref());
         let orphans = self.orphans.iter().filter(|it| it.device == device).map(|it| &*it.incoming);
@@ -96,8 +96,7 @@ impl State {
         key: u32,
         deadline: Deadline,
     ) -> Look {
-        let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
-        let look = match exposure.and_then(|exposure| exposure.memory_of(key)) {
+        let look = match self.exposure(device).and_then(|exposure| exposure.memory_of(key)) {
             Some(memory) => self.clear(now, device, memory, deadline),
             None => Look::Clear,
         };
@@ -109,7 +108,7 @@ impl State {
 
     /// Nobody is at the registration of `key`, which was revoked, any more.
     pub(in super::super::super) fn forget_key(&mut self, device: DeviceRef, key: u32) {
-        if let Some(exposure) = self.devices.get_mut(device).and_then(|device| device.exposure.as_mut()) {
+        if let Some(exposure) = self.exposure_mut(device) {
             exposure.forget(key);
         }
     }
@@ -150,9 +149,7 @@ impl State {
     /// something for a while, or its right has been revoked for that long; or the deadline has passed. One that does go on
     /// tries again.
     pub(super) fn clear(&mut self, now: Instant, device: DeviceRef, memory: u64, deadline: Deadline) -> Look {
-        let Some(exposure) = self.devices.get_mut(device).and_then(|device| device.exposure.as_mut()) else {
-            return Look::Clear;
-        };
+        let Some(exposure) = self.exposure_mut(device) else { return Look::Clear };
         let since = match exposure.pause(now, memory) {
             Ok(since) => since,
             Err(_) if self.at(now, device, memory).is_empty() => return Look::Clear,
@@ -167,9 +164,7 @@ impl State {
             self.note_due(now + LOOK_EVERY);
             return Look::Later;
         }
-        let Some(exposure) = self.devices.get_mut(device).and_then(|device| device.exposure.as_mut()) else {
-            return Look::Clear;
-        };
+        let Some(exposure) = self.exposure_mut(device) else { return Look::Clear };
         let chunks: Vec<_> = at.iter().map(|(_, chunk)| *chunk).collect();
         let (patches, replaced) = exposure.replace(memory, &chunks);
         // Whoever came meanwhile waits for one or the other.
@@ -192,8 +187,7 @@ impl State {
     /// Looks again at the memories that are paused, whoever wanted it.
     pub(super) fn go_on_evicting(&mut self, now: Instant) {
         for (device, memory) in std::mem::take(&mut self.evicting) {
-            let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
-            if exposure.is_some_and(|exposure| exposure.is_paused(memory)) {
+            if self.exposure(device).is_some_and(|exposure| exposure.is_paused(memory)) {
                 self.clear(now, device, memory, Deadline::at(now + GRACE));
             }
         }
@@ -217,9 +211,10 @@ impl State {
         if incoming.is_evicted() || has_ended(incoming.writer.as_fd()) {
             return None;
         }
-        let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref())?;
-        let owned = exposure.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
-        if owned.revoked || owned.access.is_remote() {
+        let owned = self.exposure(device)?.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
+        // Pages of a window are never replaced: nobody holds a slot for one, whatever a neighbour says.
+        let is_window = owned.access.contains(Access::WINDOW);
+        if !is_window && (owned.revoked || owned.access.is_remote()) {
             return Some(at);
         }
         // Nobody but a receive that was not told lets it be written, and what was told is the caller's again.
@@ -227,11 +222,19 @@ impl State {
             self.attend(now, id);
         }
         let incoming = self.incoming(place)?;
-        if incoming.mailbox.awaits(&at) {
+        if !is_window && incoming.mailbox.awaits(&at) {
             return Some(at);
         }
         incoming.evicted = Some(at.serial);
         None
+    }
+
+    fn exposure(&self, device: DeviceRef) -> Option<&Exposure> {
+        self.devices.get(device)?.exposure.as_ref()
+    }
+
+    fn exposure_mut(&mut self, device: DeviceRef) -> Option<&mut Exposure> {
+        self.devices.get_mut(device)?.exposure.as_mut()
     }
 
     fn incoming(&mut self, place: Place) -> Option<&mut Incoming> {

@@ -6,14 +6,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::super::fabric::State;
+use super::super::super::options::Wire;
 use super::super::super::qp::Carrier;
 use super::super::shm::rendezvous::{Host, Invitation, Invited, Reason, Refusal};
 use super::super::shm::{MapRefused, Port, Segment};
-use super::super::{Hello, QpRef};
+use super::super::{DeviceRef, Hello, QpRef};
 use super::Outgoing;
 use crate::memory::Patch;
 
 impl Host for State {
+    fn has_other_wire(&self, device: DeviceRef) -> bool {
+        self.devices.get(device).is_some_and(|device| device.wire == Wire::Auto)
+    }
+
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
         self.responder_for(hello)
     }
@@ -21,7 +26,7 @@ impl Host for State {
     fn invite(&mut self, qp: QpRef, writer: Arc<OwnedFd>) -> Result<Invitation, Refusal> {
         self.invitation(qp, writer).map_err(|error| {
             tracing::warn!(%error, "a peer of this host cannot be invited; it takes another wire");
-            Refusal::Limit(error.raw_os_error().unwrap_or(0).unsigned_abs())
+            Refusal::limit(&error)
         })
     }
 
@@ -113,6 +118,19 @@ impl Host for State {
 }
 
 impl State {
+    /// The peer of `id` was looked for, and could not be met.
+    pub(in super::super::super) fn not_met(&mut self, now: Instant, id: QpRef, reason: &Reason) {
+        let Some(qp) = self.qps.get_mut(id) else { return };
+        qp.mapped.miss(reason);
+        if reason.is_departure() || matches!(reason, Reason::NoNeighbour) {
+            // It was there once: now it is silent.
+            tracing::debug!(qp = %qp.num, %reason, "a peer of this host is not there any more");
+        } else {
+            self.leave_mapped(id, reason);
+            self.pump(now, id);
+        }
+    }
+
     /// A memory of the peer has come, or pages of it have: what waited for it is sent again.
     fn no_longer_await(&mut self, now: Instant, id: QpRef, memory: u64) {
         let Some(qp) = self.qps.get_mut(id) else { return };

@@ -19,6 +19,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub(in super::super) use ahead::Passed;
 pub(in super::super) use evict::Look;
 pub(in super::super) use owner::Orphan;
 

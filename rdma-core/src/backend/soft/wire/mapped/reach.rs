@@ -5,9 +5,11 @@
 use super::super::super::fabric::{Command, State};
 use super::super::super::reach::refused;
 use super::super::QpRef;
-use super::super::shm::Touched;
+use super::super::shm::{Port, Touched};
+use crate::RemoteMemory;
 use crate::backend::interface::{RawReach, Reached};
 use crate::error::ReachError;
+use crate::memory::PeerWindow;
 
 impl State {
     /// # Safety
@@ -18,10 +20,31 @@ impl State {
         id: QpRef,
         reach: &RawReach,
     ) -> Result<Reached, ReachError> {
+        let Some(port) = self.port(id)? else { return Ok(Reached::NotYet) };
+        // SAFETY: the caller's promise.
+        let touched = unsafe { port.touch(reach) };
+        Ok(self.settle_touch(id, touched)?.map_or(Reached::NotYet, Reached::Done))
+    }
+
+    /// A window of the peer, once it is mapped.
+    pub(in super::super::super) fn window_mapped(
+        &mut self,
+        id: QpRef,
+        memory: RemoteMemory,
+    ) -> Result<Option<PeerWindow>, ReachError> {
+        let Some(port) = self.port(id)? else { return Ok(None) };
+        match port.window(memory) {
+            Ok(window) => Ok(Some(window)),
+            Err(touched) => self.settle_touch(id, touched).map(|_| None),
+        }
+    }
+
+    /// What runs the responder of the peer, once they have met.
+    fn port(&mut self, id: QpRef) -> Result<Option<&Port>, ReachError> {
         let Some(mapped) = self.qps.get_mut(id).map(|qp| &mut qp.mapped) else {
             return Err(ReachError::PeerGone);
         };
-        let Some(outgoing) = &mapped.outgoing else {
+        if mapped.outgoing.is_none() {
             if mapped.gone {
                 return Err(ReachError::PeerGone);
             }
@@ -29,18 +52,21 @@ impl State {
                 return Err(ReachError::Unmapped { reason });
             }
             self.commands.push_back(Command::Meet { qp: id });
-            return Ok(Reached::NotYet);
-        };
-        // SAFETY: the caller's promise.
-        match unsafe { outgoing.port.touch(reach) } {
-            Touched::Done(bits) => Ok(Reached::Done(bits)),
+        }
+        Ok(mapped.outgoing.as_ref().map(|outgoing| &outgoing.port))
+    }
+
+    /// What there was to be had, or that it is not there yet.
+    fn settle_touch(&mut self, id: QpRef, touched: Touched) -> Result<Option<u64>, ReachError> {
+        match touched {
+            Touched::Done(bits) => Ok(Some(bits)),
             Touched::Refused(refusal) => Err(refused(refusal)),
             Touched::Closed => Err(ReachError::PeerGone),
-            Touched::Silent => Ok(Reached::NotYet),
+            Touched::Silent => Ok(None),
             Touched::Unmapped(0) => Err(ReachError::NotShared),
             Touched::Unmapped(_) => {
                 self.commands.push_back(Command::Look { qp: id });
-                Ok(Reached::NotYet)
+                Ok(None)
             }
         }
     }

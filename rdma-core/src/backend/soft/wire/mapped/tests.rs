@@ -7,10 +7,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::super::shm::Protection;
-use super::super::shm::rendezvous::{Host, Reason};
+use super::super::shm::rendezvous::{Host, Reason, Rendezvous};
 use super::*;
 use crate::backend::interface::{RawReach, RawRecv, RawTouch, Reached};
 use crate::backend::soft::channel::Channel;
@@ -19,7 +20,8 @@ use crate::backend::soft::engine::keys::{Domain, KeyTable};
 use crate::backend::soft::engine::timer::Timer;
 use crate::backend::soft::event::Events;
 use crate::backend::soft::exposure::Exposure;
-use crate::backend::soft::fabric::{Command, DeviceState, Silence, State};
+use crate::backend::soft::fabric::{Command, DeviceState, Silence, State, carry_errand};
+use crate::backend::soft::gid;
 use crate::backend::soft::options::Wire;
 use crate::backend::soft::qp::{Carrier, Owner, Peer, QueuePair};
 use crate::backend::soft::wire::{DeviceRef, Hello, QpRef};
@@ -234,5 +236,42 @@ fn why_a_peer_is_not_met_is_told_once_and_it_is_met_again_when_it_is_asked_for_a
     for reason in [Reason::Overdue, Reason::Busy] {
         rig.state.over(Instant::now(), rig.qp, reason);
         assert_eq!(reached(&mut rig).unwrap(), Reached::NotYet);
+    }
+}
+
+#[test]
+fn a_device_of_any_wire_goes_on_over_tcp_whatever_is_wrong() {
+    for (wire, carrier) in [(Wire::Mapped, Carrier::Mapped), (Wire::Auto, Carrier::Tcp)] {
+        let mut rig = Rig::new();
+        rig.state.devices[rig.device].wire = wire;
+        let gid = gid::routable("127.0.0.1:7".parse().unwrap(), 1);
+        rig.state.qps[rig.qp].peer = Some(Peer { gid, qp_num: QpNum(8), found: None });
+        rig.state.over(Instant::now(), rig.qp, Reason::OutOfDescriptors);
+        assert_eq!(rig.state.qps[rig.qp].carrier, carrier, "{wire:?}");
+        // Who has simply gone may come again.
+        rig.state.qps[rig.qp].carrier = Carrier::Mapped;
+        rig.state.over(Instant::now(), rig.qp, Reason::Closed);
+        assert_eq!(rig.state.qps[rig.qp].carrier, Carrier::Mapped, "{wire:?}");
+    }
+}
+
+#[test]
+fn whoever_is_looked_for_and_cannot_be_met_is_reached_over_tcp() {
+    let gid = gid::routable("127.0.0.1:7".parse().unwrap(), getrandom::u32().unwrap());
+    for (wire, carrier) in [(Wire::Mapped, Carrier::Mapped), (Wire::Auto, Carrier::Tcp)] {
+        let mut rig = Rig::new();
+        rig.state.devices[rig.device].wire = wire;
+        rig.state.qps[rig.qp].peer = Some(Peer { gid, qp_num: QpNum(8), found: None });
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+        let mut rendezvous = Rendezvous::new(epoll);
+        let meet = |state: &mut State, rendezvous: &mut Rendezvous| {
+            carry_errand(Instant::now(), rendezvous, state, Command::Meet { qp: rig.qp });
+            state.qps[rig.qp].carrier
+        };
+        // One that was there may come again.
+        assert_eq!(meet(&mut rig.state, &mut rendezvous), Carrier::Mapped, "{wire:?}");
+        rendezvous.listen(rig.device, gid).unwrap();
+        rendezvous.run_as_another_user();
+        assert_eq!(meet(&mut rig.state, &mut rendezvous), carrier, "{wire:?}");
     }
 }

@@ -64,7 +64,7 @@ impl Memories {
 
     /// Where `len` bytes from `offset` on of that version of the memory are mapped, if they are, and may be
     /// `written` if they are to be.
-    #[inline]
+    #[inline(always)]
     pub(super) fn locate(
         &self,
         (id, version): (u64, u32),
@@ -82,14 +82,16 @@ impl Memories {
     }
 
     /// The memory, with that version of its pages or a later one.
-    #[inline]
+    #[inline(always)]
     fn find(&self, id: u64, version: u32) -> Option<Extent> {
-        if let Some((last, extent)) = self.last.get()
-            && last == id
-            && extent.version >= version
-        {
-            return Some(extent);
+        match self.last.get() {
+            Some((last, extent)) if last == id && extent.version >= version => Some(extent),
+            _ => self.look_up(id, version),
         }
+    }
+
+    #[inline(never)]
+    fn look_up(&self, id: u64, version: u32) -> Option<Extent> {
         let segment = self.by_id.get(&id).filter(|segment| segment.version() >= version)?;
         let (base, len, writable) = (segment.as_ptr(), segment.len() as u64, segment.is_writable());
         let extent = Extent { version: segment.version(), base, len, writable };

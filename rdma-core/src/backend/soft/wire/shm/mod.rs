@@ -36,7 +36,7 @@ mod tests;
 pub(in super::super) use key_table::{Exposed, KeyTable, PAUSED};
 pub(in super::super) use mailbox::{Mailbox, Terms, Waited, Watch, Writer};
 pub(in super::super) use map_refused::MapRefused;
-pub(in super::super) use port::{Executed, Local, Outcome, Port, Touched, WRITER_CHUNK};
+pub(in super::super) use port::{Begun, Executed, Local, Outcome, Pace, Port, Touched, WRITER_CHUNK};
 #[cfg(test)]
 pub(in super::super) use segment::Protection;
 pub(in super::super) use segment::Segment;

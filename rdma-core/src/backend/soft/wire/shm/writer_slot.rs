@@ -9,7 +9,7 @@ use super::atomic::{AtomicU64, Ordering};
 use super::full_fence::full_fence;
 
 /// Serials of registrations begin at 1.
-const NONE: u64 = 0;
+pub(super) const NONE: u64 = 0;
 /// Stands for no registration: a receive without memory is being completed.
 pub(super) const NO_REGISTRATION: u64 = u64::MAX;
 

@@ -261,3 +261,16 @@ fn after_the_deadline_nobody_is_given_time_and_none_of_several_writers_harms() {
     assert!(matches!(rig.state.evict(begun, rig.qp, passed), Look::Clear));
     assert_eq!((rig.exposure().entered(KEY).1, version(&memory)), (2, 2));
 }
+
+#[test]
+fn no_pages_of_a_window_are_replaced_whatever_a_neighbour_says_that_it_is_at() {
+    for posted in [false, true] {
+        let (mut rig, memory, _writer) = Rig::written(REMOTE | Access::WINDOW, 8..16);
+        let addr = memory.as_ptr().as_ptr() as u64;
+        if posted {
+            rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr, len: 64, lkey: KEY }).unwrap();
+        }
+        rig.evict();
+        assert_eq!((rig.exposure().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]), "{posted}");
+    }
+}

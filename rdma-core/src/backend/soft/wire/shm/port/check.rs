@@ -20,9 +20,9 @@ const ATTEMPTS_MAX: u32 = 8;
 /// A receive of the peer, as it says.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receive {
-    addr: u64,
-    len: u32,
-    lkey: u32,
+    pub(super) addr: u64,
+    pub(super) len: u32,
+    pub(super) lkey: u32,
 }
 
 impl Port {
@@ -121,6 +121,7 @@ impl Port {
         // SAFETY: the caller's promise.
         match unsafe { self.fill(&found, request, Pair { local, remote: recv.addr }, injected) } {
             Moved::All { ring } => Executed { ring, ..ack(request) },
+            Moved::Part(begun) => Executed::quiet(Outcome::Begun(begun)),
             Moved::Revoked if self.has_moved(&found) => unmapped(&found),
             Moved::Revoked => foreign(),
             Moved::Closed => Executed::quiet(Outcome::Silence),
@@ -150,6 +151,7 @@ impl Port {
         // SAFETY: the caller's promise.
         match unsafe { self.fill(&found, request, Pair { local, remote: request.remote_addr }, injected) } {
             Moved::All { ring } => Executed { ring, ..ack(request) },
+            Moved::Part(begun) => Executed::quiet(Outcome::Begun(begun)),
             Moved::Revoked if self.has_moved(&found) => unmapped(&found),
             Moved::Revoked => self.refuse(request, Nak::RemoteAccess, Verdict::Access),
             Moved::Closed => Executed::quiet(Outcome::Silence),
@@ -173,6 +175,7 @@ impl Port {
             // SAFETY: the caller's promise.
             match unsafe { self.fetch(&found, request, local) } {
                 Moved::All { .. } => {}
+                Moved::Part(begun) => return Executed::quiet(Outcome::Begun(begun)),
                 Moved::Revoked if self.has_moved(&found) => return unmapped(&found),
                 Moved::Revoked => return self.refuse(request, Nak::RemoteAccess, Verdict::Access),
                 Moved::Closed => return Executed::quiet(Outcome::Silence),
@@ -222,7 +225,7 @@ impl Port {
 
     /// The oldest receive that is not taken.
     #[inline]
-    fn next_receive(&self) -> Option<Receive> {
+    pub(super) fn next_receive(&self) -> Option<Receive> {
         let consumed = self.header.writer.consumed.load(Ordering::Relaxed);
         let entry = self.ring.of_ring(consumed);
         (entry.sequence.load(Ordering::Acquire) == consumed.wrapping_add(1)).then(|| Receive {

@@ -1,14 +1,16 @@
 //! The responder of a peer's queue pair, run by the writer: the mailbox, keys and memory of the peer, mapped.
 //!
 //! [`check`] decides what becomes of a request, as the engine's responder does; [`place`] moves its bytes and
-//! tells what came of it.
+//! tells what came of it. [`at_once`] is both, for small requests of which nothing is unusual.
 
+mod at_once;
 mod check;
 mod place;
 mod touch;
 
 use std::sync::Arc;
 
+pub(crate) use place::{Begun, Pace};
 pub(crate) use touch::Touched;
 
 use super::atomic::Ordering;
@@ -49,6 +51,8 @@ pub(crate) enum Outcome {
     /// The request needs a memory that is not mapped here, or of another version, and was not carried out: it may
     /// be tried again once it is. 0 is a memory that never will be.
     Unmapped(u64),
+    /// So far it has come at its [`Pace`]: the rest is to follow.
+    Begun(Begun),
 }
 
 /// Where the bytes of a request are here, or are to land.
@@ -56,12 +60,13 @@ pub(crate) enum Outcome {
 pub(crate) struct Local {
     pub(crate) addr: u64,
     pub(crate) expect: Expect,
+    pub(crate) pace: Pace,
 }
 
 impl Local {
-    /// Of a request that stands alone.
+    /// Of a request that stands alone, and is carried out whole.
     pub(crate) fn at(addr: u64) -> Self {
-        Self { addr, expect: Expect::Cached }
+        Self { addr, expect: Expect::Cached, pace: Pace::WHOLE }
     }
 }
 

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use super::super::atomic::Ordering;
 use super::super::key_table::Found;
 use super::super::layout::{OF_WRITE, WITH_IMM};
-use super::super::writer_slot::NO_REGISTRATION;
+use super::super::writer_slot::{NO_REGISTRATION, NONE};
 use super::check::takes_receive;
 use super::{Local, Port};
 use crate::CompletionStatus;
@@ -18,10 +18,37 @@ use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted, byte_of, flip};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
-use crate::memory::{Expect, copy_expecting, fetch};
+use crate::memory::{Expect, claim, copy_expecting, fetch};
 
 /// Bytes that are moved in one hold of the slot: as long as a deregistration may have to wait.
 pub(super) const CHUNK: u32 = HOLD_BYTES_MAX as u32;
+
+/// How far a message has come that is carried out in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Begun {
+    /// The registration that it goes to. In another one it begins anew.
+    serial: u64,
+    done: u32,
+}
+
+impl Begun {
+    pub(crate) fn is_after(self, before: Self) -> bool {
+        self.done > before.done
+    }
+}
+
+/// How much of a message is carried out at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// How far it has come.
+    pub(crate) begun: Begun,
+    /// Bytes after which the rest is left for another time, at the end of a chunk.
+    pub(crate) most: u32,
+}
+
+impl Pace {
+    pub(crate) const WHOLE: Self = Self { begun: Begun { serial: NONE, done: 0 }, most: u32::MAX };
+}
 
 /// Where a message is here, and where the peer has it, each at the address of its own process.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +62,8 @@ pub(super) struct Pair {
 pub(super) enum Moved {
     /// They are all there, and what follows is done; the peer sleeps over its completion if the bell is to `ring`.
     All { ring: bool },
+    /// So many as were to be moved at once.
+    Part(Begun),
     /// The registration is gone; some may be there.
     Revoked,
     /// The queue pair answers no more; some may be there.
@@ -60,6 +89,9 @@ impl Port {
         let Some(target) = self.locate(found, pair.remote, request.len, true) else { return Moved::Unmapped };
         let source = std::ptr::with_exposed_provenance::<u8>(pair.local.addr as usize);
         let expect = pair.local.expect.or(Expect::of_total(request.len as usize));
+        if expect == Expect::Cached {
+            claim_ends(target, request.len);
+        }
         let copy = |done: u32, count: u32| {
             // SAFETY: the chunk is within the source, readable by the caller's promise, and within the target,
             // which was found in a mapping that is kept. Who uses either at the same time does so as with a device.
@@ -68,7 +100,7 @@ impl Port {
                 copy_expecting(from, to, count as usize, expect);
             }
         };
-        self.move_chunks(found, (pair.remote, request.len), copy, || {
+        self.move_chunks(found, (pair.remote, request.len), pair.local.pace, copy, || {
             if let Injected::Corrupt(chance) = injected {
                 let target = target.as_ptr().expose_provenance() as u64;
                 // SAFETY: inside of what was just written, in the same hold of the slot.
@@ -95,7 +127,7 @@ impl Port {
                 copy_expecting(from, to, count as usize, expect);
             }
         };
-        self.move_chunks(found, (remote, request.len), copy, || false)
+        self.move_chunks(found, (remote, request.len), local.pace, copy, || false)
     }
 
     /// Where that range of a registration is mapped here.
@@ -118,11 +150,14 @@ impl Port {
         &self,
         found: &Found<'_>,
         (remote, len): (u64, u32),
+        pace: Pace,
         copy: impl Fn(u32, u32),
         finish: impl FnOnce() -> bool,
     ) -> Moved {
         let (slot, serial) = (&self.header.writer.slot, found.exposed.registered.serial);
-        let mut done = 0;
+        let goes_on = pace.begun.serial == serial && pace.begun.done < len;
+        let mut done = if goes_on { pace.begun.done } else { 0 };
+        let enough = done.saturating_add(pace.most);
         loop {
             let count = (len - done).min(CHUNK);
             let begin = remote.wrapping_add(done.into());
@@ -148,6 +183,9 @@ impl Port {
                 return Moved::All { ring };
             }
             slot.leave();
+            if done >= enough {
+                return Moved::Part(Begun { serial, done });
+            }
         }
     }
 
@@ -166,7 +204,7 @@ impl Port {
     }
 
     /// Counts a request as carried out, and tells of the receive it takes, if there is one. Whether to ring the bell.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete(&self, request: &Request) -> bool {
         self.expect_next();
         if !takes_receive(request) {
@@ -213,6 +251,15 @@ impl Port {
     }
 }
 
+/// Has the first and the last line of a target come from the caches of a peer that waits for a message by looking there:
+/// that takes as long as all else that is done for a short one, and begins only after the fence otherwise.
+#[inline]
+pub(super) fn claim_ends(target: NonNull<u8>, len: u32) {
+    let begin = target.addr().get() as u64;
+    claim(begin);
+    claim(begin + u64::from(len) - 1);
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::cell::Cell;
@@ -236,6 +283,7 @@ mod tests {
         let moved = port.move_chunks(
             &found,
             (BASE, BYTES),
+            Pace::WHOLE,
             |_, _| {
                 chunks.set(chunks.get() + 1);
                 if chunks.get() == chunk
@@ -280,12 +328,37 @@ mod tests {
     }
 
     #[test]
+    fn a_message_in_parts_goes_on_where_it_was_and_in_another_registration_begins_anew() {
+        let mut rig = Rig::new(BYTES as usize, terms(1, None));
+        rig.expose(1, 1);
+        let part = |rig: &mut Rig, begun| {
+            let (port, moved) = (rig.another_port(), Cell::new((BYTES, 0)));
+            let found = port.keys.find(1).unwrap();
+            let copy = |from: u32, count| {
+                moved.update(|(first, end): (u32, u32)| (first.min(from), end.max(from + count)))
+            };
+            let came =
+                port.move_chunks(&found, (BASE, BYTES), Pace { begun, most: CHUNK + 1 }, copy, || true);
+            assert!(!rig.mailbox.writer().touches(Touching::Anything), "others wait for it in between");
+            (came, moved.get())
+        };
+        let (came, moved) = part(&mut rig, Begun::default());
+        let Moved::Part(begun) = came else { panic!("{came:?}") };
+        assert_eq!((begun, moved), (Begun { serial: 1, done: 2 * CHUNK }, (0, 2 * CHUNK)));
+        assert_eq!(part(&mut rig, begun), (Moved::All { ring: true }, (2 * CHUNK, BYTES)));
+        rig.keys.remove(1, 1);
+        rig.expose(1, 2);
+        assert_eq!(part(&mut rig, begun), (Moved::Part(Begun { serial: 2, ..begun }), (0, 2 * CHUNK)));
+    }
+
+    #[test]
     fn what_was_found_before_pages_are_replaced_is_not_touched() {
         let mut rig = Rig::new(1, terms(1, None));
         rig.expose(1, 1);
         let port = rig.another_port();
         let found = port.keys.find(1).unwrap();
-        let touch = || port.move_chunks(&found, (BASE, 1), |_, _| panic!("touched"), || panic!("told"));
+        let touch =
+            || port.move_chunks(&found, (BASE, 1), Pace::WHOLE, |_, _| panic!("touched"), || panic!("told"));
         rig.reexpose(1, 2, PAUSED);
         assert_eq!((touch(), port.has_moved(&found)), (Moved::Revoked, true));
         assert!(!rig.mailbox.writer().touches(Touching::Anything));

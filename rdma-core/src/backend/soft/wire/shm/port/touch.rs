@@ -6,15 +6,18 @@
 #![expect(unsafe_code, reason = "copies between memory of two processes")]
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use super::super::atomic::Ordering;
+use super::super::key_table::Exposed;
 use super::super::layout::SILENT;
 use super::Port;
-use super::place::Moved;
-use crate::Access;
+use super::place::{Moved, Pace};
 use crate::backend::interface::{RawReach, RawTouch};
 use crate::backend::soft::engine::keys::KeyRefusal;
-use crate::memory::{copy_expecting, flag};
+use crate::backend::soft::reach::touch_at;
+use crate::memory::PeerWindow;
+use crate::{Access, RemoteMemory};
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,46 @@ pub(crate) enum Touched {
 }
 
 impl Port {
+    /// That range of a window of the peer's.
+    ///
+    /// # Errors
+    ///
+    /// What a touch of it would come to.
+    pub(crate) fn window(&self, memory: RemoteMemory) -> Result<PeerWindow, Touched> {
+        self.answers()?;
+        if !self.peer.access.contains(Access::WINDOW_BY) {
+            return Err(Touched::Refused(KeyRefusal::AccessDenied));
+        }
+        let RemoteMemory { addr, len, rkey } = memory;
+        let found = self.keys.find(rkey.0).ok_or(Touched::Refused(KeyRefusal::Unknown))?;
+        let Exposed { registered, memory: id, offset, .. } = &found.exposed;
+        registered.check(self.peer.domain, addr, len, Access::WINDOW).map_err(Touched::Refused)?;
+        let segment = self.memories.get(*id).ok_or(Touched::Unmapped(*id))?;
+        let begin = (addr - registered.addr).checked_add(*offset);
+        let end = begin.and_then(|begin| begin.checked_add(len));
+        let (Some(begin), Some(_)) = (begin, end.filter(|end| *end <= segment.len() as u64)) else {
+            // Only a peer that lies about where its memory is.
+            return Err(Touched::Refused(KeyRefusal::OutOfRange));
+        };
+        if !segment.is_writable() {
+            return Err(Touched::Refused(KeyRefusal::AccessDenied));
+        }
+        // SAFETY: no further than the end.
+        let base = unsafe { segment.as_ptr().add(begin as usize) };
+        // SAFETY: mapped, for as long as the segment is kept. Its owner gives them to nobody, and replaces none: no request and
+        // no touch holds a slot for a window, and of who says that it does nothing is believed (`evict`).
+        Ok(unsafe { PeerWindow::new(base, len as usize, Arc::clone(segment) as _) })
+    }
+
+    /// Whether the peer's queue pair answers; else what to say instead.
+    fn answers(&self) -> Result<(), Touched> {
+        if !self.is_open() {
+            let silent = self.header.owner.state.load(Ordering::Relaxed) == SILENT;
+            return Err(if silent { Touched::Silent } else { Touched::Closed });
+        }
+        if self.is_refused() { Err(Touched::Closed) } else { Ok(()) }
+    }
+
     /// Touches at most one chunk.
     ///
     /// # Safety
@@ -38,12 +81,8 @@ impl Port {
     /// What `reach` has of this process is mapped for the whole call, writable for a read, and no reference to what others
     /// may be writing is used. A flag is of 4 or 8 bytes.
     pub(crate) unsafe fn touch(&self, reach: &RawReach) -> Touched {
-        if !self.is_open() {
-            let silent = self.header.owner.state.load(Ordering::Relaxed) == SILENT;
-            return if silent { Touched::Silent } else { Touched::Closed };
-        }
-        if self.is_refused() {
-            return Touched::Closed;
+        if let Err(instead) = self.answers() {
+            return instead;
         }
         let (needs, RawReach { remote_addr, len, rkey, touch }) = (reach.touch.needs(), *reach);
         if !self.peer.access.contains(needs) {
@@ -72,28 +111,16 @@ impl Port {
             return Touched::Refused(KeyRefusal::OutOfRange);
         }
         let once = |_, len: u32| {
-            // SAFETY: what is ours by the caller's promise; what is the peer's was found in a mapping that is kept.
-            unsafe {
-                match touch {
-                    RawTouch::Look => {}
-                    RawTouch::Write { from, expect } => {
-                        let from = std::ptr::with_exposed_provenance(from as usize);
-                        copy_expecting(from, at, len as usize, expect);
-                    }
-                    RawTouch::Read { to, expect } => {
-                        let to = std::ptr::with_exposed_provenance_mut(to as usize);
-                        copy_expecting(at, to, len as usize, expect);
-                    }
-                    RawTouch::Store { bits } => flag::store(at, len, bits),
-                    RawTouch::Load => loaded.set(flag::load(at, len)),
-                }
-            }
+            // SAFETY: what is ours by the caller's promise; what is the peer's was found in a mapping that is kept, and is
+            // aligned for a flag.
+            loaded.set(unsafe { touch_at(at, len, touch) });
         };
-        match self.move_chunks(&found, (remote_addr, len), once, || false) {
+        match self.move_chunks(&found, (remote_addr, len), Pace::WHOLE, once, || false) {
             Moved::All { .. } => Touched::Done(loaded.get()),
             Moved::Revoked if self.has_moved(&found) => Touched::Unmapped(found.exposed.memory),
             Moved::Revoked => Touched::Refused(KeyRefusal::Unknown),
-            Moved::Closed => Touched::Closed,
+            // None is moved in parts.
+            Moved::Closed | Moved::Part(_) => Touched::Closed,
             Moved::Unmapped => Touched::Unmapped(found.exposed.memory),
         }
     }

@@ -1,25 +1,16 @@
-//! What each kind of connection hears and says.
+//! What both ends of a connection hear and say once it is known whose it is.
 
 use std::os::fd::AsRawFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
-use super::super::segment::{Protection, Segment};
+use super::super::segment::{AROUND_PATCH, Protection, Segment};
 use super::descriptors::{self, Received, Sent};
 use super::frame::FrameError;
 use super::*;
 
 /// Frames heard in one hold of the lock; epoll tells of the rest again.
 const FRAMES: usize = 64;
-
-/// An accepted connection that has not said whose it is, or whose queue pair is not ready yet.
-#[derive(Debug)]
-pub(super) struct Stranger {
-    pub(super) deadline: Instant,
-    /// Whom it wants to write to, and its process.
-    hello: Option<(Hello, Arc<OwnedFd>)>,
-}
 
 /// The connection of a requester of this process.
 #[derive(Debug)]
@@ -30,16 +21,6 @@ pub(super) struct Requester {
     pub(super) invited: bool,
     /// Those of the peer that it was told of.
     pub(super) memories: HashSet<u64>,
-    /// How often it was told of other pages, of those that it was.
-    pub(super) patches: HashMap<u64, usize>,
-}
-
-impl Requester {
-    /// Whether the peer has this process make more mappings than it may.
-    fn is_crowded(&self) -> bool {
-        // Each takes one itself, and parts that around it in two.
-        self.memories.len() + 2 * self.patches.values().sum::<usize>() > MEMORIES_MAX
-    }
 }
 
 impl Rendezvous {
@@ -56,102 +37,6 @@ impl Rendezvous {
             Some(Kind::Responder(_)) => self.hear_writer(now, key, host).and_then(|()| self.send(now, key)),
         };
         if let Err(reason) = served {
-            self.lose(now, key, reason, host);
-        }
-    }
-
-    /// Accepts what waits at a listener.
-    fn accept(&mut self, now: Instant, listener: SocketKey, host: &mut dyn Host) {
-        for _ in 0..ACCEPTS {
-            let Some(Socket { fd, device, .. }) = self.sockets.get(listener) else { return };
-            let device = *device;
-            let accepted = listener::accept(fd.as_fd()).and_then(|fd| {
-                let Some(fd) = fd else { return Ok(None) };
-                let kind = Kind::Stranger(Stranger { deadline: now + HELLO_WAIT, hello: None });
-                self.insert(Socket { fd, device, kind }, EventFlags::IN).map(Some)
-            });
-            match accepted {
-                Ok(None) => return,
-                Ok(Some(key)) => {
-                    if self.strangers.len() >= WAITING_MAX
-                        && let Some(oldest) = self.strangers.front()
-                    {
-                        self.lose(now, *oldest, Reason::Crowded, host);
-                    }
-                    self.strangers.push_back(key);
-                }
-                // Out of descriptors or memory, most likely: a listener that stays ready would keep the driver busy.
-                Err(why) => {
-                    self.warn(now, &why, "accepting a neighbour failed; trying again in a moment");
-                    self.accept_paused = Some(now + ACCEPT_PAUSE);
-                    return self.watch_listeners(EventFlags::empty());
-                }
-            }
-        }
-    }
-
-    /// Hears a stranger out.
-    fn hear(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) -> Result<(), Reason> {
-        let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get_mut(key) else {
-            return Ok(());
-        };
-        if stranger.hello.is_some() {
-            // Watched for nothing but its end; another thread may have been told of the hello, too, and come later.
-            return if has_hung_up(fd.as_fd())? { Err(Reason::Closed) } else { Ok(()) };
-        }
-        let received = match descriptors::receive(fd.as_fd()) {
-            // Of every version it is said in which words it can be answered.
-            Err(Reason::Frame(FrameError::Version(version))) => {
-                refuse(fd.as_fd(), Refusal::Version(frame::VERSION));
-                return Err(FrameError::Version(version).into());
-            }
-            received => received?,
-        };
-        let Some(Received { frame, .. }) = received else { return Ok(()) };
-        let Frame::Hello(hello) = frame else { return Err(FrameError::Unexpected.into()) };
-        let process = self.credentials.check(fd.as_fd()).inspect_err(|reason| {
-            let refusal = match reason {
-                Reason::OtherUser { .. } => Refusal::User,
-                _ => Refusal::Pidfd,
-            };
-            refuse(fd.as_fd(), refusal);
-        })?;
-        stranger.hello = Some((hello, Arc::new(process)));
-        self.watch(key, EventFlags::empty())?;
-        self.introduce(now, key, host);
-        Ok(())
-    }
-
-    /// Invites a stranger if a queue pair takes it; it then replaces whom that had invited before.
-    pub(super) fn introduce(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) {
-        let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get(key) else { return };
-        let Some((hello, process)) = &stranger.hello else { return };
-        let Some(qp) = host.accept(hello) else { return };
-        let invited = host.invite(qp, Arc::clone(process)).map_err(|refusal| {
-            refuse(fd.as_fd(), refusal);
-            Reason::Refused(refusal)
-        });
-        let invited = invited.and_then(|invitation| {
-            let Invitation { mailbox, keys, doorbell, memories } = invitation;
-            let frame = Frame::Welcome { mailbox: mailbox.1, keys: keys.1 };
-            if descriptors::send(fd.as_fd(), &frame, &[mailbox.0, keys.0, doorbell])? != Sent::Whole {
-                // It asks again when it has something to send.
-                return Err(Reason::Crowded);
-            }
-            Ok(Responder::new(qp, memories))
-        });
-        let welcomed = invited.and_then(|responder| {
-            self.strangers.retain(|it| *it != key);
-            if let Some(socket) = self.sockets.get_mut(key) {
-                socket.kind = Kind::Responder(responder);
-            }
-            if let Some(old) = self.responders.insert(qp, key) {
-                self.remove(old);
-                self.responders.insert(qp, key);
-            }
-            self.send(now, key)
-        });
-        if let Err(reason) = welcomed {
             self.lose(now, key, reason, host);
         }
     }
@@ -174,9 +59,6 @@ impl Rendezvous {
                 }
                 (Frame::Memory { id, len }, true) => {
                     requester.memories.insert(id);
-                    if requester.is_crowded() {
-                        return Err(Reason::TooMuchMemory);
-                    }
                     for memfd in descriptors {
                         let memory = match host.shared(qp, id) {
                             Some(memory) => memory,
@@ -189,10 +71,7 @@ impl Rendezvous {
                     if !requester.memories.contains(&id) {
                         return Err(Reason::Unknown);
                     }
-                    *requester.patches.entry(id).or_default() += 1;
-                    if requester.is_crowded() {
-                        return Err(Reason::TooMuchMemory);
-                    }
+                    leave_room(AROUND_PATCH)?;
                     for memfd in descriptors {
                         let patch = Patch { version, offset, bytes: len, memfd: Arc::new(memfd) };
                         host.patch(now, qp, id, &patch)
@@ -202,7 +81,6 @@ impl Rendezvous {
                 (Frame::Resume { id }, true) => host.resume(now, qp, id),
                 (Frame::Forget { id }, true) => {
                     requester.memories.remove(&id);
-                    requester.patches.remove(&id);
                     host.forget(now, qp, id);
                 }
                 (Frame::Refused(refusal), false) => return Err(Reason::Refused(refusal)),
@@ -237,7 +115,7 @@ impl Rendezvous {
     }
 
     /// Sends a peer's requester what waits for it.
-    fn send(&mut self, now: Instant, key: SocketKey) -> Result<(), Reason> {
+    pub(super) fn send(&mut self, now: Instant, key: SocketKey) -> Result<(), Reason> {
         let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
@@ -264,6 +142,7 @@ impl Rendezvous {
                 self.lose(now, key, reason, host);
             }
         }
+        self.introduce_all(now, host);
     }
 
     /// Tells something to all that were invited to write to `device`.
@@ -304,7 +183,7 @@ impl Rendezvous {
     }
 
     /// Writes a line that a stranger has caused, unless there were many of late.
-    fn warn(&mut self, now: Instant, why: &dyn std::error::Error, what: &str) {
+    pub(super) fn warn(&mut self, now: Instant, why: &dyn std::error::Error, what: &str) {
         if let Some(left_out) = self.throttle.admit(now) {
             tracing::warn!(%why, left_out, "{what}");
         }
@@ -313,11 +192,6 @@ impl Rendezvous {
 
 /// Descriptors of a frame without any.
 pub(super) const NONE: [OwnedFd; 0] = [];
-
-/// Tells a requester that it has to take another wire; one that is not there any more need not know.
-fn refuse(fd: BorrowedFd<'_>, refusal: Refusal) {
-    let _ = descriptors::send(fd, &Frame::Refused(refusal), &NONE);
-}
 
 fn take_invitation((mailbox, keys): (u64, u64), descriptors: Vec<OwnedFd>) -> Result<Invited, Reason> {
     let came = descriptors.len();
@@ -337,7 +211,13 @@ fn take_invitation((mailbox, keys): (u64, u64), descriptors: Vec<OwnedFd>) -> Re
     })
 }
 
+/// Whether so many more mappings of peers' memory are few enough.
+fn leave_room(more: usize) -> Result<(), Reason> {
+    if Segment::of_peers() + more > MAPPINGS_MAX { Err(Reason::TooMuchMemory) } else { Ok(()) }
+}
+
 fn map(what: &'static str, memfd: &OwnedFd, len: u64, protection: Protection) -> Result<Segment, Reason> {
+    leave_room(1)?;
     Segment::map(memfd.as_fd(), len, protection).map_err(|source| Reason::Segment { what, source })
 }
 
@@ -345,13 +225,4 @@ fn map(what: &'static str, memfd: &OwnedFd, len: u64, protection: Protection) ->
 fn is_eventfd(fd: &OwnedFd) -> bool {
     let target = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     target.is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
-}
-
-/// Whether the connection is over in both directions.
-fn has_hung_up(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // These two are told whatever is asked for.
-    let over = PollFlags::HUP | PollFlags::ERR;
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
-    poll(&mut fds, Some(&Timespec::default()))?;
-    Ok(fds[0].revents().intersects(over))
 }

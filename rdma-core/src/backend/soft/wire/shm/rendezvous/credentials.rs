@@ -19,26 +19,45 @@ const SO_PEERPIDFD: i32 = 77;
 pub(super) struct Credentials {
     /// The user that both have to be.
     pub(super) uid: u32,
+    /// What every user reads as that this user namespace does not have: nobody in particular.
+    pub(super) overflow: u32,
+    pub(super) peer: fn(BorrowedFd<'_>) -> io::Result<libc::ucred>,
     pub(super) pidfd: fn(BorrowedFd<'_>) -> io::Result<OwnedFd>,
 }
 
 impl Credentials {
     pub(super) fn new() -> Self {
-        Self { uid: rustix::process::geteuid().as_raw(), pidfd: pidfd_of }
+        let uid = rustix::process::geteuid().as_raw();
+        Self { uid, overflow: overflow(), peer: peer_of, pidfd: pidfd_of }
     }
 
-    /// The process at the other end, when it runs as the same user.
+    /// The process at the other end, when it runs as the same user and each sees the other's process number.
     ///
     /// # Errors
     ///
-    /// [`Reason::OtherUser`], or [`Reason::NoPidfd`] when it cannot be watched.
+    /// [`Reason::OtherUser`], [`Reason::NobodyInParticular`], [`Reason::OtherProcesses`], or [`Reason::NoPidfd`] when it
+    /// cannot be watched.
     pub(super) fn check(&self, socket: BorrowedFd<'_>) -> Result<OwnedFd, Reason> {
-        let peer = peer_of(socket)?.uid;
-        if peer != self.uid {
-            return Err(Reason::OtherUser { own: self.uid, peer });
+        let libc::ucred { pid, uid, .. } = (self.peer)(socket)?;
+        if uid != self.uid {
+            return Err(Reason::OtherUser { own: self.uid, peer: uid });
+        }
+        if uid == self.overflow {
+            return Err(Reason::NobodyInParticular { uid });
+        }
+        // Its end could be told all the same, but it is of another container, whose processes this one is kept apart from.
+        if pid == 0 {
+            return Err(Reason::OtherProcesses);
         }
         (self.pidfd)(socket).map_err(Reason::NoPidfd)
     }
+}
+
+/// The user that the kernel names in place of those that a user namespace does not have.
+fn overflow() -> u32 {
+    let said = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+    // What it is unless somebody has changed it.
+    said.and_then(|said| said.trim().parse().ok()).unwrap_or(65534)
 }
 
 /// The process at the other end when it connected, or began to listen; number 0 when it cannot be seen from here.
@@ -58,8 +77,7 @@ fn pidfd_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         // SAFETY: a new descriptor, which nobody else knows of.
         return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
     }
-    let hidden = || io::Error::other("it is of another process namespace");
-    let pid = Pid::from_raw(peer_of(socket)?.pid).ok_or_else(hidden)?;
+    let pid = Pid::from_raw(peer_of(socket)?.pid).ok_or(io::ErrorKind::NotFound)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
@@ -102,5 +120,32 @@ mod tests {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         child.wait().unwrap();
         assert!(has_ended(pidfd.as_fd()));
+    }
+
+    #[test]
+    fn a_user_that_stands_for_others_is_nobody() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let own = Credentials::new();
+        let overflow = own.overflow;
+        let theirs = Credentials { peer: |_| Ok(libc::ucred { pid: 1, uid: 7, gid: 0 }), ..own };
+        // It reads as the same one itself.
+        let refused = Credentials { uid: 7, overflow: 7, ..theirs }.check(here.as_fd()).unwrap_err();
+        assert!(matches!(refused, Reason::NobodyInParticular { uid: 7 }), "{refused}");
+        assert!(Credentials { uid: 7, ..theirs }.check(here.as_fd()).is_ok());
+        let said = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap();
+        assert_eq!(said.trim(), overflow.to_string());
+    }
+
+    #[test]
+    fn a_process_whose_number_is_not_seen_is_refused_though_its_end_could_be_told() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let own = Credentials {
+            uid: 7,
+            peer: |_| Ok(libc::ucred { pid: 0, uid: 7, gid: 0 }),
+            ..Credentials::new()
+        };
+        assert!((own.pidfd)(here.as_fd()).is_ok());
+        let refused = own.check(here.as_fd()).unwrap_err();
+        assert!(matches!(refused, Reason::OtherProcesses) && refused.to_string().contains("process numbers"));
     }
 }

@@ -2,13 +2,14 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use rustix::process::{Resource, getrlimit};
 
 use super::Reason;
 use super::frame::{DESCRIPTORS_MAX, FRAME_BYTES, Frame, FrameError};
@@ -62,6 +63,12 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Reason
         return Err(Reason::Descriptors { came, wanted });
     }
     Ok(Some(Received { frame, descriptors }))
+}
+
+/// Whether a descriptor is of the last quarter that this process may have: the system gives out the lowest that is free.
+pub(super) fn is_of_the_last(fd: BorrowedFd<'_>) -> bool {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.is_some_and(|limit| u64::from(fd.as_raw_fd().unsigned_abs()) >= limit - limit / 4)
 }
 
 /// What became of a frame to be sent.

@@ -3,6 +3,8 @@
 //! Little-endian numbers and one encoding: a field that does not apply is 0, and anything else is refused.
 //! `docs/wire.md` has the same as tables.
 
+use std::io;
+
 use super::super::super::Hello;
 use super::super::super::fields::{Fields, Frame as Bytes};
 use crate::{Gid, QpNum};
@@ -43,12 +45,21 @@ pub(super) enum Frame {
 pub(crate) enum Refusal {
     #[error("it speaks version {0} of the rendezvous, this side {VERSION}")]
     Version(u16),
-    #[error("it runs as another user")]
+    #[error("it runs as another user, or one of another user namespace")]
     User,
-    #[error("it cannot watch this process (pidfd): let both see each other's process numbers")]
+    #[error(
+        "it cannot watch this process (pidfd): let both see each other's process numbers, on Linux 5.3 or later"
+    )]
     Pidfd,
     #[error("it has no descriptors or memory left (error {0})")]
     Limit(u32),
+}
+
+impl Refusal {
+    /// For want of what the system says.
+    pub(crate) fn limit(error: &io::Error) -> Self {
+        Self::Limit(error.raw_os_error().unwrap_or(0).unsigned_abs())
+    }
 }
 
 /// A packet that is no frame; the connection that it came on is closed.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::super::{Hello, QpRef};
+use super::super::super::{DeviceRef, Hello, QpRef};
 use super::super::{MapRefused, segment::Segment};
 use super::frame::Refusal;
 use super::reason::Reason;
@@ -43,6 +43,9 @@ pub(crate) struct Invited {
 
 /// See the module. None of these calls reaches back into the rendezvous.
 pub(crate) trait Host {
+    /// Whether the device has another wire, which needs descriptors, too.
+    fn has_other_wire(&self, device: DeviceRef) -> bool;
+
     /// A peer's requester wants to write. `None` unless the destination is in RTR or RTS and connected to exactly that
     /// source.
     fn accept(&mut self, hello: &Hello) -> Option<QpRef>;

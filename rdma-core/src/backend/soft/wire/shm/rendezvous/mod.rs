@@ -17,10 +17,11 @@ mod host;
 mod listener;
 mod reason;
 mod responder;
+mod stranger;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -37,11 +38,12 @@ pub(crate) use reason::Reason;
 
 use super::super::throttle::Throttle;
 use super::super::{DeviceRef, Hello, QpRef};
-use connection::{NONE, Requester, Stranger};
+use connection::{NONE, Requester};
 use credentials::Credentials;
 use descriptors::Sent;
 use frame::Frame;
 use responder::Responder;
+use stranger::Stranger;
 
 use crate::memory::Patch;
 
@@ -53,8 +55,10 @@ const WAITING_MAX: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long nothing is sent that met too many descriptors under way.
 const CROWD_PAUSE: Duration = Duration::from_millis(5);
-/// Memories that a requester maps of its peer: a quarter of the mappings that a process has, as systems are set up.
-const MEMORIES_MAX: usize = 1 << 14;
+/// How long a connection may have to wait for that before its requester is told to take another wire.
+const CROWD_WAIT: Duration = Duration::from_millis(50);
+/// Mappings of what peers hand over, in a process: a quarter of those that it has, as systems are set up.
+const MAPPINGS_MAX: usize = 1 << 14;
 /// Connections accepted in one hold of the lock.
 const ACCEPTS: usize = 16;
 
@@ -123,6 +127,11 @@ impl Rendezvous {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn run_as_another_user(&mut self) {
+        self.credentials.uid ^= 1;
+    }
+
     /// Whether a descriptor of that name is one of these.
     pub(crate) fn is_own(key: u64) -> bool {
         key & OWN != 0
@@ -148,16 +157,19 @@ impl Rendezvous {
     ///
     /// # Errors
     ///
-    /// At once when the peer is of no process that this one shares memory with.
-    pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello) -> Result<(), Reason> {
+    /// At once when the peer is of no process that this one shares memory with; or when there is another wire, and no more
+    /// descriptors than that may need.
+    pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello, other_wire: bool) -> Result<(), Reason> {
         let fd = listener::connect(hello.destination_gid)?;
+        if other_wire && descriptors::is_of_the_last(fd.as_fd()) {
+            return Err(Reason::FewDescriptors);
+        }
         let process = Arc::new(self.credentials.check(fd.as_fd())?);
         let kind = Kind::Requester(Requester {
             qp,
             process: Arc::clone(&process),
             invited: false,
             memories: HashSet::new(),
-            patches: HashMap::new(),
         });
         let key = self.insert(Socket { fd, device: None, kind }, EventFlags::IN)?;
         if let Err(error) = epoll::add(&self.epoll, &process, name(key, PROCESS), EventFlags::IN) {
@@ -258,13 +270,8 @@ impl Rendezvous {
 
     /// Asks again for those that wait, when a queue pair has become ready.
     pub(crate) fn flush(&mut self, now: Instant, host: &mut dyn Host) {
-        if !std::mem::take(&mut self.ask_again) {
-            return;
-        }
-        for at in (0..self.strangers.len()).rev() {
-            if let Some(key) = self.strangers.get(at).copied() {
-                self.introduce(now, key, host);
-            }
+        if std::mem::take(&mut self.ask_again) {
+            self.introduce_all(now, host);
         }
     }
 

@@ -4,8 +4,9 @@ use std::io;
 
 use super::super::MapRefused;
 use super::super::port::PortRefused;
-use super::MEMORIES_MAX;
+use super::MAPPINGS_MAX;
 use super::frame::{FrameError, Refusal};
+use crate::error::limit;
 
 /// See the module. Each reads as the end of "the peer is not mapped: …".
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +17,14 @@ pub(crate) enum Reason {
     Busy,
     #[error("it runs as user {peer}, and this process as {own}: run both as one user")]
     OtherUser { own: u32, peer: u32 },
-    #[error("its process cannot be watched (pidfd): {0}; let both see each other's process numbers")]
+    #[error(
+        "both users read as {uid}, as do all that a user namespace does not have: run both as another one, of one namespace"
+    )]
+    NobodyInParticular { uid: u32 },
+    #[error("it is of another pid namespace: let both see each other's process numbers")]
+    OtherProcesses,
+    #[error("its process cannot be watched (pidfd): {0}; {mend}",
+        mend = limit(.0).unwrap_or("Linux 5.3 and later can, where pidfd_open is allowed"))]
     NoPidfd(#[source] io::Error),
     #[error("it refused: {0}")]
     Refused(Refusal),
@@ -30,11 +38,17 @@ pub(crate) enum Reason {
         "this process has no descriptors left to take its memory: raise the limit on open files (ulimit -n)"
     )]
     OutOfDescriptors,
+    #[error(
+        "three quarters of the descriptors that this process may have are in use, and the others are left to the other wire: raise the limit on open files (ulimit -n)"
+    )]
+    FewDescriptors,
     #[error("its doorbell would block whoever rings it")]
     BlockingDoorbell,
     #[error("its doorbell is no eventfd, or /proc, which tells that, is not mounted")]
     NoDoorbell,
-    #[error("it shares more memories than this process maps of a peer: {MEMORIES_MAX}")]
+    #[error(
+        "the peers of this host share more memories than a process maps of them, {MAPPINGS_MAX}: share fewer and larger ones"
+    )]
     TooMuchMemory,
     #[error("it replaced pages of a memory that it has not told of")]
     Unknown,

@@ -22,6 +22,7 @@ struct Scripted {
     /// Whose hello is taken, and for which queue pair.
     takes: Vec<(Hello, QpRef)>,
     refuses: Option<Refusal>,
+    other_wire: bool,
     memories: Vec<Announcement>,
     writers: Vec<Arc<OwnedFd>>,
     invited: Vec<(QpRef, Invited)>,
@@ -49,6 +50,10 @@ fn memory(id: u64) -> Announcement {
 }
 
 impl Host for Scripted {
+    fn has_other_wire(&self, _: DeviceRef) -> bool {
+        self.other_wire
+    }
+
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
         self.takes.iter().find(|(it, _)| it == hello).map(|(_, qp)| *qp)
     }
@@ -138,7 +143,7 @@ impl End {
     /// Connects its requester to the device of `gid`.
     fn connect(&mut self, gid: Gid) -> Result<(), Reason> {
         let hello = self.hello_to(gid);
-        self.rendezvous.connect(self.qp, &hello)
+        self.rendezvous.connect(self.qp, &hello, self.state.other_wire)
     }
 
     /// Lets the requester of `peer` in.
@@ -260,12 +265,12 @@ fn a_requester_that_comes_again_takes_the_place_of_the_one_before() {
     let (mut a, mut b) = pair();
     let hello = a.hello_to(b.gid);
     let mut again = End::new();
-    again.rendezvous.connect(again.qp, &hello).unwrap();
+    again.rendezvous.connect(again.qp, &hello, false).unwrap();
     until(&mut again, &mut b, |again, _| again.state.invited.len() == 1);
     until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
     assert_eq!(b.rendezvous.responders.len(), 1);
     // The one that comes again from the same queue pair closes its own.
-    again.rendezvous.connect(again.qp, &hello).unwrap();
+    again.rendezvous.connect(again.qp, &hello, false).unwrap();
     until(&mut again, &mut b, |again, _| again.state.invited.len() == 2);
     assert_eq!(again.rendezvous.sockets.len(), 2, "the listener and one connection");
     assert!(again.rendezvous.is_connected(again.qp));

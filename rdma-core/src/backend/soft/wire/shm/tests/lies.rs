@@ -7,13 +7,14 @@ use proptest::prelude::*;
 use super::super::layout::{OF_WRITE, extent};
 use super::super::view::View;
 use super::chunks::Word;
-use super::{BASE, Rig, execute, mapped, terms};
+use super::{ALL, BASE, DOMAIN, Rig, execute, execute_at_once, exposed, mapped, terms};
+use crate::backend::soft::engine::keys::Registered;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::shm::Port;
 use crate::backend::soft::wire::shm::segment::Protection;
-use crate::{CompletionStatus, EventKind};
+use crate::{Access, CompletionStatus, EventKind, RemoteKey, RemoteMemory};
 
 const DEPTH: usize = 4;
 /// Words of the mailbox up to the end of its rings.
@@ -26,6 +27,7 @@ enum Act {
     Lie { word: usize, value: u32 },
     LieOfKeys { word: usize, value: u32 },
     Request { op: RequestOp, imm: Option<u32>, key: u32, addr: u64, len: u32, not_ready: bool },
+    Window { key: u32, addr: u64, len: u64 },
     Post { len: u32, lkey: u32 },
     Take,
     Close,
@@ -38,13 +40,15 @@ fn value() -> impl Strategy<Value = u32> {
 fn act() -> impl Strategy<Value = Act> {
     let op = prop_oneof![Just(RequestOp::Send), Just(RequestOp::Write), Just(RequestOp::Read)];
     let addr = prop_oneof![3 => (0u64..4096).prop_map(|byte| BASE + byte), 1 => any::<u64>()];
-    let request = (op, any::<Option<u32>>(), 0u32..4, addr, 0u32..5000, prop::bool::weighted(0.1));
+    let request = (op, any::<Option<u32>>(), 0u32..4, addr.clone(), 0u32..5000, prop::bool::weighted(0.1));
+    let window = (0u32..4, addr, prop_oneof![4 => 0u64..5000, 1 => any::<u64>()]);
     prop_oneof![
         6 => (0..WORDS, value()).prop_map(|(word, value)| Act::Lie { word, value }),
         3 => (0..KEY_WORDS, value()).prop_map(|(word, value)| Act::LieOfKeys { word, value }),
         6 => request.prop_map(|(op, imm, key, addr, len, not_ready)| {
             Act::Request { op, imm, key, addr, len, not_ready }
         }),
+        3 => window.prop_map(|(key, addr, len)| Act::Window { key, addr, len }),
         3 => (0u32..5000, 0u32..4).prop_map(|(len, lkey)| Act::Post { len, lkey }),
         4 => Just(Act::Take),
         1 => prop::bool::weighted(0.05).prop_map(|closes| if closes { Act::Close } else { Act::Take }),
@@ -102,6 +106,8 @@ proptest! {
         let mut owner = Owner { rig: Rig::new(4096, terms(DEPTH, None)), posted: vec![], told: 0 };
         owner.rig.expose(1, 1);
         owner.rig.expose(2, 2);
+        let of_window = Registered { domain: DOMAIN, addr: BASE, len: 4096, access: ALL | Access::WINDOW, serial: 3 };
+        prop_assert!(owner.rig.keys.insert(&exposed(3, of_window)));
         let words: View<Word> = View::new(owner.rig.mailbox.segment(), 0, WORDS).unwrap();
         let keys: View<Word> = View::new(owner.rig.keys.segment(), 0, KEY_WORDS).unwrap();
         let theirs = mapped(owner.rig.mailbox.segment(), Protection::ReadWrite);
@@ -114,10 +120,20 @@ proptest! {
                     let (psn, rkey) = (owner.rig.psn, key);
                     let request = Request { psn, op, imm, remote_addr: addr, rkey, len };
                     let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
-                    execute(&mut owner.rig.port, &request, &mut local, injected);
+                    if not_ready || execute_at_once(&mut owner.rig.port, &request, &mut local).is_none() {
+                        execute(&mut owner.rig.port, &request, &mut local, injected);
+                    }
                     owner.rig.psn = sequence::add(psn, 1);
                     // Whoever connects now must not stumble over it, either.
                     let _ = Port::new(&theirs, owner.rig.keys.segment());
+                }
+                Act::Window { key, addr, len } => {
+                    let memory = RemoteMemory { addr, len, rkey: RemoteKey(key) };
+                    // All that there is of it can be touched.
+                    if let Ok(window) = owner.rig.port.window(memory) {
+                        prop_assert_eq!(window.len() as u64, len);
+                        window.copy_in(0, &vec![1; window.len()]).unwrap();
+                    }
                 }
                 Act::Post { len, lkey } => owner.post(len, lkey),
                 Act::Take => owner.take()?,

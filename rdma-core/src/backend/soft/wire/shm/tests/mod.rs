@@ -11,13 +11,13 @@ mod touch;
 
 use std::sync::Arc;
 
-use super::port::{Executed, Local};
+use super::port::{Executed, Local, Outcome};
 use super::segment::Protection;
 use super::{Exposed, KeyTable, Mailbox, Port, Segment, Terms};
 use crate::Access;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::{Domain, Registered};
-use crate::backend::soft::engine::message::{Request, RequestOp};
+use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::responder::Rules;
 use crate::backend::soft::fault::{Injected, Planted};
 
@@ -112,4 +112,14 @@ pub(super) fn execute(port: &mut Port, request: &Request, local: &mut [u8], inje
     let local = local.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: as long as that, and borrowed for the call.
     unsafe { port.execute(request, Local::at(local), injected) }
+}
+
+/// The same, by the way that small requests take when nothing about them is unusual. `None` when that is not so.
+pub(super) fn execute_at_once(port: &mut Port, request: &Request, local: &mut [u8]) -> Option<Executed> {
+    assert!(request.len as usize <= local.len());
+    let local = local.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: as long as that, and borrowed for the call.
+    let ring = unsafe { port.at_once(request, local) }?;
+    let reply = Reply { psn: request.psn, kind: ReplyKind::Ack, len: 0 };
+    Some(Executed { outcome: Outcome::Reply(reply), ring, nudge: false })
 }

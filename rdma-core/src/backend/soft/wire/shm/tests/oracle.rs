@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::{ALL, BASE, DOMAIN, Rig, execute, exposed, terms};
+use super::{ALL, BASE, DOMAIN, Rig, execute, execute_at_once, exposed, terms};
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::engine::keys::{Domain, KeyTable, Registered};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
@@ -47,6 +47,8 @@ enum Op {
         request: Request,
         ahead: i32,
         not_ready: bool,
+        /// It is tried at once, and carried out as all are only when that says nothing.
+        at_once: bool,
     },
     /// The owner moves the queue pair to ERR.
     Fail,
@@ -94,8 +96,9 @@ fn op() -> impl Strategy<Value = Op> {
         }),
         1 => (1..=KEYS).prop_map(|key| Op::Deregister { key }),
         3 => (addr(), len(), key()).prop_map(|(addr, len, lkey)| Op::PostRecv { addr, len, lkey }),
-        10 => (request(), ahead, not_ready)
-            .prop_map(|(request, ahead, not_ready)| Op::Request { request, ahead, not_ready }),
+        10 => (request(), ahead, not_ready, any::<bool>()).prop_map(|(request, ahead, not_ready, at_once)| {
+            Op::Request { request, ahead, not_ready, at_once: at_once && !not_ready }
+        }),
     ]
 }
 
@@ -212,14 +215,25 @@ impl Pair {
         }
     }
 
-    fn request(&mut self, request: Request, ahead: i32, not_ready: bool) -> Result<(), TestCaseError> {
+    fn request(
+        &mut self,
+        request: Request,
+        (ahead, not_ready, at_once): (i32, bool, bool),
+    ) -> Result<(), TestCaseError> {
         let psn = sequence::add(self.psn, (ahead & 0x00ff_ffff) as usize);
         let request = Request { psn, ..request };
         self.salt = self.salt.wrapping_add(1);
         let mut local: Vec<u8> = (0..LOCAL).map(|i| (i as u8).wrapping_mul(7) ^ self.salt).collect();
         let expected = self.model.request(&request, &local, not_ready);
         let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
-        let executed = execute(&mut self.rig.port, &request, &mut local, injected);
+        let tried = if at_once { execute_at_once(&mut self.rig.port, &request, &mut local) } else { None };
+        if tried.is_some() {
+            self.seen.insert(format!("{:?} at once", request.op));
+        }
+        let executed = match tried {
+            Some(executed) => executed,
+            None => execute(&mut self.rig.port, &request, &mut local, injected),
+        };
         let is_read = matches!(executed.outcome, Outcome::Reply(Reply { kind: ReplyKind::ReadData, .. }));
         let refusal = self.rig.mailbox.refusal();
         prop_assert_eq!(executed.nudge, refusal.is_some());
@@ -281,7 +295,9 @@ impl Pair {
                 prop_assert_eq!(theirs.is_ok(), ours.is_ok());
                 self.flush()?;
             }
-            Op::Request { request, ahead, not_ready } => self.request(request, ahead, not_ready)?,
+            Op::Request { request, ahead, not_ready, at_once } => {
+                self.request(request, (ahead, not_ready, at_once))?
+            }
             Op::Fail => self.fail()?,
         }
         Ok(())

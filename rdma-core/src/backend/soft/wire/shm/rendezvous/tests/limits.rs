@@ -5,8 +5,9 @@
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::owners::{Owner, say};
+use super::owners::{Owner, borrowed, good, say, welcome};
 use super::*;
+use crate::backend::soft::wire::shm::segment::{OF_PEERS, Protection};
 
 /// Runs `body` in a process that runs nothing else.
 fn alone(name: &str, body: impl FnOnce()) {
@@ -47,6 +48,14 @@ impl Taken {
         let taken = std::iter::from_fn(|| eventfd(0, EventfdFlags::CLOEXEC).ok());
         Self { before, taken: taken.collect() }
     }
+
+    /// The same, but for the last quarter.
+    fn but_a_quarter() -> Self {
+        let mut taken = Self::all();
+        let quarter = getrlimit(Resource::Nofile).current.unwrap() / 4;
+        taken.taken.truncate(taken.taken.len() - quarter as usize);
+        taken
+    }
 }
 
 impl Drop for Taken {
@@ -84,6 +93,48 @@ fn a_requester_without_descriptors_left_says_so_and_leaks_none() {
 }
 
 #[test]
+fn the_last_descriptors_are_left_to_the_other_wire() {
+    alone("the_last_descriptors_are_left_to_the_other_wire", || {
+        let (mut a, mut b) = (End::new(), End::new());
+        b.take(&a);
+        let taken = Taken::but_a_quarter();
+        // There is none for who is of another host.
+        for (at_requester, at_responder) in [(true, false), (false, true), (false, false)] {
+            (a.state.other_wire, b.state.other_wire) = (at_requester, at_responder);
+            assert!(matches!(a.connect(fresh_gid()), Err(Reason::NoNeighbour)));
+            let met = a.connect(b.gid);
+            assert_eq!(met.is_err(), at_requester);
+            match met {
+                Err(reason) => {
+                    assert!(reason.to_string().contains("ulimit -n") && !reason.is_departure(), "{reason}")
+                }
+                Ok(()) => until(&mut a, &mut b, |a, _| a.state.over.len() + a.state.invited.len() == 1),
+            }
+            let told =
+                if at_responder { "it refused: it has no descriptors or memory left (error 24)" } else { "" };
+            assert_eq!(a.state.over.pop().unwrap_or_default(), told);
+        }
+        assert_eq!(a.state.invited.len(), 1);
+        drop(taken);
+        (a.state.other_wire, b.state.other_wire) = (true, true);
+        a.connect(b.gid).unwrap();
+        until(&mut a, &mut b, |a, _| a.state.invited.len() == 2);
+    });
+}
+
+#[test]
+fn who_cannot_be_watched_for_want_of_a_descriptor_says_so() {
+    alone("who_cannot_be_watched_for_want_of_a_descriptor_says_so", || {
+        let (mut a, b) = (End::new(), End::new());
+        let mut taken = Taken::all();
+        taken.taken.pop();
+        let error = a.connect(b.gid).unwrap_err().to_string();
+        drop(taken);
+        assert!(error.contains("ulimit -n"), "{error}");
+    });
+}
+
+#[test]
 fn a_listener_without_descriptors_left_pauses_and_goes_on() {
     alone("a_listener_without_descriptors_left_pauses_and_goes_on", || {
         let mut b = End::new();
@@ -98,6 +149,80 @@ fn a_listener_without_descriptors_left_pauses_and_goes_on() {
         drop(waiting);
         b.until(|b| b.rendezvous.strangers.is_empty());
         assert_works(&mut b);
+    });
+}
+
+/// More descriptors under way than this user may have, until it is dropped. They are counted for all processes of the user,
+/// which come and go: so all of these are of this process, and without them it may have as many as can be.
+struct Crowd {
+    ends: Option<[OwnedFd; 2]>,
+}
+
+impl Crowd {
+    fn new() -> Self {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        // Whoever administers the system has no such limit.
+        let mut own = rustix::thread::capabilities(None).unwrap();
+        own.effective = rustix::thread::CapabilitySet::empty();
+        rustix::thread::set_capabilities(None, own).unwrap();
+        Self::unlimit();
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::NONBLOCK);
+        let (here, there) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let bell = doorbell();
+        let send = || descriptors::send(here.as_fd(), &Frame::Memory { id: 1, len: 1 }, &[&bell]).unwrap();
+        let most = open_descriptors() + 64;
+        for _ in 0..=most {
+            assert_eq!(send(), Sent::Whole);
+        }
+        limit(Resource::Nofile, most as u64);
+        assert_eq!(send(), Sent::Crowded);
+        Self { ends: Some([here, there]) }
+    }
+
+    fn unlimit() {
+        limit(Resource::Nofile, getrlimit(Resource::Nofile).maximum.unwrap());
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.ends = None;
+        Self::unlimit();
+    }
+}
+
+#[test]
+fn a_requester_that_meets_a_crowd_is_let_in_once_it_is_gone() {
+    alone("a_requester_that_meets_a_crowd_is_let_in_once_it_is_gone", || {
+        let (mut a, mut b) = (End::new(), End::new());
+        b.take(&a);
+        let crowd = Crowd::new();
+        a.connect(b.gid).unwrap();
+        until(&mut a, &mut b, |_, b| b.rendezvous.crowded.is_some());
+        assert!(a.state.over.is_empty() && b.rendezvous.strangers.len() == 1);
+        drop(crowd);
+        let at = b.rendezvous.poll_timeout().unwrap();
+        b.rendezvous.handle_timeout(at, &mut b.state);
+        until(&mut a, &mut b, |a, _| a.state.invited.len() == 1);
+        assert!(b.rendezvous.strangers.is_empty() && b.rendezvous.crowded.is_none());
+    });
+}
+
+#[test]
+fn a_requester_that_meets_a_crowd_for_long_is_told_to_take_another_wire() {
+    alone("a_requester_that_meets_a_crowd_for_long_is_told_to_take_another_wire", || {
+        let (mut a, mut b) = (End::new(), End::new());
+        b.take(&a);
+        let _crowd = Crowd::new();
+        a.connect(b.gid).unwrap();
+        until(&mut a, &mut b, |_, b| b.rendezvous.crowded.is_some());
+        while let Some(at) = b.rendezvous.crowded {
+            assert!(at < Instant::now() + 2 * CROWD_WAIT, "it waits without end");
+            b.rendezvous.handle_timeout(at, &mut b.state);
+        }
+        until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
+        assert_eq!(a.state.over, ["it refused: it has no descriptors or memory left (error 109)"]);
+        assert!(b.rendezvous.strangers.is_empty());
     });
 }
 
@@ -124,6 +249,65 @@ fn a_requester_without_address_space_left_says_so() {
         a.until(|a| a.state.over.len() == 1);
         let said = &a.state.over[0];
         assert!(said.starts_with("memory that it handed over: the memfd cannot be mapped"), "{said}");
+    });
+}
+
+/// Has a peer of its own hand over one memory; the peer's end, with what `a` was told by then.
+fn told_of_one(a: &mut End) -> OwnedFd {
+    let owner = Owner::new();
+    let socket = owner.meet(a);
+    say(&socket, &welcome(), &borrowed(&good()));
+    let before = a.state.over.len() + a.state.mapped.len();
+    let memory = sent(&Segment::create("test", 4096).unwrap()).0;
+    say(&socket, &Frame::Memory { id: 1, len: 4096 }.encode(), &[memory.as_fd()]);
+    a.until(|a| a.state.over.len() + a.state.mapped.len() > before);
+    socket
+}
+
+#[test]
+fn more_memory_than_is_mapped_of_all_peers_ends_a_connection() {
+    alone("more_memory_than_is_mapped_of_all_peers_ends_a_connection", || {
+        let none = Segment::of_peers();
+        // A mailbox, a table and a memory of one; of the other there is no room for the memory.
+        OF_PEERS.fetch_add(MAPPINGS_MAX - 5, std::sync::atomic::Ordering::Relaxed);
+        let (mut a, mut other, mut third) = (End::new(), End::new(), End::new());
+        let socket = told_of_one(&mut a);
+        assert_eq!(Segment::of_peers(), MAPPINGS_MAX - 2);
+        told_of_one(&mut other);
+        assert!(other.state.over[0].starts_with("the peers of this host share more memories"));
+        // Nor for other pages of the one that there is.
+        other.state.invited.clear();
+        OF_PEERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let patch = Frame::Patch { id: 1, offset: 0, len: 4096, version: 1 };
+        let pages = sent(&Segment::create("test", 4096).unwrap()).0;
+        say(&socket, &patch.encode(), &[pages.as_fd()]);
+        a.until(|a| a.state.over.len() == 1);
+        assert!(a.state.over[0].starts_with("the peers of this host share more memories"));
+        // What goes makes room.
+        drop(a);
+        OF_PEERS.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        told_of_one(&mut third);
+        assert!(third.state.over.is_empty());
+        drop(third);
+        assert_eq!(Segment::of_peers(), none + MAPPINGS_MAX - 5);
+    });
+}
+
+#[test]
+fn other_pages_count_until_their_memory_goes() {
+    alone("other_pages_count_until_their_memory_goes", || {
+        let page = rustix::param::page_size() as u64;
+        let memory = Segment::create("test", 2 * page as usize).unwrap();
+        let (memfd, len) = sent(&memory);
+        let before = Segment::of_peers();
+        let theirs = Segment::map(memfd.as_fd(), len, Protection::ReadWrite).unwrap();
+        let pages = sent(&Segment::create("test", page as usize).unwrap()).0;
+        for version in [1, 1, 2] {
+            theirs.patch(pages.as_fd(), version, (page, page)).unwrap();
+        }
+        assert_eq!(Segment::of_peers(), before + 5);
+        drop(theirs);
+        assert_eq!(Segment::of_peers(), before);
     });
 }
 

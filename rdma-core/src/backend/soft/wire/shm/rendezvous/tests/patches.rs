@@ -181,21 +181,3 @@ fn whatever_is_wrong_with_pages_ends_the_connection_and_says_why() {
         "pages that it handed over: the memfd is not sealed against shrinking and growing"
     );
 }
-
-#[test]
-fn pages_are_not_replaced_without_end() {
-    let (mut a, owner) = (End::new(), Owner::new());
-    let socket = owner.meet(&mut a);
-    say(&socket, &welcome(), &borrowed(&good()));
-    let (memfd, len) = sent(&Segment::create("test", page() as usize).unwrap());
-    say(&socket, &Frame::Memory { id: 1, len }.encode(), &[memfd.as_fd()]);
-    a.until(|a| a.state.mapped.len() == 1);
-    let key = a.rendezvous.requesters[a.qp];
-    let Kind::Requester(requester) = &mut a.rendezvous.sockets[key].kind else { panic!("no requester") };
-    requester.patches.insert(1, MEMORIES_MAX / 2 - 1);
-    // Of one that was told before nothing is mapped, and it counts all the same.
-    let again = Frame::Patch { id: 1, offset: 0, len, version: 0 }.encode();
-    say(&socket, &again, &[memfd.as_fd()]);
-    a.until(|a| a.state.over.len() == 1);
-    assert!(a.state.over[0].starts_with("it shares more memories"), "{}", a.state.over[0]);
-}

@@ -64,12 +64,19 @@ fn a_requester_of_another_user_or_one_that_cannot_be_watched_is_told_so() {
     let own = b.rendezvous.credentials;
     b.rendezvous.credentials.uid ^= 1;
     a.connect(b.gid).unwrap();
-    until(&mut a, &mut b, |a, _| a.state.over == ["it refused: it runs as another user"]);
+    until(&mut a, &mut b, |a, _| {
+        a.state.over == ["it refused: it runs as another user, or one of another user namespace"]
+    });
     b.rendezvous.credentials = own;
     b.rendezvous.credentials.pidfd = |_| Err(io::ErrorKind::Unsupported.into());
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| a.state.over.len() == 2);
     assert!(a.state.over[1].starts_with("it refused: it cannot watch this process"), "{:?}", a.state.over);
+    // That is not what is wrong with one that has no descriptor left for it.
+    b.rendezvous.credentials.pidfd = |_| Err(io::Error::from_raw_os_error(libc::EMFILE));
+    a.connect(b.gid).unwrap();
+    until(&mut a, &mut b, |a, _| a.state.over.len() == 3);
+    assert_eq!(a.state.over[2], "it refused: it has no descriptors or memory left (error 24)");
     assert!(b.state.writers.is_empty());
 }
 

@@ -1,0 +1,357 @@
+//! Memory through which processes of a host tell each other things at once.
+//!
+//! A peer that has a window mapped keeps its pages for as long, whatever becomes of the owner, and the owner never gives them
+//! to anybody else: so what a peer writes late lands where nobody looks, and there is nothing to ask before each access. One
+//! that is dropped is revoked at once: nobody maps it any more.
+
+#![expect(unsafe_code, reason = "copies from and to memory that peers write")]
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use super::flag::{self, Flag};
+use super::{Keys, Mapping, Patience, Registered, copy, fork};
+use crate::error::{RangeError, ReachError};
+use crate::{Deadline, RemoteMemory};
+
+/// The windows of this process, by their addresses: how peers inside it come to them.
+static NEAR: OnceLock<Mutex<HashMap<usize, Weak<Kept>>>> = OnceLock::new();
+
+fn near() -> MutexGuard<'static, HashMap<usize, Weak<Kept>>> {
+    NEAR.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The memory of a window, mapped for as long as this lives.
+struct Kept {
+    place: Place,
+    /// Registered until its window is dropped, and mapped in either case.
+    memory: Mutex<Option<Either>>,
+}
+
+enum Either {
+    Registered(Registered),
+    #[expect(dead_code, reason = "is kept")]
+    Mapped(Mapping),
+}
+
+impl Kept {
+    /// Nobody maps it any more; who has it mapped keeps it.
+    fn revoke(&self) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        *memory = match memory.take() {
+            Some(Either::Registered(mut registered)) => {
+                // Where it is refused it is tried once more when nobody has it, and said then.
+                match registered.deregister(Deadline::in_drop()) {
+                    Ok(()) => registered.into_mapping().map_or_else(
+                        |(registered, _)| Some(Either::Registered(registered)),
+                        |mapping| Some(Either::Mapped(mapping)),
+                    ),
+                    Err(_) => Some(Either::Registered(registered)),
+                }
+            }
+            mapped => mapped,
+        };
+    }
+}
+
+/// Memory of the library's that peers of this host map and write at once, without requests: for flags, mailboxes, and what
+/// is to be there in a fraction of a microsecond. Made by [`ProtectionDomain::alloc_window`](crate::ProtectionDomain::alloc_window).
+///
+/// Unlike a [`Region`](crate::Region) it never becomes memory of anybody's again, so a peer's access needs no lock, no look at a
+/// right and no slot: a write that comes late, after this was dropped, goes to pages that only that peer has still. Requests
+/// do not reach it. Peers may write at any moment, so there is never a slice of it; bytes are torn unless a flag says that
+/// they are whole.
+///
+/// A peer that has it mapped writes it for as long as this lives: a fence of the queue pair by which it came does not end
+/// that. Have a window for each peer and each connection, and drop it with that.
+///
+/// ```
+/// use std::time::Duration;
+/// use rdma_core::{Deadline, Device, SoftOptions, WorkerOptions, loopback};
+/// let context = Device::soft(SoftOptions::default()).open()?;
+/// let pd = context.alloc_pd()?;
+/// let mut worker = context.worker(WorkerOptions::default())?;
+/// let (left, _right) = loopback(&mut worker, &pd)?;
+///
+/// let window = pd.alloc_window(4096)?;
+/// let deadline = Deadline::after(Duration::from_secs(5));
+/// // … the peer, which was told of `window.remote()` …
+/// let peer = worker.peer_window(&left, window.remote(), deadline)?;
+/// peer.copy_in(64, b"hello")?;
+/// peer.store(0, 1_u64)?;
+/// // … and the owner:
+/// window.wait(0, |flag: u64| flag == 1, deadline)?;
+/// let mut bytes = [0; 5];
+/// window.copy_out(64, &mut bytes)?;
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct Window {
+    kept: Arc<Kept>,
+    keys: Keys,
+}
+
+impl Window {
+    pub(crate) fn new(memory: Registered) -> Self {
+        let (keys, place) = (memory.keys(), Place { base: memory.as_ptr(), len: memory.len() });
+        let kept = Arc::new(Kept { place, memory: Mutex::new(Some(Either::Registered(memory))) });
+        near().insert(place.base.as_ptr().addr(), Arc::downgrade(&kept));
+        Self { kept, keys }
+    }
+
+    /// What a peer is told so that it can [map](crate::Worker::peer_window) it.
+    #[must_use]
+    pub fn remote(&self) -> RemoteMemory {
+        let addr = self.place().base.as_ptr() as u64;
+        RemoteMemory { addr, len: self.len() as u64, rkey: self.keys.rkey }
+    }
+
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a registration is never empty")]
+    pub fn len(&self) -> usize {
+        self.place().len
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError::Range`] when they do not fit; nothing is copied then.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
+        self.place().copy_in(offset, bytes)
+    }
+
+    /// Copies `bytes.len()` bytes from `offset` into `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in).
+    #[inline]
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
+        self.place().copy_out(offset, bytes)
+    }
+
+    /// Stores a flag, after all that this thread wrote before: whoever sees it sees that, too.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError::Range`]; [`ReachError::Unaligned`] unless its offset is a multiple of its length.
+    #[inline]
+    pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
+        self.place().store(offset, flag)
+    }
+
+    /// Loads a flag that a peer may store: what it wrote before that is there to be read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`store`](Self::store).
+    #[inline]
+    pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
+        self.place().load(offset)
+    }
+
+    /// Waits until `enough` says so of a flag that a peer stores here, and gives it: spins, lets others run, then sleeps, a
+    /// millisecond at most. It hears nothing of a peer that is gone: wait in parts where that matters.
+    ///
+    /// # Errors
+    ///
+    /// As for [`store`](Self::store), and [`ReachError::DeadlineExceeded`].
+    pub fn wait<F: Flag>(
+        &self,
+        offset: usize,
+        enough: impl FnMut(F) -> bool,
+        deadline: Deadline,
+    ) -> Result<F, ReachError> {
+        Patience::new(deadline).until(|| self.load(offset), enough)
+    }
+
+    #[inline]
+    fn place(&self) -> Place {
+        self.kept.place
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // What a child has of it is its parent's, the lock included.
+        if !fork::is_child() {
+            near().remove(&self.place().base.as_ptr().addr());
+            self.kept.revoke();
+        }
+    }
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window").field("remote", &self.remote()).finish()
+    }
+}
+
+/// A [`Window`] of a peer that is mapped here. Made by [`Worker::peer_window`](crate::Worker::peer_window); cloning it clones
+/// the handle, of which any thread may use any.
+///
+/// Nothing tells it that the peer is gone: what is written then is seen by nobody, and what is read is what there was. The
+/// pages stay for as long as a handle does.
+#[derive(Clone)]
+pub struct PeerWindow {
+    place: Place,
+    /// Has them mapped.
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+impl PeerWindow {
+    /// # Safety
+    ///
+    /// `len` bytes at `base` are readable and writable, and no reference to them is made, for as long as `keep` is alive; they
+    /// are a window's, or of one that is gone and nobody's else.
+    pub(crate) unsafe fn new(base: NonNull<u8>, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { place: Place { base, len }, _keep: keep }
+    }
+
+    /// That range of the window of this process that begins at `addr`, if there is one.
+    pub(crate) fn near(window: usize, offset: usize, len: usize) -> Option<Self> {
+        let kept = near().get(&window)?.upgrade()?;
+        RangeError::check(offset as u64, len as u64, kept.place.len as u64).ok()?;
+        // SAFETY: no further than the end.
+        let base = unsafe { kept.place.base.add(offset) };
+        // SAFETY: a part of a window, whose memory is mapped for as long as it is kept.
+        Some(unsafe { Self::new(base, len, kept) })
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.place.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.place.len == 0
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError::Range`] when they do not fit, and nothing is copied then; [`ReachError::Refused`] in a forked child, which
+    /// does not have what its parent mapped.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
+        self.place()?.copy_in(offset, bytes)
+    }
+
+    /// Copies `bytes.len()` bytes from `offset` into `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in).
+    #[inline]
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
+        self.place()?.copy_out(offset, bytes)
+    }
+
+    /// Stores a flag, after all that this thread wrote before, to this peer or another: who sees the flag sees that.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in), and [`ReachError::Unaligned`] unless its offset is a multiple of its length.
+    #[inline]
+    pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
+        self.place()?.store(offset, flag)
+    }
+
+    /// Loads a flag; what was written before it is there to be read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`store`](Self::store).
+    #[inline]
+    pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
+        self.place()?.load(offset)
+    }
+
+    #[inline]
+    fn place(&self) -> Result<Place, ReachError> {
+        if fork::is_child() { Err(forked()) } else { Ok(self.place) }
+    }
+}
+
+impl fmt::Debug for PeerWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerWindow").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+fn forked() -> ReachError {
+    ReachError::Refused(io::Error::other("this process was forked from the one that mapped the window"))
+}
+
+/// Where it is; whoever has one keeps it mapped.
+#[derive(Clone, Copy)]
+struct Place {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an address and a length of memory that is no thread's own, and is accessed as memory that others write.
+unsafe impl Send for Place {}
+// SAFETY: the same.
+unsafe impl Sync for Place {}
+
+impl Place {
+    #[inline]
+    fn at(self, offset: usize, len: usize) -> Result<NonNull<u8>, ReachError> {
+        RangeError::check(offset as u64, len as u64, self.len as u64)?;
+        // SAFETY: no further than the end.
+        Ok(unsafe { self.base.add(offset) })
+    }
+
+    #[inline]
+    fn flag_at<F: Flag>(self, offset: usize) -> Result<NonNull<u8>, ReachError> {
+        let (at, len) = (self.at(offset, F::LEN as usize)?, F::LEN as usize);
+        if !at.as_ptr().addr().is_multiple_of(len) {
+            return Err(ReachError::Unaligned { address: at.as_ptr().addr() as u64, len });
+        }
+        Ok(at)
+    }
+
+    #[inline]
+    fn copy_in(self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
+        let to = self.at(offset, bytes.len())?;
+        // SAFETY: checked, and mapped for as long as there is a window; of shared memory no reference exists.
+        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn copy_out(self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
+        let from = self.at(offset, bytes.len())?;
+        // SAFETY: as in `copy_in`.
+        unsafe { copy::copy_out(from, bytes) };
+        Ok(())
+    }
+
+    #[inline]
+    fn store<F: Flag>(self, offset: usize, flag: F) -> Result<(), ReachError> {
+        let at = self.flag_at::<F>(offset)?;
+        // SAFETY: checked, aligned, and mapped for as long as there is a window.
+        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn load<F: Flag>(self, offset: usize) -> Result<F, ReachError> {
+        let at = self.flag_at::<F>(offset)?;
+        // SAFETY: as in `store`.
+        Ok(F::from_bits(unsafe { flag::load(at.as_ptr(), F::LEN) }))
+    }
+}
