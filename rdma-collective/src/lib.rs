@@ -9,3 +9,5 @@ pub mod kv;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(test)]
+mod netsim;

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::long;
+use common::{WIRES, long};
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::CommunicatorOptions;
 use rdma_collective::error::CollectiveError;
-use rdma_core::{Deadline, Wire};
+use rdma_core::Deadline;
 use world::each_rank;
 
 #[test]
 fn a_busy_thread_keeps_no_other_from_its_deadline() {
-    for wire in [Wire::Local, Wire::Tcp] {
+    for wire in WIRES {
         let late = each_rank(2, wire, |mut rank| {
             let mut busy = rank.communicator(CommunicatorOptions::default());
             let other = CommunicatorOptions { name: "other".to_owned(), ..CommunicatorOptions::default() };

@@ -6,7 +6,7 @@ mod pair;
 use std::thread;
 use std::time::Duration;
 
-use common::long;
+use common::{WIRES, long};
 use pair::{Pair, SHAPE, Setup, source_byte};
 use proptest::prelude::*;
 use rdma_collective::error::{KvError, LaneFailure, PeerName};
@@ -14,8 +14,6 @@ use rdma_collective::kv::layout::{Order, Shape};
 use rdma_collective::kv::{BlockVerdict, HoldKind, LinkOptions};
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{Deadline, PeerAccess, Wire};
-
-const WIRES: [Wire; 2] = [Wire::Local, Wire::Tcp];
 
 /// Shapes that go together, and distinct blocks in any order.
 fn requests() -> impl Strategy<Value = (Shape, Shape, Vec<Vec<(u32, u32)>>)> {
@@ -94,8 +92,10 @@ fn a_link_says_how_it_reaches_its_peer() {
         (PeerAccess::Mapped, PeerAccess::Mapped)
     );
     assert!(matches!(pair.prefill.peer(), PeerName::Address(address) if address.ip().is_loopback()));
-    let pair = Setup { wire: Wire::Tcp, ..Setup::default() }.connect();
-    assert_eq!(pair.prefill.peer_access(), PeerAccess::Stream);
+    for (wire, access) in [(Wire::Tcp, PeerAccess::Stream), (Wire::Mapped, PeerAccess::Mapped)] {
+        let pair = Setup { wire, ..Setup::default() }.connect();
+        assert_eq!((pair.prefill.peer_access(), pair.decode.peer_access()), (access, access));
+    }
 }
 
 #[test]

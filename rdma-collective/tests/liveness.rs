@@ -6,14 +6,12 @@ mod world;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::long;
+use common::{WIRES, long};
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::{Communicator, CommunicatorOptions, EngineOptions};
 use rdma_collective::error::{AbortReason, CollectiveError};
 use rdma_core::{Device, SoftOptions, Wire};
 use world::{each_communicator, each_rank_on};
-
-const WIRES: [Wire; 2] = [Wire::Local, Wire::Tcp];
 
 fn reduce(comm: &mut Communicator) -> Result<(), CollectiveError> {
     comm.all_reduce(&mut [1.0_f32; 5000], ReduceOp::Sum, long())

@@ -201,3 +201,33 @@ fn tensors_are_reduced_where_they_lie() {
         comm.close(long()).unwrap();
     });
 }
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn tensors_are_gathered_scattered_and_broadcast_where_they_lie() {
+    two(|rank, store| {
+        let mut comm = Communicator::new(&engine(), store, CommunicatorOptions::default(), long()).unwrap();
+        let (own, sum) = (rank as i32 + 1, ReduceOp::Sum);
+        for count in [1, 1000, 1 << 19] {
+            let tensor = |count| {
+                let mut tensor = comm.alloc::<i32>(count).unwrap();
+                tensor.fill(own);
+                tensor
+            };
+            let [part, all] = [tensor(count), tensor(2 * count)];
+            let (part, mut all) =
+                comm.start_all_gather_into(part, all, long()).unwrap().wait(long()).unwrap();
+            assert!(all.iter().enumerate().all(|(at, got)| *got == if at < count { 1 } else { 2 }));
+            all.fill(own);
+            let scattered = comm.start_reduce_scatter_into(all, part, sum, long()).unwrap().wait(long());
+            let (all, part) = scattered.unwrap();
+            assert!(part.iter().all(|got| *got == 3));
+            let all = comm.start_broadcast(all, 1, long()).unwrap().wait(long()).unwrap();
+            assert!(all.iter().all(|got| *got == 2));
+            let all = comm.start_reduce(all, sum, 0, long()).unwrap().wait(long()).unwrap();
+            let expected = if rank == 0 { 4 } else { 2 };
+            assert!(all.iter().all(|got| *got == expected), "{count} elements on rank {rank}");
+        }
+        comm.close(long()).unwrap();
+    });
+}

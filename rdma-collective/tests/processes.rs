@@ -1,24 +1,32 @@
-//! Ranks as processes over TCP: they meet, they reduce, and a killed one is named by the others.
+//! Ranks as processes of one host: they meet, they reduce, and a killed one is named by the others.
 
 mod common;
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::long;
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
 use rdma_collective::error::{CollectiveError, SpawnError};
-use rdma_core::{Deadline, Device, PeerAccess, SoftOptions};
+use rdma_core::{Deadline, Device, PeerAccess, SoftOptions, Wire};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 /// What the processes do, by this variable.
 const ROLE: &str = "TEST_ROLE";
 
+/// And their device's wire, by this one.
+const WIRE: &str = "TEST_WIRE";
+/// Such wires, and what each is to processes of one host.
+const WIRES: [(&str, Wire, PeerAccess); 2] =
+    [("auto", Wire::Auto, PeerAccess::Mapped), ("tcp", Wire::Tcp, PeerAccess::Stream)];
+
 /// This test program, running nothing but one rank.
-fn rank_process(role: &str) -> Command {
+fn rank_process(role: &str, wire: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--ignored", "--exact", "one_rank", "--nocapture"]).env(ROLE, role).stdout(Stdio::null());
+    command.args(["--ignored", "--exact", "one_rank", "--nocapture"]).stdout(Stdio::null());
+    command.env(ROLE, role).env(WIRE, wire);
     command
 }
 
@@ -28,10 +36,12 @@ fn one_rank() {
     let join = LocalRanks::joined().unwrap().expect("started by the other tests alone");
     let role = std::env::var(ROLE).unwrap();
     let mut store = StoreClient::connect(join, long()).unwrap();
-    let context = Device::soft(SoftOptions::default()).open().unwrap();
+    let named = std::env::var(WIRE).unwrap();
+    let (_, wire, access) = WIRES.into_iter().find(|(name, ..)| *name == named).unwrap();
+    let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
     let engine = Engine::new(&context, EngineOptions::default()).unwrap();
     let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), long()).unwrap();
-    assert!(comm.neighbours().all(|(_, access)| access == PeerAccess::Stream));
+    assert!(comm.neighbours().all(|(_, is)| is == access));
     let (rank, ranks) = (comm.rank(), comm.size());
     let mut data = vec![(rank + 1) as f32; 300_000];
     comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();
@@ -41,37 +51,94 @@ fn one_rank() {
     store.barrier("reduced", long()).unwrap();
     match (role.as_str(), rank) {
         ("reduce", _) => comm.close(long()).unwrap(),
-        ("kill", 1) => {
-            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap()
-        }
+        ("kill", 1) => kill_process(getpid(), Signal::KILL).unwrap(),
         ("kill", _) => match comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap_err() {
             CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {}
             other => panic!("rank {rank}: {other}"),
         },
+        ("kill in small", _) => {
+            suffer(rank, Signal::KILL);
+            match until_an_error(&mut comm) {
+                CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {
+                }
+                other => panic!("rank {rank}: {other}"),
+            }
+        }
+        ("stop in small", _) => {
+            suffer(rank, Signal::STOP);
+            match until_an_error(&mut comm) {
+                CollectiveError::Fenced { .. } if rank == 1 => {}
+                CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {
+                }
+                other => panic!("rank {rank}: {other}"),
+            }
+            if rank == 0 {
+                let stopped = Pid::from_raw(comm.ranks()[1].pid as i32).unwrap();
+                kill_process(stopped, Signal::CONT).unwrap();
+            }
+        }
         ("fail", 2) => std::process::exit(7),
         ("fail" | "wait", _) => std::thread::sleep(Duration::from_secs(120)),
         other => panic!("{other:?}"),
     }
 }
 
+/// Rank 1 does it to itself a little later, whatever it is in then.
+fn suffer(rank: u32, signal: Signal) {
+    if rank == 1 {
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(60));
+            kill_process(getpid(), signal).unwrap();
+        });
+    }
+}
+
+/// Operations that take no link, one after the other, to the first that fails: soon after the last that did not.
+fn until_an_error(comm: &mut Communicator) -> CollectiveError {
+    loop {
+        let begun = Instant::now();
+        if let Err(error) = comm.all_reduce(&mut [1_u64; 5], ReduceOp::Sum, long()) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+            return error;
+        }
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_or_stopped_among_small_operations_is_named_by_all_others() {
+    for _ in 0..3 {
+        let ranks = LocalRanks::spawn(4, |_| rank_process("kill in small", "auto")).unwrap();
+        let error = ranks.wait(long()).unwrap_err();
+        let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
+        assert!(only && error.to_string().contains("signal: 9"), "{error:?}");
+    }
+    LocalRanks::spawn(4, |_| rank_process("stop in small", "auto")).unwrap().wait(long()).unwrap();
+}
+
 #[test]
 fn processes_meet_and_reduce() {
-    for ranks in [1, 2, 4] {
-        LocalRanks::spawn(ranks, |_| rank_process("reduce")).unwrap().wait(long()).unwrap();
+    for (wire, ..) in WIRES {
+        for ranks in [1, 2, 4] {
+            LocalRanks::spawn(ranks, |_| rank_process("reduce", wire)).unwrap().wait(long()).unwrap();
+        }
     }
 }
 
 #[test]
 fn a_killed_process_is_named_by_all_others() {
-    let error = LocalRanks::spawn(4, |_| rank_process("kill")).unwrap().wait(long()).unwrap_err();
-    // Only the killed one fails: the others end well when they have named it.
-    assert!(matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty()), "{error:?}");
-    assert!(error.to_string().contains("signal: 9"), "{error}");
+    for (wire, ..) in WIRES {
+        let ranks = LocalRanks::spawn(4, |_| rank_process("kill", wire)).unwrap();
+        let error = ranks.wait(long()).unwrap_err();
+        // Only the killed one fails: the others end well when they have named it.
+        let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
+        assert!(only, "{wire}: {error:?}");
+        assert!(error.to_string().contains("signal: 9"), "{wire}: {error}");
+    }
 }
 
 #[test]
 fn the_first_that_fails_is_told_and_nobody_is_waited_for_in_vain() {
-    let ranks = LocalRanks::spawn(3, |_| rank_process("fail")).unwrap();
+    let ranks = LocalRanks::spawn(3, |_| rank_process("fail", "auto")).unwrap();
     let error = ranks.wait(long()).unwrap_err();
     let SpawnError::Failed { rank: 2, status, mut killed } = error else { panic!("{error}") };
     killed.sort_unstable();
@@ -80,11 +147,11 @@ fn the_first_that_fails_is_told_and_nobody_is_waited_for_in_vain() {
 
 #[test]
 fn processes_that_do_not_end_are_killed_at_the_deadline_and_when_dropped() {
-    let ranks = LocalRanks::spawn(2, |_| rank_process("wait")).unwrap();
+    let ranks = LocalRanks::spawn(2, |_| rank_process("wait", "auto")).unwrap();
     let error = ranks.wait(Deadline::after(Duration::from_secs(2))).unwrap_err();
     assert!(matches!(&error, SpawnError::DeadlineExceeded { ranks, .. } if ranks.len() == 2), "{error}");
 
-    let ranks = LocalRanks::spawn(2, |_| rank_process("wait")).unwrap();
+    let ranks = LocalRanks::spawn(2, |_| rank_process("wait", "auto")).unwrap();
     let pids: Vec<_> = ranks.processes().map(|(_, pid)| pid).collect();
     drop(ranks);
     assert_eq!(pids.len(), 2);

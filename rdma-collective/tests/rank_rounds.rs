@@ -10,7 +10,7 @@ use std::fs::{read_dir, read_to_string};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::long;
+use common::{WIRES, long};
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::CommunicatorOptions;
 use rdma_core::Wire;
@@ -82,6 +82,7 @@ fn reduce(wire: Wire) {
 
 #[test]
 fn communicators_leave_nothing_behind() {
-    leaves_nothing(1000, || reduce(Wire::Local));
-    leaves_nothing(1000, || reduce(Wire::Tcp));
+    for wire in WIRES {
+        leaves_nothing(1000, || reduce(wire));
+    }
 }

@@ -57,6 +57,7 @@ fn rounds(wire: Wire, count: u64) {
 #[test]
 fn a_thousand_rounds_leave_nothing_behind() {
     rounds(Wire::Local, 900);
+    rounds(Wire::Mapped, 100);
     rounds(Wire::Tcp, 100);
 }
 
@@ -65,5 +66,6 @@ fn a_thousand_rounds_leave_nothing_behind() {
 #[ignore = "takes minutes"]
 fn ten_thousand_rounds_leave_nothing_behind() {
     rounds(Wire::Local, 9000);
+    rounds(Wire::Mapped, 1000);
     rounds(Wire::Tcp, 1000);
 }

@@ -1,28 +1,14 @@
 //! All-reduce as callers see it: in place and out of place, typed and by bytes.
-//!
-//! The steps are `schedule`'s, carrying them out is `run`'s.
-
-mod buffers;
-mod give_up;
-mod job;
-mod run;
 
 use std::ops::Range;
-use std::task::Poll;
-use std::time::Instant;
 
 use rdma_core::{Deadline, Refused, Region};
 
-use self::buffers::{Arithmetic, Borrowed, Buffers};
-pub(super) use self::job::{Job, from_any as job_from_any};
-use self::run::{Run, With};
-use super::schedule::{Operation, Schedule, Staging, Step};
+use super::call::Collective;
+use super::execute::{Borrowed, Job};
 use super::{DataType, Element, ReduceOp, Tensor};
-use crate::comm::{Communicator, CommunicatorOptions, Core, Parts, Pending};
-use crate::error::{CollectiveError, ReduceError};
-
-/// The code of all-reduce in the header of an operation.
-const ALL_REDUCE: u8 = 1;
+use crate::comm::{Communicator, Pending};
+use crate::error::CollectiveError;
 
 impl Communicator {
     /// Reduces `data` over all ranks, and leaves the result on each of them in its place.
@@ -97,7 +83,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.reduce_buffers(Borrowed::InPlace(data), data_type, op, deadline)
+        self.call(Collective::AllReduce(op), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`all_reduce_into`](Self::all_reduce_into) for a type that is known at run time.
@@ -113,10 +99,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        if input.len() != output.len() {
-            return Err(CollectiveError::LengthsDiffer { input: input.len(), output: output.len() });
-        }
-        self.reduce_buffers(Borrowed::OutOfPlace { input, output }, data_type, op, deadline)
+        self.call(Collective::AllReduce(op), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Begins to reduce `tensor` over all ranks in its place, and returns at once; the tensor comes back with the result.
@@ -159,16 +142,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        let bytes = tensor.len() * T::DATA_TYPE.size();
-        let steps = match self.plan(bytes, T::DATA_TYPE) {
-            Ok(steps) => steps,
-            Err(error) => return Err(Refused { object: tensor, error }),
-        };
-        let job = tensor.into_job(None);
-        self.start_job(job, steps, self.arithmetic(T::DATA_TYPE, op), deadline).map_err(|(job, error)| {
-            let (_, object) = Tensor::pair_from_job(job);
-            Refused { object, error }
-        })
+        self.start_in_place(Collective::AllReduce(op), tensor, deadline)
     }
 
     /// Begins to reduce `input` over all ranks into `output`, and returns at once; both come back. Otherwise as
@@ -185,24 +159,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        let size = T::DATA_TYPE.size();
-        let planned = if input.len() == output.len() {
-            self.plan(output.len() * size, T::DATA_TYPE)
-        } else {
-            Err(CollectiveError::LengthsDiffer { input: input.len() * size, output: output.len() * size })
-        };
-        let steps = match planned {
-            Ok(steps) => steps,
-            Err(error) => return Err(Refused { object: (input, output), error }),
-        };
-        let job = output.into_job(Some(input));
-        self.start_job(job, steps, self.arithmetic(T::DATA_TYPE, op), deadline).map_err(|(job, error)| {
-            let (input, output) = Tensor::pair_from_job(job);
-            match input {
-                Some(input) => Refused { object: (input, output), error },
-                None => unreachable!("the operation was given one"),
-            }
-        })
+        self.start_out_of_place(Collective::AllReduce(op), input, output, deadline)
     }
 
     /// Begins to reduce `range` of a registered region over all ranks in its place, and returns at once.
@@ -229,91 +186,7 @@ impl Communicator {
         if !self.engine().lock().pd().owns(region) {
             return Err(CollectiveError::ForeignMemory);
         }
-        let steps = self.plan(range.len(), data_type)?;
-        let job = Job::of_region(self.engine().id(), region.clone(), range);
-        let started = self.start_job(Box::new(job), steps, self.arithmetic(data_type, op), deadline);
-        started.map_err(|(_, error)| error)
-    }
-
-    fn plan(&self, bytes: usize, data_type: DataType) -> Result<Schedule, CollectiveError> {
-        if !bytes.is_multiple_of(data_type.size()) {
-            return Err(ReduceError::PartialElement { bytes, data_type }.into());
-        }
-        let count = bytes / data_type.size();
-        let (rank, ranks) = (self.rank(), self.size());
-        let staging = staging(self.options());
-        let operation = Operation { rank, ranks, count, data_type, staging };
-        Ok(Schedule::all_reduce(operation, self.options().reproducible)?)
-    }
-
-    fn arithmetic(&self, data_type: DataType, op: ReduceOp) -> Arithmetic {
-        Arithmetic { data_type, op, ranks: self.size() }
-    }
-
-    fn reduce_buffers(
-        &mut self,
-        mut buffers: Borrowed<'_>,
-        data_type: DataType,
-        op: ReduceOp,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        let bytes = buffers.len();
-        let (steps, arithmetic) = (self.plan(bytes, data_type)?, self.arithmetic(data_type, op));
-        let started = Instant::now();
-        self.run(
-            deadline,
-            |parts, core, sequence| {
-                let ring = parts.ring.as_deref()?;
-                Run::watch(ring, core, started);
-                Some(Run::new(ring, steps.clone(), arithmetic, bytes, (parts.rank, sequence), started))
-            },
-            |run, parts, core| advance(run.as_mut(), &steps, parts, core, &mut buffers),
-            |run, parts, core| late(run.as_mut(), parts, core),
-        )
+        let job = Box::new(Job::of_region(self.engine().id(), region.clone(), range));
+        self.start_call(Collective::AllReduce(op), data_type, job, deadline).map_err(|(_, error)| error)
     }
 }
-
-/// One look at an operation: its steps as far as they go, and its end.
-fn advance<B: Buffers>(
-    run: Option<&mut Run>,
-    steps: &Schedule,
-    parts: &mut Parts<'_>,
-    core: &mut Core,
-    buffers: &mut B,
-) -> Poll<Result<(), CollectiveError>> {
-    let (Some(run), Some(ring)) = (run, parts.ring.as_deref_mut()) else {
-        // All that a rank does that is alone.
-        for step in steps.clone() {
-            if let Step::Copy { span } = step {
-                buffers.copy(span);
-            }
-        }
-        return Poll::Ready(Ok(()));
-    };
-    let outcome = run.advance(&mut With { ring, core, buffers, scratch: parts.scratch });
-    outcome.map(|outcome| {
-        ring.unwatch(core);
-        outcome.map_err(|stop| run.give_up(ring, core, stop))
-    })
-}
-
-/// The deadline has passed.
-fn late(run: Option<&mut Run>, parts: &mut Parts<'_>, core: &mut Core) -> CollectiveError {
-    match (run, parts.ring.as_deref_mut()) {
-        (Some(run), Some(ring)) => {
-            let error = run.give_up_late(ring, core);
-            ring.unwatch(core);
-            error
-        }
-        // A rank that is alone waits for nobody.
-        _ => CollectiveError::Queued,
-    }
-}
-
-/// What the schedule needs to know of the mailboxes.
-fn staging(options: &CommunicatorOptions) -> Staging {
-    Staging { slots: options.slots, slot_bytes: options.slot_bytes, chunk_bytes_min: options.chunk_bytes_min }
-}
-
-#[cfg(test)]
-mod tests;

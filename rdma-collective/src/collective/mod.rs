@@ -4,8 +4,15 @@
 //! pure. The calls are methods of [`Communicator`](crate::comm::Communicator) and carry the schedules out; peers,
 //! memory registration and time belong to `comm`.
 
+mod all_gather;
 mod all_reduce;
+mod broadcast;
+mod call;
+mod exchange;
+mod execute;
 mod reduce;
+mod reduce_scatter;
+mod reduce_to_root;
 pub mod schedule;
 mod tensor;
 
@@ -13,5 +20,5 @@ mod tensor;
 pub mod numerics {}
 
 pub use half::{bf16, f16};
-pub use reduce::{DataType, Element, ReduceOp, finish, reduce, reduce_into};
+pub use reduce::{DataType, Element, ReduceOp, Reduction, Vectors};
 pub use tensor::Tensor;

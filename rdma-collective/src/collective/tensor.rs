@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
 use super::Element;
-use super::all_reduce::{Job, job_from_any};
+use super::execute::{Job, job_from_any};
 use crate::comm::{Communicator, JobOutput};
 use crate::error::AllocError;
 

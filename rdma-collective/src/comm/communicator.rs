@@ -7,6 +7,7 @@ mod announce;
 mod blame;
 mod connect;
 mod hold;
+mod host;
 mod info;
 mod job;
 mod options;
@@ -14,6 +15,7 @@ mod pending;
 mod ring;
 mod stalls;
 mod state;
+mod turn;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,27 +24,33 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess};
 
-use super::{Core, Engine, LaneId, Service};
+use super::{Core, Driver, Engine, LaneId, Service};
 use crate::error::CollectiveError;
 
 pub use abort::Aborter;
 use announce::Announcer;
+pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX};
 pub use info::RankInfo;
 pub(crate) use job::Job;
 pub use options::CommunicatorOptions;
 pub(crate) use pending::sealed::Output as JobOutput;
 pub use pending::{Output, Pending, PendingFuture, StillPending, WaitError};
 pub(crate) use ring::{Lost, PIECE_BYTES, Parts, Ring, Scratch, violation};
-pub(crate) use stalls::Direction;
+pub(crate) use stalls::{Awaited, Direction};
 pub(crate) use state::State;
+use turn::{AtOnce, Turn};
 
 /// How long a lane may take to end: nothing else on the engine goes on meanwhile.
 const FENCE_WITHIN: Duration = Duration::from_secs(1);
 
+/// Between two times that operations which are done at once drive an engine that nobody else may drive.
+const DRIVE_EVERY: Duration = Duration::from_millis(1);
+
 /// A group of ranks, seen from one of them.
 ///
 /// All ranks make it at the same time, by the store where they meet, and call the same operations in the same order.
-/// Only neighbours in the ring of ranks are connected. Operations run one after the other; those of several communicators
+/// Neighbours in the ring of ranks are connected. Ranks of one host, up to 16, reach each other's memory besides, for operations of
+/// a few KiB: calls on slices are then done at once, in the thread that makes them. Operations run one after the other; those of several communicators
 /// on one engine interleave. An operation that fails ends the communicator on all ranks: each later one returns
 /// [`CollectiveError::Ended`].
 ///
@@ -58,12 +66,18 @@ pub struct Communicator {
     neighbours: Option<[(u32, PeerAccess); 2]>,
     lanes: Option<[LaneId; 2]>,
     closed: bool,
+    /// Of what is done at once, without the engine.
+    scratch: Option<Box<Scratch>>,
+    /// When such an operation drove the engine.
+    driven: Instant,
 }
 
 /// What a communicator and its pending operations have in common.
 pub(crate) struct Shared {
     engine: Engine,
     state: Arc<Mutex<State>>,
+    turn: Arc<Turn>,
+    host: Option<Arc<HostGroup>>,
 }
 
 impl Shared {
@@ -79,17 +93,30 @@ impl Communicator {
         rank: u32,
         options: CommunicatorOptions,
         ranks: Vec<RankInfo>,
-        ring: Option<Ring>,
+        (ring, host): (Option<Ring>, Option<HostGroup>),
         announcer: Announcer,
     ) -> Self {
         let neighbours = ring
             .as_ref()
             .map(|Ring { previous, next, .. }| [(previous.rank, previous.access), (next.rank, next.access)]);
         let lanes = ring.as_ref().map(|ring| [ring.next.lane, ring.previous.lane]);
-        let state = Arc::new(Mutex::new(State::new(rank, ring, announcer)));
+        let (turn, host) = (Arc::new(Turn::default()), host.map(Arc::new));
+        let state = State::new(rank, (ring, host.clone()), Arc::clone(&turn), announcer);
+        let state = Arc::new(Mutex::new(state));
         engine.lock().register(&state);
-        let shared = Arc::new(Shared { engine: engine.clone(), state });
-        Self { shared, rank, options, ranks, neighbours, lanes, closed: false }
+        let scratch = host.is_some().then(ring::scratch);
+        let shared = Arc::new(Shared { engine: engine.clone(), state, turn, host });
+        Self {
+            shared,
+            rank,
+            options,
+            ranks,
+            neighbours,
+            lanes,
+            closed: false,
+            scratch,
+            driven: Instant::now(),
+        }
     }
 
     /// This process's rank.
@@ -165,10 +192,12 @@ impl Communicator {
     }
 
     /// Runs an operation on memory that is borrowed, behind those that are pending: `begin` is called once with its
-    /// number, `step` until it is ready or `deadline` passes, and then `late`. The communicator ends with an error.
+    /// number, `step` until it is ready or `deadline` passes, and then `late`. The communicator ends with an error. One of
+    /// which the other ranks know is `told`: it cannot be too late to begin.
     pub(crate) fn run<R>(
         &mut self,
         deadline: Deadline,
+        told: bool,
         mut begin: impl FnMut(&mut Parts<'_>, &mut Core, u64) -> R,
         mut step: impl FnMut(&mut R, &mut Parts<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
         late: impl FnOnce(&mut R, &mut Parts<'_>, &mut Core) -> CollectiveError,
@@ -181,7 +210,7 @@ impl Communicator {
                 if let Some(ended) = state.ended() {
                     return Poll::Ready(Err(ended));
                 }
-                if deadline.expired_at(now) {
+                if deadline.expired_at(now) && !told {
                     return Poll::Ready(Err(state.end_queued(core)));
                 }
                 if !state.is_idle() {
@@ -189,15 +218,21 @@ impl Communicator {
                 }
                 let sequence = state.next_sequence();
                 state.borrowed = true;
+                state.settle();
                 running = Some(begin(&mut state.parts(), core, sequence));
                 if let Some(ring) = &mut state.ring {
                     ring.give_up_at(core, deadline);
                 }
             }
-            match &mut running {
+            let looked = match &mut running {
                 Some(running) => step(running, &mut state.parts(), core),
                 None => Poll::Pending,
+            };
+            if running.is_some() {
+                // Nobody else can look for it.
+                core.look_again_at(state.look_at.take());
             }
+            looked
         });
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();
@@ -212,8 +247,34 @@ impl Communicator {
             {
                 state.end(error);
             }
+            state.settle();
             outcome
         })
+    }
+
+    /// What the next operation needs that is done at once, in the thread of the caller; `None` when it has to wait for
+    /// others, or the ranks are not on one host.
+    pub(crate) fn at_once(&mut self) -> Option<AtOnce<'_>> {
+        let (host, scratch) = (self.shared.host.as_deref()?, self.scratch.as_deref_mut()?);
+        let sequence = self.shared.turn.sequence_if_open()?;
+        Some(AtOnce { host, scratch, sequence, turn: &self.shared.turn })
+    }
+
+    /// An operation that began `now` has been done at once: what else there is on the engine goes on, too, unless a
+    /// [thread](Driver::Thread) sees to that.
+    pub(crate) fn drive_now_and_then(&mut self, now: Instant) {
+        let engine = &self.shared.engine;
+        if engine.options().driver == Driver::Caller
+            && now.saturating_duration_since(self.driven) >= DRIVE_EVERY
+        {
+            self.driven = now;
+            engine.try_drive();
+        }
+    }
+
+    /// Whether ranks leave each other messages without a link between.
+    pub(crate) fn has_host_group(&self) -> bool {
+        self.shared.host.is_some()
     }
 
     #[cfg(test)]

@@ -13,7 +13,8 @@ pub use communicator::{
     WaitError,
 };
 pub(crate) use communicator::{
-    Direction, Job, JobOutput, Lost, PIECE_BYTES, Parts, Ring as RingLinks, Scratch, violation,
+    Awaited, Direction, HostGroup, Job, JobOutput, Lost, MESSAGE_BYTES_MAX, PIECE_BYTES, Parts,
+    Ring as RingLinks, Scratch, violation,
 };
 pub(crate) use engine::{Core, EngineId, LaneId, Service, gid_preference};
 pub use engine::{Driver, Engine, EngineOptions};

@@ -15,6 +15,9 @@ pub(crate) const ABORT: Kind = Kind(17);
 /// A [`Waits`].
 pub(crate) const WAITS: Kind = Kind(18);
 
+/// Bytes of a [`Header`] in the line of a message between ranks of one host.
+pub(crate) const LINE_HEADER_BYTES: usize = 24;
+
 /// Which operation of a communicator it is, and what its caller asked for. It goes in front of the operation's first
 /// message, or in a control message when there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +28,10 @@ pub(crate) struct Header {
     pub(crate) count: u64,
     pub(crate) collective: u8,
     pub(crate) data_type: u8,
+    /// 0 where nothing is reduced.
     pub(crate) reduction: u8,
+    /// 0 where there is none.
+    pub(crate) root: u32,
 }
 
 /// An operation has failed somewhere; passed on by each rank to its neighbours.
@@ -55,18 +61,20 @@ impl Header {
         writer.u64(self.sequence)?;
         writer.u64(self.count)?;
         writer.u32(self.rank)?;
-        writer.put(&[self.collective, self.data_type, self.reduction, 0])
+        writer.put(&[self.collective, self.data_type, self.reduction, 0])?;
+        writer.u32(self.root)
     }
 
     /// Reads it from a slot or from a message; what is behind it is 0.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
         let mut reader = Reader::new(bytes);
         let (sequence, count, rank) = (reader.u64()?, reader.u64()?, reader.u32()?);
-        let [collective, data_type, reduction] = reader.array()?;
-        if reader.rest().is_empty() || reader.rest().iter().any(|byte| *byte != 0) {
+        let [collective, data_type, reduction, reserved] = reader.array()?;
+        let root = reader.u32()?;
+        if reserved != 0 || reader.rest().iter().any(|byte| *byte != 0) {
             return Err(Ended);
         }
-        Ok(Self { rank, sequence, count, collective, data_type, reduction })
+        Ok(Self { rank, sequence, count, collective, data_type, reduction, root })
     }
 
     /// As it lies in front of a message.
@@ -75,6 +83,57 @@ impl Header {
         let written = self.write(&mut Writer::new(&mut bytes));
         debug_assert!(written.is_ok(), "the header has room for it");
         bytes
+    }
+
+    /// As it lies in a line, whose place says of which rank it is.
+    pub(crate) fn in_line(&self) -> [u8; LINE_HEADER_BYTES] {
+        let Self { sequence, count, collective, data_type, reduction, root, .. } = *self;
+        let [s0, s1, s2, s3, s4, s5, s6, s7] = sequence.to_le_bytes();
+        let [c0, c1, c2, c3, c4, c5, c6, c7] = count.to_le_bytes();
+        let [r0, r1, r2, r3] = root.to_le_bytes();
+        [
+            s0, s1, s2, s3, s4, s5, s6, s7, c0, c1, c2, c3, c4, c5, c6, c7, collective, data_type, reduction,
+            0, r0, r1, r2, r3,
+        ]
+    }
+
+    /// What `rank` has left in a line; `None` when it is no header.
+    pub(crate) fn of_line(line: [u8; LINE_HEADER_BYTES], rank: u32) -> Option<Self> {
+        let [
+            s0,
+            s1,
+            s2,
+            s3,
+            s4,
+            s5,
+            s6,
+            s7,
+            c0,
+            c1,
+            c2,
+            c3,
+            c4,
+            c5,
+            c6,
+            c7,
+            collective,
+            data_type,
+            reduction,
+            reserved,
+            r0,
+            r1,
+            r2,
+            r3,
+        ] = line;
+        (reserved == 0).then_some(Self {
+            rank,
+            sequence: u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
+            count: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
+            collective,
+            data_type,
+            reduction,
+            root: u32::from_le_bytes([r0, r1, r2, r3]),
+        })
     }
 
     /// Whether both ranks are in the same operation.
@@ -135,20 +194,36 @@ impl Waits {
 mod tests {
     use super::*;
 
-    const HEADER: Header =
-        Header { rank: 3, sequence: 1 << 40, count: 1 << 33, collective: 1, data_type: 2, reduction: 1 };
+    const HEADER: Header = Header {
+        rank: 3,
+        sequence: 1 << 40,
+        count: 1 << 33,
+        collective: 5,
+        data_type: 2,
+        reduction: 1,
+        root: 1 << 20,
+    };
 
     #[test]
     fn headers_come_back_from_a_slot_and_from_a_message() {
         let slot = HEADER.in_slot();
         assert_eq!(Header::read(&slot), Ok(HEADER));
-        assert_eq!(Header::read(&slot[..24]), Ok(HEADER));
-        assert_eq!(Header::read(&slot[..23]), Err(Ended));
-        for at in 23..slot.len() {
+        assert_eq!(Header::read(&slot[..28]), Ok(HEADER));
+        assert_eq!(Header::read(&slot[..27]), Err(Ended));
+        for at in (23..24).chain(28..slot.len()) {
             let mut damaged = slot;
             damaged[at] = 1;
             assert_eq!(Header::read(&damaged), Err(Ended));
         }
+    }
+
+    #[test]
+    fn headers_come_back_from_a_line() {
+        let mut line = HEADER.in_line();
+        assert_eq!(Header::of_line(line, HEADER.rank), Some(HEADER));
+        line[19] = 1;
+        assert_eq!(Header::of_line(line, HEADER.rank), None);
+        assert_ne!(Header { root: 2, ..HEADER }.in_line(), HEADER.in_line());
     }
 
     #[test]
@@ -160,6 +235,7 @@ mod tests {
             Header { collective: 2, ..HEADER },
             Header { data_type: 1, ..HEADER },
             Header { reduction: 2, ..HEADER },
+            Header { root: 2, ..HEADER },
         ] {
             assert!(!HEADER.agrees(&other));
         }

@@ -21,6 +21,9 @@ pub enum ReduceError {
         /// Bytes of the source that did not match it.
         right: usize,
     },
+    /// There is nothing to reduce.
+    #[error("a reduction out of place needs an input; pass at least one")]
+    NoInputs,
     /// The operands end inside an element.
     #[error(
         "{bytes} bytes end inside a {data_type} element of {} bytes; pass whole elements",
@@ -211,9 +214,9 @@ pub enum CollectiveError {
          see whether it runs, and where it waits"
     )]
     DeadlineExceeded {
-        /// The rank that was late: a neighbour, or one that a neighbour waited for, be it by others that waited.
+        /// The rank that was late: one that this one waited for, or that a neighbour waited for, be it by others that waited.
         rank: u32,
-        /// The lane over which nothing came: to the neighbour.
+        /// The lane over which nothing came: to a neighbour.
         lane: LaneName,
         /// What ended by it.
         interrupted: Interrupted,
@@ -252,11 +255,11 @@ pub enum CollectiveError {
     Mismatch {
         /// This rank.
         rank: u32,
-        /// The neighbour.
+        /// The other one.
         peer: u32,
         /// What this rank called.
         ours: OperationName,
-        /// What the neighbour called.
+        /// What the other one called.
         theirs: OperationName,
     },
     /// Input and output differ in length.
@@ -267,7 +270,27 @@ pub enum CollectiveError {
         /// Bytes of the output.
         output: usize,
     },
-    /// The buffer cannot be cut, or the count is too large.
+    /// Of two buffers one is not as long as a part of the other for each rank.
+    #[error(
+        "a part of {part} bytes for each of {ranks} ranks is not {whole} bytes; pass a buffer of {ranks} parts"
+    )]
+    PartsDiffer {
+        /// Bytes of the buffer of one part.
+        part: usize,
+        /// Bytes of the buffer of all parts.
+        whole: usize,
+        /// How many ranks there are.
+        ranks: u32,
+    },
+    /// A buffer has no equal part for each rank.
+    #[error("{count} elements have no equal part for each of {ranks} ranks; pass a multiple of {ranks}")]
+    Indivisible {
+        /// Elements of the buffer.
+        count: usize,
+        /// How many ranks there are.
+        ranks: u32,
+    },
+    /// The buffer cannot be cut, the count is too large, or the root is no rank.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// The bytes are not whole elements.

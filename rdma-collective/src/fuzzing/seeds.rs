@@ -44,8 +44,9 @@ fn message(kind: Kind, body: &[u8]) -> Vec<u8> {
 }
 
 fn operations() -> Vec<(&'static str, Vec<u8>)> {
-    let mut header = [0; 24];
-    let written = Header { rank: 1, sequence: 3, count: 1 << 20, collective: 1, data_type: 1, reduction: 1 };
+    let mut header = [0; 28];
+    let written =
+        Header { rank: 1, sequence: 3, count: 1 << 20, collective: 5, data_type: 1, reduction: 1, root: 2 };
     written.write(&mut Writer::new(&mut header)).unwrap();
     let mut abort = [0; 20];
     let written = Abort { sequence: 3, culprit: 1, reporter: 2, reason: AbortReason::Mismatch };

@@ -14,7 +14,10 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rdma_collective::comm::CommunicatorOptions;
-use rdma_core::Deadline;
+use rdma_core::{Deadline, Wire};
+
+/// Each way in which devices of one process reach each other.
+pub const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
 
 /// Far beyond what anything here takes, so that a slow machine is not a failure.
 pub fn long() -> Deadline {
@@ -52,7 +55,7 @@ pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
 /// What a rank on the software device with default options says: `docs/wire.md`.
 pub fn introduction() -> Vec<u8> {
     let options = CommunicatorOptions::default();
-    let mut told = vec![1, 0, 1];
+    let mut told = vec![2, 0, 1];
     told.extend(7_u32.to_le_bytes());
     told.extend(options.slots.to_le_bytes());
     told.extend((options.slot_bytes as u64).to_le_bytes());

@@ -26,7 +26,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 enum Phase {
     Connect,
     Copy,
-    /// The one waits for what the other does not do.
+    /// Each waits for what the other does not do.
     Wait,
     /// The one closes, while the other waits.
     Close,
@@ -101,6 +101,7 @@ fn round(side: &Side, role: Role, phase: Phase, seed: u64) -> [&'static str; 2] 
         let killed = killed.join().unwrap();
         let after = ended.saturating_duration_since(killed);
         assert!(after < WITHIN, "{after:?} after the death");
+        // Whoever drops its end is told of no error: that nothing stays of the other is in the books.
         if phase == Phase::CloseBoth {
             return ["closed", ""];
         }

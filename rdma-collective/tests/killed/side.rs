@@ -102,8 +102,11 @@ impl End {
         }
     }
 
-    /// Waits for what the other end does not do.
+    /// Waits for what the other end does not do, which may wait likewise.
     pub fn wait(&self) -> Result<(), String> {
-        self.transfer(u64::from(u32::MAX))
+        self.transfer(match self {
+            Self::Prefill(_) => u64::MAX,
+            Self::Decode(_) => u64::MAX - 1,
+        })
     }
 }

@@ -84,6 +84,9 @@ fn the_one_that_is_killed() {
     if is(PHASE, "Copy") {
         let _ = (1..).try_for_each(|request| end.transfer(request));
     }
+    if is(PHASE, "Wait") {
+        let _ = end.wait();
+    }
     if is(PHASE, "Close") || is(PHASE, "CloseBoth") {
         hear();
         drop(end);

@@ -44,6 +44,16 @@ pub fn each_rank_on<T: Send + 'static>(
     device: impl Fn(u32) -> Context + Send + Sync + 'static,
     body: impl Fn(Rank) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
+    each_rank_with(ranks, move |_| options.clone(), device, body)
+}
+
+/// The same with options of each rank's own.
+pub fn each_rank_with<T: Send + 'static>(
+    ranks: u32,
+    options: impl Fn(u32) -> EngineOptions + Send + Sync + 'static,
+    device: impl Fn(u32) -> Context + Send + Sync + 'static,
+    body: impl Fn(Rank) -> T + Send + Sync + 'static,
+) -> Vec<T> {
     let token = JobToken::random().unwrap();
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, ranks)).unwrap();
     let (address, shared) = (server.address(), Arc::new((device, body, options)));
@@ -51,7 +61,7 @@ pub fn each_rank_on<T: Send + 'static>(
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
             let (device, body, options) = &*shared;
-            let engine = Engine::new(&device(rank), options.clone()).unwrap();
+            let engine = Engine::new(&device(rank), options(rank)).unwrap();
             let join = Join { address, token, rank, world: ranks };
             body(Rank { rank, engine, store: StoreClient::connect(join, long()).unwrap() })
         })

@@ -1,4 +1,4 @@
-//! The element types of collectives. Their arithmetic is in `number` and `half`.
+//! The element types of collectives. Their arithmetic is in `kernels`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,7 +42,7 @@ pub enum DataType {
     /// 64 bits, `uint64`.
     #[doc(alias = "ncclUint64")]
     U64,
-    /// IEEE 754 half precision, `half`: computed in single precision, rounded after every operation.
+    /// IEEE 754 half precision, `half`: computed in single precision, rounded once a pass.
     #[doc(alias = "ncclFloat16")]
     F16,
     /// IEEE 754 single precision, `float`.
@@ -51,7 +51,7 @@ pub enum DataType {
     /// IEEE 754 double precision, `double`.
     #[doc(alias = "ncclFloat64")]
     F64,
-    /// The upper half of single precision, `bfloat16`: computed in single precision, rounded after every operation.
+    /// The upper half of single precision, `bfloat16`: computed in single precision, rounded once a pass.
     #[doc(alias = "ncclBfloat16")]
     Bf16,
 }

@@ -1,170 +1,154 @@
-//! Reduction of byte slices: checks, then one loop per data type and operation that the compiler turns into vectors.
+//! Which arithmetic belongs to a data type and an operation.
 //!
-//! Works on bytes that the processor owns, at any alignment; the arithmetic is in `number` and `half`.
+//! The loops are in `tiles`, and in `halves` for half precision; the arithmetic is in `number` and `extreme`. Each is
+//! written once, for bytes at any alignment, and compiled for each kind of processor by `level`.
 
-use ::half::bf16;
-use bytemuck::Pod;
+mod extreme;
+mod halves;
+mod level;
+mod number;
+mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
-use super::number::Number;
-use super::{DataType, ReduceOp, extreme, half};
-use crate::error::ReduceError;
+use std::marker::PhantomData;
+use std::ops::{Add, Mul, Range};
 
-/// Calls a function that is generic over [`Number`] for a data type, and the other expression for half precision.
-macro_rules! for_type {
-    ($data_type:expr, $function:ident($($argument:expr),*), half => $half:expr) => {
+use ::half::{bf16, f16};
+
+use self::extreme::{brain, double, half, single};
+pub use self::level::Vectors;
+use self::level::{Kernel, Level};
+use self::number::Number;
+use super::{DataType, ReduceOp};
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// The most bytes of a job that is not worth a tile of the usual size.
+const SHORT_BYTES: usize = 128;
+
+/// What is reduced, and to where; all have one length, in whole elements.
+pub(super) struct Job<'a> {
+    pub(super) out: &'a mut [u8],
+    /// Whether what is in `out` comes before the inputs.
+    pub(super) in_place: bool,
+    /// At least one, unless `in_place`.
+    pub(super) inputs: &'a [&'a [u8]],
+    /// Whether `out`, which is not `in_place`, is stored around the caches.
+    pub(super) streamed: bool,
+}
+
+impl<'a> Job<'a> {
+    /// The parts of so many bytes that it is done in. What is streamed begins with a shorter one, so that lines begin with
+    /// the others; not so where a line begins inside an element, and then nothing is stored around the caches.
+    #[inline(always)]
+    fn tiles<T>(&self, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<T> {
+        let len = self.out.len();
+        let head = if self.streamed { self.out.as_ptr().align_offset(LINE) } else { 0 };
+        let head = if head.is_multiple_of(size_of::<T>()) { head.min(len) } else { 0 };
+        let rest = (head..len).step_by(bytes).map(move |begin| begin..len.min(begin + bytes));
+        (head > 0).then_some(0..head).into_iter().chain(rest)
+    }
+
+    /// The leftmost operand of a part, and all of the others.
+    #[inline(always)]
+    fn split(&self, part: Range<usize>) -> (&[u8], &'a [&'a [u8]]) {
+        match self.inputs.split_first() {
+            Some((first, rest)) if !self.in_place => (&first[part], rest),
+            _ => (&self.out[part], self.inputs),
+        }
+    }
+}
+
+/// A job, how two elements become one, and what is done with the last of them.
+///
+/// The job is lent: what was just stored word by word would be copied late.
+struct Fold<'a, 'b, T, F, L> {
+    job: &'a mut Job<'b>,
+    fold: F,
+    last: L,
+    number: PhantomData<T>,
+}
+
+impl<T: Number, F, L> Kernel for Fold<'_, '_, T, F, L>
+where
+    F: Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+    L: Fn(T::Wide) -> T::Wide + Copy,
+{
+    fn is_streamed(&self) -> bool {
+        self.job.streamed
+    }
+
+    #[inline(always)]
+    fn run<V: Level>(self, level: V) {
+        T::reduce(level, self.job, self.fold, self.last);
+    }
+}
+
+/// What adds or multiplies elements of a type: integers without regard to their sign, half precision in single.
+macro_rules! arithmetic {
+    ($data_type:expr, $run:ident, integers $integer:ident, floats $float:ident) => {
         match $data_type {
-            DataType::I8 => $function::<i8>($($argument),*),
-            DataType::U8 => $function::<u8>($($argument),*),
-            DataType::I16 => $function::<i16>($($argument),*),
-            DataType::U16 => $function::<u16>($($argument),*),
-            DataType::I32 => $function::<i32>($($argument),*),
-            DataType::U32 => $function::<u32>($($argument),*),
-            DataType::I64 => $function::<i64>($($argument),*),
-            DataType::U64 => $function::<u64>($($argument),*),
-            DataType::F32 => $function::<f32>($($argument),*),
-            DataType::F64 => $function::<f64>($($argument),*),
-            DataType::Bf16 => $function::<bf16>($($argument),*),
-            DataType::F16 => $half,
+            DataType::I8 | DataType::U8 => $run!(u8, u8::$integer),
+            DataType::I16 | DataType::U16 => $run!(u16, u16::$integer),
+            DataType::I32 | DataType::U32 => $run!(u32, u32::$integer),
+            DataType::I64 | DataType::U64 => $run!(u64, u64::$integer),
+            DataType::F16 => $run!(f16, f32::$float),
+            DataType::F32 => $run!(f32, f32::$float),
+            DataType::F64 => $run!(f64, f64::$float),
+            DataType::Bf16 => $run!(bf16, f32::$float),
         }
     };
 }
 
-/// `out[i] = out[i] op source[i]`, on the bytes of elements as they are in memory.
-///
-/// Neither slice needs to be aligned. Floating point is not associative: the result depends on the order in
-/// which ranks are reduced, which is the schedule's to fix. What bits come out is in
-/// [`numerics`](crate::collective::numerics). An average is the sum until it is [finished](finish).
-///
-/// # Errors
-/// [`ReduceError`] when the lengths differ or end inside an element; `out` is then untouched.
-///
-/// ```
-/// use rdma_collective::collective::{DataType, ReduceOp, reduce_into};
-///
-/// let mut out = 1.5_f32.to_ne_bytes();
-/// reduce_into(&mut out, &2.0_f32.to_ne_bytes(), DataType::F32, ReduceOp::Prod)?;
-/// assert_eq!(out, 3.0_f32.to_ne_bytes());
-/// # Ok::<(), rdma_collective::error::ReduceError>(())
-/// ```
-pub fn reduce_into(
-    out: &mut [u8],
-    source: &[u8],
-    data_type: DataType,
-    op: ReduceOp,
-) -> Result<(), ReduceError> {
-    check(out.len(), source.len(), data_type)?;
-    for_type!(data_type, numbers_into(out, source, op), half => match op {
-        ReduceOp::Sum | ReduceOp::Avg => half::combine_into(out, source, |left, right| left + right),
-        ReduceOp::Prod => half::combine_into(out, source, |left, right| left * right),
-        ReduceOp::Max => combine_into(out, source, extreme::half::maximum),
-        ReduceOp::Min => combine_into(out, source, extreme::half::minimum),
-    });
-    Ok(())
+/// What chooses one of two elements of a type: floats by their bits.
+macro_rules! extremes {
+    ($data_type:expr, $run:ident, integers $integer:ident, floats $float:ident) => {
+        match $data_type {
+            DataType::I8 => $run!(i8, i8::$integer),
+            DataType::U8 => $run!(u8, u8::$integer),
+            DataType::I16 => $run!(i16, i16::$integer),
+            DataType::U16 => $run!(u16, u16::$integer),
+            DataType::I32 => $run!(i32, i32::$integer),
+            DataType::U32 => $run!(u32, u32::$integer),
+            DataType::I64 => $run!(i64, i64::$integer),
+            DataType::U64 => $run!(u64, u64::$integer),
+            DataType::F16 => $run!(u16, half::$float),
+            DataType::F32 => $run!(u32, single::$float),
+            DataType::F64 => $run!(u64, double::$float),
+            DataType::Bf16 => $run!(u16, brain::$float),
+        }
+    };
 }
 
-/// `out[i] = left[i] op right[i]`: what [`reduce_into`] does, without the copy when out of place.
-///
-/// # Errors
-/// As [`reduce_into`].
-pub fn reduce(
-    out: &mut [u8],
-    left: &[u8],
-    right: &[u8],
-    data_type: DataType,
-    op: ReduceOp,
-) -> Result<(), ReduceError> {
-    check(out.len(), left.len(), data_type)?;
-    check(left.len(), right.len(), data_type)?;
-    for_type!(data_type, numbers(out, left, right, op), half => match op {
-        ReduceOp::Sum | ReduceOp::Avg => half::combine(out, left, right, |left, right| left + right),
-        ReduceOp::Prod => half::combine(out, left, right, |left, right| left * right),
-        ReduceOp::Max => combine(out, left, right, extreme::half::maximum),
-        ReduceOp::Min => combine(out, left, right, extreme::half::minimum),
-    });
-    Ok(())
-}
-
-/// What `op` does once with elements that are reduced over all `ranks`: an average is divided, others are as they are.
-///
-/// One rank does it, before the others get the elements, so that all have the same bits. No ranks are taken as one.
-///
-/// # Errors
-/// [`ReduceError::PartialElement`]; `out` is then untouched.
-///
-/// ```
-/// use rdma_collective::collective::{DataType, ReduceOp, finish, reduce_into};
-///
-/// let mut out = (-8_i64).to_ne_bytes();
-/// reduce_into(&mut out, &1_i64.to_ne_bytes(), DataType::I64, ReduceOp::Avg)?;
-/// finish(&mut out, DataType::I64, ReduceOp::Avg, 2)?;
-/// assert_eq!(out, (-3_i64).to_ne_bytes());
-/// # Ok::<(), rdma_collective::error::ReduceError>(())
-/// ```
-pub fn finish(out: &mut [u8], data_type: DataType, op: ReduceOp, ranks: u32) -> Result<(), ReduceError> {
-    check_whole(out.len(), data_type)?;
-    if op == ReduceOp::Avg {
-        let ranks = ranks.max(1);
-        for_type!(data_type, divide(out, ranks), half => half::divide(out, ranks));
+/// Carries a job out by vectors that this processor has.
+pub(super) fn reduce(vectors: Vectors, job: &mut Job<'_>, data_type: DataType, op: ReduceOp) {
+    macro_rules! run {
+        ($number:ty, $fold:expr) => {
+            vectors.run(Fold::<$number, _, _> { job, fold: $fold, last: |wide| wide, number: PhantomData })
+        };
     }
-    Ok(())
-}
-
-fn check(left: usize, right: usize, data_type: DataType) -> Result<(), ReduceError> {
-    if left != right {
-        return Err(ReduceError::LengthsDiffer { left, right });
-    }
-    check_whole(left, data_type)
-}
-
-fn check_whole(bytes: usize, data_type: DataType) -> Result<(), ReduceError> {
-    if bytes.is_multiple_of(data_type.size()) {
-        Ok(())
-    } else {
-        Err(ReduceError::PartialElement { bytes, data_type })
-    }
-}
-
-fn divide<T: Number>(out: &mut [u8], ranks: u32) {
-    for out in out.chunks_exact_mut(size_of::<T>()) {
-        let divided = bytemuck::pod_read_unaligned::<T>(out).divided(ranks);
-        out.copy_from_slice(bytemuck::bytes_of(&divided));
-    }
-}
-
-fn numbers_into<T: Number>(out: &mut [u8], source: &[u8], op: ReduceOp) {
     match op {
-        ReduceOp::Sum | ReduceOp::Avg => combine_into(out, source, T::sum),
-        ReduceOp::Prod => combine_into(out, source, T::product),
-        ReduceOp::Max => combine_into(out, source, T::maximum),
-        ReduceOp::Min => combine_into(out, source, T::minimum),
+        ReduceOp::Sum | ReduceOp::Avg => arithmetic!(data_type, run, integers wrapping_add, floats add),
+        ReduceOp::Prod => arithmetic!(data_type, run, integers wrapping_mul, floats mul),
+        ReduceOp::Max => extremes!(data_type, run, integers max, floats maximum),
+        ReduceOp::Min => extremes!(data_type, run, integers min, floats minimum),
     }
 }
 
-fn numbers<T: Number>(out: &mut [u8], left: &[u8], right: &[u8], op: ReduceOp) {
-    match op {
-        ReduceOp::Sum | ReduceOp::Avg => combine(out, left, right, T::sum),
-        ReduceOp::Prod => combine(out, left, right, T::product),
-        ReduceOp::Max => combine(out, left, right, T::maximum),
-        ReduceOp::Min => combine(out, left, right, T::minimum),
+/// The same for sums that are divided by so many ranks, at least one, before they are rounded.
+pub(super) fn average(vectors: Vectors, job: &mut Job<'_>, data_type: DataType, ranks: u32) {
+    macro_rules! run {
+        ($number:ty, $fold:expr) => {{
+            let last = |wide| <$number>::divided(wide, ranks);
+            vectors.run(Fold::<$number, _, _> { job, fold: $fold, last, number: PhantomData })
+        }};
+    }
+    match data_type {
+        DataType::I8 => run!(i8, i8::wrapping_add),
+        DataType::I16 => run!(i16, i16::wrapping_add),
+        DataType::I32 => run!(i32, i32::wrapping_add),
+        DataType::I64 => run!(i64, i64::wrapping_add),
+        _ => arithmetic!(data_type, run, integers wrapping_add, floats add),
     }
 }
-
-fn combine_into<T: Pod>(out: &mut [u8], source: &[u8], f: impl Fn(T, T) -> T) {
-    let size = size_of::<T>();
-    for (out, source) in out.chunks_exact_mut(size).zip(source.chunks_exact(size)) {
-        let combined = f(bytemuck::pod_read_unaligned(out), bytemuck::pod_read_unaligned(source));
-        out.copy_from_slice(bytemuck::bytes_of(&combined));
-    }
-}
-
-fn combine<T: Pod>(out: &mut [u8], left: &[u8], right: &[u8], f: impl Fn(T, T) -> T) {
-    let size = size_of::<T>();
-    let operands = left.chunks_exact(size).zip(right.chunks_exact(size));
-    for (out, (left, right)) in out.chunks_exact_mut(size).zip(operands) {
-        let combined = f(bytemuck::pod_read_unaligned(left), bytemuck::pod_read_unaligned(right));
-        out.copy_from_slice(bytemuck::bytes_of(&combined));
-    }
-}
-
-#[cfg(test)]
-mod tests;

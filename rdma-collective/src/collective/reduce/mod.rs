@@ -4,13 +4,12 @@
 
 mod dtype;
 mod element;
-mod extreme;
-mod half;
 mod kernels;
-mod number;
 mod op;
+mod reduction;
 
 pub use dtype::DataType;
 pub use element::Element;
-pub use kernels::{finish, reduce, reduce_into};
+pub use kernels::Vectors;
 pub use op::ReduceOp;
+pub use reduction::Reduction;

@@ -1,4 +1,4 @@
-//! The operations that combine elements. Their arithmetic is in `number` and `half`.
+//! The operations that combine elements. Their arithmetic is in `kernels`.
 
 use std::fmt;
 use std::str::FromStr;

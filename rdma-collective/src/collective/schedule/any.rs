@@ -2,10 +2,12 @@
 
 use std::iter::FusedIterator;
 
-use super::{Chain, Operation, Ring, Step};
+use super::{Chain, Line, Operation, Ring, Step};
 use crate::error::ScheduleError;
 
-/// The steps of one rank in an all-reduce, by the algorithm that suits it. All of them use the links of a ring.
+/// The steps of one rank in a collective, by the algorithm that suits it. All of them use the links of a ring.
+///
+/// With `reproducible`, which is alike on all ranks, those that reduce do so in the order of ranks.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Schedule {
@@ -13,11 +15,12 @@ pub enum Schedule {
     Ring(Ring),
     /// In the order of ranks.
     Chain(Chain),
+    /// From one rank to all others.
+    Line(Line),
 }
 
 impl Schedule {
-    /// The steps of `operation.rank` in an all-reduce; with `reproducible`, which is alike on all ranks, in the order of
-    /// ranks.
+    /// The steps of `operation.rank` in an all-reduce.
     ///
     /// # Errors
     /// As [`Ring::all_reduce`].
@@ -40,15 +43,51 @@ impl Schedule {
             Ring::all_reduce(operation).map(Self::Ring)
         }
     }
-}
 
-impl Schedule {
-    /// Whether the last `Put` has been made. It can be `false` then when there is nothing to put behind it.
+    /// The steps of `operation.rank` in an all-gather, of `count` elements of each rank.
+    ///
+    /// # Errors
+    /// As [`Ring::all_gather`].
+    pub fn all_gather(operation: Operation) -> Result<Self, ScheduleError> {
+        Ring::all_gather(operation).map(Self::Ring)
+    }
+
+    /// The steps of `operation.rank` in a reduce-scatter, with `count` elements for each rank.
+    ///
+    /// # Errors
+    /// As [`Ring::reduce_scatter`].
+    pub fn reduce_scatter(operation: Operation, reproducible: bool) -> Result<Self, ScheduleError> {
+        if reproducible {
+            Chain::reduce_scatter(operation).map(Self::Chain)
+        } else {
+            Ring::reduce_scatter(operation).map(Self::Ring)
+        }
+    }
+
+    /// The steps of `operation.rank` in a broadcast of what `root` has.
+    ///
+    /// # Errors
+    /// As [`Line::broadcast`].
+    pub fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+        Line::broadcast(operation, root).map(Self::Line)
+    }
+
+    /// The steps of `operation.rank` in a reduce, which leaves the result to `root`.
+    ///
+    /// # Errors
+    /// As [`Chain::reduce`].
+    pub fn reduce(operation: Operation, root: u32, reproducible: bool) -> Result<Self, ScheduleError> {
+        Chain::reduce(operation, root, reproducible).map(Self::Chain)
+    }
+
+    /// Whether the last `Put` has been made; at the beginning, that there is none. Later it can be `false` though there is
+    /// nothing to put any more.
     #[must_use]
     pub fn has_put_all(&self) -> bool {
         match self {
             Self::Ring(ring) => ring.has_put_all(),
             Self::Chain(chain) => chain.has_put_all(),
+            Self::Line(line) => line.has_put_all(),
         }
     }
 }
@@ -60,6 +99,7 @@ impl Iterator for Schedule {
         match self {
             Self::Ring(ring) => ring.next(),
             Self::Chain(chain) => chain.next(),
+            Self::Line(line) => line.next(),
         }
     }
 }

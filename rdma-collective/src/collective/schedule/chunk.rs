@@ -27,7 +27,7 @@ impl Default for Staging {
 
 impl Staging {
     /// Whole elements of a slot, of which there is at least one.
-    fn slot_elements(&self, element: usize) -> Result<usize, ScheduleError> {
+    pub(super) fn slot_elements(&self, element: usize) -> Result<usize, ScheduleError> {
         let Self { slots, slot_bytes, .. } = *self;
         match slot_bytes / element {
             0 => Err(ScheduleError::StagingTooSmall { slots, slot_bytes, element_bytes: element }),
@@ -49,6 +49,8 @@ pub(super) struct Chunking {
     ranks: usize,
     rounds: usize,
     chunks: usize,
+    /// The segments of all rounds together are the ranks' parts, of so many elements.
+    part: Option<usize>,
 }
 
 /// A chunk by its place in the cut.
@@ -72,7 +74,18 @@ impl Chunking {
         let chunks = worth.clamp(1, usize::from(staging.slots / 2).max(1));
         // Saturated, it is beyond any count and there is one round, as there should be.
         let round_elements = ranks.saturating_mul(chunks).saturating_mul(slot_elements);
-        Ok(Self { count, element, ranks, rounds: count.div_ceil(round_elements), chunks })
+        Ok(Self { count, element, ranks, rounds: count.div_ceil(round_elements), chunks, part: None })
+    }
+
+    /// The cut of a buffer that has a part of `part` elements for each rank: a round has a piece of each.
+    pub(super) fn of_parts(
+        part: usize,
+        element: usize,
+        ranks: usize,
+        staging: &Staging,
+    ) -> Result<Self, ScheduleError> {
+        let cut = Self::new(part.saturating_mul(ranks), element, ranks, staging)?;
+        Ok(Self { part: Some(part), ..cut })
     }
 
     pub(super) fn rounds(&self) -> usize {
@@ -85,53 +98,81 @@ impl Chunking {
 
     /// The bytes of a chunk; it may be empty, and is never longer than a slot.
     pub(super) fn span(&self, place: Place) -> Span {
-        let (round_start, round_len) = split(self.count, self.rounds, place.round);
-        let (segment_start, segment_len) = split(round_len, self.ranks, place.segment);
+        let (segment_start, segment_len) = match self.part {
+            None => {
+                let (round_start, round_len) = split(self.count, self.rounds, place.round);
+                let (start, len) = split(round_len, self.ranks, place.segment);
+                (round_start + start, len)
+            }
+            Some(part) => {
+                let (start, len) = split(part, self.rounds, place.round);
+                (part * place.segment + start, len)
+            }
+        };
         let (chunk_start, chunk_len) = split(segment_len, self.chunks, place.chunk);
-        Span {
-            offset: (round_start + segment_start + chunk_start) * self.element,
-            len: chunk_len * self.element,
-        }
+        Span { offset: (segment_start + chunk_start) * self.element, len: chunk_len * self.element }
     }
 }
 
 /// Chunks a rank that a buffer of a chain is cut into when they are not smaller for it than is worth a message.
-const CHUNKS_A_RANK: usize = 4;
+const CHUNKS_A_RANK: u64 = 4;
 
 /// The cut of one buffer into chunks that pass all ranks: so many that most of the time all of them have one.
+///
+/// Of a buffer of parts chunk `i` is of part `i % parts`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunks {
+    /// Elements of a part.
     count: usize,
     element: usize,
+    parts: u64,
+    /// Chunks of a part.
     chunks: usize,
 }
 
 impl Chunks {
+    /// The cut of a buffer of `parts` parts, of `count` elements each, for so many ranks.
     pub(super) fn new(
         count: usize,
         element: usize,
-        ranks: usize,
+        parts: u32,
+        ranks: u32,
         staging: &Staging,
     ) -> Result<Self, ScheduleError> {
         let needed = count.div_ceil(staging.slot_elements(element)?);
         let worth = count.saturating_mul(element) / staging.chunk_bytes_min.max(element);
-        Ok(Self { count, element, chunks: worth.min(ranks.saturating_mul(CHUNKS_A_RANK)).max(needed) })
+        let parts = u64::from(parts.max(1));
+        let enough = usize::try_from(u64::from(ranks) * CHUNKS_A_RANK / parts).unwrap_or(usize::MAX);
+        Ok(Self { count, element, parts, chunks: worth.min(enough).max(needed) })
     }
 
+    /// Chunks of all parts.
     pub(super) fn len(&self) -> u64 {
+        self.parts.saturating_mul(self.a_part())
+    }
+
+    /// Chunks of one part.
+    pub(super) fn a_part(&self) -> u64 {
         self.chunks as u64
+    }
+
+    /// The part that a chunk is of.
+    pub(super) fn part(&self, chunk: u64) -> u32 {
+        // There are no more of them than fit.
+        (chunk % self.parts) as u32
     }
 
     /// The bytes of a chunk, which are at least one element and fit a slot; `None` beyond the last.
     pub(super) fn span(&self, chunk: u64) -> Option<Span> {
-        let index = usize::try_from(chunk).ok().filter(|index| *index < self.chunks)?;
+        let index = usize::try_from(chunk / self.parts).ok().filter(|index| *index < self.chunks)?;
         let (start, len) = split(self.count, self.chunks, index);
+        let start = self.part(chunk) as usize * self.count + start;
         Some(Span { offset: start * self.element, len: len * self.element })
     }
 }
 
 /// Start and length of part `index` of `total` in `parts`, the first ones longer by one where it does not divide.
-fn split(total: usize, parts: usize, index: usize) -> (usize, usize) {
+pub(super) fn split(total: usize, parts: usize, index: usize) -> (usize, usize) {
     let (len, longer) = (total / parts, total % parts);
     (index * len + index.min(longer), len + usize::from(index < longer))
 }
@@ -183,15 +224,62 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunks_of_a_chain_cover_the_buffer_in_order_fit_a_slot_and_are_not_empty(
-            count in 0_usize..20_000,
+        fn rounds_of_parts_cover_each_part_in_order_and_fit_a_slot(
+            part in 0_usize..2000,
             element in 1_usize..9,
             ranks in 1_usize..20,
+            slots in 1_u16..12,
+            slot_bytes in 8_usize..200,
+            chunk_bytes_min in 0_usize..64,
+        ) {
+            let staging = Staging { slots, slot_bytes, chunk_bytes_min };
+            let chunking = Chunking::of_parts(part, element, ranks, &staging).unwrap();
+            for segment in 0..ranks {
+                let mut end = segment * part * element;
+                for round in 0..chunking.rounds() {
+                    for chunk in 0..chunking.chunks() {
+                        let span = chunking.span(Place { round, segment, chunk });
+                        prop_assert_eq!(span.offset, end);
+                        prop_assert!(span.len <= slot_bytes && span.len.is_multiple_of(element));
+                        end += span.len;
+                    }
+                }
+                prop_assert_eq!(end, (segment + 1) * part * element);
+            }
+        }
+
+        #[test]
+        fn chunks_of_parts_take_turns_cover_each_part_in_order_and_fit_a_slot(
+            part in 0_usize..2000,
+            element in 1_usize..9,
+            ranks in 1_u32..20,
             slot_bytes in 8_usize..200,
             chunk_bytes_min in 0_usize..400,
         ) {
             let staging = Staging { slots: 1, slot_bytes, chunk_bytes_min };
-            let chunks = Chunks::new(count, element, ranks, &staging).unwrap();
+            let chunks = Chunks::new(part, element, ranks, ranks, &staging).unwrap();
+            let mut ends: Vec<usize> = (0..ranks as usize).map(|rank| rank * part * element).collect();
+            for chunk in 0..chunks.len() {
+                let (span, at) = (chunks.span(chunk).unwrap(), chunks.part(chunk) as usize);
+                prop_assert_eq!((at as u64, span.offset), (chunk % u64::from(ranks), ends[at]));
+                prop_assert!((1..=slot_bytes).contains(&span.len) && span.len.is_multiple_of(element));
+                ends[at] += span.len;
+            }
+            prop_assert_eq!(chunks.len(), chunks.a_part() * u64::from(ranks));
+            prop_assert_eq!(chunks.span(chunks.len()), None);
+            prop_assert!((1..).zip(ends).all(|(rank, end)| end == rank * part * element));
+        }
+
+        #[test]
+        fn chunks_of_a_chain_cover_the_buffer_in_order_fit_a_slot_and_are_not_empty(
+            count in 0_usize..20_000,
+            element in 1_usize..9,
+            ranks in 1_u32..20,
+            slot_bytes in 8_usize..200,
+            chunk_bytes_min in 0_usize..400,
+        ) {
+            let staging = Staging { slots: 1, slot_bytes, chunk_bytes_min };
+            let chunks = Chunks::new(count, element, 1, ranks, &staging).unwrap();
             let mut end = 0;
             for chunk in 0..chunks.len() {
                 let span = chunks.span(chunk).unwrap();

@@ -3,19 +3,34 @@
 //! A schedule is a function of the operation, the count, the rank and the number of ranks; it knows no device,
 //! no clock and no address. What carries it out owns the links, the slots and the buffers, and takes one
 //! [`Step`] after the other. A rank that lies about the operation is told apart before, by the link's handshake.
+//!
+//! [`Schedule`] has those that calls take, between neighbours of a ring. [`Rounds`] has those between any ranks, which no
+//! call takes yet, in a vocabulary of which [`Step`] is a part.
 
 mod any;
 mod chain;
 mod chunk;
+mod line;
 mod operation;
+mod place;
+mod primitive;
 mod ring;
+mod rounds;
+#[cfg(test)]
+mod scale;
 #[cfg(test)]
 mod simulate;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use any::Schedule;
 pub use chain::Chain;
 pub use chunk::Staging;
+pub use line::Line;
 pub use operation::Operation;
+pub use place::{Buffer, Place};
+pub use primitive::Primitive;
 pub use ring::Ring;
-pub use step::{Source, Span, Step};
+pub use rounds::Rounds;
+pub use step::{Source, Span, Step, Target};

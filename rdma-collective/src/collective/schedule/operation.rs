@@ -4,14 +4,14 @@ use super::{Span, Staging, Step};
 use crate::collective::DataType;
 use crate::error::ScheduleError;
 
-/// What is reduced, seen from one rank; all but `rank` is the same on all of them.
+/// What a schedule is made for, seen from one rank; all but `rank` is the same on all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
     /// This rank, below `ranks`.
     pub rank: u32,
     /// How many ranks take part, at least 1.
     pub ranks: u32,
-    /// Elements of each rank's buffer; may be 0.
+    /// Elements of each rank's buffer, or of its part where each has one of a longer buffer; may be 0.
     pub count: usize,
     /// The type of the elements.
     pub data_type: DataType,
@@ -28,5 +28,29 @@ impl Operation {
         }
         let len = data_type.bytes(count)?;
         Ok((ranks == 1 && len > 0).then_some(Step::Copy { span: Span { offset: 0, len } }))
+    }
+
+    /// The same for one in which every rank has a part of `count` elements: that a buffer can have all of them.
+    pub(super) fn check_parts(&self) -> Result<Option<Step>, ScheduleError> {
+        self.data_type.bytes(self.count.saturating_mul(self.ranks as usize))?;
+        self.check()
+    }
+
+    /// The same for one that begins or ends at `root`.
+    pub(super) fn check_root(&self, root: u32) -> Result<Option<Step>, ScheduleError> {
+        if root >= self.ranks {
+            return Err(ScheduleError::RankOutOfRange { rank: root, ranks: self.ranks });
+        }
+        self.check()
+    }
+
+    /// The rank that this one sends to.
+    pub(super) fn next_rank(&self) -> u32 {
+        if self.rank + 1 == self.ranks { 0 } else { self.rank + 1 }
+    }
+
+    /// The rank that this one receives from.
+    pub(super) fn previous_rank(&self) -> u32 {
+        if self.rank == 0 { self.ranks - 1 } else { self.rank - 1 }
     }
 }

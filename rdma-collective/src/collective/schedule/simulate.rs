@@ -2,112 +2,94 @@
 //!
 //! Deliveries pass each other, credits are late, ranks stall: [`World::actions`] lists all that may happen next
 //! and the caller chooses. The world checks at every step that no slot is overwritten before it was given back,
-//! that no more than `slots` messages are out, and that the source of a write holds still until it arrived.
-//! Speed is in `time`, choosing in `choose`.
+//! that no more than `slots` messages are out on a link, that what is sent is there, and that the source of a write holds
+//! still until it arrived. Speed is in `time`, choosing in `choose`.
 
+mod cell;
 pub(super) mod choose;
+mod link;
 pub(super) mod time;
 
-use super::{Source, Span, Step};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
-/// One element: how often each rank is in it (four bits a rank), a sum that only the right place gives, and the order
-/// in which the ranks were reduced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cell {
-    counts: u64,
-    sum: u64,
-    /// Four bits a rank, the last one lowest; only known when it is a left fold.
-    order: u64,
-    /// Whether what is done once at the end has been done.
-    finished: bool,
-}
+pub(super) use self::cell::Cell;
+use self::link::{Content, Link, Message};
+use super::{Buffer, Place, Primitive, Span};
 
-impl Cell {
-    pub(super) fn of(rank: usize, index: usize) -> Self {
-        let place = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ (index as u64).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let sum = place.wrapping_mul(place | 1);
-        Self { counts: 1 << (4 * rank), sum, order: rank as u64, finished: false }
-    }
-
-    /// The element `index` of the result: every rank's exactly once, from `first` on around the ring, and then finished
-    /// when there was something to reduce.
-    pub(super) fn total(ranks: usize, index: usize, first: usize) -> Self {
-        let all = (1..ranks).map(|step| Self::of((first + step) % ranks, index));
-        Self { finished: ranks > 1, ..all.fold(Self::of(first, index), Self::then) }
-    }
-
-    /// What has been reduced, and then one rank's own.
-    fn then(self, own: Self) -> Self {
-        assert!(own.counts.is_power_of_two() && !self.finished, "{own:?} comes after {self:?}");
-        let sum = self.sum.wrapping_add(own.sum);
-        Self { counts: self.counts + own.counts, sum, order: self.order << 4 | own.order, finished: false }
-    }
-}
-
-/// What may happen next.
+/// What may happen next; a link is a sender and a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// The rank takes its next step.
     Step(usize),
-    /// The message at `index` of those under way on the link that starts at the rank arrives.
-    Arrive(usize, usize),
-    /// The credit at `index` of those under way to the rank arrives.
-    Credit(usize, usize),
+    /// The message at `index` of those under way on the link arrives.
+    Arrive((usize, usize), usize),
+    /// The credit at `index` of those under way to the sender arrives.
+    Credit((usize, usize), usize),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct World<P> {
     element: usize,
-    slots: u64,
+    slots: usize,
     ranks: Vec<Rank<P>>,
+    links: BTreeMap<(usize, usize), Link>,
 }
 
-/// A rank, with the link on which it sends.
 #[derive(Clone, Debug)]
 struct Rank<P> {
     /// The programs to come, the last one first, and the step of the present one that is next.
     programs: Vec<P>,
-    next: Option<Step>,
+    next: Option<Primitive>,
     taken: u64,
-    /// The input, and the output unless in place, of each program.
-    buffers: Vec<(Vec<Cell>, Option<Vec<Cell>>)>,
+    /// The memory of each program; and the inputs as they were.
+    memory: Vec<Memory>,
+    before: Rc<[Cell]>,
     present: usize,
-    /// Messages sent and received before the present program.
-    sent_before: u64,
-    received_before: u64,
-    received: u64,
-    link: Link,
+    heard: Heard,
+    /// What it had heard when each program ended.
+    left: Vec<Heard>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Link {
-    sent: u64,
-    /// What the sender knows to be given back, of `sent`.
-    freed: u64,
-    slots: Vec<Slot>,
-    under_way: Vec<Message>,
-    credits: Vec<u64>,
-}
+/// How many programs each rank is known to have begun, four bits a rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heard(u64);
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Slot {
-    #[default]
-    Free,
-    Written(u64, Vec<Cell>),
-    Consumed(u64),
+impl Heard {
+    fn begun(self, rank: usize) -> u64 {
+        self.0 >> (4 * rank) & 15
+    }
+
+    fn begin(&mut self, rank: usize) {
+        self.0 += 1 << (4 * rank);
+    }
+
+    fn add(&mut self, other: Self) {
+        let most = |rank| self.begun(rank).max(other.begun(rank)) << (4 * rank);
+        self.0 = (0..16).map(most).sum();
+    }
 }
 
 #[derive(Clone, Debug)]
-struct Message {
-    number: u64,
-    program: usize,
-    source: Source,
-    span: Span,
-    content: Vec<Cell>,
+struct Memory {
+    input: Vec<Cell>,
+    /// Unless in place.
+    output: Option<Vec<Cell>>,
+    /// As long as was needed.
+    scratch: Vec<Cell>,
 }
 
-impl<P: Iterator<Item = Step> + Clone> World<P> {
+impl Memory {
+    fn buffer(&mut self, buffer: Buffer) -> &mut Vec<Cell> {
+        match (buffer, &mut self.output) {
+            (Buffer::Scratch, _) => &mut self.scratch,
+            (Buffer::Output, Some(output)) => output,
+            _ => &mut self.input,
+        }
+    }
+}
+
+impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
     /// Ranks that each run their program `repeat` times on fresh buffers, without waiting for each other.
     pub(super) fn new(
         programs: impl IntoIterator<Item = P>,
@@ -117,44 +99,61 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
         slots: u16,
         in_place: bool,
     ) -> Self {
+        Self::of_inputs(programs, repeat, count, element, slots, in_place, |_, _| true)
+    }
+
+    /// The same when a rank's input has an element only where `has` says so, given rank and index.
+    pub(super) fn of_inputs(
+        programs: impl IntoIterator<Item = P>,
+        repeat: usize,
+        count: usize,
+        element: usize,
+        slots: u16,
+        in_place: bool,
+        has: impl Fn(usize, usize) -> bool,
+    ) -> Self {
         let rank = |(rank, program): (usize, P)| {
-            let input: Vec<Cell> = (0..count).map(|index| Cell::of(rank, index)).collect();
+            let cell = |index| if has(rank, index) { Cell::of(rank, index) } else { Cell::default() };
+            let input: Vec<Cell> = (0..count).map(cell).collect();
             let output = (!in_place).then(|| vec![Cell::default(); count]);
-            let mut rank = Rank {
+            Rank {
                 programs: vec![program; repeat],
                 next: None,
                 taken: 0,
-                buffers: vec![(input, output); repeat],
+                before: input.as_slice().into(),
+                memory: vec![Memory { input, output, scratch: Vec::new() }; repeat],
                 present: 0,
-                sent_before: 0,
-                received_before: 0,
-                received: 0,
-                link: Link { slots: vec![Slot::Free; usize::from(slots)], ..Link::default() },
-            };
-            rank.fetch();
-            rank
+                heard: Heard::default(),
+                left: Vec::new(),
+            }
         };
-        Self { element, slots: slots.into(), ranks: programs.into_iter().enumerate().map(rank).collect() }
+        let ranks: Vec<_> = programs.into_iter().enumerate().map(rank).collect();
+        let mut world = Self { element, slots: slots.into(), ranks, links: BTreeMap::new() };
+        for rank in 0..world.ranks.len() {
+            world.ranks[rank].heard.begin(rank);
+            world.fetch(rank);
+        }
+        world
     }
 
     /// All that may happen next; empty when every rank has taken its last step and nothing is under way.
     pub(super) fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         let steps = (0..self.ranks.len()).filter(|&rank| self.may_step(rank)).map(Action::Step);
-        let links = self.ranks.iter().enumerate();
-        let arrivals = links
-            .clone()
-            .flat_map(|(rank, r)| (0..r.link.under_way.len()).map(move |index| Action::Arrive(rank, index)));
-        let credits = links
-            .flat_map(|(rank, r)| (0..r.link.credits.len()).map(move |index| Action::Credit(rank, index)));
+        let links = self.links.iter();
+        let arrivals = links.clone().flat_map(|(&link, state)| {
+            (0..state.under_way.len()).map(move |index| Action::Arrive(link, index))
+        });
+        let credits =
+            links.flat_map(|(&link, state)| (0..state.credits.len()).map(move |at| Action::Credit(link, at)));
         steps.chain(arrivals).chain(credits)
     }
 
     pub(super) fn act(&mut self, action: Action) {
         match action {
             Action::Step(rank) => self.step(rank),
-            Action::Arrive(rank, index) => self.arrive(rank, index),
-            Action::Credit(rank, index) => {
-                let link = &mut self.ranks[rank].link;
+            Action::Arrive(link, index) => self.arrive(link, index),
+            Action::Credit(link, index) => {
+                let link = self.link(link);
                 link.freed = link.freed.max(link.credits.swap_remove(index));
             }
         }
@@ -164,52 +163,72 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
     /// of ranks from `first`, given its index, on.
     pub(super) fn assert_reduced(&self, first: impl Fn(usize) -> usize) {
         let ranks = self.ranks.len();
+        self.assert_ended(|_, element| Some(Cell::total(ranks, element, first(element))));
+    }
+
+    /// Checks that nothing is left to do, and that every rank has what is `expected` of it and of an index; where that is
+    /// nothing, nothing was stored.
+    pub(super) fn assert_ended(&self, expected: impl Fn(usize, usize) -> Option<Cell>) {
+        let ranks = self.ranks.len();
+        for ((from, to), link) in &self.links {
+            assert!(
+                link.is_idle(),
+                "the link from {from} to {to} of {ranks} has messages, or misses credits"
+            );
+        }
         for (index, rank) in self.ranks.iter().enumerate() {
             assert_eq!(rank.next, None, "rank {index} of {ranks} is stuck");
-            assert_eq!(rank.link.freed, rank.link.sent, "rank {index} of {ranks} misses credits");
-            assert!(rank.link.slots.iter().all(|slot| *slot == Slot::Free));
-            for (input, output) in &rank.buffers {
+            for Memory { input, output, .. } in &rank.memory {
                 for (element, cell) in output.as_ref().unwrap_or(input).iter().enumerate() {
-                    assert_eq!(
-                        *cell,
-                        Cell::total(ranks, element, first(element)),
-                        "element {element} of rank {index}"
+                    let untouched = if output.is_some() { Cell::default() } else { rank.before[element] };
+                    let expected = expected(index, element).unwrap_or(untouched);
+                    assert!(
+                        cell.is(&expected),
+                        "element {element} of rank {index}: {cell:?}, not {expected:?}"
                     );
                 }
-                if output.is_some() {
-                    assert!(input.iter().enumerate().all(|(i, cell)| *cell == Cell::of(index, i)));
-                }
+                assert!(output.is_none() || **input == *rank.before, "rank {index} has changed its input");
             }
         }
+    }
+
+    /// Checks that no rank ended a program before all others had begun it.
+    pub(super) fn assert_met(&self) {
+        for (index, rank) in self.ranks.iter().enumerate() {
+            for (program, heard) in rank.left.iter().enumerate() {
+                let early = (0..self.ranks.len()).find(|rank| heard.begun(*rank) <= program as u64);
+                assert_eq!(early, None, "rank {index} left without word from that one");
+            }
+        }
+    }
+
+    /// The most bytes of scratch that a program of a rank has used.
+    pub(super) fn scratch_bytes(&self, rank: usize) -> usize {
+        let used = self.ranks[rank].memory.iter().map(|memory| memory.scratch.len());
+        used.max().unwrap_or(0) * self.element
     }
 
     /// What distinguishes one state of the same programs from another, for exhaustive search.
     pub(super) fn key(&self) -> Vec<u64> {
-        let mut key = Vec::new();
-        for rank in &self.ranks {
-            key.extend([rank.taken, rank.link.freed, u64::MAX]);
-            let mut numbers: Vec<u64> = rank.link.under_way.iter().map(|message| message.number).collect();
-            numbers.sort_unstable();
-            key.append(&mut numbers);
-            key.push(u64::MAX);
-            let mut credits = rank.link.credits.clone();
-            credits.sort_unstable();
-            key.append(&mut credits);
+        let mut key: Vec<u64> = self.ranks.iter().map(|rank| rank.taken).collect();
+        for (&(from, to), link) in &self.links {
+            key.push((from << 32 | to) as u64);
+            link.key(&mut key);
         }
         key
     }
 
+    fn link(&mut self, link: (usize, usize)) -> &mut Link {
+        self.links.entry(link).or_insert_with(|| Link::new(self.slots))
+    }
+
     fn may_step(&self, rank: usize) -> bool {
+        let link = |from, to| self.links.get(&(from, to));
         match self.ranks[rank].next {
             None => false,
-            Some(Step::Put { .. }) => {
-                let link = &self.ranks[rank].link;
-                link.sent - link.freed < self.slots
-            }
-            Some(Step::WaitCount { from, message }) => {
-                let link = &self.ranks[from as usize].link;
-                let number = self.ranks[rank].received_before + message;
-                matches!(&link.slots[(number % self.slots) as usize], Slot::Written(n, _) if *n == number)
+            Some(Primitive::Put { to, .. }) => link(rank, to as usize).is_none_or(Link::has_credit),
+            Some(Primitive::WaitCount { from, message }) => {
+                link(from as usize, rank).is_some_and(|link| link.has_arrived(message))
             }
             Some(_) => true,
         }
@@ -217,114 +236,94 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
 
     fn step(&mut self, rank: usize) {
         match self.ranks[rank].next.take().expect("a step") {
-            Step::Put { to, message, source, span } => self.put(rank, to as usize, message, source, span),
-            Step::WaitCount { .. } => {}
-            Step::ReduceFrom { from, message, span, last } => {
-                let cells = self.consume(from as usize, rank, message, span);
-                self.store(rank, span, |own, at| Cell { finished: last, ..cells[at].then(own) });
+            Primitive::Put { to, message, source, copied } => {
+                let program = self.ranks[rank].present;
+                let cells = self.read(rank, program, source);
+                assert!(cells.iter().all(Cell::is_set), "rank {rank} sends what it does not have");
+                let content = Content { cells, heard: self.ranks[rank].heard };
+                let link = self.link((rank, to as usize));
+                link.send(Message { number: message, program, source, copied, content });
             }
-            Step::CopyFrom { from, message, span } => {
-                let cells = self.consume(from as usize, rank, message, span);
-                self.store(rank, span, |_, at| cells[at]);
+            Primitive::WaitCount { .. } => {}
+            Primitive::ReduceFrom { from, message, operand, target, last } => {
+                let operands = self.read(rank, self.ranks[rank].present, operand);
+                let reduced = self.consume(from, rank, message, target).into_iter().zip(operands);
+                let reduced = reduced.map(|(slot, operand)| slot.then(operand).finished(last)).collect();
+                self.store(rank, target, reduced);
             }
-            Step::Signal { to, consumed } => self.signal(to as usize, rank, consumed),
-            Step::Copy { span } => self.store(rank, span, |input, _| input),
+            Primitive::CopyFrom { from, message, target } => {
+                let cells = self.consume(from, rank, message, target);
+                self.store(rank, target, cells);
+            }
+            Primitive::Signal { to, consumed } => self.link((to as usize, rank)).signal(consumed),
+            Primitive::Copy { source, target } => {
+                let cells = self.read(rank, self.ranks[rank].present, source);
+                self.store(rank, target, cells);
+            }
         }
+        self.ranks[rank].taken += 1;
+        self.fetch(rank);
+    }
+
+    fn arrive(&mut self, (rank, to): (usize, usize), index: usize) {
+        let message = self.link((rank, to)).under_way.swap_remove(index);
+        if !message.copied {
+            let now = self.read(rank, message.program, message.source);
+            let sent = &message.content.cells;
+            assert_eq!(now, *sent, "rank {rank} changed a source before it had arrived");
+        }
+        self.link((rank, to)).write(message.number, message.content);
+    }
+
+    fn consume(&mut self, from: u32, rank: usize, message: u64, target: Place) -> Vec<Cell> {
+        let Content { cells, heard } = self.link((from as usize, rank)).consume(message);
+        assert_eq!(cells.len() * self.element, target.len(), "rank {rank} expects another length");
+        self.ranks[rank].heard.add(heard);
+        cells
+    }
+
+    fn read(&mut self, rank: usize, program: usize, place: Place) -> Vec<Cell> {
+        let buffer = self.ranks[rank].memory[program].buffer(place.buffer());
+        place.spans().flat_map(|span| buffer[elements(span, self.element)].to_vec()).collect()
+    }
+
+    fn store(&mut self, rank: usize, place: Place, cells: Vec<Cell>) {
         let rank = &mut self.ranks[rank];
-        rank.taken += 1;
-        rank.fetch();
-    }
-
-    fn put(&mut self, rank: usize, to: usize, message: u64, source: Source, span: Span) {
-        assert_eq!(to, (rank + 1) % self.ranks.len(), "a ring has one link a rank");
-        let program = self.ranks[rank].present;
-        let content = self.read(rank, program, source, span);
-        let rank = &mut self.ranks[rank];
-        let number = rank.sent_before + message;
-        assert_eq!(number, rank.link.sent, "messages are numbered in order");
-        rank.link.sent += 1;
-        rank.link.under_way.push(Message { number, program, source, span, content });
-    }
-
-    fn arrive(&mut self, rank: usize, index: usize) {
-        let message = self.ranks[rank].link.under_way.swap_remove(index);
-        let now = self.read(rank, message.program, message.source, message.span);
-        assert_eq!(now, message.content, "rank {rank} changed a source before it had arrived");
-        let slot = &mut self.ranks[rank].link.slots[(message.number % self.slots) as usize];
-        assert_eq!(*slot, Slot::Free, "message {} of rank {rank} overwrites a slot", message.number);
-        *slot = Slot::Written(message.number, now);
-    }
-
-    fn consume(&mut self, from: usize, rank: usize, message: u64, span: Span) -> Vec<Cell> {
-        assert_eq!((from + 1) % self.ranks.len(), rank, "a ring has one link a rank");
-        let number = self.ranks[rank].received_before + message;
-        self.ranks[rank].received += 1;
-        let link = &mut self.ranks[from].link;
-        let slot = &mut link.slots[(number % self.slots) as usize];
-        match std::mem::replace(slot, Slot::Consumed(number)) {
-            Slot::Written(n, cells) if n == number && cells.len() * self.element == span.len => cells,
-            other => panic!("rank {rank} takes message {number} from {other:?}"),
+        let buffer = rank.memory[rank.present].buffer(place.buffer());
+        assert_eq!(cells.len() * self.element, place.len());
+        let indices = place.spans().flat_map(|span| elements(span, self.element));
+        for (index, cell) in indices.zip(cells) {
+            if place.buffer() == Buffer::Scratch && buffer.len() <= index {
+                buffer.resize(index + 1, Cell::default());
+            }
+            buffer[index] = cell;
         }
     }
 
-    fn signal(&mut self, sender: usize, rank: usize, consumed: u64) {
-        assert_eq!((sender + 1) % self.ranks.len(), rank, "a ring has one link a rank");
-        let consumed = self.ranks[rank].received_before + consumed;
-        let link = &mut self.ranks[sender].link;
-        let mut given_back = 0;
-        for slot in &mut link.slots {
-            match slot {
-                Slot::Consumed(number) if *number < consumed => {
-                    *slot = Slot::Free;
-                    given_back += 1;
+    /// The next step, of the next program when the present one has ended.
+    fn fetch(&mut self, index: usize) {
+        let rank = &mut self.ranks[index];
+        while let Some(program) = rank.programs.last_mut() {
+            rank.next = program.next().map(Into::into);
+            if rank.next.is_some() {
+                return;
+            }
+            rank.programs.pop();
+            rank.left.push(rank.heard);
+            rank.present += 1;
+            rank.heard.begin(index);
+            for (&(from, to), link) in &mut self.links {
+                if from == index {
+                    link.sent_before = link.sent;
+                } else if to == index {
+                    link.received_before = link.received;
                 }
-                Slot::Written(number, _) => {
-                    assert!(*number >= consumed, "message {number} is still to be used")
-                }
-                _ => {}
             }
         }
-        assert!(given_back > 0, "a signal without a credit");
-        link.credits.push(consumed);
-    }
-
-    fn read(&self, rank: usize, program: usize, source: Source, span: Span) -> Vec<Cell> {
-        let (input, output) = &self.ranks[rank].buffers[program];
-        let buffer = match source {
-            Source::Input => input,
-            Source::Output => output.as_ref().unwrap_or(input),
-        };
-        buffer[self.elements(span)].to_vec()
-    }
-
-    fn store(&mut self, rank: usize, span: Span, cell: impl Fn(Cell, usize) -> Cell) {
-        let elements = self.elements(span);
-        let rank = &mut self.ranks[rank];
-        let (input, output) = &mut rank.buffers[rank.present];
-        for (at, index) in elements.enumerate() {
-            let value = cell(input[index], at);
-            *output.as_mut().map_or(&mut input[index], |output| &mut output[index]) = value;
-        }
-    }
-
-    fn elements(&self, span: Span) -> std::ops::Range<usize> {
-        assert!(span.len > 0 && (span.offset | span.len).is_multiple_of(self.element));
-        span.offset / self.element..(span.offset + span.len) / self.element
     }
 }
 
-impl<P: Iterator<Item = Step>> Rank<P> {
-    /// The next step, of the next program when the present one has ended.
-    fn fetch(&mut self) {
-        while let Some(program) = self.programs.last_mut() {
-            self.next = program.next();
-            if self.next.is_some() {
-                return;
-            }
-            self.programs.pop();
-            self.present += 1;
-            self.sent_before = self.link.sent;
-            self.received_before = self.received;
-        }
-    }
+fn elements(Span { offset, len }: Span, element: usize) -> std::ops::Range<usize> {
+    assert!(len > 0 && (offset | len).is_multiple_of(element));
+    offset / element..(offset + len) / element
 }

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-/// A range of the caller's buffers, in bytes; the same range of the input and of the output.
+/// A range of an operation's elements, in bytes; the same range of the input and of the output.
+///
+/// Where they differ in length, the shorter one is a rank's part of the longer one, and begins with it: at `rank * part`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Where it starts.
@@ -19,13 +21,25 @@ impl Span {
     }
 }
 
-/// Which of the caller's buffers a [`Step::Put`] reads. In place, both are one.
+/// What a [`Step::Put`] reads. In place, input and output are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// What this rank contributes.
     Input,
     /// What was reduced or received so far.
     Output,
+    /// What was made of a message and [staged](Target::Staged).
+    Staged,
+}
+
+/// Where a step leaves what it has made of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// In the caller's output.
+    Output,
+    /// In the library's memory, for the next [`Step::Put`], which takes it: the output has no room for it. A rank has one
+    /// such message at most.
+    Staged,
 }
 
 /// One step of one rank. A rank takes its steps in order; a step that has to wait holds up those after it.
@@ -50,7 +64,7 @@ pub enum Step {
         to: u32,
         /// The number of the message on the link to it.
         message: u64,
-        /// The buffer that is read.
+        /// What is read of.
         source: Source,
         /// What is read.
         span: Span,
@@ -62,7 +76,7 @@ pub enum Step {
         /// The number of the message on the link from it.
         message: u64,
     },
-    /// `output[span] = input[span] op slot`; what the operation does once at the end is done after the last one.
+    /// `target[span] = input[span] op slot`; what the operation does once at the end is done after the last one.
     ReduceFrom {
         /// The rank that sent.
         from: u32,
@@ -70,10 +84,12 @@ pub enum Step {
         message: u64,
         /// What is reduced.
         span: Span,
-        /// Whether all ranks are then in `output[span]`, which is not reduced any further on any rank.
+        /// Whether all ranks are then in it, so that it is not reduced any further on any rank.
         last: bool,
+        /// Where it is left.
+        target: Target,
     },
-    /// `output[span] = slot`.
+    /// `target[span] = slot`.
     CopyFrom {
         /// The rank that sent.
         from: u32,
@@ -81,6 +97,8 @@ pub enum Step {
         message: u64,
         /// What is stored.
         span: Span,
+        /// Where it is left.
+        target: Target,
     },
     /// Gives the slots of all messages below `consumed` back to the rank that wrote them: its credits.
     Signal {

@@ -2,6 +2,7 @@
 
 mod meeting;
 mod refusals;
+mod scale;
 mod strangers;
 
 use std::io::{Read, Write};

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use rdma_core::PeerAccess;
 
+use super::connect::Links;
 use super::{CommunicatorOptions, Ring};
 use crate::comm::bootstrap::StoreClient;
 use crate::comm::engine::{Engine, net};
@@ -38,14 +39,18 @@ impl Announcer {
     }
 
     /// It is connected, or cannot be.
-    pub(super) fn connected(&self, ring: Result<Option<&Ring>, &SetupError>) {
+    pub(super) fn connected(&self, links: Result<Option<&Links>, &SetupError>) {
         let Self { who, begun, .. } = self;
-        match ring {
-            Ok(ring) => {
-                if let Some(Ring { next, previous, .. }) = ring {
+        match links {
+            Ok(links) => {
+                if let Some((Ring { next, previous, .. }, host)) = links {
                     self.channel([self.rank, next.rank], "send", next.access, next.name);
                     self.channel([previous.rank, self.rank], "receive", previous.access, previous.name);
                     tracing::info!("Connected all rings");
+                    if let Some(host) = host {
+                        let ranks = host.others().count() + 1;
+                        tracing::info!("Mailboxes between all {ranks} ranks, which are on one host");
+                    }
                 }
                 tracing::info!("Init timings: rank {} total {:.3}", self.rank, begun.elapsed().as_secs_f64());
                 tracing::info!("{who} - Init COMPLETE");

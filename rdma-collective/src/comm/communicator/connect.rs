@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rdma_core::{Access, Deadline, RemoteMemory};
 
 use super::hold::{self, Door, Held};
+use super::host::HostGroup;
 use super::info::Introduction;
 use super::ring::{Neighbour, Ring};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN};
@@ -15,7 +16,7 @@ use crate::comm::{Core, Engine, LaneId};
 use crate::error::SetupError;
 
 /// The longest control message of a ring.
-const CONTROL_BYTES_MAX: u32 = 128;
+pub(super) const CONTROL_BYTES_MAX: u32 = 128;
 
 impl Communicator {
     /// Meets the other ranks in the store and connects to the neighbours.
@@ -53,10 +54,11 @@ impl Communicator {
         let announcer = Announcer::start(engine, store, &options);
         let mut setup = Setup { engine, store, options: &options, deadline };
         let made = setup.ranks();
-        announcer.connected(made.as_ref().map(|(_, ring)| ring.as_ref()));
-        let (ranks, ring) = made?;
+        announcer.connected(made.as_ref().map(|(_, links)| links.as_ref()));
+        let (ranks, links) = made?;
+        let (ring, host) = links.map_or((None, None), |(ring, host)| (Some(ring), host));
         let ranks = ranks.into_iter().map(|introduction| introduction.info).collect();
-        Ok(Self::connected(engine, store.rank(), options, ranks, ring, announcer))
+        Ok(Self::connected(engine, store.rank(), options, ranks, (ring, host), announcer))
     }
 }
 
@@ -74,23 +76,26 @@ struct Opened {
     door: Door,
 }
 
-struct Setup<'a> {
-    engine: &'a Engine,
-    store: &'a mut StoreClient,
-    options: &'a CommunicatorOptions,
-    deadline: Deadline,
+/// How ranks reach each other: the links to the neighbours, and what those of one host have besides.
+pub(super) type Links = (Ring, Option<HostGroup>);
+
+pub(super) struct Setup<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) store: &'a mut StoreClient,
+    pub(super) options: &'a CommunicatorOptions,
+    pub(super) deadline: Deadline,
 }
 
 impl Setup<'_> {
-    fn key(&self, what: impl std::fmt::Display) -> String {
+    pub(super) fn key(&self, what: impl std::fmt::Display) -> String {
         format!("comm/{}/{}/{what}", self.options.name, self.options.epoch)
     }
 
     /// All ranks, and the links to the neighbours unless this one is alone.
-    fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Ring>), SetupError> {
+    fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), SetupError> {
         let ranks = self.introduce()?;
-        let ring = if ranks.len() > 1 { Some(self.ring()?) } else { None };
-        Ok((ranks, ring))
+        let links = if ranks.len() > 1 { Some(self.links()?) } else { None };
+        Ok((ranks, links))
     }
 
     /// Every rank compares itself with all others, so that a difference is an error on all of them at once.
@@ -105,23 +110,26 @@ impl Setup<'_> {
         Ok(ranks)
     }
 
-    fn ring(&mut self) -> Result<Ring, SetupError> {
+    fn links(&mut self) -> Result<Links, SetupError> {
         let opened = self.open();
         let lanes = opened.as_ref().ok().map(|opened| [opened.next, opened.previous]);
-        let connected = self.publish_and_connect(opened);
+        let connected = self.publish_and_connect(opened).and_then(|ring| {
+            let host = self.host(&ring)?;
+            Ok((ring, host))
+        });
         if let (Err(_), Some(lanes)) = (&connected, lanes) {
             self.fence(&lanes);
         }
         connected
     }
 
-    /// Ends lanes that were set up in vain.
-    fn fence(&self, lanes: &[LaneId]) {
+    /// Ends lanes that were set up in vain, or for a while.
+    pub(super) fn fence(&self, lanes: &[LaneId]) {
         let deadline = self.deadline.min(Deadline::after(FENCE_WITHIN));
         let mut core = self.engine.lock();
         for lane in lanes {
             if let Err(error) = core.fence_lane(*lane, deadline) {
-                tracing::warn!(%error, "a lane that was set up in vain stays until the engine goes");
+                tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
             }
         }
     }
@@ -219,7 +227,7 @@ impl Setup<'_> {
         Ok(Ring::new(next, previous, rank, world))
     }
 
-    fn blob(
+    pub(super) fn blob(
         &self,
         lane: LaneId,
         regions: Vec<RemoteMemory>,
@@ -241,7 +249,7 @@ impl Setup<'_> {
 }
 
 /// As much of `text` as each of `world` ranks may say at once.
-fn cut(text: &str, world: u32) -> &[u8] {
+pub(super) fn cut(text: &str, world: u32) -> &[u8] {
     let bytes_max = REASON_BYTES_MAX.min((GATHERED_BYTES_MAX / world.max(1) as usize).saturating_sub(4));
     &text.as_bytes()[..text.len().min(bytes_max)]
 }

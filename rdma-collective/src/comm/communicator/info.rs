@@ -7,7 +7,7 @@ use crate::comm::link::codec::{NoRoom, Reader, Writer};
 use crate::error::SetupError;
 
 /// The version of the encoding below.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Bytes of a host's or a device's name that are told.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding.

@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use rdma_core::error::ReachError;
 use rdma_core::{Deadline, PeerAccess};
 
-use super::stalls::{Direction, Stalls};
+use super::HostGroup;
+use super::stalls::{Awaited, Direction, Stalls};
 use crate::comm::link::imm::Imm;
 use crate::comm::link::mailbox::{Inbox, Outbox};
 use crate::comm::link::{Arrival, Lane, control};
 use crate::comm::operation::{ABORT, Abort, Header, OPERATION, WAITS, Waits};
 use crate::comm::{Core, LaneId};
-use crate::error::{AbortReason, LaneFailure, LaneName};
+use crate::error::{LaneFailure, LaneName};
 
 /// The two neighbours of a ring.
 #[derive(Debug)]
@@ -68,11 +70,19 @@ pub(crate) const PIECE_BYTES: usize = 8 * 1024;
 /// See [`PIECE_BYTES`].
 pub(crate) type Scratch = [[u8; PIECE_BYTES]; 2];
 
+pub(super) fn scratch() -> Box<Scratch> {
+    Box::new([[0; PIECE_BYTES]; 2])
+}
+
 /// What an operation works with.
 pub(crate) struct Parts<'a> {
     pub(crate) rank: u32,
     /// Absent when the rank is alone.
     pub(crate) ring: Option<&'a mut Ring>,
+    /// Absent unless all ranks are on one host.
+    pub(crate) host: Option<&'a HostGroup>,
+    /// When to look for messages of the host group again, which wake nobody.
+    pub(crate) look_at: &'a mut Option<Instant>,
     /// Room for two pieces that are reduced.
     pub(crate) scratch: &'a mut Scratch,
 }
@@ -159,20 +169,11 @@ impl Ring {
         }
     }
 
-    /// A neighbour tells of a failure. One of an earlier operation goes before what is known: this rank may be in that one,
-    /// which the later failure does not end, and the neighbour leaves with its word.
+    /// Notes a failure, which neighbours tell of or this rank has found, to be passed on. One of an earlier operation goes before
+    /// what is known: ranks may be in that one, which the later failure does not end, and whoever tells of it leaves with its
+    /// word.
     pub(super) fn hear(&mut self, abort: Abort) {
-        if self.abort.is_some_and(|known| abort.sequence < known.sequence) {
-            self.abort = None;
-        }
-        self.note(abort);
-    }
-
-    /// Notes a failure, of which the first word is passed on; and that somebody asks for the end, which ends operations
-    /// that the first word does not.
-    fn note(&mut self, abort: Abort) {
-        let asked = |known: Abort| abort.reason == AbortReason::Requested && abort.sequence < known.sequence;
-        if self.abort.is_none_or(asked) {
+        if self.abort.is_none_or(|known| abort.sequence < known.sequence) {
             self.abort = Some(abort);
             self.untold = [true; 2];
         }
@@ -181,7 +182,7 @@ impl Ring {
     /// Tells both neighbours of a failure, unless they are told of an earlier one. Who has no room for it now is told
     /// by [`pass_on`](Self::pass_on).
     pub(crate) fn tell(&mut self, core: &mut Core, abort: Abort) {
-        self.note(abort);
+        self.hear(abort);
         self.pass_on(core);
         core.flush();
     }
@@ -196,15 +197,15 @@ impl Ring {
         }
     }
 
-    /// Operation `sequence` waits for a neighbour, and has done nothing `since`: that is told after a while.
-    pub(crate) fn wait(&mut self, core: &mut Core, sequence: u64, side: Direction, since: Instant) {
-        self.stalls.wait(sequence, side, since);
+    /// Operation `sequence` waits for another rank, and has done nothing `since`: that is told after a while.
+    pub(crate) fn wait(&mut self, core: &mut Core, sequence: u64, awaited: Awaited, since: Instant) {
+        self.stalls.wait(sequence, awaited, since);
         self.tell_waits(core);
     }
 
-    /// The rank that operation `sequence` waits for at last, when it waits for a neighbour.
-    pub(crate) fn late(&self, sequence: u64, side: Direction) -> u32 {
-        self.stalls.culprit(sequence, side)
+    /// The rank that operation `sequence` waits for at last.
+    pub(crate) fn late(&self, sequence: u64, awaited: Awaited) -> u32 {
+        self.stalls.culprit(sequence, awaited)
     }
 
     /// Tells neighbours whom this rank waits for, when they should know.
@@ -237,12 +238,30 @@ impl Ring {
         self.ended(core).into_iter().flatten().find_map(|lost| lost.away)
     }
 
-    fn ended(&self, core: &mut Core) -> [Option<Lost>; 2] {
+    /// A rank of this host has left what it may not leave: a lane to it ends, if there is one.
+    pub(crate) fn violation_of(&self, core: &mut Core, rank: u32, what: &str) -> Lost {
+        let (next, previous) = (&self.next, &self.previous);
+        let (of, name) =
+            if rank == next.rank { (next.lane, next.name) } else { (previous.lane, previous.name) };
+        match core.lane(of).filter(|_| [next.rank, previous.rank].contains(&rank)) {
+            Some(lane) => violation(rank, lane, what),
+            None => Lost { rank, lane: name, cause: LaneFailure::Violation(what.into()), away: None },
+        }
+    }
+
+    /// Neighbours of which nothing comes any more, be it that they have left in good order.
+    pub(crate) fn ended(&self, core: &mut Core) -> [Option<Lost>; 2] {
         [self.next.ended(core), self.previous.ended(core)]
     }
 }
 
 impl<B> Neighbour<B> {
+    /// It cannot be told anything.
+    pub(crate) fn refused(&self, why: &ReachError) -> Lost {
+        let cause = LaneFailure::Device(why.to_string().into());
+        Lost { rank: self.rank, lane: self.name, cause, away: None }
+    }
+
     /// Why nothing comes of it any more, be it that it has left in good order.
     pub(crate) fn ended(&self, core: &mut Core) -> Option<Lost> {
         let cause = core.lane(self.lane).map_or(Some(LaneFailure::Fenced), |lane| lane.ended())?;

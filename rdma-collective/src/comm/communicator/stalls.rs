@@ -17,6 +17,16 @@ pub(crate) enum Direction {
     Previous = 1,
 }
 
+/// Whom an operation waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// Which may itself wait for another.
+    Neighbour(Direction),
+    /// Some that have not begun, as this rank sees, a bit each, neither neighbour among them. Of several, one may wait for
+    /// another, which a neighbour may know.
+    Ranks(u32),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Stalls {
@@ -39,7 +49,7 @@ pub(super) struct Stalls {
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     sequence: u64,
-    side: Direction,
+    awaited: Awaited,
     since: Instant,
 }
 
@@ -65,9 +75,9 @@ impl Stalls {
         self.wait = None;
     }
 
-    /// Operation `sequence` waits for a neighbour, and has done nothing `since`.
-    pub(super) fn wait(&mut self, sequence: u64, side: Direction, since: Instant) {
-        self.wait = Some(Wait { sequence, side, since });
+    /// Operation `sequence` waits for another rank, and has done nothing `since`.
+    pub(super) fn wait(&mut self, sequence: u64, awaited: Awaited, since: Instant) {
+        self.wait = Some(Wait { sequence, awaited, since });
     }
 
     /// The operation has ended. What was said of it is taken back at once: it would blame somebody for the next one.
@@ -85,16 +95,33 @@ impl Stalls {
         self.heard[side as usize] = waits;
     }
 
-    /// The rank that operation `sequence` waits for at last, when it waits for the neighbour at `side`.
-    pub(super) fn culprit(&self, sequence: u64, side: Direction) -> u32 {
-        self.follow(sequence, side).map_or(self.neighbours[side as usize], |waits| waits.culprit)
+    /// The rank that operation `sequence` waits for at last, when it waits for that one.
+    pub(super) fn culprit(&self, sequence: u64, awaited: Awaited) -> u32 {
+        let first = match awaited {
+            Awaited::Neighbour(side) => self.neighbours[side as usize],
+            Awaited::Ranks(missing) => missing.trailing_zeros().min(self.world - 1),
+        };
+        self.follow(sequence, awaited).map_or(first, |waits| waits.culprit)
     }
 
-    /// `None` when they wait for each other in a circle.
-    fn follow(&self, sequence: u64, side: Direction) -> Option<Waits> {
+    /// `None` when they wait for each other in a circle, or it is not known which of several ranks it is.
+    fn follow(&self, sequence: u64, awaited: Awaited) -> Option<Waits> {
         // One that waits in a later operation has done all of this one.
-        match self.heard[side as usize].filter(|theirs| theirs.sequence <= sequence) {
-            None => Some(Waits { sequence, culprit: self.neighbours[side as usize], hops: 0 }),
+        let heard = |side: Direction| self.heard[side as usize].filter(|theirs| theirs.sequence <= sequence);
+        let (known, heard) = match awaited {
+            Awaited::Neighbour(side) => (Some(self.neighbours[side as usize]), heard(side)),
+            Awaited::Ranks(missing) if missing.is_power_of_two() => (Some(missing.trailing_zeros()), None),
+            Awaited::Ranks(missing) => {
+                let words = [Direction::Next, Direction::Previous].into_iter().filter_map(heard);
+                let of_them = words.filter(|theirs| {
+                    missing.checked_shr(theirs.culprit).is_some_and(|missing| missing & 1 == 1)
+                });
+                // The word itself may come back from the other side, by more.
+                (None, of_them.min_by_key(|theirs| theirs.hops))
+            }
+        };
+        match heard {
+            None => known.map(|culprit| Waits { sequence, culprit, hops: 0 }),
             Some(Waits { culprit, hops, .. }) => {
                 let hops = hops.saturating_add(1);
                 // From the rank at fault all the others are at most so many away.
@@ -112,10 +139,13 @@ impl Stalls {
     fn word(&self, now: Instant) -> Option<Waits> {
         let long =
             |wait: &Wait| self.is_asked() || now.saturating_duration_since(wait.since) >= self.patience;
-        let word = match (self.wait.filter(long), self.said) {
-            (Some(wait), _) => self.follow(wait.sequence, wait.side)?,
-            (None, Some(said)) => Waits { culprit: self.own, hops: 0, ..said },
-            (None, None) => return None,
+        let wait =
+            self.wait.filter(long).map(|wait| (wait.awaited, self.follow(wait.sequence, wait.awaited)));
+        let word = match (wait, self.said) {
+            (Some((_, Some(word))), _) => word,
+            (Some((Awaited::Neighbour(_), None)), _) | (_, None) => return None,
+            // It waits no more, or for others than was said.
+            (_, Some(said)) => Waits { culprit: self.own, hops: 0, ..said },
         };
         (self.said != Some(word)).then_some(word)
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Announcer, Job, PIECE_BYTES, Parts, Ring, Scratch};
+use super::{Announcer, HostGroup, Job, Parts, Ring, Scratch, Turn, ring};
 use crate::comm::operation::Abort;
 use crate::comm::{Core, Service};
 use crate::error::{AbortReason, CollectiveError};
@@ -22,9 +22,11 @@ pub(crate) const OPERATIONS_MAX: usize = 64;
 pub(crate) struct State {
     pub(super) rank: u32,
     pub(super) ring: Option<Ring>,
+    pub(super) host: Option<Arc<HostGroup>>,
+    /// See [`Parts::look_at`].
+    pub(super) look_at: Option<Instant>,
     scratch: Box<Scratch>,
-    /// Operations begun.
-    sequence: u64,
+    turn: Arc<Turn>,
     next_id: u64,
     /// Not ended, in order; the first one may have begun.
     queue: VecDeque<Entry>,
@@ -52,12 +54,20 @@ struct Entry {
 pub(super) type Ended = Result<Box<dyn Job>, CollectiveError>;
 
 impl State {
-    pub(super) fn new(rank: u32, ring: Option<Ring>, announcer: Announcer) -> Self {
+    pub(super) fn new(
+        rank: u32,
+        (ring, host): (Option<Ring>, Option<Arc<HostGroup>>),
+        turn: Arc<Turn>,
+        announcer: Announcer,
+    ) -> Self {
+        turn.set_open(true);
         Self {
             rank,
             ring,
-            scratch: Box::new([[0; PIECE_BYTES]; 2]),
-            sequence: 0,
+            host,
+            look_at: None,
+            scratch: ring::scratch(),
+            turn,
             next_id: 0,
             queue: VecDeque::with_capacity(OPERATIONS_MAX),
             begun: false,
@@ -78,6 +88,7 @@ impl State {
     pub(crate) fn end(&mut self, error: &CollectiveError) {
         self.announcer.ended(error);
         self.ended.get_or_insert_with(|| Arc::new(error.clone()));
+        self.settle();
     }
 
     /// Whether no operation is under way or waits.
@@ -87,12 +98,20 @@ impl State {
 
     /// The number of an operation that begins now.
     pub(super) fn next_sequence(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence - 1
+        let sequence = self.turn.sequence();
+        self.turn.count();
+        sequence
+    }
+
+    /// Whether the next operation may be done at once is known again.
+    pub(super) fn settle(&self) {
+        let failed = self.ended.is_some() || self.ring.as_ref().is_some_and(|ring| ring.abort.is_some());
+        self.turn.set_open(self.is_idle() && !self.borrowed && !failed);
     }
 
     pub(crate) fn parts(&mut self) -> Parts<'_> {
-        Parts { rank: self.rank, ring: self.ring.as_mut(), scratch: &mut self.scratch }
+        let Self { rank, ring, host, look_at, scratch, .. } = self;
+        Parts { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch }
     }
 
     /// Puts an operation behind the others; its number. A full queue gives it back.
@@ -110,6 +129,7 @@ impl State {
         let id = self.next_id;
         self.next_id += 1;
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
+        self.settle();
         Ok(id)
     }
 
@@ -123,7 +143,8 @@ impl State {
             let taken = ring.take_arrivals(core);
             if let Some(lost) = taken.err().or_else(|| ring.lost(core)) {
                 let (culprit, reason) = (lost.culprit(self.rank), AbortReason::PeerFailed);
-                ring.tell(core, Abort { sequence: self.sequence, culprit, reporter: self.rank, reason });
+                let sequence = self.turn.sequence();
+                ring.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
             }
         }
         ring.pass_on(core);
@@ -152,6 +173,7 @@ impl State {
         {
             self.announcer.ended(&failure);
         }
+        self.settle();
     }
 
     /// Why operations fail from now on; `None` while they need not.
@@ -225,8 +247,9 @@ impl State {
 
     /// Runs the first operation; what became of it, once it has ended.
     fn run(&mut self, core: &mut Core, now: Instant) -> Option<Result<(), CollectiveError>> {
-        let entry = self.queue.front_mut()?;
-        let mut parts = Parts { rank: self.rank, ring: self.ring.as_mut(), scratch: &mut self.scratch };
+        let Self { rank, ring, host, look_at, scratch, queue, .. } = self;
+        let entry = queue.front_mut()?;
+        let mut parts = Parts { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch };
         if let Some(first) = &self.ended {
             return Some(Err(CollectiveError::Ended { first: Arc::clone(first) }));
         }
@@ -235,11 +258,11 @@ impl State {
                 return None;
             }
             self.begun = true;
-            entry.job.begin(&mut parts, core, self.sequence, now);
+            entry.job.begin(&mut parts, core, self.turn.sequence(), now);
             if let Some(ring) = &mut parts.ring {
                 ring.give_up_at(core, entry.deadline);
             }
-            self.sequence += 1;
+            self.turn.count();
         }
         match entry.job.advance(&mut parts, core, now) {
             Poll::Ready(outcome) => Some(outcome),
@@ -264,7 +287,7 @@ impl State {
     pub(super) fn end_queued(&mut self, core: &mut Core) -> CollectiveError {
         let known = self.failure(core);
         if let Some(ring) = self.ring.as_mut().filter(|_| known.is_none()) {
-            let (culprit, sequence) = (self.rank, self.sequence - u64::from(self.begun));
+            let (culprit, sequence) = (self.rank, self.turn.sequence() - u64::from(self.begun));
             ring.unwatch(core);
             ring.tell(core, Abort { sequence, culprit, reporter: culprit, reason: AbortReason::Queued });
         }
@@ -301,14 +324,17 @@ impl Service for State {
                 None => self.expire(core, now),
             };
             let Some((entry, outcome)) = ended else { break };
+            self.look_at = None;
             self.finish(core, entry, outcome);
             any = true;
         }
-        self.attend(core) || any
+        let learned = self.attend(core);
+        self.settle();
+        learned || any
     }
 
     fn next_deadline(&self) -> Option<Instant> {
         let waits = self.ring.as_ref().and_then(Ring::next_deadline);
-        self.queue.iter().map(|entry| entry.deadline.instant()).chain(waits).min()
+        self.queue.iter().map(|entry| entry.deadline.instant()).chain(waits).chain(self.look_at).min()
     }
 }

@@ -2,6 +2,7 @@
 
 mod elsewhere;
 mod ends;
+mod looks;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -152,6 +153,26 @@ fn a_failure_of_the_operation_that_runs_ends_it_though_one_of_a_later_was_heard_
     left.with_ring(|_, ring| ring.hear(of(0))).unwrap();
     let Poll::Ready(Err(error)) = pending.poll() else { panic!("it goes on") };
     assert!(matches!(error, CollectiveError::Aborted { culprit: 7, .. }), "{error}");
+}
+
+#[test]
+fn what_this_rank_finds_is_told_though_a_later_operation_had_failed_elsewhere() {
+    let [left, right] = ranks();
+    let start = Instant::now();
+    for rank in [&left, &right] {
+        rank.drive(start);
+    }
+    let of = |sequence, culprit| Abort { sequence, culprit, reporter: 0, reason: AbortReason::PeerFailed };
+    left.with_ring(|core, ring| ring.tell(core, of(3, 7))).unwrap();
+    left.with_ring(|core, ring| ring.tell(core, of(2, 5))).unwrap();
+    assert_eq!(left.told(), Some(5));
+    let heard =
+        || right.with_ring(|core, ring| (ring.take_arrivals(core).is_ok(), ring.abort.map(|it| it.culprit)));
+    let patience = soon();
+    while heard() != Some((true, Some(5))) {
+        assert!(!patience.expired(), "{:?}", heard());
+        right.drive(Instant::now());
+    }
 }
 
 #[test]

@@ -64,6 +64,8 @@ pub(crate) struct Core {
     pub(super) missed: bool,
     /// A caller sleeps for all others, and has not been told to look.
     pub(super) led: bool,
+    /// When the caller that looks now has to do so again.
+    pub(super) look_at: Option<Instant>,
     pub(super) news: News,
 }
 
@@ -117,6 +119,7 @@ impl Core {
             armed: false,
             missed: false,
             led: false,
+            look_at: None,
             news: News::default(),
         })
     }

@@ -1,7 +1,7 @@
 //! The core while it is locked; who lets go of it tells those who wait, so that nobody can forget to.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
 use super::{Core, Shared};
@@ -22,6 +22,16 @@ struct Waking<'a> {
 impl Shared {
     pub(super) fn lock(&self) -> Locked<'_> {
         Locked { core: self.lock_core(), waking: Waking { shared: self, wakers: Vec::new() } }
+    }
+
+    /// `None` while another thread has it.
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+        let core = match self.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Locked { core, waking: Waking { shared: self, wakers: Vec::new() } })
     }
 
     /// A panic elsewhere leaves the core in order: nothing in it is half done between calls.

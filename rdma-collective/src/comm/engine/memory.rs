@@ -1,10 +1,13 @@
 //! Memory on the engine's device. The engine is not locked while it is registered, which takes long: lanes have to be
 //! kept alive meanwhile.
 
-use rdma_core::error::RegisterError;
-use rdma_core::{Access, LocalBuf, Memory, ProtectionDomain, Refused, Region};
+use rdma_core::error::{ReachError, RegisterError};
+use rdma_core::{
+    Access, Deadline, LocalBuf, Memory, PeerWindow, ProtectionDomain, Refused, Region, RemoteMemory,
+};
 
-use super::{Engine, LaneId};
+use super::core::Place;
+use super::{Core, Engine, LaneId};
 use crate::comm::link::{LaneMemory, LaneOptions};
 use crate::error::SetupError;
 
@@ -35,5 +38,22 @@ impl Engine {
     /// What to register memory in, while the engine goes on.
     pub(crate) fn pd(&self) -> ProtectionDomain {
         self.lock().pd().clone()
+    }
+}
+
+impl Core {
+    /// Maps a window of a lane's peer.
+    pub(crate) fn peer_window(
+        &mut self,
+        id: LaneId,
+        window: RemoteMemory,
+        deadline: Deadline,
+    ) -> Result<PeerWindow, ReachError> {
+        match self.lanes.get(id.index as usize) {
+            Some((generation, Place::Open(lane))) if *generation == id.generation => {
+                self.worker.peer_window(lane.qp(), window, deadline)
+            }
+            _ => Err(ReachError::PeerGone),
+        }
     }
 }

@@ -154,8 +154,17 @@ impl Engine {
         core.health().map(|()| happened)
     }
 
-    /// When to drive at the latest, though nothing has happened: for a deadline, or to say that this side lives. `None`
-    /// while nothing is pending and no peer has to hear that.
+    /// Drives once, unless another thread does.
+    pub(crate) fn try_drive(&self) {
+        let Some(mut core) = self.shared().try_lock() else { return };
+        core.attendance.visits += 1;
+        core.drive(Instant::now, wait::BUDGET);
+        core.flush();
+    }
+
+    /// When to drive at the latest, though nothing has happened: for a deadline, to look for the messages of a small operation
+    /// between ranks of one host, which wake nobody, or to say that this side lives. `None` while nothing is pending and no
+    /// peer has to hear that.
     ///
     /// An engine with a [thread](Driver::Thread) is driven then, whatever its callers do.
     #[must_use]
@@ -190,7 +199,8 @@ impl Engine {
     ///
     /// It is for one loop that waits for all there is on the engine. Of several that sleep by it, the first to arm it again
     /// takes what was told from the others, who may not have seen it: let one of them drive, and the others await the
-    /// futures of their operations, each of which is woken by itself.
+    /// futures of their operations, each of which is woken by itself. Messages of small operations between ranks of one host
+    /// do not make it readable: sleep until [`next_deadline`](Self::next_deadline) at most.
     ///
     /// ```
     /// use std::time::{Duration, Instant};

@@ -38,6 +38,7 @@ impl Engine {
             let happened = core.drive(Instant::now, BUDGET);
             let now = core.driven();
             let looked = step(&mut core, now);
+            let look_at = core.look_at.take();
             core.flush();
             if looked.is_ready() || deadline.expired_at(now) {
                 let Poll::Ready(value) = looked else { return None };
@@ -54,8 +55,8 @@ impl Engine {
                 std::thread::yield_now();
                 continue;
             }
-            let wake_at =
-                core.next_deadline().map_or(deadline.instant(), |next| next.min(deadline.instant()));
+            let due = core.next_deadline().into_iter().chain(look_at);
+            let wake_at = due.fold(deadline.instant(), Instant::min);
             shared.sleep(core, wake_at.saturating_duration_since(now).min(SLEEP_MAX), false);
         }
     }
@@ -70,6 +71,14 @@ impl Engine {
             if done.fold(true, |all, one| all & one) { Poll::Ready(()) } else { Poll::Pending }
         });
         drained.is_some()
+    }
+}
+
+impl Core {
+    /// The caller that [waits](Engine::wait_for) and looks now does so again then, though nothing happens. The others
+    /// need not.
+    pub(crate) fn look_again_at(&mut self, look_at: Option<Instant>) {
+        self.look_at = look_at;
     }
 }
 

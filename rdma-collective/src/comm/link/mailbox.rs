@@ -5,6 +5,7 @@
 //! a header, which some messages carry: what it says is the user's. Which lane the messages take is the user's, too.
 
 use rdma_core::error::RangeError;
+use rdma_core::memory::Expect;
 use rdma_core::{AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteMemory};
 
 use super::imm::{self, Imm, SLOTS_MAX};
@@ -48,6 +49,8 @@ pub(crate) struct Outbox {
     geometry: Geometry,
     slots: RemoteMemory,
     buffers: Vec<LocalBuf>,
+    /// The next message, when it was made before it could be put.
+    staged: Option<LocalBuf>,
     sent: u64,
     freed: u64,
 }
@@ -70,7 +73,7 @@ impl Outbox {
             rest = tail;
         }
         buffers.push(rest);
-        Ok(Self { geometry, slots, buffers, sent: 0, freed: 0 })
+        Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0 })
     }
 
     /// Messages sent so far: the number of the next one.
@@ -80,10 +83,47 @@ impl Outbox {
 
     /// Takes back the buffers of what is done, and tells whether a message can be put now.
     pub(crate) fn is_ready(&mut self, lane: &mut Lane) -> bool {
+        self.take_returned(lane);
+        let has_buffer = self.staged.is_some() || !self.buffers.is_empty();
+        self.sent - self.freed < self.geometry.slots.into() && has_buffer && lane.room() > 0
+    }
+
+    fn take_returned(&mut self, lane: &mut Lane) {
         while let Some(buffer) = lane.take_returned() {
             self.buffers.push(buffer);
         }
-        self.sent - self.freed < self.geometry.slots.into() && !self.buffers.is_empty() && lane.room() > 0
+    }
+
+    /// Makes the next message before it can be put: `len` bytes that `fill` writes. `false` while there is no buffer for it.
+    pub(crate) fn stage(&mut self, lane: &mut Lane, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        self.take_returned(lane);
+        let end = HEADER_BYTES + len;
+        if end > self.geometry.stride() || self.staged.is_some() {
+            return false;
+        }
+        let Some(mut buffer) = self.buffers.pop() else { return false };
+        buffer.reset_view();
+        fill(&mut buffer[HEADER_BYTES..end]);
+        let staged = buffer.set_view(0..end).is_ok();
+        self.staged = Some(buffer);
+        staged
+    }
+
+    /// Puts the message that was [staged](Self::stage); the caller has seen that the mailbox [is ready](Self::is_ready).
+    pub(crate) fn put_staged(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>) -> bool {
+        let Some(mut buffer) = self.staged.take() else { return false };
+        if let Some(header) = header {
+            buffer[..HEADER_BYTES].copy_from_slice(header);
+        }
+        let (first, end) = (if header.is_some() { 0 } else { HEADER_BYTES }, buffer.len());
+        let at = self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent));
+        let Ok(to) = self.slots.slice(at + first as u64..at + end as u64) else { return false };
+        if buffer.set_view(first..end).is_err() {
+            return false;
+        }
+        let (imm, signalled) = self.announce();
+        lane.write_owned(buffer, to, imm, signalled);
+        true
     }
 
     /// Puts one message; the caller has seen that the mailbox [is ready](Self::is_ready).
@@ -101,26 +141,7 @@ impl Outbox {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> bool {
-        let first = if header.is_some() { 0 } else { HEADER_BYTES };
-        let end = HEADER_BYTES + len;
-        let slot = self.geometry.slot(self.sent);
-        let at = self.geometry.stride() as u64 * u64::from(slot);
-        if end > self.geometry.stride() {
-            return false;
-        }
-        let Ok(to) = self.slots.slice(at + first as u64..at + end as u64) else { return false };
-        let Some(mut buffer) = self.buffers.pop() else { return false };
-        buffer.reset_view();
-        if let Some(header) = header {
-            buffer[..HEADER_BYTES].copy_from_slice(header);
-        }
-        fill(&mut buffer[HEADER_BYTES..end]);
-        if buffer.set_view(first..end).is_err() {
-            return false;
-        }
-        let (imm, signalled) = self.announce();
-        lane.write_owned(buffer, to, imm, signalled);
-        true
+        self.stage(lane, len, fill) && self.put_staged(lane, header)
     }
 
     /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise as [`put`](Self::put).
@@ -141,7 +162,7 @@ impl Outbox {
             self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent)) + HEADER_BYTES as u64;
         let Ok(to) = self.slots.slice(at..at + len as u64) else { return false };
         let (imm, signalled) = self.announce();
-        lane.write_range(range, to, imm, signalled || last);
+        lane.write_range(range, to, imm, Expect::Cached, signalled || last);
         true
     }
 

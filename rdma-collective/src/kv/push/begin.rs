@@ -46,7 +46,12 @@ impl Pushes {
                         let (all_posted, confirmed) = (None, None);
                         state.stage = Stage::Begun(Begun { grant, at: now, writes, all_posted, confirmed });
                         state.bytes = planned.parts * self.pool.layout().layer_block_bytes();
-                        self.posting.push_back(Posting::new(state.id, begin, granted.grant, planned));
+                        self.posting.push_back(Posting::new(
+                            (state.id, state.bytes),
+                            begin,
+                            granted.grant,
+                            planned,
+                        ));
                     }
                     Err((refusal, error)) => {
                         let (grant, blocks) = (granted.grant.grant, state.hold.blocks().len() as u32);

@@ -5,6 +5,8 @@ use std::iter::Peekable;
 use std::task::Poll;
 use std::time::Instant;
 
+use rdma_core::memory::Expect;
+
 use super::begin::Planned;
 use super::{Pushes, Stage, State};
 use crate::comm::Core;
@@ -24,6 +26,8 @@ pub(super) struct Posting {
     /// Source blocks told.
     told: usize,
     writes: Peekable<Descriptors>,
+    /// By what all of them move.
+    expect: Expect,
     /// Of the next write.
     index: u32,
     /// Writes up to the end of each layer, when it goes by layer.
@@ -61,13 +65,14 @@ struct Sums {
 }
 
 impl Posting {
-    pub(super) fn new(id: u64, begin: Begin, grant: Grant, planned: Planned) -> Self {
+    pub(super) fn new((id, bytes): (u64, u64), begin: Begin, grant: Grant, planned: Planned) -> Self {
         let Planned { plan, ends, wanted, parts, .. } = planned;
         // No more than there are verdicts, which has been looked at.
         let sums = Sums { total: parts as u32, ..Sums::default() };
         let sums = grant.checksums.then_some(sums);
         let writes = plan.into_descriptors().peekable();
-        Self { id, begin, transfer: grant.transfer, told: 0, writes, index: 0, ends, wanted, sums }
+        let expect = Expect::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
+        Self { id, begin, transfer: grant.transfer, told: 0, writes, expect, index: 0, ends, wanted, sums }
     }
 
     /// Whether it is that of a push.
@@ -157,7 +162,7 @@ impl Pushes {
             let imm = Imm::Block { transfer: posting.transfer, index: posting.index };
             posting.index += 1;
             let last = posting.index == allowed || posting.writes.peek().is_none();
-            lane.write_range(from, to, imm, last);
+            lane.write_range(from, to, imm, posting.expect, last);
             self.in_flight.push_back((posting.id, write.len as u32));
             self.posted += 1;
             room -= 1;

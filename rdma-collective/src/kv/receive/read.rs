@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rdma_core::Deadline;
+use rdma_core::memory::Expect;
 
 use super::state::{Begun, Revoking, Stage, State};
 use super::{Receives, unwatch};
@@ -53,6 +54,8 @@ struct Offered {
 struct Reading {
     grant: u64,
     reads: Peekable<Descriptors>,
+    /// By what all of them move.
+    expect: Expect,
     index: u32,
 }
 
@@ -109,7 +112,8 @@ impl Receives {
                     state.lease = Some(lease);
                     pulls.takes.push_back(Take { lease, checksums: self.checksums });
                     let reads = plan.into_descriptors().peekable();
-                    pulls.reading.push_back(Reading { grant: state.grant.grant, reads, index: 0 });
+                    let expect = Expect::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
+                    pulls.reading.push_back(Reading { grant: state.grant.grant, reads, expect, index: 0 });
                 }
                 Err(error) => {
                     pulls.releases.push_back(Release { lease, done: false, reads: 0, parts: 0, corrupt: 0 });
@@ -154,7 +158,7 @@ impl Receives {
                 reading.reads.next();
                 // Offsets are within the pool, and lengths within 32 bits by the plan's bound.
                 let to = self.destination.range(read.offset_remote, read.len);
-                lane.read_range(to, from, reading.reads.peek().is_none());
+                lane.read_range(to, from, reading.expect, reading.reads.peek().is_none());
                 pulls.in_flight.push_back((reading.grant, reading.index, read.len as u32));
                 reading.index += 1;
                 room -= 1;

@@ -10,6 +10,7 @@ use crate::collective::schedule::Staging;
 use crate::collective::schedule::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
 use crate::collective::schedule::simulate::{World, time};
 use crate::error::ReduceError;
+use crate::netsim::Wire;
 
 fn programs(ranks: u32, count: usize, data_type: DataType, staging: Staging) -> Vec<Chain> {
     (0..ranks)
@@ -163,12 +164,12 @@ fn the_largest_operation_starts_and_ends_without_overflow() {
 /// Time and bus bandwidth at 100 Gb/s and 5 us, with arithmetic at 20 GB/s: a change of speed shows here.
 #[test]
 fn modelled_time() {
-    let costs = time::Costs { alpha: 5000.0, beta: 0.08, gamma: 0.05 };
+    let costs = time::Costs { wire: Wire::FAST, arithmetic: 50 };
     let staging = Staging::default();
     let mut table = String::from("ranks       bytes         us  bus GB/s\n");
     for ranks in [2, 4, 8, 16] {
         for count in [2, 1 << 14, 1 << 18, 1 << 22, 1 << 25] {
-            let nanos = time::time(programs(ranks, count, DataType::F32, staging), staging.slots, costs);
+            let nanos = time::nanos(programs(ranks, count, DataType::F32, staging), staging.slots, costs);
             let bytes = count * 4;
             let bus = 2.0 * f64::from(ranks - 1) / f64::from(ranks) * bytes as f64 / nanos;
             writeln!(table, "{ranks:5} {bytes:11} {:10.1} {bus:9.2}", nanos / 1000.0).unwrap();

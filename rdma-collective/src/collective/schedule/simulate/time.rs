@@ -1,81 +1,247 @@
-//! How long a schedule takes when a message costs `alpha + beta * bytes` and arithmetic `gamma * bytes`.
+//! How long a schedule takes on a simulated [`Network`], and what it needs there.
 //!
-//! Every rank takes its steps in order and every link has one sender, so the time does not depend on the order
-//! in which ranks are looked at: they run one after the other as far as each can.
+//! Nothing is known of elements but how many bytes they are, so that a thousand ranks are no matter. Still no slot may be
+//! given back that was not read, and no message be of another length than its receiver thinks.
 
-use std::collections::HashMap;
-
-use crate::collective::schedule::Step;
+use crate::collective::schedule::Primitive;
+use crate::netsim::{Network, Wire};
 
 /// The costs of a link and of a processor.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::collective::schedule) struct Costs {
-    /// Nanoseconds from the end of a write to its arrival, and of a credit.
-    pub(in crate::collective::schedule) alpha: f64,
-    /// Nanoseconds a byte on the link.
-    pub(in crate::collective::schedule) beta: f64,
-    /// Nanoseconds a byte to reduce or to copy.
-    pub(in crate::collective::schedule) gamma: f64,
+    pub(in crate::collective::schedule) wire: Wire,
+    /// Picoseconds a byte to reduce or to copy.
+    pub(in crate::collective::schedule) arithmetic: u64,
 }
 
-#[derive(Default)]
-struct Link {
-    idle_at: f64,
-    arrivals: HashMap<u64, f64>,
-    /// When the sender learns that so many messages were given back.
-    credits: Vec<(u64, f64)>,
+/// What it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::collective::schedule) struct Report {
+    /// Picoseconds until the last rank has taken its last step.
+    pub(in crate::collective::schedule) time: u64,
+    /// Of the rank that has most: messages and bytes sent, other ranks that it sends to or receives from, and those that
+    /// it receives from alone.
+    pub(in crate::collective::schedule) messages: u64,
+    pub(in crate::collective::schedule) bytes: u64,
+    pub(in crate::collective::schedule) peers: usize,
+    pub(in crate::collective::schedule) senders: usize,
+    pub(in crate::collective::schedule) lost: u64,
+    /// The same where every message came at the same time.
+    pub(in crate::collective::schedule) trace: u64,
+}
+
+/// Why it did not end, with the trace until then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::collective::schedule) struct Failure {
+    pub(in crate::collective::schedule) what: String,
+    pub(in crate::collective::schedule) at: u64,
+    pub(in crate::collective::schedule) trace: u64,
 }
 
 /// Nanoseconds until the last rank has taken its last step.
-pub(in crate::collective::schedule) fn time<P: Iterator<Item = Step>>(
+pub(in crate::collective::schedule) fn nanos<P: Iterator<Item: Into<Primitive>>>(
     programs: impl IntoIterator<Item = P>,
     slots: u16,
     costs: Costs,
 ) -> f64 {
-    let mut programs: Vec<_> = programs.into_iter().map(Iterator::peekable).collect();
-    let ranks = programs.len();
-    let mut clocks = vec![0.0_f64; ranks];
-    let mut links: Vec<Link> = (0..ranks).map(|_| Link::default()).collect();
-    loop {
-        let mut progress = false;
-        for rank in 0..ranks {
-            while let Some(&step) = programs[rank].peek() {
-                let Some(clock) = take(step, rank, clocks[rank], &mut links, slots, costs) else { break };
-                clocks[rank] = clock;
-                programs[rank].next();
-                progress = true;
-            }
-        }
-        if !progress {
-            assert!(programs.iter_mut().all(|program| program.peek().is_none()), "stuck");
-            return clocks.into_iter().fold(0.0, f64::max);
-        }
+    simulate(programs, slots, costs).expect("an end").time as f64 / 1000.0
+}
+
+/// Runs the programs of all ranks to their end.
+pub(in crate::collective::schedule) fn simulate<P: Iterator<Item: Into<Primitive>>>(
+    programs: impl IntoIterator<Item = P>,
+    slots: u16,
+    costs: Costs,
+) -> Result<Report, Failure> {
+    let ranks: Vec<_> = programs.into_iter().map(Rank::new).collect();
+    let mut run = Run {
+        costs,
+        slots: slots.into(),
+        network: Network::new(ranks.len(), costs.wire),
+        by_ends: vec![NONE; ranks.len() * ranks.len()],
+        links: Vec::new(),
+        arrived: Vec::new(),
+        ranks,
+    };
+    let mut now = 0;
+    let outcome = run.drive(&mut now);
+    outcome.map_err(|what| Failure { what, at: now, trace: run.network.trace() })?;
+    Ok(run.report())
+}
+
+struct Run<P> {
+    costs: Costs,
+    slots: u64,
+    network: Network<Body>,
+    ranks: Vec<Rank<P>>,
+    /// The link of a sender and a receiver, once there is one.
+    by_ends: Vec<u32>,
+    links: Vec<Link>,
+    /// For each slot of each link: one more than the number of the message that was written last, and its bytes.
+    arrived: Vec<(u64, usize)>,
+}
+
+const NONE: u32 = u32::MAX;
+
+struct Rank<P> {
+    program: P,
+    next: Option<Primitive>,
+    clock: u64,
+    messages: u64,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct Link {
+    from: u32,
+    to: u32,
+    sent: u64,
+    /// What the receiver has read, and what of it the sender knows to be given back.
+    read: u64,
+    freed: u64,
+}
+
+enum Body {
+    Message { link: u32, number: u64, bytes: usize },
+    Credit { link: u32, consumed: u64 },
+}
+
+impl<P: Iterator<Item: Into<Primitive>>> Rank<P> {
+    fn new(mut program: P) -> Self {
+        let next = program.next().map(Into::into);
+        Self { program, next, clock: 0, messages: 0, bytes: 0 }
     }
 }
 
-/// The rank's clock after the step, or `None` when it has to wait for what is not yet known.
-fn take(step: Step, rank: usize, clock: f64, links: &mut [Link], slots: u16, costs: Costs) -> Option<f64> {
-    Some(match step {
-        Step::Put { message, span, .. } => {
-            let link = &mut links[rank];
-            let needed = (message + 1).saturating_sub(slots.into());
-            let credit = if needed == 0 {
-                0.0
-            } else {
-                link.credits.iter().find(|(consumed, _)| *consumed >= needed)?.1
+impl<P: Iterator<Item: Into<Primitive>>> Run<P> {
+    fn drive(&mut self, now: &mut u64) -> Result<(), String> {
+        for rank in 0..self.ranks.len() as u32 {
+            self.advance(rank, 0)?;
+        }
+        while let Some((at, body)) = self.network.next() {
+            *now = at;
+            let rank = match body {
+                Body::Message { link, number, bytes } => self.write(link, number, bytes),
+                Body::Credit { link, consumed } => {
+                    let link = &mut self.links[link as usize];
+                    link.freed = link.freed.max(consumed);
+                    link.from
+                }
             };
-            let clock = clock.max(credit);
-            link.idle_at = link.idle_at.max(clock) + costs.beta * span.len as f64;
-            link.arrivals.insert(message, link.idle_at + costs.alpha);
-            clock
+            self.advance(rank, at)?;
         }
-        Step::WaitCount { from, message } => clock.max(*links[from as usize].arrivals.get(&message)?),
-        Step::ReduceFrom { span, .. } | Step::CopyFrom { span, .. } | Step::Copy { span } => {
-            clock + costs.gamma * span.len as f64
+        let stuck = self.ranks.iter().position(|rank| rank.next.is_some());
+        if let Some(rank) = stuck {
+            return Err(format!("rank {rank} is stuck at {:?}", self.ranks[rank].next));
         }
-        Step::Signal { to, consumed } => {
-            links[to as usize].credits.push((consumed, clock + costs.alpha));
-            clock
+        match self.links.iter().find(|link| link.freed != link.sent) {
+            Some(Link { from, to, .. }) => Err(format!("the link from {from} to {to} misses credits")),
+            None => Ok(()),
         }
-    })
+    }
+
+    /// Takes all steps that a rank can take, now that it has waited until `at`.
+    fn advance(&mut self, rank: u32, at: u64) -> Result<(), String> {
+        while let Some(step) = self.ranks[rank as usize].next {
+            if !self.take(rank, at, step)? {
+                return Ok(());
+            }
+            let rank = &mut self.ranks[rank as usize];
+            rank.next = rank.program.next().map(Into::into);
+        }
+        Ok(())
+    }
+
+    /// Takes one step; `false` when it has to wait.
+    fn take(&mut self, rank: u32, at: u64, step: Primitive) -> Result<bool, String> {
+        let clock = self.ranks[rank as usize].clock.max(at);
+        let mut ends = clock;
+        match step {
+            Primitive::Put { to, message, source, .. } => {
+                let index = self.link(rank, to);
+                let link = &mut self.links[index as usize];
+                if link.sent - link.freed == self.slots {
+                    return Ok(false);
+                }
+                if link.sent != message {
+                    return Err(format!("rank {rank} sends message {message} to {to}, not {}", link.sent));
+                }
+                link.sent += 1;
+                let bytes = source.len();
+                let own = &mut self.ranks[rank as usize];
+                (own.messages, own.bytes) = (own.messages + 1, own.bytes + bytes as u64);
+                self.network.send(
+                    clock,
+                    rank,
+                    to,
+                    bytes,
+                    Body::Message { link: index, number: message, bytes },
+                );
+            }
+            Primitive::WaitCount { from, message } => {
+                let index = self.link(from, rank);
+                if self.arrived[self.slot(index, message)].0 != message + 1 {
+                    return Ok(false);
+                }
+            }
+            Primitive::ReduceFrom { from, message, target, .. }
+            | Primitive::CopyFrom { from, message, target } => {
+                let index = self.link(from, rank);
+                let (written, bytes) = self.arrived[self.slot(index, message)];
+                if (written, bytes) != (message + 1, target.len()) {
+                    return Err(format!("rank {rank} expects {} bytes of {from}, not {bytes}", target.len()));
+                }
+                self.links[index as usize].read += 1;
+                ends += self.costs.arithmetic * bytes as u64;
+            }
+            Primitive::Signal { to, consumed } => {
+                let index = self.link(to, rank);
+                if consumed > self.links[index as usize].read {
+                    return Err(format!("rank {rank} gives back to {to} what it has not read"));
+                }
+                self.network.send(clock, rank, to, 0, Body::Credit { link: index, consumed });
+            }
+            Primitive::Copy { source, .. } => ends += self.costs.arithmetic * source.len() as u64,
+        }
+        self.ranks[rank as usize].clock = ends;
+        Ok(true)
+    }
+
+    /// A message is there; its receiver.
+    fn write(&mut self, link: u32, number: u64, bytes: usize) -> u32 {
+        let slot = self.slot(link, number);
+        self.arrived[slot] = (number + 1, bytes);
+        self.links[link as usize].to
+    }
+
+    fn slot(&self, link: u32, number: u64) -> usize {
+        (u64::from(link) * self.slots + number % self.slots) as usize
+    }
+
+    fn link(&mut self, from: u32, to: u32) -> u32 {
+        let index = from as usize * self.ranks.len() + to as usize;
+        if self.by_ends[index] == NONE {
+            self.by_ends[index] = self.links.len() as u32;
+            self.links.push(Link { from, to, ..Link::default() });
+            self.arrived.resize(self.links.len() * self.slots as usize, (0, 0));
+        }
+        self.by_ends[index]
+    }
+
+    fn report(&self) -> Report {
+        let n = self.ranks.len();
+        let sends = |from: usize, to: usize| self.by_ends[from * n + to] != NONE;
+        let most = |has: &dyn Fn(usize, usize) -> bool| {
+            (0..n).map(|one| (0..n).filter(|other| has(one, *other)).count()).max().unwrap_or(0)
+        };
+        Report {
+            time: self.ranks.iter().map(|rank| rank.clock).max().unwrap_or(0),
+            messages: self.ranks.iter().map(|rank| rank.messages).max().unwrap_or(0),
+            bytes: self.ranks.iter().map(|rank| rank.bytes).max().unwrap_or(0),
+            peers: most(&|one, other| sends(one, other) || sends(other, one)),
+            senders: most(&|one, other| sends(other, one)),
+            lost: self.network.lost(),
+            trace: self.network.trace(),
+        }
+    }
 }

@@ -25,7 +25,7 @@ impl Simulated {
             let mut stalls = Stalls::new(own as u32, neighbours, world as u32);
             stalls.begin(PATIENCE);
             if let Some(side) = waits[own] {
-                stalls.wait(7, side, start);
+                stalls.wait(7, Awaited::Neighbour(side), start);
             }
             stalls
         };
@@ -87,7 +87,7 @@ proptest! {
         simulated.run(start);
         for (rank, waits) in waits.into_iter().enumerate() {
             if let (Some(side), Some(culprit)) = (waits, simulated.oracle(rank)) {
-                prop_assert_eq!(simulated.ranks[rank].culprit(7, side), culprit, "rank {}", rank);
+                prop_assert_eq!(simulated.ranks[rank].culprit(7, Awaited::Neighbour(side)), culprit, "rank {}", rank);
             }
         }
     }
@@ -98,7 +98,7 @@ fn nobody_says_anything_before_its_patience_ends_unless_it_is_asked() {
     let start = Instant::now();
     let mut stalls = Stalls::new(1, [2, 0], 4);
     stalls.begin(PATIENCE);
-    stalls.wait(7, Direction::Previous, start);
+    stalls.wait(7, Awaited::Neighbour(Direction::Previous), start);
     stalls.update(start);
     assert_eq!((stalls.said(), stalls.next_deadline()), (None, Some(start + PATIENCE)));
     stalls.hear(Direction::Next, Waits { sequence: 7, culprit: 1, hops: 0 });
@@ -111,10 +111,10 @@ fn who_goes_on_says_so_and_is_waited_for_itself_then() {
     let start = Instant::now();
     let mut stalls = Stalls::new(1, [2, 0], 4);
     stalls.begin(PATIENCE);
-    stalls.wait(7, Direction::Previous, start);
+    stalls.wait(7, Awaited::Neighbour(Direction::Previous), start);
     stalls.update(start + PATIENCE);
     assert!(stalls.said().is_some());
-    stalls.wait(7, Direction::Previous, start + PATIENCE);
+    stalls.wait(7, Awaited::Neighbour(Direction::Previous), start + PATIENCE);
     stalls.update(start + PATIENCE);
     assert_eq!(stalls.next_deadline(), Some(start + PATIENCE + PAUSE));
     stalls.update(start + PATIENCE + PAUSE);
@@ -122,15 +122,41 @@ fn who_goes_on_says_so_and_is_waited_for_itself_then() {
     assert_eq!(stalls.said(), Some(word));
     let mut after = Stalls::new(2, [3, 1], 4);
     after.hear(Direction::Previous, Waits { culprit: 0, ..word });
-    assert_eq!(after.culprit(7, Direction::Previous), 0);
+    assert_eq!(after.culprit(7, Awaited::Neighbour(Direction::Previous)), 0);
     after.hear(Direction::Previous, word);
-    assert_eq!(after.culprit(7, Direction::Previous), 1);
+    assert_eq!(after.culprit(7, Awaited::Neighbour(Direction::Previous)), 1);
+}
+
+#[test]
+fn of_several_ranks_that_have_not_begun_it_is_the_one_that_a_neighbour_knows() {
+    let start = Instant::now();
+    let mut stalls = Stalls::new(3, [4, 2], 8);
+    stalls.begin(PATIENCE);
+    let several = Awaited::Ranks(1 | 1 << 1 | 1 << 7);
+    stalls.wait(5, several, start);
+    stalls.update(start + PATIENCE);
+    assert_eq!(stalls.said(), None, "it does not know which");
+    stalls.hear(Direction::Next, Waits { sequence: 5, culprit: 6, hops: 0 });
+    stalls.hear(Direction::Previous, Waits { sequence: 6, culprit: 7, hops: 0 });
+    assert_eq!(stalls.culprit(5, several), 0, "one has left its message, the other is further");
+    let word = Waits { sequence: 4, culprit: 7, hops: 2 };
+    stalls.hear(Direction::Previous, word);
+    stalls.hear(Direction::Next, Waits { sequence: 5, hops: 4, ..word });
+    stalls.update(start + PATIENCE);
+    assert_eq!(stalls.said(), Some(Waits { sequence: 5, hops: 3, ..word }));
+    assert_eq!((stalls.culprit(5, several), stalls.culprit(5, Awaited::Ranks(1))), (7, 0));
+    // Word that is taken back is not passed on.
+    stalls.unsaid = [false; 2];
+    stalls.hear(Direction::Previous, Waits { culprit: 2, ..word });
+    stalls.hear(Direction::Next, Waits { culprit: 4, ..word });
+    stalls.update(start + PATIENCE + PAUSE);
+    assert_eq!(stalls.said(), Some(Waits { sequence: 5, culprit: 3, hops: 0 }));
 }
 
 #[test]
 fn who_waits_in_a_later_operation_has_done_this_one() {
     let mut stalls = Stalls::new(1, [2, 0], 4);
     stalls.hear(Direction::Previous, Waits { sequence: 8, culprit: 3, hops: 0 });
-    assert_eq!(stalls.culprit(7, Direction::Previous), 0);
-    assert_eq!(stalls.culprit(8, Direction::Previous), 3);
+    assert_eq!(stalls.culprit(7, Awaited::Neighbour(Direction::Previous)), 0);
+    assert_eq!(stalls.culprit(8, Awaited::Neighbour(Direction::Previous)), 3);
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Wake, Waker};
 use rdma_core::fault::Planted;
 
 use super::*;
+use crate::comm::operation::Header;
 use crate::error::EngineError;
 
 fn start(comm: &mut Communicator) -> Pending<crate::collective::Tensor<f32>> {
@@ -142,10 +143,30 @@ fn closing_tells_of_a_lane_that_is_not_fenced_before_anything_else() {
 }
 
 #[test]
+fn a_forked_child_is_refused_what_its_parent_was_left() {
+    let [_left, mut right] = ranks();
+    let theirs =
+        Header { rank: 0, sequence: 0, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
+    let Shared { engine, state, turn, .. } = &*right.shared;
+    let (engine, state, turn) = (engine.clone(), Arc::clone(state), Arc::clone(turn));
+    let host = Some(Arc::new(HostGroup::refused(&theirs)));
+    state.lock().unwrap().host.clone_from(&host);
+    right.shared = Arc::new(Shared { engine, state, turn, host });
+    let mut data = [1.0_f32];
+    let error = right.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap_err();
+    let CollectiveError::PeerFailed { rank: 0, cause: LaneFailure::Device(_), .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(data, [1.0]);
+}
+
+#[test]
 fn a_forked_child_that_drops_what_it_has_inherited_waits_for_no_lock() {
     let [mut left, _right] = ranks();
     let parents = left.engine().clone();
-    let shared = Shared { engine: parents.forked(), state: Arc::clone(&left.shared.state) };
+    let Shared { state, turn, host, .. } = &*left.shared;
+    let (state, turn, host) = (Arc::clone(state), Arc::clone(turn), host.clone());
+    let shared = Shared { engine: parents.forked(), state, turn, host };
     left.shared = Arc::new(shared);
     let pending = start(&mut left);
     let (dropped, is_dropped) = mpsc::channel();

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rdma_core::memory::Expect;
 use rdma_core::{AttachedRange, LocalBuf, RemoteKey, RemoteMemory, Segment, Work, Worker};
 
 use super::{Lane, Sent};
@@ -37,8 +38,16 @@ impl Lane {
     }
 
     /// Queues a write of a registered range. Check [`room`](Self::room) first.
-    pub(crate) fn write_range(&mut self, range: AttachedRange, to: RemoteMemory, imm: Imm, signalled: bool) {
-        self.queue_counted(Work::write(range, to).with_imm(imm.encode()), Sent::Range, signalled);
+    pub(crate) fn write_range(
+        &mut self,
+        range: AttachedRange,
+        to: RemoteMemory,
+        imm: Imm,
+        expect: Expect,
+        signalled: bool,
+    ) {
+        let work = Work::write(range, to).with_imm(imm.encode()).expecting(expect);
+        self.queue_counted(work, Sent::Range, signalled);
     }
 
     /// Reads that can be queued now: they take no receive of the peer.
@@ -52,8 +61,14 @@ impl Lane {
     }
 
     /// Queues a read into a registered range. Check [`room_for_reads`](Self::room_for_reads) first.
-    pub(crate) fn read_range(&mut self, range: AttachedRange, from: RemoteMemory, signalled: bool) {
-        self.queue(Work::read(range, from), Sent::Read, signalled);
+    pub(crate) fn read_range(
+        &mut self,
+        range: AttachedRange,
+        from: RemoteMemory,
+        expect: Expect,
+        signalled: bool,
+    ) {
+        self.queue(Work::read(range, from).expecting(expect), Sent::Read, signalled);
     }
 
     /// Queues an immediate alone. Check [`room`](Self::room) first.

@@ -1,0 +1,161 @@
+//! All-gather as callers see it: in place and out of place, typed and by bytes.
+
+use rdma_core::{Deadline, Refused};
+
+use super::call::Collective;
+use super::execute::Borrowed;
+use super::{DataType, Element, Tensor};
+use crate::comm::{Communicator, Pending};
+use crate::error::CollectiveError;
+
+impl Communicator {
+    /// Brings the parts of all ranks to each of them: `data` is as long as all of them, one behind the other by rank.
+    ///
+    /// This rank's own part is in its place already, which is from `rank * data.len() / size` on. All ranks call it with the
+    /// same count and type; the elements are the same bytes on all of them.
+    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
+    /// happened.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Indivisible`] when the elements cannot be shared evenly among the ranks, and then nothing is lost.
+    /// Otherwise a rank that is lost, late until `deadline` or calls something else, by its number: the data is then
+    /// undefined, and the communicator has ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let own = comm.rank() as usize * 1000;
+    /// let mut data = vec![0; comm.size() as usize * 1000];
+    /// data[own..own + 1000].fill(comm.rank());
+    /// comm.all_gather(&mut data, Deadline::after(Duration::from_secs(5)))?;
+    /// assert!(data.chunks(1000).zip(0..).all(|(part, rank)| part == [rank; 1000]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "ncclAllGather")]
+    pub fn all_gather<T: Element>(
+        &mut self,
+        data: &mut [T],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.all_gather_bytes(T::as_bytes_mut(data), T::DATA_TYPE, deadline)
+    }
+
+    /// Brings the `input` of all ranks to each of them, into `output`, one behind the other by rank; otherwise as
+    /// [`all_gather`](Self::all_gather).
+    ///
+    /// Ranks may mix the two.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::PartsDiffer`] when `output` is not as long as there are ranks times `input`, and then nothing is lost;
+    /// or as for [`all_gather`](Self::all_gather).
+    #[doc(alias = "ncclAllGather")]
+    pub fn all_gather_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.all_gather_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, deadline)
+    }
+
+    /// [`all_gather`](Self::all_gather) for a type that is known at run time: the bytes of elements as in memory, at any
+    /// alignment.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`all_gather`](Self::all_gather).
+    pub fn all_gather_bytes(
+        &mut self,
+        data: &mut [u8],
+        data_type: DataType,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.call(Collective::AllGather, data_type, Borrowed::InPlace(data), deadline)
+    }
+
+    /// [`all_gather_into`](Self::all_gather_into) for a type that is known at run time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`all_gather_into`](Self::all_gather_into) and [`all_gather_bytes`](Self::all_gather_bytes).
+    pub fn all_gather_bytes_into(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        data_type: DataType,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.call(Collective::AllGather, data_type, Borrowed::out_of_place(input, output), deadline)
+    }
+
+    /// Begins to bring the parts of all ranks into `tensor`, which has this rank's in its place, and returns at once; the
+    /// tensor comes back.
+    ///
+    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix
+    /// this with the other calls.
+    ///
+    /// # Errors
+    ///
+    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
+    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
+    /// [`all_gather`](Self::all_gather). Waiting tells of the others; the tensor is lost then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut parts = comm.alloc::<f32>(comm.size() as usize * 1000)?;
+    /// let own = comm.rank() as usize * 1000;
+    /// parts[own..own + 1000].fill(1.0);
+    /// let parts = comm.start_all_gather(parts, deadline)?.wait(deadline)?;
+    /// assert!(parts.iter().all(|element| *element == 1.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_all_gather<T: Element>(
+        &mut self,
+        tensor: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+        self.start_in_place(Collective::AllGather, tensor, deadline)
+    }
+
+    /// Begins to bring the `input` of all ranks into `output`, and returns at once; both come back. Otherwise as
+    /// [`start_all_gather`](Self::start_all_gather).
+    ///
+    /// # Errors
+    ///
+    /// As for [`start_all_gather`](Self::start_all_gather) and [`all_gather_into`](Self::all_gather_into).
+    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
+    pub fn start_all_gather_into<T: Element>(
+        &mut self,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+        self.start_out_of_place(Collective::AllGather, input, output, deadline)
+    }
+}

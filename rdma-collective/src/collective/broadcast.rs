@@ -1,0 +1,167 @@
+//! Broadcast as callers see it: in place and out of place, typed and by bytes.
+
+use rdma_core::{Deadline, Refused};
+
+use super::call::Collective;
+use super::execute::Borrowed;
+use super::{DataType, Element, Tensor};
+use crate::comm::{Communicator, Pending};
+use crate::error::CollectiveError;
+
+impl Communicator {
+    /// Brings the `data` of rank `root` to all ranks.
+    ///
+    /// All ranks call it with the same count, type and root. What other ranks have in `data` is overwritten.
+    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
+    /// happened.
+    ///
+    /// `Ok` says that this rank's part is done: a rank after it that calls something else, or never comes, is told of by a
+    /// later call. The root waits until the rank before it has called, so let no rank wait for the root before it does.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Schedule`] when `root` is no rank, and then nothing is lost. Otherwise a rank that is lost, late
+    /// until `deadline` or calls something else, by its number: the data is then undefined, and the communicator has ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut weights = vec![0.0_f32; 1000];
+    /// if comm.rank() == 0 {
+    ///     weights.fill(1.5);
+    /// }
+    /// comm.broadcast(&mut weights, 0, Deadline::after(Duration::from_secs(5)))?;
+    /// assert!(weights.iter().all(|weight| *weight == 1.5));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "ncclBroadcast")]
+    pub fn broadcast<T: Element>(
+        &mut self,
+        data: &mut [T],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.broadcast_bytes(T::as_bytes_mut(data), T::DATA_TYPE, root, deadline)
+    }
+
+    /// Brings the `input` of rank `root` to the `output` of all ranks, its own too; otherwise as
+    /// [`broadcast`](Self::broadcast). The input of other ranks is not looked at, and may be empty.
+    ///
+    /// Ranks may mix the two.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::LengthsDiffer`] when the two are not of one length on the root, and then nothing is lost there; or as
+    /// for [`broadcast`](Self::broadcast).
+    #[doc(alias = "ncclBroadcast")]
+    pub fn broadcast_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.broadcast_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, root, deadline)
+    }
+
+    /// [`broadcast`](Self::broadcast) for a type that is known at run time: the bytes of elements as in memory, at any
+    /// alignment.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`broadcast`](Self::broadcast).
+    pub fn broadcast_bytes(
+        &mut self,
+        data: &mut [u8],
+        data_type: DataType,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.call(Collective::Broadcast { root }, data_type, Borrowed::InPlace(data), deadline)
+    }
+
+    /// [`broadcast_into`](Self::broadcast_into) for a type that is known at run time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`broadcast_into`](Self::broadcast_into) and [`broadcast_bytes`](Self::broadcast_bytes).
+    pub fn broadcast_bytes_into(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        data_type: DataType,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.call(Collective::Broadcast { root }, data_type, Borrowed::out_of_place(input, output), deadline)
+    }
+
+    /// Begins to bring the `tensor` of rank `root` to all ranks, and returns at once; the tensor comes back.
+    ///
+    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix
+    /// this with the other calls.
+    ///
+    /// # Errors
+    ///
+    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
+    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
+    /// [`broadcast`](Self::broadcast). Waiting tells of the others; the tensor is lost then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut weights = comm.alloc::<f32>(1000)?;
+    /// weights.fill(1.5);
+    /// let weights = comm.start_broadcast(weights, 0, deadline)?.wait(deadline)?;
+    /// assert!(weights.iter().all(|weight| *weight == 1.5));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_broadcast<T: Element>(
+        &mut self,
+        tensor: Tensor<T>,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+        self.start_in_place(Collective::Broadcast { root }, tensor, deadline)
+    }
+
+    /// Begins to bring the `input` of rank `root` to the `output` of all ranks, and returns at once; both come back.
+    /// Otherwise as [`start_broadcast`](Self::start_broadcast).
+    ///
+    /// # Errors
+    ///
+    /// As for [`start_broadcast`](Self::start_broadcast) and [`broadcast_into`](Self::broadcast_into).
+    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
+    pub fn start_broadcast_into<T: Element>(
+        &mut self,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+        self.start_out_of_place(Collective::Broadcast { root }, input, output, deadline)
+    }
+}

@@ -1,0 +1,231 @@
+//! Which collective is called, on what: what all ranks must agree on, and where a rank's buffers lie in it.
+
+use super::execute::Arithmetic;
+use super::schedule::{Operation, Schedule, Staging};
+use super::{DataType, ReduceOp};
+use crate::comm::operation::Header;
+use crate::error::{CollectiveError, OperationName, ReduceError, ScheduleError};
+
+/// A collective, with what it takes besides elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Collective {
+    AllReduce(ReduceOp),
+    AllGather,
+    ReduceScatter(ReduceOp),
+    Broadcast { root: u32 },
+    Reduce { op: ReduceOp, root: u32 },
+}
+
+/// A call of a collective: all but its place among the others, and the same on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) collective: Collective,
+    /// Elements of each rank's buffer, or of its part where each has one of a longer buffer.
+    pub(super) count: usize,
+    pub(super) data_type: DataType,
+}
+
+/// Bytes of a rank's buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lengths {
+    InPlace(usize),
+    OutOfPlace { input: usize, output: usize },
+}
+
+/// Where a rank's input and output begin in an operation's elements, in bytes, when they are two. In place it is at 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Origins {
+    pub(super) input: usize,
+    pub(super) output: usize,
+}
+
+impl Collective {
+    const fn code(self) -> u8 {
+        match self {
+            Self::AllReduce(_) => 1,
+            Self::AllGather => 2,
+            Self::ReduceScatter(_) => 3,
+            Self::Broadcast { .. } => 4,
+            Self::Reduce { .. } => 5,
+        }
+    }
+
+    const fn name_of(code: u8) -> &'static str {
+        match code {
+            1 => "all-reduce",
+            2 => "all-gather",
+            3 => "reduce-scatter",
+            4 => "broadcast",
+            5 => "reduce",
+            _ => "an unknown operation",
+        }
+    }
+
+    const fn op(self) -> Option<ReduceOp> {
+        match self {
+            Self::AllReduce(op) | Self::ReduceScatter(op) | Self::Reduce { op, .. } => Some(op),
+            Self::AllGather | Self::Broadcast { .. } => None,
+        }
+    }
+
+    pub(super) const fn root(self) -> Option<u32> {
+        match self {
+            Self::Broadcast { root } | Self::Reduce { root, .. } => Some(root),
+            _ => None,
+        }
+    }
+
+    /// Bytes that the count stands for, as rank `rank` of `ranks` finds them in two buffers of so many bytes.
+    fn count_bytes(
+        self,
+        input: usize,
+        output: usize,
+        rank: u32,
+        ranks: u32,
+    ) -> Result<usize, CollectiveError> {
+        match self {
+            Self::AllGather => part(input, output, ranks),
+            Self::ReduceScatter(_) => part(output, input, ranks),
+            // What other ranks pass for what the root alone has is not looked at.
+            Self::Broadcast { root } if rank != root => Ok(output),
+            Self::Reduce { root, .. } if rank != root => Ok(input),
+            _ if input == output => Ok(input),
+            _ => Err(CollectiveError::LengthsDiffer { input, output }),
+        }
+    }
+}
+
+/// The bytes of a part, of which `whole` has one a rank.
+fn part(part: usize, whole: usize, ranks: u32) -> Result<usize, CollectiveError> {
+    if part.checked_mul(ranks as usize) == Some(whole) {
+        Ok(part)
+    } else {
+        Err(CollectiveError::PartsDiffer { part, whole, ranks })
+    }
+}
+
+impl Call {
+    /// What rank `rank` of `ranks` calls with buffers of such lengths.
+    pub(super) fn new(
+        collective: Collective,
+        data_type: DataType,
+        lengths: Lengths,
+        [rank, ranks]: [u32; 2],
+    ) -> Result<Self, CollectiveError> {
+        let elements = |bytes: usize| match bytes.is_multiple_of(data_type.size()) {
+            true => Ok(bytes / data_type.size()),
+            false => Err(ReduceError::PartialElement { bytes, data_type }),
+        };
+        let count = match (collective, lengths) {
+            (Collective::AllGather | Collective::ReduceScatter(_), Lengths::InPlace(whole)) => {
+                let (count, parts) = (elements(whole)?, ranks as usize);
+                if !count.is_multiple_of(parts) {
+                    return Err(CollectiveError::Indivisible { count, ranks });
+                }
+                count / parts
+            }
+            (_, Lengths::InPlace(bytes)) => elements(bytes)?,
+            (_, Lengths::OutOfPlace { input, output }) => {
+                elements(collective.count_bytes(input, output, rank, ranks)?)?
+            }
+        };
+        Ok(Self { collective, count, data_type })
+    }
+
+    /// Bytes of each rank's buffer, or of its part.
+    pub(super) fn bytes(&self) -> usize {
+        self.count.saturating_mul(self.data_type.size())
+    }
+
+    /// The steps of rank `rank` of `ranks`.
+    pub(super) fn schedule(
+        &self,
+        [rank, ranks]: [u32; 2],
+        staging: Staging,
+        reproducible: bool,
+    ) -> Result<Schedule, ScheduleError> {
+        let Self { collective, count, data_type } = *self;
+        let operation = Operation { rank, ranks, count, data_type, staging };
+        match collective {
+            Collective::AllReduce(_) => Schedule::all_reduce(operation, reproducible),
+            Collective::AllGather => Schedule::all_gather(operation),
+            Collective::ReduceScatter(_) => Schedule::reduce_scatter(operation, reproducible),
+            Collective::Broadcast { root } => Schedule::broadcast(operation, root),
+            Collective::Reduce { root, .. } => Schedule::reduce(operation, root, reproducible),
+        }
+    }
+
+    /// Where the buffers of `rank` lie when input and output are two.
+    pub(super) fn origins(&self, rank: u32) -> Origins {
+        let own = rank as usize * self.count * self.data_type.size();
+        match self.collective {
+            Collective::AllGather => Origins { input: own, output: 0 },
+            Collective::ReduceScatter(_) => Origins { input: 0, output: own },
+            _ => Origins::default(),
+        }
+    }
+
+    pub(super) fn arithmetic(&self, ranks: u32) -> Arithmetic {
+        // What does not reduce has no step that asks for it.
+        let op = self.collective.op().unwrap_or(ReduceOp::Sum);
+        Arithmetic { data_type: self.data_type, op, ranks }
+    }
+
+    /// What `rank` tells of it as its operation number `sequence`.
+    pub(super) fn header(&self, rank: u32, sequence: u64) -> Header {
+        let Self { collective, count, data_type } = *self;
+        Header {
+            rank,
+            sequence,
+            count: count as u64,
+            collective: collective.code(),
+            data_type: data_type.code(),
+            reduction: collective.op().map_or(0, ReduceOp::code),
+            root: collective.root().unwrap_or(0),
+        }
+    }
+}
+
+/// What a rank has called, by what it told of it.
+pub(super) fn name(header: &Header) -> OperationName {
+    let Header { sequence, count, collective, data_type, reduction, root, .. } = *header;
+    let known = (DataType::of_code(data_type), ReduceOp::of_code(reduction));
+    let of = match (collective, known, reduction, root) {
+        (1 | 3, (Some(data_type), Some(op)), _, 0) => format!("{data_type} ({op})"),
+        (2, (Some(data_type), _), 0, 0) => data_type.to_string(),
+        (4, (Some(data_type), _), 0, root) => format!("{data_type} from rank {root}"),
+        (5, (Some(data_type), Some(op)), _, root) => format!("{data_type} ({op}) to rank {root}"),
+        _ => format!("elements of type {data_type} (operation {reduction}, root {root})"),
+    };
+    OperationName { sequence, collective: Collective::name_of(collective), count, of }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_was_called() {
+        let sum = ReduceOp::Sum;
+        let named = [
+            (Collective::AllReduce(sum), "all-reduce 7 of 3 float (sum)"),
+            (Collective::AllGather, "all-gather 7 of 3 float"),
+            (Collective::ReduceScatter(sum), "reduce-scatter 7 of 3 float (sum)"),
+            (Collective::Broadcast { root: 2 }, "broadcast 7 of 3 float from rank 2"),
+            (Collective::Reduce { op: sum, root: 0 }, "reduce 7 of 3 float (sum) to rank 0"),
+        ];
+        for (collective, expected) in named {
+            let header = Call { collective, count: 3, data_type: DataType::F32 }.header(1, 7);
+            assert_eq!(name(&header).to_string(), expected);
+            // What it cannot have is told as it came.
+            let odd = name(&Header { data_type: 99, ..header });
+            assert!(odd.to_string().contains("type 99"), "{odd}");
+        }
+        let unknown =
+            Header { rank: 0, sequence: 1, count: 2, collective: 9, data_type: 1, reduction: 1, root: 5 };
+        assert_eq!(
+            name(&unknown).to_string(),
+            "an unknown operation 1 of 2 elements of type 1 (operation 1, root 5)"
+        );
+    }
+}

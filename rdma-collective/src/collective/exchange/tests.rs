@@ -1,0 +1,102 @@
+//! What ranks tell each other against what each makes of it, and the order of reductions against the ring's.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::collective::schedule::{Operation, Ring, Source, Staging, Step};
+
+fn calls(count: usize, ranks: u32) -> Vec<Call> {
+    let roots = (0..ranks)
+        .flat_map(|root| [Collective::Broadcast { root }, Collective::Reduce { op: ReduceOp::Prod, root }]);
+    let rest = [ReduceOp::Sum, ReduceOp::Max]
+        .into_iter()
+        .flat_map(|op| [Collective::AllReduce(op), Collective::ReduceScatter(op)]);
+    let collectives = roots.chain(rest).chain([Collective::AllGather]);
+    let call =
+        |collective| [DataType::F32, DataType::I16].map(|data_type| Call { collective, count, data_type });
+    collectives.flat_map(call).collect()
+}
+
+/// What of its output a rank must write.
+fn output(call: &Call, rank: u32, ranks: u32) -> Span {
+    let len = call.bytes();
+    match call.collective {
+        Collective::AllGather => Span { offset: 0, len: len * ranks as usize },
+        Collective::ReduceScatter(_) => Span { offset: len * rank as usize, len },
+        Collective::Reduce { root, .. } if root != rank => Span { offset: 0, len: 0 },
+        _ => Span { offset: 0, len },
+    }
+}
+
+#[test]
+fn every_byte_is_made_once_of_what_all_ranks_send() {
+    for ranks in 2..7 {
+        for count in [0, 1, 2, 3, 7, 40] {
+            for call in calls(count, ranks) {
+                for rank in 0..ranks {
+                    let options = CommunicatorOptions::default();
+                    let part = |rank| Exchange::new(call, [rank, ranks], &options).unwrap();
+                    let own = part(rank);
+                    let mut at = output(&call, rank, ranks);
+                    for made in own.made() {
+                        let (Made::Copied { span, .. } | Made::Reduced { span, .. }) = made;
+                        assert_eq!(span.offset, at.offset, "{call:?} on {rank} of {ranks}");
+                        at = Span { offset: at.offset + span.len, len: at.len - span.len };
+                        let from = match made {
+                            Made::Copied { from, .. } => from..from + 1,
+                            Made::Reduced { .. } => 0..ranks,
+                        };
+                        for from in from {
+                            let sent = part(from).sent(rank);
+                            // In the elements of the operation it lies where it is used.
+                            let end = match made {
+                                Made::Copied { .. } => span.len,
+                                Made::Reduced { at, .. } => at + span.len,
+                            };
+                            assert!(end <= sent.len && sent.len == own.received(from), "{call:?}");
+                        }
+                    }
+                    assert_eq!(at.len, 0, "{call:?} on {rank} of {ranks}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn sums_of_floats_begin_where_those_of_the_ring_do(ranks in 3_u32..9, count in 0_usize..1000, chunk_bytes_min in 0_usize..300) {
+        let options = CommunicatorOptions { chunk_bytes_min, ..CommunicatorOptions::default() };
+        let call = Call { collective: Collective::AllReduce(ReduceOp::Sum), count, data_type: DataType::F32 };
+        let mut first = vec![u32::MAX; count];
+        for rank in 0..ranks {
+            let staging = Staging { chunk_bytes_min, ..Staging::default() };
+            let operation = Operation { rank, ranks, count, data_type: DataType::F32, staging };
+            for step in Ring::all_reduce(operation).unwrap() {
+                if let Step::Put { source: Source::Input, span, .. } = step {
+                    first[span.offset / 4..span.range().end / 4].fill(rank);
+                }
+            }
+        }
+        for made in Exchange::new(call, [0, ranks], &options).unwrap().made() {
+            let Made::Reduced { span, first: from, .. } = made else { panic!("{made:?}") };
+            prop_assert!(first[span.offset / 4..span.range().end / 4].iter().all(|first| *first == from));
+        }
+    }
+}
+
+#[test]
+fn what_is_long_or_what_the_ring_refuses_is_the_rings() {
+    let call =
+        |count| Call { collective: Collective::AllReduce(ReduceOp::Sum), count, data_type: DataType::F64 };
+    let options = CommunicatorOptions::default();
+    let is_flat = |call, options: &_| Exchange::new(call, [0, 2], options).is_some();
+    assert!(is_flat(call(BYTES_MAX / 8), &options) && !is_flat(call(BYTES_MAX / 8 + 1), &options));
+    assert!(!is_flat(call(usize::MAX), &options));
+    let small = CommunicatorOptions { slot_bytes: 16, ..options.clone() };
+    assert!(is_flat(call(2), &small) && !is_flat(call(3), &small));
+    let none = CommunicatorOptions { slot_bytes: 4, ..options.clone() };
+    assert!(!is_flat(call(0), &none), "the schedule says why");
+    let nobody = Call { collective: Collective::Broadcast { root: 2 }, ..call(1) };
+    assert!(!is_flat(nobody, &options));
+}

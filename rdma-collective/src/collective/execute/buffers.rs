@@ -1,0 +1,251 @@
+//! Where the elements of an operation lie: slices that are borrowed, or memory that is registered.
+
+mod registered;
+
+use std::ops::Range;
+
+use crate::collective::call::{Lengths, Origins};
+use crate::collective::schedule::{Source, Span};
+use crate::collective::{DataType, ReduceOp, Reduction};
+use crate::comm::link::Lane;
+use crate::comm::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
+use crate::comm::{PIECE_BYTES, Scratch};
+use crate::error::ReduceError;
+
+pub(in crate::collective) use registered::{Place, Registered};
+
+/// How two operands become one.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::collective) struct Arithmetic {
+    pub(in crate::collective) data_type: DataType,
+    pub(in crate::collective) op: ReduceOp,
+    pub(in crate::collective) ranks: u32,
+}
+
+impl Arithmetic {
+    /// `out = out op source`, and `last` what is done once at the end.
+    pub(super) fn reduce_into(self, out: &mut [u8], source: &[u8], last: bool) -> Result<(), ReduceError> {
+        self.reduction().reduce_into(out, &[source])?;
+        self.finish(out, last)
+    }
+
+    /// `out = left op right`, and `last` what is done once at the end.
+    fn reduce(self, out: &mut [u8], left: &[u8], right: &[u8], last: bool) -> Result<(), ReduceError> {
+        self.reduction().reduce(out, &[left, right])?;
+        self.finish(out, last)
+    }
+
+    /// By itself: the sum has been rounded once a hop.
+    fn finish(self, out: &mut [u8], last: bool) -> Result<(), ReduceError> {
+        if last { self.reduction().over(self.ranks).reduce_into(out, &[]) } else { Ok(()) }
+    }
+
+    fn reduction(self) -> Reduction {
+        Reduction::new(self.data_type, self.op)
+    }
+}
+
+/// A message that has arrived.
+#[derive(Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) inbox: &'a Inbox,
+    pub(super) number: u64,
+}
+
+/// What is put.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) source: Source,
+    pub(super) span: Span,
+    /// It is known that none follows.
+    pub(super) last: bool,
+}
+
+/// What a run reads from and writes to.
+pub(super) trait Buffers {
+    /// Puts a piece into the mailbox, which is ready.
+    fn put(
+        &mut self,
+        outbox: &mut Outbox,
+        lane: &mut Lane,
+        header: Option<&[u8; HEADER_BYTES]>,
+        piece: Piece,
+    ) -> bool;
+
+    /// `output[span] = input[span] op message`, and `last` what is done once at the end: piece by piece, so that what is read is still in the processor's cache
+    /// when it is reduced.
+    fn reduce_from(
+        &mut self,
+        message: Message<'_>,
+        span: Span,
+        arithmetic: Arithmetic,
+        last: bool,
+        scratch: &mut Scratch,
+    ) -> Result<(), ReduceError>;
+
+    /// `out = input[span] op message`, otherwise as [`reduce_from`](Self::reduce_from): for what is sent on and has no room in
+    /// the output.
+    fn reduce_to(
+        &self,
+        message: Message<'_>,
+        span: Span,
+        arithmetic: Arithmetic,
+        last: bool,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<(), ReduceError>;
+
+    /// `output[span] = message`.
+    fn copy_from(&mut self, message: Message<'_>, span: Span);
+
+    /// `output[span] = input[span]`.
+    fn copy(&mut self, span: Span);
+
+    /// `out = input[span]`.
+    fn read(&self, span: Span, out: &mut [u8]);
+
+    /// `output[span] = bytes`.
+    fn write(&mut self, span: Span, bytes: &[u8]);
+
+    /// Whether the device is done with what was put on the lane.
+    fn is_sent(&mut self, lane: Option<&mut Lane>) -> bool;
+}
+
+/// Slices of the caller's.
+pub(in crate::collective) enum Borrowed<'a> {
+    InPlace(&'a mut [u8]),
+    OutOfPlace { input: &'a [u8], output: &'a mut [u8], origins: Origins },
+}
+
+// A piece has whole elements of any type.
+const _: () = assert!(PIECE_BYTES.is_multiple_of(size_of::<u64>()));
+
+/// The pieces of `span`, each with its place in it.
+fn pieces(span: Span) -> impl Iterator<Item = (usize, Span)> {
+    (0..span.len).step_by(PIECE_BYTES).map(move |at| {
+        let len = PIECE_BYTES.min(span.len - at);
+        (at, Span { offset: span.offset + at, len })
+    })
+}
+
+/// Where `span` lies in a buffer that begins at `origin`.
+fn within(span: Span, origin: usize) -> Range<usize> {
+    span.offset - origin..span.offset - origin + span.len
+}
+
+impl<'a> Borrowed<'a> {
+    pub(in crate::collective) fn out_of_place(input: &'a [u8], output: &'a mut [u8]) -> Self {
+        Self::OutOfPlace { input, output, origins: Origins::default() }
+    }
+
+    pub(super) fn lengths(&self) -> Lengths {
+        match self {
+            Self::InPlace(buffer) => Lengths::InPlace(buffer.len()),
+            Self::OutOfPlace { input, output, .. } => {
+                Lengths::OutOfPlace { input: input.len(), output: output.len() }
+            }
+        }
+    }
+
+    /// Where they begin, unless in place.
+    pub(super) fn lie_at(&mut self, at: Origins) {
+        if let Self::OutOfPlace { origins, .. } = self {
+            *origins = at;
+        }
+    }
+
+    /// The output, and where it begins.
+    fn output(&mut self) -> (&mut [u8], usize) {
+        match self {
+            Self::InPlace(output) => (output, 0),
+            Self::OutOfPlace { output, origins, .. } => (output, origins.output),
+        }
+    }
+
+    fn source(&self, source: Source, span: Span) -> &[u8] {
+        match (self, source) {
+            (Self::OutOfPlace { output, origins, .. }, Source::Output) => {
+                &output[within(span, origins.output)]
+            }
+            (Self::OutOfPlace { input, origins, .. }, _) => &input[within(span, origins.input)],
+            (Self::InPlace(buffer), _) => &buffer[span.range()],
+        }
+    }
+}
+
+impl Buffers for Borrowed<'_> {
+    fn put(
+        &mut self,
+        outbox: &mut Outbox,
+        lane: &mut Lane,
+        header: Option<&[u8; HEADER_BYTES]>,
+        Piece { source, span, .. }: Piece,
+    ) -> bool {
+        outbox.put(lane, header, self.source(source, span))
+    }
+
+    fn reduce_from(
+        &mut self,
+        message: Message<'_>,
+        span: Span,
+        arithmetic: Arithmetic,
+        last: bool,
+        scratch: &mut Scratch,
+    ) -> Result<(), ReduceError> {
+        for (at, span) in pieces(span) {
+            let piece = &mut scratch[0][..span.len];
+            message.inbox.read(message.number, at, piece);
+            match self {
+                Self::InPlace(buffer) => arithmetic.reduce_into(&mut buffer[span.range()], piece, last)?,
+                Self::OutOfPlace { input, output, origins } => {
+                    let (out, own) = (within(span, origins.output), within(span, origins.input));
+                    arithmetic.reduce(&mut output[out], &input[own], piece, last)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reduce_to(
+        &self,
+        message: Message<'_>,
+        span: Span,
+        arithmetic: Arithmetic,
+        last: bool,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<(), ReduceError> {
+        for (at, span) in pieces(span) {
+            let piece = &mut scratch[0][..span.len];
+            message.inbox.read(message.number, at, piece);
+            arithmetic.reduce(&mut out[at..at + span.len], self.source(Source::Input, span), piece, last)?;
+        }
+        Ok(())
+    }
+
+    fn copy_from(&mut self, message: Message<'_>, span: Span) {
+        let (output, origin) = self.output();
+        for (at, span) in pieces(span) {
+            message.inbox.read(message.number, at, &mut output[within(span, origin)]);
+        }
+    }
+
+    fn copy(&mut self, span: Span) {
+        if let Self::OutOfPlace { input, output, origins } = self {
+            output[within(span, origins.output)].copy_from_slice(&input[within(span, origins.input)]);
+        }
+    }
+
+    fn read(&self, span: Span, out: &mut [u8]) {
+        out.copy_from_slice(self.source(Source::Input, span));
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) {
+        let (output, origin) = self.output();
+        output[within(span, origin)].copy_from_slice(bytes);
+    }
+
+    fn is_sent(&mut self, _: Option<&mut Lane>) -> bool {
+        true
+    }
+}

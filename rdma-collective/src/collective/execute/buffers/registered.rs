@@ -1,0 +1,170 @@
+//! Memory that is registered, and sent from where it lies.
+
+use rdma_core::error::RangeError;
+use rdma_core::{Attached, Region};
+
+use super::{Arithmetic, Buffers, Message, Piece, pieces};
+use crate::collective::schedule::{Source, Span};
+use crate::comm::Scratch;
+use crate::comm::link::Lane;
+use crate::comm::link::mailbox::{HEADER_BYTES, Outbox};
+use crate::error::ReduceError;
+
+/// Bytes from which a message is sent from where it lies instead of being copied.
+const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
+
+/// Registered memory that the engine's worker knows: from `offset` on it has the elements from `origin` on.
+#[derive(Debug)]
+pub(in crate::collective) struct Place {
+    pub(in crate::collective) region: Region,
+    pub(in crate::collective) attached: Attached,
+    pub(in crate::collective) offset: usize,
+    pub(in crate::collective) origin: usize,
+    /// Others have handles to it.
+    pub(in crate::collective) shared: bool,
+}
+
+impl Place {
+    /// Where `span` begins.
+    fn at(&self, span: Span) -> usize {
+        self.offset + (span.offset - self.origin)
+    }
+}
+
+/// Memory that is sent from where it lies.
+#[derive(Debug)]
+pub(in crate::collective) struct Registered {
+    /// Absent in place.
+    input: Option<Place>,
+    output: Place,
+    /// Writes posted from it, and those that were done on the lane before the first.
+    put: u64,
+    done_before: Option<u64>,
+    /// One of them, or one behind them, tells of the completion of all.
+    asked: bool,
+}
+
+impl Registered {
+    /// Of places that have all that the schedule names.
+    pub(in crate::collective) fn new(input: Option<Place>, output: Place) -> Self {
+        Self { input, output, put: 0, done_before: None, asked: false }
+    }
+
+    pub(in crate::collective) fn into_places(self) -> (Option<Place>, Place) {
+        (self.input, self.output)
+    }
+
+    fn place(&self, source: Source) -> &Place {
+        match (source, &self.input) {
+            (Source::Output, _) | (_, None) => &self.output,
+            (_, Some(input)) => input,
+        }
+    }
+}
+
+/// Ranges were checked when the operation began.
+fn checked(copied: Result<(), RangeError>) {
+    debug_assert!(copied.is_ok(), "a span beyond the buffers");
+}
+
+impl Buffers for Registered {
+    fn put(
+        &mut self,
+        outbox: &mut Outbox,
+        lane: &mut Lane,
+        header: Option<&[u8; HEADER_BYTES]>,
+        Piece { source, span, last }: Piece,
+    ) -> bool {
+        let place = self.place(source);
+        let start = place.at(span);
+        if header.is_some() || span.len < ZERO_COPY_BYTES_MIN {
+            return outbox.put_with(lane, header, span.len, |buffer| {
+                checked(place.region.copy_out(start, buffer));
+            });
+        }
+        let range = place.attached.range(start, span.len);
+        self.done_before.get_or_insert_with(|| lane.ranges_done());
+        self.put += 1;
+        self.asked = last;
+        outbox.put_range(lane, range, span.len, last)
+    }
+
+    fn reduce_from(
+        &mut self,
+        message: Message<'_>,
+        span: Span,
+        arithmetic: Arithmetic,
+        last: bool,
+        scratch: &mut Scratch,
+    ) -> Result<(), ReduceError> {
+        let [own, theirs] = scratch;
+        let (input, output) = (self.place(Source::Input), &self.output);
+        for (at, span) in pieces(span) {
+            let (own, theirs) = (&mut own[..span.len], &mut theirs[..span.len]);
+            checked(input.region.copy_out(input.at(span), own));
+            message.inbox.read(message.number, at, theirs);
+            arithmetic.reduce_into(own, theirs, last)?;
+            checked(output.region.copy_in(output.at(span), own));
+        }
+        Ok(())
+    }
+
+    fn reduce_to(
+        &self,
+        message: Message<'_>,
+        span: Span,
+        arithmetic: Arithmetic,
+        last: bool,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<(), ReduceError> {
+        let input = self.place(Source::Input);
+        for (at, span) in pieces(span) {
+            let (own, theirs) = (&mut out[at..at + span.len], &mut scratch[0][..span.len]);
+            checked(input.region.copy_out(input.at(span), own));
+            message.inbox.read(message.number, at, theirs);
+            arithmetic.reduce_into(own, theirs, last)?;
+        }
+        Ok(())
+    }
+
+    fn copy_from(&mut self, message: Message<'_>, span: Span) {
+        for (at, span) in pieces(span) {
+            let target = (&self.output.region, self.output.at(span));
+            checked(message.inbox.read_into(message.number, at, span.len, target));
+        }
+    }
+
+    fn copy(&mut self, span: Span) {
+        let Some(input) = &self.input else { return };
+        for (_, span) in pieces(span) {
+            let (from, to) = (input.at(span), self.output.at(span));
+            checked(input.region.copy_to(from, span.len, &self.output.region, to));
+        }
+    }
+
+    fn read(&self, span: Span, out: &mut [u8]) {
+        let input = self.place(Source::Input);
+        checked(input.region.copy_out(input.at(span), out));
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) {
+        checked(self.output.region.copy_in(self.output.at(span), bytes));
+    }
+
+    fn is_sent(&mut self, lane: Option<&mut Lane>) -> bool {
+        let (Some(lane), Some(before)) = (lane, self.done_before) else { return true };
+        if lane.ranges_done() - before >= self.put {
+            return true;
+        }
+        // A peer that has left has received everything.
+        if lane.is_drained() {
+            return true;
+        }
+        // Should the last write not have been asked to tell of its completion, one behind it is.
+        if !self.asked {
+            self.asked = lane.confirm();
+        }
+        false
+    }
+}

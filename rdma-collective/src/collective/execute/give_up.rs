@@ -1,0 +1,83 @@
+//! The end of an operation that failed: the other ranks are told, and the caller gets the error.
+
+use std::time::Instant;
+
+use super::run::{DAMAGED, Stop};
+use crate::collective::call::name;
+use crate::comm::operation::{Abort, Header};
+use crate::comm::{Awaited, Core, Direction, RingLinks};
+use crate::error::{AbortReason, CollectiveError, Interrupted};
+
+/// How far an operation has come.
+pub(super) struct Progress {
+    pub(super) header: Header,
+    /// What was to come from other ranks and has not been used.
+    pub(super) bytes_outstanding: u64,
+    pub(super) started: Instant,
+    /// When it came further last.
+    pub(super) progressed: Instant,
+}
+
+impl Progress {
+    /// Tells both neighbours, as far as they can be told, and makes the error.
+    pub(super) fn give_up(&self, ring: &mut RingLinks, core: &mut Core, stop: Stop) -> CollectiveError {
+        let own = self.header.rank;
+        let interrupted = self.interrupted(core);
+        let (abort, error) = match stop {
+            Stop::Lost(lost) => {
+                (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))
+            }
+            Stop::Abort(abort) => (abort, abort.into_error(own, core.away(), Some(interrupted))),
+            Stop::Mismatch(theirs) => (
+                self.because(theirs.rank, AbortReason::Mismatch),
+                CollectiveError::Mismatch {
+                    rank: own,
+                    peer: theirs.rank,
+                    ours: interrupted.operation,
+                    theirs: name(&theirs),
+                },
+            ),
+            Stop::Damaged(rank) => {
+                let lost = ring.violation_of(core, rank, DAMAGED);
+                (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))
+            }
+            Stop::Reduce(error) => (self.because(own, AbortReason::Other), error.into()),
+        };
+        ring.tell(core, abort);
+        error
+    }
+
+    /// The same at the deadline: the rank is named that is waited for, be it by others that wait.
+    pub(super) fn give_up_late(
+        &self,
+        ring: &mut RingLinks,
+        core: &mut Core,
+        awaited: Awaited,
+    ) -> CollectiveError {
+        let interrupted = self.interrupted(core);
+        let (id, lane) = match awaited {
+            Awaited::Neighbour(Direction::Next) => (ring.next.lane, ring.next.name),
+            _ => (ring.previous.lane, ring.previous.name),
+        };
+        if let Some(away) = core.away_from(id) {
+            ring.tell(core, self.because(self.header.rank, AbortReason::PeerFailed));
+            return CollectiveError::Fenced { away: Some(away), interrupted: Some(interrupted) };
+        }
+        let rank = ring.late(self.header.sequence, awaited);
+        ring.tell(core, self.because(rank, AbortReason::DeadlineExceeded));
+        let waited = core.driven().saturating_duration_since(self.started);
+        CollectiveError::DeadlineExceeded { rank, lane, interrupted, waited }
+    }
+
+    fn because(&self, culprit: u32, reason: AbortReason) -> Abort {
+        Abort { sequence: self.header.sequence, culprit, reporter: self.header.rank, reason }
+    }
+
+    fn interrupted(&self, core: &Core) -> Interrupted {
+        Interrupted {
+            operation: name(&self.header),
+            bytes_outstanding: self.bytes_outstanding,
+            last_progress: core.driven().saturating_duration_since(self.progressed),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! An operation that owns its memory, so that it goes on whatever becomes of its caller.
+
+use std::any::Any;
+use std::ops::Range;
+use std::task::Poll;
+use std::time::Instant;
+
+use rdma_core::{Deadline, LocalBuf, Region};
+
+use super::Plan;
+use super::buffers::{Place, Registered};
+use super::running::{self, Running};
+use crate::collective::call::{Lengths, Origins};
+use crate::comm::{self, Communicator, Core, EngineId, Output, Parts, Pending};
+use crate::error::CollectiveError;
+
+/// The memory of a tensor, and of the operation that it is in. It is one allocation, which goes from one to the other.
+#[derive(Debug)]
+pub(in crate::collective) struct Job {
+    engine: EngineId,
+    memory: Memory,
+    /// Of an operation out of place, which has a job of its own: this one's is the output.
+    pub(in crate::collective) input: Option<Box<Job>>,
+    /// What is looked at and operated on.
+    range: Range<usize>,
+    work: Option<Work>,
+}
+
+/// What it does.
+#[derive(Debug)]
+struct Work {
+    plan: Plan,
+    /// Absent before it begins, and when the rank is alone.
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// It can be looked at.
+    Here(LocalBuf),
+    /// The device may use it.
+    Lent(Registered),
+    /// A region, of which others have handles.
+    Shared(Region),
+    /// In the operation that this is the input of, or lost to a device that did not let go of it.
+    Gone,
+}
+
+impl Job {
+    pub(in crate::collective) fn new(engine: EngineId, memory: LocalBuf, bytes: usize) -> Self {
+        Self { engine, memory: Memory::Here(memory), input: None, range: 0..bytes, work: None }
+    }
+
+    /// Of bytes that the region has.
+    pub(in crate::collective) fn of_region(engine: EngineId, region: Region, range: Range<usize>) -> Self {
+        Self { engine, memory: Memory::Shared(region), input: None, range, work: None }
+    }
+
+    /// Changes what is looked at and operated on; `false` when there is less.
+    pub(in crate::collective) fn select(&mut self, range: Range<usize>) -> bool {
+        let fits = range.start <= range.end
+            && matches!(&self.memory, Memory::Here(memory) if range.end <= memory.len());
+        if fits {
+            self.range = range;
+        }
+        fits
+    }
+
+    /// The bytes, while no device uses them.
+    pub(in crate::collective) fn bytes(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Here(memory) => memory.get(self.range.clone()).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
+    /// The same, to be changed.
+    pub(in crate::collective) fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Here(memory) => memory.get_mut(self.range.clone()).unwrap_or_default(),
+            _ => &mut [],
+        }
+    }
+
+    pub(super) fn lengths(&self) -> Lengths {
+        let output = self.range.len();
+        match &self.input {
+            Some(input) => Lengths::OutOfPlace { input: input.range.len(), output },
+            None => Lengths::InPlace(output),
+        }
+    }
+
+    /// Hands the memory to the engine's worker; it has the elements of the operation from `origin` on.
+    fn lend(&mut self, core: &mut Core, origin: usize) -> Option<Place> {
+        let (region, shared) = match std::mem::replace(&mut self.memory, Memory::Gone) {
+            Memory::Here(memory) => match memory.into_region() {
+                Ok(region) => (region, false),
+                Err(memory) => {
+                    self.memory = Memory::Here(memory);
+                    return None;
+                }
+            },
+            Memory::Shared(region) => (region, true),
+            other => {
+                self.memory = other;
+                return None;
+            }
+        };
+        let attached = core.attach(&region);
+        Some(Place { region, attached, offset: self.range.start, origin, shared })
+    }
+
+    /// Takes the memory back from the engine's worker, unless requests still use it.
+    fn take_back(&mut self, place: Place, core: &mut Core) -> bool {
+        let Place { region, attached, shared, .. } = place;
+        if !core.detach(attached) {
+            return false;
+        }
+        if shared {
+            self.memory = Memory::Shared(region);
+            return true;
+        }
+        match region.into_local() {
+            Ok(memory) => {
+                self.memory = Memory::Here(memory);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+impl comm::Job for Job {
+    fn begin(&mut self, parts: &mut Parts<'_>, core: &mut Core, sequence: u64, now: Instant) {
+        let origins = match &self.work {
+            Some(work) if self.input.is_some() => work.plan.call.origins(parts.rank),
+            _ => Origins::default(),
+        };
+        let input = self.input.as_mut().and_then(|input| input.lend(core, origins.input));
+        if let Some(output) = self.lend(core, origins.output) {
+            self.memory = Memory::Lent(Registered::new(input, output));
+        }
+        if let Some(work) = &mut self.work {
+            running::watch(parts, core, now);
+            work.running = Running::begin(&work.plan, parts, sequence, now);
+        }
+    }
+
+    fn advance(
+        &mut self,
+        parts: &mut Parts<'_>,
+        core: &mut Core,
+        _: Instant,
+    ) -> Poll<Result<(), CollectiveError>> {
+        let (Some(work), Memory::Lent(buffers)) = (&mut self.work, &mut self.memory) else {
+            return Poll::Ready(Err(CollectiveError::ForeignMemory));
+        };
+        let outcome = running::advance(work.running.as_mut(), &work.plan, parts, core, buffers);
+        if let Poll::Ready(Ok(())) = outcome {
+            self.release(core);
+        }
+        outcome
+    }
+
+    fn give_up_late(&mut self, parts: &mut Parts<'_>, core: &mut Core, _: Instant) -> CollectiveError {
+        running::late(self.work.as_mut().and_then(|work| work.running.as_mut()), parts, core)
+    }
+
+    fn release(&mut self, core: &mut Core) -> bool {
+        self.work = None;
+        match std::mem::replace(&mut self.memory, Memory::Gone) {
+            Memory::Lent(buffers) => {
+                let (input, output) = buffers.into_places();
+                let input_back = match (&mut self.input, input) {
+                    (Some(job), Some(place)) => job.take_back(place, core),
+                    _ => true,
+                };
+                self.take_back(output, core) && input_back
+            }
+            other => {
+                self.memory = other;
+                true
+            }
+        }
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+impl Communicator {
+    /// Queues a job, or gives it back.
+    pub(super) fn start_job<T: Output>(
+        &mut self,
+        mut job: Box<Job>,
+        plan: Plan,
+        deadline: Deadline,
+    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
+        let own = self.engine().id();
+        if job.engine != own || job.input.as_ref().is_some_and(|input| input.engine != own) {
+            return Err((job, CollectiveError::ForeignMemory));
+        }
+        job.work = Some(Work { plan, running: None });
+        self.start(job, deadline).map_err(|(job, error)| (from_any(job.into_any()), error))
+    }
+}
+
+/// The job that went into a queue.
+pub(in crate::collective) fn from_any(job: Box<dyn Any + Send>) -> Box<Job> {
+    match job.downcast() {
+        Ok(job) => job,
+        Err(_) => unreachable!("operations of this crate own a job"),
+    }
+}

@@ -1,0 +1,211 @@
+//! A rank that has the token and does not keep to the protocol: the others name it, and use nothing of what it sent.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdma_core::{Device, SoftOptions, Wire};
+
+use super::*;
+use crate::collective::ReduceOp;
+use crate::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use crate::comm::link::control::Kind;
+use crate::comm::link::imm::Imm;
+use crate::comm::operation::{ABORT, Header, OPERATION, WAITS};
+use crate::comm::{Core, Engine, EngineOptions, RingLinks};
+use crate::error::LaneFailure;
+
+#[test]
+fn the_defaults_are_the_schedules() {
+    assert_eq!(staging(&CommunicatorOptions::default()), Staging::default());
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(20))
+}
+
+/// So many that they go around the ring.
+const COUNT: usize = 10_000;
+const HEADER: Header =
+    Header { rank: 1, sequence: 0, count: COUNT as u64, collective: 1, data_type: 1, reduction: 1, root: 0 };
+
+/// What rank 0 of two says of its first operation, when the other rank does `wrong` in its place.
+fn against(wrong: impl FnOnce(&mut Core, &mut RingLinks) + Send + 'static) -> CollectiveError {
+    against_in(COUNT, |comm| comm.with_ring(wrong).unwrap())
+}
+
+/// The same of one of so many elements.
+fn against_in(count: usize, wrong: impl FnOnce(&mut Communicator) + Send + 'static) -> CollectiveError {
+    let token = JobToken::from_bytes([2; 16]);
+    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 2)).unwrap();
+    let address = server.address();
+    let communicator = move |rank| {
+        let mut store = StoreClient::connect(Join { address, token, rank, world: 2 }, soon()).unwrap();
+        let context =
+            Device::soft(SoftOptions { wire: Wire::Local, ..SoftOptions::default() }).open().unwrap();
+        let engine = Engine::new(&context, EngineOptions::default()).unwrap();
+        let options =
+            CommunicatorOptions { linger: Duration::from_millis(20), ..CommunicatorOptions::default() };
+        (Communicator::new(&engine, &mut store, options, soon()).unwrap(), store)
+    };
+    let other = thread::spawn(move || {
+        let (mut comm, mut store) = communicator(1);
+        wrong(&mut comm);
+        let until = Instant::now() + Duration::from_secs(20);
+        // It takes part in nothing else, and stays until the other has seen it.
+        while store.get("seen", Deadline::after(Duration::from_millis(20))).is_err() && Instant::now() < until
+        {
+            comm.engine().drive(Instant::now(), 16).unwrap();
+        }
+    });
+    let (mut comm, mut store) = communicator(0);
+    let mut data = vec![1.0_f32; count];
+    let error = comm.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap_err();
+    let again = comm.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap_err();
+    assert!(matches!(again, CollectiveError::Ended { .. }), "{again}");
+    assert!(data.iter().all(|element| *element == 1.0), "what a rank sent wrongly was used");
+    store.set("seen", b"", soon()).unwrap();
+    other.join().unwrap();
+    error
+}
+
+fn far_ahead(core: &mut Core, ring: &mut RingLinks) {
+    let lane = core.lane(ring.next.lane).unwrap();
+    for sequence in 1..8 {
+        let header = Header { sequence: sequence << 32, ..HEADER };
+        // As many as there is room for.
+        let _ = lane.control(OPERATION, |body| header.write(body));
+    }
+}
+
+fn assert_violation(error: &CollectiveError, expected: &str) {
+    match error {
+        CollectiveError::PeerFailed { rank: 1, cause: LaneFailure::Violation(what), .. } => {
+            assert!(what.contains(expected), "{what}, not {expected}");
+        }
+        other => panic!("{expected}: {other}"),
+    }
+}
+
+#[test]
+fn immediates_that_cannot_be_end_the_operation() {
+    for imm in [
+        Imm::Message { slot: 8, turn: 0 },
+        Imm::Message { slot: 4095, turn: 0 },
+        Imm::Message { slot: 0, turn: 1 },
+        Imm::Freed { count: 1 },
+        Imm::Block { transfer: 0, index: 0 },
+    ] {
+        let error = against(move |core, ring| core.lane(ring.next.lane).unwrap().note(imm));
+        assert_violation(&error, "an immediate that cannot be");
+    }
+    // From the rank after it: nothing was sent that could be freed, and no message belongs there.
+    for imm in
+        [Imm::Freed { count: 9 }, Imm::Freed { count: u32::MAX >> 4 }, Imm::Message { slot: 0, turn: 0 }]
+    {
+        let error = against(move |core, ring| core.lane(ring.previous.lane).unwrap().note(imm));
+        assert_violation(&error, "an immediate that cannot be");
+    }
+}
+
+#[test]
+fn one_slot_announced_twice_ends_the_operation() {
+    let error = against(|core, ring| {
+        let lane = core.lane(ring.next.lane).unwrap();
+        lane.note(Imm::Message { slot: 3, turn: 0 });
+        lane.note(Imm::Message { slot: 3, turn: 0 });
+    });
+    assert_violation(&error, "an immediate that cannot be");
+}
+
+#[test]
+fn messages_of_another_length_and_damaged_headers_end_the_operation() {
+    for (len, expected) in [(0, "another length"), (4, "another length"), (256 * 1024, "another length")] {
+        let error = against(move |core, ring| {
+            let lane = core.lane(ring.next.lane).unwrap();
+            assert!(ring.next.mailbox.is_ready(lane));
+            assert!(ring.next.mailbox.put(lane, Some(&HEADER.in_slot()), &vec![7; len]));
+        });
+        assert_violation(&error, expected);
+    }
+    let error = against(|core, ring| {
+        let lane = core.lane(ring.next.lane).unwrap();
+        assert!(
+            ring.next.mailbox.is_ready(lane) && ring.next.mailbox.put(lane, Some(&[0xff; 64]), &[7; 2000])
+        );
+    });
+    assert_violation(&error, "a header that is damaged");
+}
+
+#[test]
+fn control_messages_that_do_not_belong_to_a_ring_end_the_operation() {
+    for kind in [Kind(2), Kind(19), Kind(32), Kind(255)] {
+        let error = against(move |core, ring| {
+            assert_eq!(core.lane(ring.next.lane).unwrap().control(kind, |_| Ok(())), Ok(true));
+        });
+        assert_violation(&error, "a control message that does not belong here");
+    }
+    for kind in [ABORT, OPERATION, WAITS] {
+        let error = against(move |core, ring| {
+            assert_eq!(core.lane(ring.next.lane).unwrap().control(kind, |body| body.u64(1)), Ok(true));
+        });
+        assert_violation(&error, "a control message that does not belong here");
+    }
+}
+
+#[test]
+fn whatever_differs_is_another_operation() {
+    for theirs in [
+        Header { count: COUNT as u64 + 1, ..HEADER },
+        Header { count: u64::MAX, ..HEADER },
+        Header { collective: 2, ..HEADER },
+        Header { collective: 9, ..HEADER },
+        Header { root: 1, ..HEADER },
+        Header { root: u32::MAX, ..HEADER },
+        Header { data_type: 2, ..HEADER },
+        Header { data_type: 255, ..HEADER },
+        Header { reduction: 2, ..HEADER },
+        Header { reduction: 255, ..HEADER },
+    ] {
+        let error = against(move |core, ring| {
+            let lane = core.lane(ring.next.lane).unwrap();
+            assert_eq!(lane.control(OPERATION, |body| theirs.write(body)), Ok(true));
+        });
+        let CollectiveError::Mismatch { rank: 0, peer: 1, ours, theirs: told } = &error else {
+            panic!("{theirs:?}: {error}")
+        };
+        assert_ne!(ours.to_string(), told.to_string(), "{theirs:?}: {error}");
+    }
+}
+
+/// So few that ranks of a host leave them for each other at once.
+const FEW: usize = 3;
+
+#[test]
+fn a_message_between_ranks_of_a_host_without_a_header_ends_the_operation() {
+    for count in [FEW, COUNT] {
+        let error = against_in(count, |comm| {
+            comm.at_once().unwrap().host.spoil(0, &Header { count: FEW as u64, ..HEADER });
+        });
+        assert_violation(&error, "a header that is damaged");
+    }
+}
+
+#[test]
+fn who_goes_around_the_ring_instead_is_not_waited_for() {
+    let error = against_in(FEW, |comm| {
+        comm.with_ring(|core, ring| {
+            let lane = core.lane(ring.next.lane).unwrap();
+            assert!(ring.next.mailbox.is_ready(lane));
+            assert!(ring.next.mailbox.put(lane, Some(&[0xff; 64]), &[7; 2000]));
+        });
+    });
+    assert_violation(&error, "a header that is damaged");
+    let error = against_in(FEW, |comm| comm.with_ring(far_ahead).unwrap());
+    assert!(matches!(error, CollectiveError::Mismatch { rank: 0, peer: 1, .. }), "{error}");
+}
+
+#[test]
+fn operations_far_ahead_are_another_operation_and_take_no_memory() {
+    let error = against(far_ahead);
+    assert!(matches!(error, CollectiveError::Mismatch { rank: 0, peer: 1, .. }), "{error}");
+}

@@ -1,0 +1,66 @@
+//! The loops for half precision, which the compiler has no vectors for: tiles are converted, computed in single precision
+//! and rounded once.
+//!
+//! For one addition or product that is the correctly rounded result, since single precision has more than twice the
+//! bits and two to spare.
+
+use ::half::f16;
+
+use super::level::Level;
+use super::number::Number;
+use super::{Job, SHORT_BYTES};
+
+/// Elements computed at a time: few enough for the first cache.
+const LANES: usize = 256;
+/// The same of a short job, which are cleared sooner.
+const SHORT_LANES: usize = SHORT_BYTES / size_of::<f16>();
+
+/// A tile as it is computed.
+#[repr(align(64))]
+struct Wide<const LANES: usize>([f32; LANES]);
+
+/// See [`Number::reduce`].
+#[inline(always)]
+pub(super) fn reduce<V: Level>(
+    level: V,
+    job: &mut Job<'_>,
+    fold: impl Fn(f32, f32) -> f32,
+    last: impl Fn(f32) -> f32,
+) {
+    if job.out.len() <= SHORT_BYTES {
+        by_tiles::<V, SHORT_LANES>(level, job, fold, last);
+    } else {
+        by_tiles::<V, LANES>(level, job, fold, last);
+    }
+}
+
+#[inline(always)]
+fn by_tiles<V: Level, const LANES: usize>(
+    level: V,
+    job: &mut Job<'_>,
+    fold: impl Fn(f32, f32) -> f32,
+    last: impl Fn(f32) -> f32,
+) {
+    let mut wide = Wide([0.0; LANES]);
+    let mut near = if job.streamed { Some([[0; 2]; LANES]) } else { None };
+    for range in job.tiles::<f16>(LANES * size_of::<f16>()) {
+        let wide = &mut wide.0[..range.len() / size_of::<f16>()];
+        let (first, rest) = job.split(range.clone());
+        level.widened(first, wide, |_, first| first);
+        for input in rest {
+            level.widened(&input[range.clone()], wide, &fold);
+        }
+        for wide in &mut *wide {
+            *wide = f32::narrow(last(*wide));
+        }
+        let out = &mut job.out[range];
+        match &mut near {
+            Some(near) => {
+                let near = &mut near.as_flattened_mut()[..out.len()];
+                level.narrowed(wide, near);
+                level.stream(near, out);
+            }
+            None => level.narrowed(wide, out),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Kernels compiled for AVX2 and for AVX-512, and what those have that plain loops do not use: conversions of half
+//! precision, and stores around the caches.
+
+#![allow(unused_unsafe, reason = "a fence is unsafe in Rust 1.89")]
+#![expect(unsafe_code, reason = "runs what only some processors have, after they were asked")]
+
+use std::arch::x86_64::{
+    __m256i, _MM_FROUND_TO_NEAREST_INT, _mm_cvtph_ps, _mm_cvtps_ph, _mm_cvtsi32_si128, _mm_cvtsi128_si32,
+    _mm_cvtss_f32, _mm_set_ss, _mm_sfence, _mm256_cvtph_ps, _mm256_cvtps_ph, _mm256_stream_si256,
+    _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_loadu_si512, _mm512_stream_si512,
+};
+
+use super::LINE;
+use super::level::{Kernel, Level};
+
+/// A kind of processor: its features, what tells whether it is there, how it converts half precision, and how it stores lines
+/// around the caches.
+macro_rules! level {
+    ($(#[$doc:meta])* $name:ident, $features:literal, [$($feature:tt),*], $widened:ident, $narrowed:ident, $stream:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) struct $name(());
+
+        impl $name {
+            /// If this processor is one.
+            pub(super) fn find() -> Option<Self> {
+                ($(is_x86_feature_detected!($feature))&&*).then_some(Self(()))
+            }
+
+            pub(super) fn run<K: Kernel>(self, kernel: K) {
+                #[target_feature(enable = $features)]
+                fn compiled<K: Kernel>(level: $name, kernel: K) {
+                    let is_streamed = kernel.is_streamed();
+                    kernel.run(level);
+                    if is_streamed {
+                        // SAFETY: every processor of 64 bits has it.
+                        unsafe { _mm_sfence() };
+                    }
+                }
+                // SAFETY: a value of this type is made by `find` alone, where the processor has these features.
+                unsafe { compiled(self, kernel) }
+            }
+        }
+
+        impl Level for $name {
+            #[inline(always)]
+            fn widened(self, halves: &[u8], wide: &mut [f32], fold: impl Fn(f32, f32) -> f32) {
+                // SAFETY: as above; what converts is among the features.
+                unsafe { $widened(halves, wide, fold) }
+            }
+
+            #[inline(always)]
+            fn narrowed(self, wide: &[f32], halves: &mut [u8]) {
+                // SAFETY: as above; what converts is among the features.
+                unsafe { $narrowed(wide, halves) }
+            }
+
+            #[inline(always)]
+            fn stream(self, near: &[u8], out: &mut [u8]) {
+                // SAFETY: as above.
+                unsafe { $stream(near, out) }
+            }
+        }
+    };
+}
+
+level! {
+    /// One with vectors of 32 bytes.
+    Avx2, "avx2,f16c", ["avx2", "f16c"], widened_8, narrowed_8, stream_halves
+}
+
+level! {
+    /// One with vectors of 64 bytes, for integers of 8 and 16 bits, too.
+    Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c",
+    ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "f16c"],
+    widened_16, narrowed_16, stream_lines
+}
+
+/// Conversions by vectors of so many elements, and of those that are left one by one: what is stored byte by byte is loaded
+/// late as a vector.
+macro_rules! conversions {
+    ($features:literal, $lanes:literal, $widened:ident: $widen:ident, $narrowed:ident: $narrow:ident) => {
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn $widened(halves: &[u8], wide: &mut [f32], fold: impl Fn(f32, f32) -> f32) {
+            let (halves, halves_rest) = halves.as_chunks::<{ 2 * $lanes }>();
+            let (wide, wide_rest) = wide.as_chunks_mut::<$lanes>();
+            for (wide, halves) in wide.iter_mut().zip(halves) {
+                let widened: [f32; $lanes] = bytemuck::cast($widen(bytemuck::cast(*halves)));
+                for (wide, widened) in wide.iter_mut().zip(widened) {
+                    *wide = fold(*wide, widened);
+                }
+            }
+            for (wide, half) in wide_rest.iter_mut().zip(halves_rest.as_chunks().0) {
+                *wide = fold(
+                    *wide,
+                    _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(u16::from_ne_bytes(*half).into()))),
+                );
+            }
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn $narrowed(wide: &[f32], halves: &mut [u8]) {
+            let (wide, wide_rest) = wide.as_chunks::<$lanes>();
+            let (halves, halves_rest) = halves.as_chunks_mut::<{ 2 * $lanes }>();
+            for (halves, wide) in halves.iter_mut().zip(wide) {
+                *halves = bytemuck::cast($narrow::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(*wide)));
+            }
+            for (half, wide) in halves_rest.as_chunks_mut().0.iter_mut().zip(wide_rest) {
+                let narrowed = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm_set_ss(*wide));
+                *half = (_mm_cvtsi128_si32(narrowed) as u16).to_ne_bytes();
+            }
+        }
+    };
+}
+
+conversions!("f16c", 8, widened_8: _mm256_cvtph_ps, narrowed_8: _mm256_cvtps_ph);
+conversions!("avx512f,f16c", 16, widened_16: _mm512_cvtph_ps, narrowed_16: _mm512_cvtps_ph);
+
+/// Whole lines, one half after the other, and bytes behind them as usual.
+#[inline]
+#[target_feature(enable = "avx")]
+fn stream_halves(near: &[u8], out: &mut [u8]) {
+    let (lines, rest) = lines_of(out);
+    for (near, half) in
+        near.as_chunks().0.iter().zip(lines.as_flattened_mut().as_chunks_mut::<{ LINE / 2 }>().0)
+    {
+        let half: *mut [u8; LINE / 2] = half;
+        // SAFETY: it is valid by being a reference and aligned, since lines are; whoever runs a kernel that streams fences.
+        unsafe { _mm256_stream_si256(half.cast::<__m256i>(), bytemuck::cast::<[u8; LINE / 2], _>(*near)) };
+    }
+    rest.copy_from_slice(&near[near.len() - rest.len()..]);
+}
+
+/// Whole lines, and bytes behind them as usual.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn stream_lines(near: &[u8], out: &mut [u8]) {
+    let (lines, rest) = lines_of(out);
+    for (near, line) in near.as_chunks::<LINE>().0.iter().zip(lines) {
+        let line: *mut [u8; LINE] = line;
+        // SAFETY: both are valid by being references, and the line is aligned; whoever runs a kernel that streams fences.
+        unsafe { _mm512_stream_si512(line.cast(), _mm512_loadu_si512(near.as_ptr().cast())) };
+    }
+    rest.copy_from_slice(&near[near.len() - rest.len()..]);
+}
+
+/// The lines that begin with `out`, if one does, and what is left of it.
+fn lines_of(out: &mut [u8]) -> (&mut [[u8; LINE]], &mut [u8]) {
+    if out.as_ptr().addr().is_multiple_of(LINE) { out.as_chunks_mut() } else { (&mut [], out) }
+}

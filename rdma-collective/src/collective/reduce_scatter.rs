@@ -1,0 +1,174 @@
+//! Reduce-scatter as callers see it: in place and out of place, typed and by bytes.
+
+use rdma_core::{Deadline, Refused};
+
+use super::call::Collective;
+use super::execute::Borrowed;
+use super::{DataType, Element, ReduceOp, Tensor};
+use crate::comm::{Communicator, Pending};
+use crate::error::CollectiveError;
+
+impl Communicator {
+    /// Reduces `data` over all ranks, and leaves each of them its part of the result, in its place.
+    ///
+    /// `data` has one part for each rank, one behind the other by rank. Afterwards this rank's, from `rank * data.len() / size`
+    /// on, is reduced, and the others are as they were. All ranks call it with the same count, type and operation.
+    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
+    /// happened.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Indivisible`] when the elements cannot be shared evenly among the ranks, and then nothing is lost.
+    /// Otherwise a rank that is lost, late until `deadline` or calls something else, by its number: the data is then
+    /// undefined, and the communicator has ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_collective::collective::ReduceOp;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let own = comm.rank() as usize * 1000;
+    /// let mut gradients = vec![1.0_f32; comm.size() as usize * 1000];
+    /// comm.reduce_scatter(&mut gradients, ReduceOp::Sum, Deadline::after(Duration::from_secs(5)))?;
+    /// assert!(gradients[own..own + 1000].iter().all(|sum| *sum == comm.size() as f32));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "ncclReduceScatter")]
+    pub fn reduce_scatter<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.reduce_scatter_bytes(T::as_bytes_mut(data), T::DATA_TYPE, op, deadline)
+    }
+
+    /// Reduces `input` over all ranks, and leaves this rank's part of the result in `output`; otherwise as
+    /// [`reduce_scatter`](Self::reduce_scatter).
+    ///
+    /// Ranks may mix the two.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::PartsDiffer`] when `input` is not as long as there are ranks times `output`, and then nothing is lost;
+    /// or as for [`reduce_scatter`](Self::reduce_scatter).
+    #[doc(alias = "ncclReduceScatter")]
+    pub fn reduce_scatter_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.reduce_scatter_bytes_into(
+            T::as_bytes(input),
+            T::as_bytes_mut(output),
+            T::DATA_TYPE,
+            op,
+            deadline,
+        )
+    }
+
+    /// [`reduce_scatter`](Self::reduce_scatter) for a type that is known at run time: the bytes of elements as in memory, at any
+    /// alignment.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`reduce_scatter`](Self::reduce_scatter).
+    pub fn reduce_scatter_bytes(
+        &mut self,
+        data: &mut [u8],
+        data_type: DataType,
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.call(Collective::ReduceScatter(op), data_type, Borrowed::InPlace(data), deadline)
+    }
+
+    /// [`reduce_scatter_into`](Self::reduce_scatter_into) for a type that is known at run time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`reduce_scatter_into`](Self::reduce_scatter_into) and [`reduce_scatter_bytes`](Self::reduce_scatter_bytes).
+    pub fn reduce_scatter_bytes_into(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        data_type: DataType,
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.call(Collective::ReduceScatter(op), data_type, Borrowed::out_of_place(input, output), deadline)
+    }
+
+    /// Begins to reduce `tensor` over all ranks, and returns at once; the tensor comes back with this rank's part of the
+    /// result in its place.
+    ///
+    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix
+    /// this with the other calls.
+    ///
+    /// # Errors
+    ///
+    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
+    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
+    /// [`reduce_scatter`](Self::reduce_scatter). Waiting tells of the others; the tensor is lost then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_collective::collective::ReduceOp;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut gradients = comm.alloc::<f32>(comm.size() as usize * 1000)?;
+    /// gradients.fill(1.0);
+    /// let gradients = comm.start_reduce_scatter(gradients, ReduceOp::Avg, deadline)?.wait(deadline)?;
+    /// let own = comm.rank() as usize * 1000;
+    /// assert!(gradients[own..own + 1000].iter().all(|mean| *mean == 1.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_reduce_scatter<T: Element>(
+        &mut self,
+        tensor: Tensor<T>,
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+        self.start_in_place(Collective::ReduceScatter(op), tensor, deadline)
+    }
+
+    /// Begins to reduce `input` over all ranks, this rank's part into `output`, and returns at once; both come back.
+    /// Otherwise as [`start_reduce_scatter`](Self::start_reduce_scatter).
+    ///
+    /// # Errors
+    ///
+    /// As for [`start_reduce_scatter`](Self::start_reduce_scatter) and [`reduce_scatter_into`](Self::reduce_scatter_into).
+    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
+    pub fn start_reduce_scatter_into<T: Element>(
+        &mut self,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+        self.start_out_of_place(Collective::ReduceScatter(op), input, output, deadline)
+    }
+}

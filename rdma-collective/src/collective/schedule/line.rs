@@ -1,0 +1,108 @@
+//! The line: from one rank along the ring to the one before it.
+//!
+//! Owns the order of steps; the cut into chunks is `chunk`'s. Uses the links of a ring.
+
+use std::iter::FusedIterator;
+
+use super::chunk::Chunks;
+use super::{Operation, Source, Span, Step, Target};
+use crate::error::ScheduleError;
+
+/// The steps of one rank in a broadcast, made one by one in constant memory.
+///
+/// The root sends its buffer, chunk by chunk, and each rank passes on what has arrived to the next, while the chunk behind it
+/// is under way; the rank before the root is the last. Each link but one carries the buffer once.
+///
+/// No deadlock: the last rank waits for messages alone, and each gives slots back before it has all of them.
+#[derive(Clone, Debug)]
+pub struct Line {
+    operation: Operation,
+    /// This rank's place in the line, behind the root.
+    at: u32,
+    chunks: Chunks,
+    /// Messages between two signals.
+    signal_every: u64,
+    next: u64,
+    signalled: u64,
+    /// Steps made and not yet taken.
+    ready: [Option<Step>; 4],
+}
+
+impl Line {
+    /// The steps of `operation.rank` in a broadcast of what `root` has.
+    ///
+    /// A count of 0 has no steps; a rank that is alone copies its input.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when the rank or the root is not one of the ranks, the count has more bytes than a buffer can, or
+    /// the staging has no slot or none that an element fits.
+    pub fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+        let Operation { rank, ranks, count, data_type, staging } = operation;
+        let alone = operation.check_root(root)?;
+        Ok(Self {
+            operation,
+            at: if rank >= root { rank - root } else { ranks - root + rank },
+            chunks: Chunks::new(count, data_type.size(), 1, ranks, &staging)?,
+            signal_every: (u64::from(staging.slots) / 4).max(1),
+            next: 0,
+            signalled: 0,
+            ready: [alone, None, None, None],
+        })
+    }
+
+    /// Whether the last `Put` has been made.
+    #[must_use]
+    pub fn has_put_all(&self) -> bool {
+        self.is_last()
+            || self.next >= self.end()
+                && !self.ready.iter().flatten().any(|step| matches!(step, Step::Put { .. }))
+    }
+
+    fn is_last(&self) -> bool {
+        self.at + 1 == self.operation.ranks
+    }
+
+    /// Makes the steps of one chunk.
+    fn advance(&mut self, span: Span) {
+        let (message, root) = (self.next, self.at == 0);
+        self.next += 1;
+        let source = if root { Source::Input } else { Source::Output };
+        let put = Step::Put { to: self.operation.next_rank(), message, source, span };
+        let put = (!self.is_last()).then_some(put);
+        if root {
+            self.ready = [put, Some(Step::Copy { span }), None, None];
+            return;
+        }
+        let from = self.operation.previous_rank();
+        let wait = Step::WaitCount { from, message };
+        let consume = Step::CopyFrom { from, message, span, target: Target::Output };
+        let due = self.next - self.signalled >= self.signal_every || self.next == self.end();
+        let signal = due.then(|| {
+            self.signalled = self.next;
+            Step::Signal { to: from, consumed: self.next }
+        });
+        self.ready = [Some(wait), Some(consume), signal, put];
+    }
+
+    fn end(&self) -> u64 {
+        if self.operation.ranks == 1 { 0 } else { self.chunks.len() }
+    }
+}
+
+impl Iterator for Line {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.iter_mut().find_map(Option::take) {
+                return Some(step);
+            }
+            if self.next == self.end() {
+                return None;
+            }
+            self.advance(self.chunks.span(self.next)?);
+        }
+    }
+}
+
+impl FusedIterator for Line {}

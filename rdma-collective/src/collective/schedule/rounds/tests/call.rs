@@ -1,0 +1,154 @@
+//! What is called, and what it must bring.
+
+use crate::collective::DataType;
+use crate::collective::schedule::simulate::{Cell, World};
+use crate::collective::schedule::{Operation, Primitive, Rounds, Staging};
+use crate::error::ScheduleError;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Doubling,
+    Halving,
+    Broadcast { root: u32 },
+    Reduce { root: u32 },
+    Gather { root: u32 },
+    Scatter { root: u32 },
+    Pairs,
+    Bruck,
+    Barrier,
+}
+
+impl Call {
+    /// Every one of `ranks` ranks, with the first, the last and a root between.
+    pub(super) fn all(ranks: u32) -> Vec<Self> {
+        let mut roots = vec![0, ranks / 2, ranks - 1];
+        roots.dedup();
+        let mut all = vec![Self::Doubling, Self::Halving, Self::Pairs, Self::Bruck, Self::Barrier];
+        all.extend(roots.into_iter().flat_map(Self::rooted));
+        all
+    }
+
+    pub(super) fn rooted(root: u32) -> [Self; 4] {
+        [Self::Broadcast { root }, Self::Reduce { root }, Self::Gather { root }, Self::Scatter { root }]
+    }
+
+    /// The same with the only root that there is.
+    pub(super) fn on_one_rank(self) -> Self {
+        match self {
+            Self::Broadcast { .. } => Self::Broadcast { root: 0 },
+            Self::Reduce { .. } => Self::Reduce { root: 0 },
+            Self::Gather { .. } => Self::Gather { root: 0 },
+            Self::Scatter { .. } => Self::Scatter { root: 0 },
+            other => other,
+        }
+    }
+
+    pub(super) fn schedule(self, operation: Operation) -> Result<Rounds, ScheduleError> {
+        match self {
+            Self::Doubling => Rounds::recursive_doubling(operation),
+            Self::Halving => Rounds::halving_doubling(operation),
+            Self::Broadcast { root } => Rounds::broadcast(operation, root),
+            Self::Reduce { root } => Rounds::reduce(operation, root),
+            Self::Gather { root } => Rounds::gather(operation, root),
+            Self::Scatter { root } => Rounds::scatter(operation, root),
+            Self::Pairs => Rounds::all_to_all(operation),
+            Self::Bruck => Rounds::all_to_all_short(operation),
+            Self::Barrier => Rounds::barrier(operation.rank, operation.ranks),
+        }
+    }
+
+    pub(super) fn data_type(self, count: usize) -> DataType {
+        if count.is_multiple_of(2) { DataType::F32 } else { DataType::F16 }
+    }
+
+    pub(super) fn programs(self, ranks: u32, count: usize, staging: Staging) -> Vec<Rounds> {
+        let data_type = self.data_type(count);
+        let this = if ranks == 1 { self.on_one_rank() } else { self };
+        let operation = |rank| Operation { rank, ranks, count, data_type, staging };
+        (0..ranks).map(|rank| this.schedule(operation(rank)).unwrap()).collect()
+    }
+
+    /// Parts of the longer one of input and output.
+    pub(super) fn parts(self, ranks: u32) -> usize {
+        match self {
+            Self::Gather { .. } | Self::Scatter { .. } | Self::Pairs | Self::Bruck => ranks as usize,
+            _ => 1,
+        }
+    }
+
+    /// Messages of a part, about.
+    pub(super) fn messages(self, ranks: u32) -> usize {
+        match self {
+            Self::Halving => 2 * ranks as usize - 2,
+            Self::Bruck => 3 * ranks as usize - 3,
+            _ => ranks as usize,
+        }
+    }
+
+    /// Whether a rank's input has the element of an index.
+    fn has(self, rank: usize, element: usize, count: usize) -> bool {
+        match self {
+            Self::Gather { .. } => element / count == rank,
+            Self::Broadcast { root } | Self::Scatter { root } => rank == root as usize,
+            _ => true,
+        }
+    }
+
+    /// What `rank` must have at an index; `None` where it may store nothing.
+    fn expected(self, rank: usize, element: usize, count: usize, ranks: usize) -> Option<Cell> {
+        let total = || Cell::total_in_any_order(ranks, element);
+        match self {
+            Self::Doubling | Self::Halving => Some(total()),
+            Self::Broadcast { root } => Some(Cell::of(root as usize, element)),
+            Self::Reduce { root } => (rank == root as usize).then(total),
+            Self::Gather { root } => (rank == root as usize).then(|| Cell::of(element / count, element)),
+            Self::Scatter { root } => (element / count == rank).then(|| Cell::of(root as usize, element)),
+            Self::Pairs | Self::Bruck => Some(Cell::of(element / count, rank * count + element % count)),
+            Self::Barrier => None,
+        }
+    }
+
+    pub(super) fn assert_ended<P>(self, world: &World<P>, ranks: u32, count: usize)
+    where
+        P: Iterator<Item: Into<Primitive>> + Clone,
+    {
+        let this = if ranks == 1 { self.on_one_rank() } else { self };
+        world.assert_ended(|rank, element| this.expected(rank, element, count, ranks as usize));
+        if self == Self::Barrier {
+            world.assert_met();
+        }
+    }
+}
+
+/// The ranks of a call, with what each puts in.
+pub(super) fn world<P>(
+    call: Call,
+    programs: Vec<P>,
+    count: usize,
+    staging: Staging,
+    in_place: bool,
+) -> World<P>
+where
+    P: Iterator<Item: Into<Primitive>> + Clone,
+{
+    worlds(call, programs, count, staging, in_place, 1)
+}
+
+/// The same, so many times one after the other.
+pub(super) fn worlds<P>(
+    call: Call,
+    programs: Vec<P>,
+    count: usize,
+    staging: Staging,
+    in_place: bool,
+    times: usize,
+) -> World<P>
+where
+    P: Iterator<Item: Into<Primitive>> + Clone,
+{
+    let ranks = programs.len() as u32;
+    let call = if ranks == 1 { call.on_one_rank() } else { call };
+    let (len, element) = (call.parts(ranks) * count, call.data_type(count).size());
+    let has = |rank, element| call.has(rank, element, count);
+    World::of_inputs(programs, times, len, element, staging.slots, in_place, has)
+}

@@ -1,0 +1,142 @@
+//! The ranks of one host as a group: each has a window of every other mapped, in which it leaves short messages.
+//!
+//! A message is written by the thread of the caller, at once and without a request, and is seen a fraction of a microsecond
+//! later. In a round every rank leaves one for every other, and goes on when it has all of theirs: so whoever begins a round
+//! knows that all have taken what they were left in the last but one, and its room is used again.
+
+mod setup;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rdma_core::error::ReachError;
+use rdma_core::{PeerWindow, Window};
+
+use super::PIECE_BYTES;
+use crate::comm::operation::{Header, LINE_HEADER_BYTES};
+
+/// Ranks of a group, at most: what each of them holds for the others is less than 300 KiB.
+const RANKS_MAX: u32 = 16;
+/// Bytes of the longest message.
+pub(crate) const MESSAGE_BYTES_MAX: usize = PIECE_BYTES;
+
+/// The first line of a message: its header, its bytes when they are so few, and its flag, which is stored last.
+const LINE_BYTES: usize = 64;
+const FLAG_AT: usize = LINE_BYTES - size_of::<u64>();
+/// Bytes that fit the line; more are behind it.
+const SHORT_BYTES_MAX: usize = FLAG_AT - LINE_HEADER_BYTES;
+const SLOT_BYTES: usize = LINE_BYTES + MESSAGE_BYTES_MAX;
+/// Rounds whose messages are kept at a time.
+const GENERATIONS: u64 = 2;
+
+/// See the module. It has no lock: one operation of a communicator uses it at a time.
+#[derive(Debug)]
+pub(crate) struct HostGroup {
+    /// Where the others leave their messages.
+    own: Window,
+    /// By rank; this one's place is empty.
+    peers: Vec<Option<PeerWindow>>,
+    /// Rounds that have ended.
+    round: AtomicU64,
+    /// Whether every rank can have a core.
+    roomy: bool,
+    /// Whether the last messages came while this rank looked for them, and kept no core from those that leave them.
+    prompt: AtomicBool,
+}
+
+impl HostGroup {
+    /// Of windows that are [so long](Self::window_bytes).
+    fn new(own: Window, peers: Vec<Option<PeerWindow>>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let roomy = cores >= peers.len();
+        Self { own, peers, round: AtomicU64::new(0), roomy, prompt: AtomicBool::new(roomy) }
+    }
+
+    fn window_bytes(ranks: u32) -> usize {
+        ranks as usize * GENERATIONS as usize * SLOT_BYTES
+    }
+
+    /// The other ranks.
+    pub(crate) fn others(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.peers).filter_map(|(rank, peer)| peer.as_ref().map(|_| rank))
+    }
+
+    /// Whether messages come soon when nobody else is let run.
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.prompt.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_prompt(&self, prompt: bool) {
+        self.prompt.store(prompt && self.roomy, Ordering::Relaxed);
+    }
+
+    fn round(&self) -> u64 {
+        self.round.load(Ordering::Relaxed)
+    }
+
+    /// All that was left here in this round has been taken.
+    pub(crate) fn end_round(&self) {
+        self.round.store(self.round().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Where rank `from` leaves its message of this round in a window.
+    fn place(&self, from: u32) -> usize {
+        (from as usize * GENERATIONS as usize + (self.round() % GENERATIONS) as usize) * SLOT_BYTES
+    }
+
+    /// What the flag of a message of this round is; memory that nobody has written is 0.
+    fn flag(&self) -> u64 {
+        self.round().wrapping_add(1)
+    }
+
+    /// Leaves a message of this round for rank `to`, of [`MESSAGE_BYTES_MAX`] at most.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError::Refused`] in a forked child, which sees all the same what its parent is left.
+    pub(crate) fn put(&self, to: u32, header: &Header, message: &[u8]) -> Result<(), ReachError> {
+        let Some(peer) = self.peers.get(to as usize).and_then(Option::as_ref) else { return Ok(()) };
+        let (at, line) = (self.place(header.rank), header.in_line());
+        if message.len() <= SHORT_BYTES_MAX {
+            let mut short = [0; FLAG_AT];
+            let len = line.len() + message.len();
+            short[..line.len()].copy_from_slice(&line);
+            short[line.len()..len].copy_from_slice(message);
+            peer.copy_in(at, &short[..len])?;
+        } else {
+            peer.copy_in(at + LINE_BYTES, message)?;
+            peer.copy_in(at, &line)?;
+        }
+        peer.store(at + FLAG_AT, self.flag())
+    }
+
+    /// Whether the message of rank `from` is there.
+    pub(crate) fn has_come(&self, from: u32) -> bool {
+        self.own.load(self.place(from) + FLAG_AT).is_ok_and(|flag: u64| flag == self.flag())
+    }
+
+    /// The header of a message that has come.
+    pub(crate) fn line(&self, from: u32) -> [u8; LINE_HEADER_BYTES] {
+        let mut line = [0; LINE_HEADER_BYTES];
+        let read = self.own.copy_out(self.place(from), &mut line);
+        debug_assert!(read.is_ok(), "every rank has a place");
+        line
+    }
+
+    /// The same from byte `at` on, of a message of `len`.
+    pub(crate) fn read(&self, from: u32, (at, len): (usize, usize), out: &mut [u8]) {
+        let begin = if len <= SHORT_BYTES_MAX { LINE_HEADER_BYTES } else { LINE_BYTES };
+        let read = self.own.copy_out(self.place(from) + begin + at, out);
+        debug_assert!(read.is_ok(), "messages end where their places do");
+    }
+
+    /// A message of a rank that has not gone beyond operation `sequence`, in which this one waits for none; the rank alone when
+    /// it is none.
+    pub(crate) fn stray(&self, sequence: u64) -> Option<Result<Header, u32>> {
+        let came = self.others().filter(|from| self.has_come(*from));
+        came.map(|from| Header::of_line(self.line(from), from).ok_or(from))
+            .find(|theirs| theirs.map_or(true, |theirs| theirs.sequence <= sequence))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! A network in simulated time: latency, bandwidth of each direction of each NIC, loss by seed. Same seed, same events.
+//!
+//! A NIC sends one message at a time and receives one at a time, in the order in which they come; what has no bytes passes
+//! at once. What is lost is sent again after a timeout.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+/// What a network is like; times are in picoseconds, so that they are exact.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wire {
+    /// From the first byte that leaves to the first that arrives.
+    pub(crate) latency: u64,
+    /// For a byte to pass a NIC.
+    pub(crate) byte: u64,
+    /// How many of a million messages are lost, and after how long they are sent again.
+    pub(crate) lost_of_million: u64,
+    pub(crate) timeout: u64,
+    pub(crate) seed: u64,
+}
+
+impl Wire {
+    /// 100 Gb/s and 5 us, without loss.
+    pub(crate) const FAST: Self =
+        Self { latency: 5_000_000, byte: 80, lost_of_million: 0, timeout: 500_000_000, seed: 1 };
+}
+
+/// Messages under way, each with a body.
+pub(crate) struct Network<T> {
+    wire: Wire,
+    events: BinaryHeap<Reverse<Event<T>>>,
+    made: u64,
+    /// When each NIC has sent, and has received, all that it was given.
+    sends_until: Vec<u64>,
+    receives_until: Vec<u64>,
+    random: u64,
+    lost: u64,
+    trace: u64,
+}
+
+struct Event<T> {
+    at: u64,
+    /// Of events at one time the one that was made first comes first.
+    order: u64,
+    stage: Stage,
+    from: u32,
+    to: u32,
+    bytes: u64,
+    body: T,
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    /// It was lost, and is sent again.
+    Again,
+    /// Its first byte is at the receiver's NIC.
+    Reaches,
+    /// Its last byte is there.
+    Arrives,
+}
+
+impl<T> Network<T> {
+    pub(crate) fn new(nics: usize, wire: Wire) -> Self {
+        Self {
+            wire,
+            events: BinaryHeap::new(),
+            made: 0,
+            sends_until: vec![0; nics],
+            receives_until: vec![0; nics],
+            random: wire.seed,
+            lost: 0,
+            trace: 0,
+        }
+    }
+
+    /// Hands a message to the NIC of `from` at a time that is not before that of the last event.
+    pub(crate) fn send(&mut self, now: u64, from: u32, to: u32, bytes: usize, body: T) {
+        let (bytes, until) = (bytes as u64, &mut self.sends_until[from as usize]);
+        let starts = if bytes == 0 { now } else { now.max(*until) };
+        let ends = starts + bytes * self.wire.byte;
+        *until = ends.max(*until);
+        let (at, stage) = match self.is_lost() {
+            true => (ends + self.wire.timeout, Stage::Again),
+            false => (starts + self.wire.latency, Stage::Reaches),
+        };
+        self.push(Event { at, order: 0, stage, from, to, bytes, body });
+    }
+
+    /// The next message that arrives, and when; `None` when there are none under way.
+    pub(crate) fn next(&mut self) -> Option<(u64, T)> {
+        loop {
+            let Reverse(event) = self.events.pop()?;
+            let Event { at, stage, from, to, bytes, body, .. } = event;
+            match stage {
+                Stage::Again => self.send(at, from, to, bytes as usize, body),
+                Stage::Reaches if bytes > 0 => {
+                    let until = &mut self.receives_until[to as usize];
+                    *until = at.max(*until) + bytes * self.wire.byte;
+                    let (at, stage) = (*until, Stage::Arrives);
+                    self.push(Event { at, order: 0, stage, from, to, bytes, body });
+                }
+                Stage::Reaches | Stage::Arrives => {
+                    for word in [at, u64::from(from) << 32 | u64::from(to), bytes] {
+                        self.trace = (self.trace ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+                    }
+                    return Some((at, body));
+                }
+            }
+        }
+    }
+
+    /// How many messages were lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// A sum of all that arrived so far, from where and when: equal where all of it was.
+    pub(crate) fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    fn push(&mut self, event: Event<T>) {
+        self.made += 1;
+        self.events.push(Reverse(Event { order: self.made, ..event }));
+    }
+
+    fn is_lost(&mut self) -> bool {
+        // SplitMix64.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let lost = (mixed ^ mixed >> 31) % 1_000_000 < self.wire.lost_of_million;
+        self.lost += u64::from(lost);
+        lost
+    }
+}
+
+impl<T> PartialEq for Event<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<T> Eq for Event<T> {}
+
+impl<T> PartialOrd for Event<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Event<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIRE: Wire = Wire { latency: 100, byte: 1, lost_of_million: 0, timeout: 1000, seed: 1 };
+
+    fn arrivals(wire: Wire, sent: &[(u64, u32, u32, usize)]) -> Vec<(u64, usize)> {
+        let mut network = Network::new(4, wire);
+        for (index, &(now, from, to, bytes)) in sent.iter().enumerate() {
+            network.send(now, from, to, bytes, index);
+        }
+        std::iter::from_fn(|| network.next()).collect()
+    }
+
+    #[test]
+    fn a_nic_passes_one_message_at_a_time_in_each_direction() {
+        assert_eq!(arrivals(WIRE, &[(5, 0, 1, 30)]), [(135, 0)]);
+        // Two from one: one after the other. Two to one: the same.
+        assert_eq!(arrivals(WIRE, &[(0, 0, 1, 30), (0, 0, 2, 30)]), [(130, 0), (160, 1)]);
+        assert_eq!(arrivals(WIRE, &[(0, 0, 2, 30), (0, 1, 2, 30)]), [(130, 0), (160, 1)]);
+        // There and back do not disturb each other, and nothing waits for what has no bytes.
+        assert_eq!(
+            arrivals(WIRE, &[(0, 0, 1, 30), (0, 1, 0, 30), (0, 0, 1, 0)]),
+            [(100, 2), (130, 0), (130, 1)]
+        );
+    }
+
+    #[test]
+    fn what_is_lost_comes_later_and_by_the_seed() {
+        let sent: Vec<_> = (0..100).map(|now| (now, 0, 1, 1)).collect();
+        let lossy = Wire { lost_of_million: 200_000, ..WIRE };
+        let come = arrivals(lossy, &sent);
+        assert_eq!(come.len(), 100);
+        let late = come.iter().filter(|(at, _)| *at > 1000).count();
+        assert!((5..50).contains(&late), "{late}");
+        assert_eq!(come, arrivals(lossy, &sent));
+        assert_ne!(come, arrivals(Wire { seed: 2, ..lossy }, &sent));
+    }
+}

@@ -1,0 +1,16 @@
+//! Communicators and their collectives between ranks in one process, by what is asked of them. One executable, since linking
+//! each part by itself takes longer than it runs; what counts what its process has, or measures times, has one of its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../world/mod.rs"]
+mod world;
+
+mod all_reduce;
+mod flat;
+mod joining;
+mod mismatch;
+mod numerics;
+mod pending;
+mod queued;
+mod setup;

@@ -1,0 +1,213 @@
+//! The numerics contract, bit for bit: every type and operation over the software device, against a scalar oracle that
+//! takes the ranks in the order that the contract names.
+
+#[path = "../oracle/mod.rs"]
+mod oracle;
+
+use crate::common::{WIRES, long};
+use crate::world::each_communicator;
+use proptest::prelude::*;
+use rdma_collective::collective::schedule::{Operation, Ring, Source, Staging, Step};
+use rdma_collective::collective::{DataType, Element, ReduceOp, bf16, f16};
+use rdma_collective::comm::{Communicator, CommunicatorOptions};
+use rdma_core::Wire;
+
+/// One operation, alike on all ranks but for where the result goes.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    count: usize,
+    data_type: DataType,
+    op: ReduceOp,
+    seed: u64,
+}
+
+impl Call {
+    /// The elements of a rank: one in four any bits at all, the others of a size at which sums round and cancel.
+    fn input(self, rank: u32) -> Vec<u64> {
+        // One, and the bits of its fraction.
+        let (one, fraction) = match self.data_type {
+            DataType::F16 => (0x3c00, 10),
+            DataType::Bf16 => (0x3f80, 7),
+            DataType::F32 => (0x3f80_0000, 23),
+            DataType::F64 => (0x3ff0_0000_0000_0000, 52),
+            _ => (0, 0),
+        };
+        let bits = 8 * self.data_type.size();
+        let element = |index| {
+            let mut mixed = self.seed ^ u64::from(rank) << 40 ^ index as u64;
+            for _ in 0..2 {
+                mixed = (mixed ^ mixed >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            }
+            let any = mixed.rotate_left(32) & (u64::MAX >> (64 - bits));
+            if mixed.is_multiple_of(4) || one == 0 {
+                return any;
+            }
+            let sign = any & 1 << (bits - 1);
+            sign | (one - ((mixed >> 2 & 7) << fraction)) | any & ((1 << fraction) - 1)
+        };
+        (0..self.count).map(element).collect()
+    }
+
+    /// What every rank must have, when an element is reduced from rank `first` of its index on.
+    fn expected(self, ranks: u32, first: impl Fn(usize) -> u32) -> Vec<u8> {
+        let inputs: Vec<Vec<u64>> = (0..ranks).map(|rank| self.input(rank)).collect();
+        let element = |index| {
+            let own = |step| inputs[((first(index) + step) % ranks) as usize][index];
+            let all =
+                (1..ranks).fold(own(0), |all, step| oracle::combine(self.data_type, self.op, all, own(step)));
+            // A rank that is alone copies.
+            if ranks == 1 { all } else { oracle::finish(self.data_type, self.op, all, ranks) }
+        };
+        oracle::bytes(self.data_type, (0..self.count).map(element))
+    }
+
+    /// The rank from which on a ring reduces the element of an index: the one that puts it from its input.
+    fn ring(self, ranks: u32, staging: Staging) -> Vec<u32> {
+        let mut first = vec![0; self.count];
+        for rank in 0..ranks {
+            let Self { count, data_type, .. } = self;
+            for step in Ring::all_reduce(Operation { rank, ranks, count, data_type, staging }).unwrap() {
+                if let Step::Put { source: Source::Input, span, .. } = step {
+                    let size = data_type.size();
+                    first[span.offset / size..span.range().end / size].fill(rank);
+                }
+            }
+        }
+        first
+    }
+
+    fn run(self, comm: &mut Communicator) -> Vec<u8> {
+        let Self { data_type, op, .. } = self;
+        let input = oracle::bytes(data_type, self.input(comm.rank()));
+        match (self.seed >> comm.rank()) % 3 {
+            0 => {
+                let mut data = input;
+                comm.all_reduce_bytes(&mut data, data_type, op, long()).unwrap();
+                data
+            }
+            1 => {
+                let mut output = vec![0xa5; input.len()];
+                comm.all_reduce_bytes_into(&input, &mut output, data_type, op, long()).unwrap();
+                output
+            }
+            _ => match data_type {
+                DataType::I8 => registered::<i8>(comm, &input, op),
+                DataType::U8 => registered::<u8>(comm, &input, op),
+                DataType::I16 => registered::<i16>(comm, &input, op),
+                DataType::U16 => registered::<u16>(comm, &input, op),
+                DataType::I32 => registered::<i32>(comm, &input, op),
+                DataType::U32 => registered::<u32>(comm, &input, op),
+                DataType::I64 => registered::<i64>(comm, &input, op),
+                DataType::U64 => registered::<u64>(comm, &input, op),
+                DataType::F16 => registered::<f16>(comm, &input, op),
+                DataType::F32 => registered::<f32>(comm, &input, op),
+                DataType::F64 => registered::<f64>(comm, &input, op),
+                DataType::Bf16 => registered::<bf16>(comm, &input, op),
+                other => panic!("{other} is not tested"),
+            },
+        }
+    }
+}
+
+/// In memory that is sent without a copy.
+fn registered<T: Element>(comm: &mut Communicator, input: &[u8], op: ReduceOp) -> Vec<u8> {
+    let mut tensor = comm.alloc::<T>(input.len() / size_of::<T>()).unwrap();
+    T::as_bytes_mut(&mut tensor).copy_from_slice(input);
+    let tensor = comm.start_all_reduce(tensor, op, long()).unwrap().wait(long()).unwrap();
+    T::as_bytes(&tensor).to_vec()
+}
+
+fn staging(options: &CommunicatorOptions) -> Staging {
+    let CommunicatorOptions { slots, slot_bytes, chunk_bytes_min, .. } = *options;
+    Staging { slots, slot_bytes, chunk_bytes_min }
+}
+
+/// Carries the calls out, and checks every bit on every rank.
+fn check(ranks: u32, wire: Wire, options: CommunicatorOptions, calls: Vec<Call>) {
+    let (plan, reproducible) = (staging(&options), options.reproducible);
+    let shared = calls.clone();
+    let got = each_communicator(ranks, wire, options, move |mut comm| {
+        let results: Vec<Vec<u8>> = shared.iter().map(|call| call.run(&mut comm)).collect();
+        comm.close(long()).unwrap();
+        results
+    });
+    for (index, call) in calls.iter().enumerate() {
+        let first = if reproducible { vec![0; call.count] } else { call.ring(ranks, plan) };
+        let expected = call.expected(ranks, |index| first[index]);
+        for (rank, results) in got.iter().enumerate() {
+            assert!(
+                results[index] == expected,
+                "{call:?} on rank {rank} of {ranks}, reproducible {reproducible}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_type_and_operation_is_the_oracles_on_1_to_8_ranks() {
+    for ranks in 1..=8 {
+        for reproducible in [false, true] {
+            let mut seed = u64::from(ranks) << 8;
+            let mut calls = Vec::new();
+            for &data_type in DataType::ALL {
+                for &op in ReduceOp::ALL {
+                    seed += 1;
+                    calls.push(Call { count: 500 + seed as usize % 7, data_type, op, seed });
+                }
+            }
+            // As short messages to all, and around the ring.
+            let usual = CommunicatorOptions { reproducible, ..CommunicatorOptions::default() };
+            check(ranks, Wire::Local, usual.clone(), calls.clone());
+            let options = CommunicatorOptions { slots: 4, slot_bytes: 256, chunk_bytes_min: 64, ..usual };
+            check(ranks, Wire::Local, options, calls);
+        }
+    }
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let counts = prop_oneof![Just(0_usize), 1..40_usize, 1..3000_usize];
+    let types = prop::sample::select(DataType::ALL);
+    let call = (counts, types, prop::sample::select(ReduceOp::ALL), any::<u64>())
+        .prop_map(|(count, data_type, op, seed)| Call { count, data_type, op, seed });
+    prop::collection::vec(call, 1..6)
+}
+
+fn options() -> impl Strategy<Value = CommunicatorOptions> {
+    let sizes = (1_u16..12, 1_usize..400, 0_usize..2000);
+    let small = (sizes, any::<bool>()).prop_map(|((slots, elements, chunk_bytes_min), reproducible)| {
+        CommunicatorOptions {
+            slots,
+            slot_bytes: elements * 8,
+            chunk_bytes_min,
+            reproducible,
+            ..CommunicatorOptions::default()
+        }
+    });
+    let usual = any::<bool>()
+        .prop_map(|reproducible| CommunicatorOptions { reproducible, ..CommunicatorOptions::default() });
+    prop_oneof![1 => usual, 3 => small]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The oracle of a reproducible operation knows nothing of slots, chunks and places: the bits do not depend on them.
+    #[test]
+    fn bits_are_the_oracles_whatever_the_sizes_the_wire_and_the_places(
+        ranks in 1_u32..9,
+        wire in prop::sample::select(&WIRES),
+        options in options(),
+        calls in calls(),
+    ) {
+        check(ranks, wire, options, calls);
+    }
+}
+
+#[test]
+fn ranks_that_do_not_agree_on_the_order_are_told_before_they_begin() {
+    let errors = crate::world::each_rank(3, Wire::Local, |mut rank| {
+        let options = CommunicatorOptions { reproducible: rank.rank == 1, ..CommunicatorOptions::default() };
+        Communicator::new(&rank.engine, &mut rank.store, options, long()).unwrap_err().to_string()
+    });
+    assert!(errors.iter().all(|error| error.contains("reproducible")), "{errors:?}");
+}

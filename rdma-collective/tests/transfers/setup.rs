@@ -1,0 +1,109 @@
+//! KV links that cannot be: pools, jobs and epochs that do not go together, and strangers where peers meet.
+
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::long;
+use crate::pair::{CANARY, SHAPE, TOKEN, engine, pool, source_byte};
+use rdma_collective::comm::Meet;
+use rdma_collective::comm::bootstrap::JobToken;
+use rdma_collective::error::SetupError;
+use rdma_collective::kv::layout::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
+use rdma_collective::kv::{Decode, LinkOptions, PoolUse, Prefill};
+use rdma_core::{Deadline, Wire};
+
+/// What both ends of a link that cannot be say of it.
+fn refused(source: Shape, destination: Shape, tokens: [JobToken; 2], epochs: [u32; 2]) -> [SetupError; 2] {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let soon = || Deadline::after(Duration::from_secs(3));
+    let options = |end: usize| LinkOptions { epoch: epochs[end], ..LinkOptions::default() };
+    thread::scope(|scope| {
+        let prefill = scope.spawn(move || {
+            let engine = engine(Wire::Local, None);
+            let pool = pool(&engine, source, PoolUse::Source, source_byte);
+            let meet = Meet::Connect(address);
+            Prefill::new(&engine, &pool, &meet, &tokens[0], &options(0), soon()).unwrap_err()
+        });
+        let engine = engine(Wire::Local, None);
+        let pool = pool(&engine, destination, PoolUse::Destination, |_, _, _| CANARY);
+        let meet = Meet::Accept(&listener);
+        let decode = Decode::new(&engine, &pool, &meet, &tokens[1], &options(1), soon()).unwrap_err();
+        [prefill.join().unwrap(), decode]
+    })
+}
+
+#[test]
+fn pools_that_do_not_match_are_refused_with_the_field() {
+    for (other, field) in [
+        (Shape { layers: 4, ..SHAPE }, "layers"),
+        (Shape { block_tokens: 8, ..SHAPE }, "tokens"),
+        (
+            Shape { attention: Attention::Grouped { kv_heads: 1, head_dim: 16 }, ..SHAPE },
+            "1 key-value heads of 16",
+        ),
+        (Shape { cache_type: CacheType::Fp8E4m3, ..SHAPE }, "fp8_e4m3"),
+        (Shape { order: Order::BlockLayerPart, ..SHAPE }, "order"),
+        (Shape { head_order: HeadOrder::Hnd, ..SHAPE }, "HND"),
+        (Shape { tensor_parallel: TensorParallel { rank: 1, size: 2 }, ..SHAPE }, "rank 1 of 2"),
+    ] {
+        for error in refused(other, SHAPE, [TOKEN; 2], [0; 2]) {
+            assert!(matches!(error, SetupError::Layout(_)) && error.to_string().contains(field), "{error}");
+        }
+    }
+}
+
+#[test]
+fn another_job_and_another_epoch_are_refused() {
+    let [prefill, decode] = refused(SHAPE, SHAPE, [JobToken::from_bytes([9; 16]), TOKEN], [0; 2]);
+    assert!(prefill.to_string().contains("another job"), "{prefill}");
+    assert!(decode.to_string().contains("no process of this job"), "{decode}");
+    for error in refused(SHAPE, SHAPE, [TOKEN; 2], [1, 0]) {
+        assert!(error.to_string().contains("epoch"), "{error}");
+    }
+}
+
+#[test]
+fn a_pool_for_another_use_is_refused_before_anybody_is_met() {
+    let engine = engine(Wire::Local, None);
+    let pool = pool(&engine, SHAPE, PoolUse::Destination, |_, _, _| CANARY);
+    let meet = Meet::Connect(SocketAddr::from(([127, 0, 0, 1], 9)));
+    let error = Prefill::new(&engine, &pool, &meet, &TOKEN, &LinkOptions::default(), long()).unwrap_err();
+    assert!(matches!(error, SetupError::WrongUse { .. }), "{error}");
+}
+
+#[test]
+fn garbage_oversized_half_open_and_slow_bytes_on_the_socket_do_not_keep_the_peer_from_connecting() {
+    use std::io::Write;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 100_000], b""] {
+        let mut stranger = TcpStream::connect(address).unwrap();
+        // It may be sent away before it has said all of it.
+        let _ = stranger.write_all(garbage);
+    }
+    let half_open = TcpStream::connect(address).unwrap();
+    half_open.shutdown(Shutdown::Write).unwrap();
+    // It stays as long as it is let, and says a byte of a greeting now and then.
+    let mut slow = TcpStream::connect(address).unwrap();
+    let slow = thread::spawn(move || {
+        let greeting = [&b"RDMH"[..], &[1, 0, 0, 0], &[0; 16]].concat();
+        greeting.iter().all(|byte| {
+            thread::sleep(Duration::from_millis(400));
+            slow.write_all(&[*byte]).is_ok()
+        })
+    });
+    let prefill = thread::spawn(move || {
+        let engine = engine(Wire::Local, None);
+        let pool = pool(&engine, SHAPE, PoolUse::Source, source_byte);
+        let options = LinkOptions::default();
+        Prefill::new(&engine, &pool, &Meet::Connect(address), &TOKEN, &options, long()).map(drop)
+    });
+    let engine = engine(Wire::Local, None);
+    let pool = pool(&engine, SHAPE, PoolUse::Destination, |_, _, _| CANARY);
+    Decode::new(&engine, &pool, &Meet::Accept(&listener), &TOKEN, &LinkOptions::default(), long()).unwrap();
+    prefill.join().unwrap().unwrap();
+    drop(listener);
+    assert!(!slow.join().unwrap(), "it is sent away before it has said all");
+}
