@@ -1,8 +1,10 @@
-//! What the example programs share: sizes as people type them, nccl-tests' table and perftest's.
+//! What the example programs share: sizes as people type them, nccl-tests' table and perftest's, and charts.
 //!
-//! The programs themselves are in `src/bin`. [`columns::parse`] reads a printed table back, so that a test
+//! The programs themselves are in `src/bin`; those that are one line are [`collectives`] and [`perftest`]. [`columns::parse`] reads a printed table back, so that a test
 //! can hold what a program printed against what the numbers in it must be.
 
+pub mod chart;
+pub mod collectives;
 pub mod columns;
 pub mod debug;
 pub mod fault;

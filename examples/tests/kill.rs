@@ -13,17 +13,19 @@ const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
 
 #[test]
 fn decode_of_a_stopped_prefill_says_what_is_missing() {
-    let port = free_port();
-    let flags = "--device soft --prompt 4096 -T 60";
-    let mut decode = start(KVCACHE, &format!("{flags} --role decode --listen 127.0.0.1:{port}"));
-    let prefill = start(KVCACHE, &format!("{flags} --role prefill --peer 127.0.0.1:{port}"));
-    decode.wait_for("Using device"); // connected
-    prefill.signal(Signal::STOP);
-    let decode = decode.finish().expect(1);
-    assert!(decode.stdout.contains("missing"), "{}", decode.stdout);
-    assert!(decode.stdout.contains("Other bytes changed  : 0 OK"), "{}", decode.stdout);
-    prefill.signal(Signal::CONT);
-    prefill.finish().expect(1);
+    for wire in ["mapped", "tcp"] {
+        let port = free_port();
+        let flags = format!("--device soft --wire {wire} --prompt 4096 -T 60");
+        let mut decode = start(KVCACHE, &format!("{flags} --role decode --listen 127.0.0.1:{port}"));
+        let prefill = start(KVCACHE, &format!("{flags} --role prefill --peer 127.0.0.1:{port}"));
+        decode.wait_for("Using device"); // connected
+        prefill.signal(Signal::STOP);
+        let decode = decode.finish().expect(1);
+        assert!(decode.stdout.contains("missing"), "{}", decode.stdout);
+        assert!(decode.stdout.contains("Other bytes changed  : 0 OK"), "{}", decode.stdout);
+        prefill.signal(Signal::CONT);
+        prefill.finish().expect(1);
+    }
 }
 
 #[test]

@@ -5,9 +5,11 @@ mod common;
 use common::{Ended, Running, free_port, run, start};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
+/// The software device's, to another process.
+const WIRES: [&str; 2] = ["mapped", "tcp"];
 
 /// Runs both sides by one command to the status `code`, and reads its JSON.
 fn json(line: &str, code: i32) -> Value {
@@ -41,7 +43,10 @@ fn every_models_blocks_arrive_and_nothing_else_changes() {
             (&Value::from(layers * 3), &Value::from(layers * 3))
         );
         assert_eq!((&report["other_bytes_changed"], &report["ok"]), (&Value::from(0), &Value::from(true)));
-        assert_eq!((&report["device"]["name"], &report["device"]["wire"]), (&"soft0".into(), &"tcp".into()));
+        assert_eq!(
+            (&report["device"]["name"], &report["device"]["wire"]),
+            (&"soft0".into(), &"mapped".into())
+        );
         let (speed, took) =
             (report["gigabytes_per_second"].as_f64().unwrap(), report["last_block_ms"].as_f64().unwrap());
         let expected = (token_bytes * 48) as f64 / 1e6 / took;
@@ -58,11 +63,44 @@ fn the_table_says_what_the_json_says() {
     assert_eq!((bytes, blocks, verified), ((131_072 * 104) as f64, 416.0, 416.0));
     assert!((1.0..=416.0).contains(&descriptors), "{row}");
     for text in [
-        "Using device soft0, wire tcp",
+        "Using device soft0, wire mapped",
         "Blocks verified      : 416 of 416 OK",
         "Other bytes changed  : 0 OK",
     ] {
         assert!(ended.stdout.contains(text), "{text}\n{}", ended.stdout);
+    }
+}
+
+#[test]
+fn blocks_go_over_the_wire_that_is_named_whichever_way() {
+    for wire in WIRES {
+        for way in ["", "--pull", "--stream"] {
+            let one = json(&format!("--wire {wire} --prompt 64 {way}"), 0);
+            assert_eq!(one["device"]["wire"], wire, "{one}");
+            let counts = (&one["blocks_verified"], &one["other_bytes_changed"]);
+            assert_eq!(counts, (&128.into(), &0.into()), "{one}");
+            let flags = "--prompt 64 --requests 12 --concurrency 3 --abort-rate 50";
+            let many = json(&format!("--wire {wire} {flags} {way}"), 0);
+            let counts = (&many["verdicts_untrue"], &many["other_bytes_changed"]);
+            assert_eq!((&many["device"]["wire"], counts), (&wire.into(), (&0.into(), &0.into())), "{many}");
+        }
+    }
+}
+
+#[test]
+fn sides_that_were_given_different_wires_both_end_by_an_error() {
+    for (one, other) in [("mapped", "tcp"), ("tcp", "mapped")] {
+        let flags = "--prompt 16 -T 100";
+        let sides = sides(
+            &format!("--role decode {flags} --wire {one}"),
+            &format!("--role prefill {flags} --wire {other}"),
+        );
+        let begin = Instant::now();
+        let [decode, prefill] = finish(sides, 1);
+        assert!(begin.elapsed() < Duration::from_secs(90), "they waited for their deadlines");
+        let (mapped, tcp) = if one == "mapped" { (decode, prefill) } else { (prefill, decode) };
+        assert!(mapped.stderr.contains("the peer is not mapped"), "{}", mapped.stderr);
+        assert!(tcp.stderr.contains("was lost"), "{}", tcp.stderr);
     }
 }
 
@@ -227,13 +265,16 @@ fn a_side_that_nobody_meets_ends_at_its_deadline() {
 
 #[test]
 fn decode_of_a_killed_prefill_ends_and_says_what_is_missing() {
-    let [mut decode, prefill] =
-        sides("--role decode --prompt 4096 -T 100", "--role prefill --prompt 4096 -T 100");
-    decode.wait_for("Using device"); // connected
-    drop(prefill);
-    let begin = std::time::Instant::now();
-    let decode = decode.finish().expect(1);
-    assert!(begin.elapsed() < Duration::from_secs(90), "it waited for its deadline");
-    assert!(decode.stdout.contains("missing"), "{}", decode.stdout);
-    assert!(decode.stdout.contains("Other bytes changed  : 0 OK"), "{}", decode.stdout);
+    for wire in WIRES {
+        let flags = format!("--prompt 4096 -T 100 --wire {wire}");
+        let [mut decode, prefill] =
+            sides(&format!("--role decode {flags}"), &format!("--role prefill {flags}"));
+        decode.wait_for("Using device"); // connected
+        drop(prefill);
+        let begin = Instant::now();
+        let decode = decode.finish().expect(1);
+        assert!(begin.elapsed() < Duration::from_secs(90), "it waited for its deadline");
+        assert!(decode.stdout.contains("missing"), "{}", decode.stdout);
+        assert!(decode.stdout.contains("Other bytes changed  : 0 OK"), "{}", decode.stdout);
+    }
 }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{LONG, Running, run, start_with, unsteered};
+use examples::collectives::Collective;
 use examples::columns::parse::ParsedTable;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
@@ -27,7 +28,7 @@ fn verify(running: Vec<Running>) {
     let ended: Vec<_> = running.into_iter().map(|rank| rank.finish().expect(0)).collect();
     let text = &ended[0].stdout;
     let table = ParsedTable::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    table.verify(RANKS as usize).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    table.verify(Collective::AllReduce, RANKS as usize).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert!(table.ok && table.rows.len() == 4, "{text}");
     assert!(ended[1..].iter().all(|ended| ended.stdout.is_empty()));
 }
@@ -131,7 +132,9 @@ fn mpirun_launches_it_with_nothing_else_set() {
     let (text, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{text}\n{told}");
     let table = ParsedTable::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}\n{told}"));
-    table.verify(RANKS as usize).unwrap_or_else(|error| panic!("{error}\n{text}\n{told}"));
+    table
+        .verify(Collective::AllReduce, RANKS as usize)
+        .unwrap_or_else(|error| panic!("{error}\n{text}\n{told}"));
     assert!(table.ok && table.rows.len() == 4, "{text}");
 }
 

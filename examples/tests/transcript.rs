@@ -11,7 +11,7 @@ const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
 
 /// What a rank of two says, in this order and nothing else, however many operations there are; `*` is anything.
-const WHOLE: [&str; 15] = [
+const WHOLE: [&str; 16] = [
     "INFO LocalRanks: rank {own} of 2 by RANK={own} and WORLD_SIZE=2",
     "INFO ranks meet at 127.0.0.1:*, where their launcher serves",
     "INFO RDMA_JOB_TOKEN set by environment",
@@ -24,6 +24,7 @@ const WHOLE: [&str; 15] = [
     "INFO Channel 00/0 : {own}[0] -> {other}[0] [send] via NET/Soft/0/*, lane 0x?????? of epoch 0",
     "INFO Channel 00/0 : {other}[0] -> {own}[0] [receive] via NET/Soft/0/*, lane 0x?????? of epoch 0",
     "INFO Connected all rings",
+    "INFO Mailboxes between all 2 ranks, which are on one host",
     "INFO Init timings: rank {own} total *.???",
     "INFO comm world rank {own} nranks 2 dev soft0 job ???????? epoch 0 - Init COMPLETE",
     "INFO comm world rank {own} nranks 2 dev soft0 job ???????? epoch 0 - Destroy COMPLETE",

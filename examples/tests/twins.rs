@@ -13,6 +13,8 @@ const READ_BW: &str = env!("CARGO_BIN_EXE_read_bw");
 const READ_LAT: &str = env!("CARGO_BIN_EXE_read_lat");
 const SEND_BW: &str = env!("CARGO_BIN_EXE_send_bw");
 const SEND_LAT: &str = env!("CARGO_BIN_EXE_send_lat");
+/// The software device's, to another process.
+const WIRES: [&str; 2] = ["mapped", "tcp"];
 
 /// Runs a server and a client with the same flags.
 fn pair(program: &str, flags: &str) -> (Ended, Ended) {
@@ -42,7 +44,7 @@ fn bandwidth_of_one_size() {
     let from_rate = rate * 1e6 * 4096.0 / 1024.0 / 1024.0;
     assert!((from_rate / average - 1.0).abs() < 0.01 || (from_rate - average).abs() < 0.01, "{row:?}");
     for text in
-        ["RDMA_Write BW Test", " Device          : soft0", " Wire            : tcp", "remote address: LID"]
+        ["RDMA_Write BW Test", " Device          : soft0", " Wire            : mapped", "remote address: LID"]
     {
         assert!(client.stdout.contains(text), "{text}\n{}", client.stdout);
     }
@@ -55,14 +57,6 @@ fn bandwidth_of_many_queue_pairs_inline_and_unmoderated() {
     let client = client.expect(0);
     assert_eq!(table(&client.stdout)[0][1], 200.0);
     assert_eq!(client.stdout.matches(" local address:").count(), 4);
-}
-
-#[test]
-fn bandwidth_of_all_sizes() {
-    let (server, client) = pair(WRITE_BW, "-a -n 5");
-    server.expect(0);
-    let sizes: Vec<f64> = table(&client.expect(0).stdout).iter().map(|row| row[0]).collect();
-    assert_eq!(sizes, (1..=23).map(|power| f64::from(1 << power)).collect::<Vec<_>>());
 }
 
 /// Holds the one line of a latency test against what its figures must be to each other.
@@ -155,47 +149,37 @@ fn sends_into_the_smaller_of_both_sides_receive_queues() {
     assert!(server.stdout.contains(" RX depth        : 4\n"), "{}", server.stdout);
 }
 
-#[test]
-fn all_sizes_of_reads_and_sends() {
-    for program in [READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
-        let (server, client) = pair(program, "-a -n 5");
-        server.expect(0);
-        assert_eq!(table(&client.expect(0).stdout).len(), 23);
-    }
-}
-
-#[test]
-fn the_wire_is_the_one_that_was_named() {
-    let (server, client) = pair(READ_BW, "-n 5 -s 64 --wire tcp");
-    for side in [server.expect(0), client.expect(0)] {
-        assert!(side.stdout.contains(" Wire            : tcp\n"), "{}", side.stdout);
-    }
+fn assert_wire(side: &Ended, wire: &str) {
+    assert!(side.stdout.contains(&format!(" Wire            : {wire}\n")), "{}", side.stdout);
 }
 
 /// Each of them runs on it, with its figures what they must be to each other.
 #[test]
-fn every_twin_runs_on_the_mapped_wire() {
-    for program in [WRITE_LAT, READ_LAT, SEND_LAT] {
-        for side in hold_latency(program, "--wire mapped") {
-            assert!(side.stdout.contains(" Wire            : mapped\n"), "{}", side.stdout);
+fn every_twin_runs_on_the_wire_that_is_named() {
+    for wire in WIRES {
+        for program in [WRITE_LAT, READ_LAT, SEND_LAT] {
+            hold_latency(program, &format!("--wire {wire}")).iter().for_each(|side| assert_wire(side, wire));
         }
-    }
-    for program in [WRITE_BW, READ_BW, SEND_BW] {
-        let (server, client) = pair(program, "--wire mapped -s 64K -n 300 -q 2");
-        let (server, client) = (server.expect(0), client.expect(0));
-        let rows = table(&client.stdout);
-        assert_eq!(rows, table(&server.stdout));
-        assert!(rows[0][0] == 65_536.0 && rows[0][1] == 600.0 && rows[0][3] > 0.0, "{rows:?}");
-        assert!(client.stdout.contains(" Wire            : mapped\n"), "{}", client.stdout);
+        for program in [WRITE_BW, READ_BW, SEND_BW] {
+            let (server, client) = pair(program, &format!("--wire {wire} -s 64K -n 300 -q 2"));
+            let (server, client) = (server.expect(0), client.expect(0));
+            let rows = table(&client.stdout);
+            assert_eq!(rows, table(&server.stdout));
+            assert!(rows[0][0] == 65_536.0 && rows[0][1] == 600.0 && rows[0][3] > 0.0, "{rows:?}");
+            [server, client].iter().for_each(|side| assert_wire(side, wire));
+        }
     }
 }
 
 #[test]
-fn all_sizes_run_on_the_mapped_wire() {
-    for program in [WRITE_BW, WRITE_LAT, READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
-        let (server, client) = pair(program, "-a -n 5 --wire mapped");
-        server.expect(0);
-        assert_eq!(table(&client.expect(0).stdout).len(), 23);
+fn every_twin_runs_all_sizes_on_the_wire_that_is_named() {
+    for wire in WIRES {
+        for program in [WRITE_BW, WRITE_LAT, READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
+            let (server, client) = pair(program, &format!("-a -n 5 --wire {wire}"));
+            assert_wire(&server.expect(0), wire);
+            let sizes: Vec<f64> = table(&client.expect(0).stdout).iter().map(|row| row[0]).collect();
+            assert_eq!(sizes, (1..=23).map(|power| f64::from(1 << power)).collect::<Vec<_>>());
+        }
     }
 }
 
@@ -207,13 +191,6 @@ fn sides_that_were_given_different_wires_both_say_so() {
     for side in [server.finish().expect(1), client.expect(1)] {
         assert!(side.stderr.contains("the wire differs"), "{}", side.stderr);
     }
-}
-
-#[test]
-fn latency_of_all_sizes() {
-    let (server, client) = pair(WRITE_LAT, "-a -n 5");
-    server.expect(0);
-    assert_eq!(table(&client.expect(0).stdout).len(), 23);
 }
 
 #[test]
@@ -237,7 +214,7 @@ fn figures_are_saved_and_drawn_over_each_other() {
     server.expect(0);
     client.expect(0);
     let drawn = fs::read_to_string(path("both.svg")).unwrap();
-    for text in [">write_bw, soft0, tcp<", ">write_bw, soft0, tcp (first)<", ">4 KiB<", "(MiB/s)<"] {
+    for text in [">write_bw, soft0, mapped<", ">write_bw, soft0, mapped (first)<", ">4 KiB<", "(MiB/s)<"] {
         assert!(drawn.contains(text), "{text}\n{drawn}");
     }
 }
@@ -324,23 +301,22 @@ fn kill(program: &str, wire: &str, server_is_killed: bool) {
 #[test]
 fn a_killed_server_ends_the_client() {
     for program in [WRITE_BW, WRITE_LAT, READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
-        kill(program, "tcp", true);
-        kill(program, "mapped", true);
+        WIRES.iter().for_each(|wire| kill(program, wire, true));
     }
 }
 
 #[test]
 fn a_killed_client_ends_the_server() {
     for program in [WRITE_BW, WRITE_LAT, READ_BW, READ_LAT, SEND_BW, SEND_LAT] {
-        kill(program, "tcp", false);
-        kill(program, "mapped", false);
+        WIRES.iter().for_each(|wire| kill(program, wire, false));
     }
 }
 
 #[test]
 fn a_stopped_client_ends_the_server_by_its_timeout() {
-    let pairs = [WRITE_LAT, READ_LAT, SEND_BW, SEND_LAT].map(|program| {
-        let flags = format!("-d soft -p {} --timeout 15 -s 8 -n 5000000", free_port());
+    let each = [(WRITE_LAT, "mapped"), (READ_LAT, "tcp"), (SEND_BW, "tcp"), (SEND_LAT, "mapped")];
+    let pairs = each.map(|(program, wire)| {
+        let flags = format!("-d soft --wire {wire} -p {} --timeout 15 -s 8 -n 5000000", free_port());
         let server = start(program, &flags);
         let mut client = start(program, &format!("127.0.0.1 {flags}"));
         client.wait_for("#bytes"); // connected

@@ -152,11 +152,11 @@ fn stamp(time: SystemTime) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn report() -> Report {
+    pub fn report() -> Report {
         let started = SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_412_800);
         let row = Row {
             bytes: 1 << 20,
@@ -164,8 +164,8 @@ mod tests {
             dtype: "float".into(),
             redop: "sum".into(),
             root: -1,
-            out_of_place: Measured::all_reduce(1 << 20, 2, 1e-3, Some(0)),
-            in_place: Measured::all_reduce(1 << 20, 2, 2e-3, None),
+            out_of_place: Measured::new(1 << 20, 1.0, 1e-3, Some(0)),
+            in_place: Measured::new(1 << 20, 1.0, 2e-3, None),
         };
         Report {
             started,

@@ -1,24 +1,25 @@
 //! nccl-tests' output: the values of a row, its printing, its reading back, and the same as JSON.
 //!
 //! Nothing here measures: the programs fill [`Row`]s, [`print`] lays them out, [`parse`] reads what was printed
-//! and recomputes it, [`json`] writes the file of `-J`.
+//! and recomputes it, [`json`] writes the file of `-J`, [`saved`] reads it.
 
 pub mod header;
 pub mod json;
 pub mod number;
 pub mod parse;
 pub mod print;
+pub mod saved;
 
 /// One line of the table: one size, out of place and in place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// Bytes of the buffer: `count` times the size of one element.
+    /// Bytes of the whole: `count` times the size of one element, and times the ranks where each has a part.
     pub bytes: u64,
-    /// Elements of the buffer.
+    /// Elements of the buffer, or of one rank's part.
     pub count: u64,
     /// The element's name (`float`, `half`).
     pub dtype: String,
-    /// The reduction's name (`sum`).
+    /// The reduction's name (`sum`), or `none`.
     pub redop: String,
     /// The root rank, -1 where there is none.
     pub root: i64,
@@ -33,33 +34,28 @@ pub struct Row {
 pub struct Measured {
     /// Mean time of one operation, in microseconds.
     pub time_us: f64,
-    /// Bytes of the buffer over the time, in GB/s (1e9).
+    /// Bytes of the whole over the time, in GB/s (1e9).
     pub algbw: f64,
-    /// [`Self::algbw`] times [`bus_factor`]: what each link must have carried.
+    /// [`Self::algbw`] times the collective's factor: what each link must have carried.
     pub busbw: f64,
     /// Elements that differ from the exact answer, over all ranks; `None` when nothing was checked.
     pub wrong: Option<u64>,
 }
 
 impl Measured {
-    /// The bandwidths of an all-reduce of `bytes` among `ranks` ranks that took `seconds`.
+    /// The bandwidths of an operation on `bytes` that took `seconds`, of a collective with this
+    /// [`bus_factor`](crate::collectives::Collective::bus_factor).
     ///
     /// A time of zero gives bandwidths of zero: nothing was measured.
-    pub fn all_reduce(bytes: u64, ranks: usize, seconds: f64, wrong: Option<u64>) -> Self {
+    pub fn new(bytes: u64, bus_factor: f64, seconds: f64, wrong: Option<u64>) -> Self {
         let algbw = if seconds > 0.0 { bytes as f64 / 1e9 / seconds } else { 0.0 };
-        Self { time_us: seconds * 1e6, algbw, busbw: algbw * bus_factor(ranks), wrong }
+        Self { time_us: seconds * 1e6, algbw, busbw: algbw * bus_factor, wrong }
     }
 
     /// True when elements were checked and some were wrong.
     pub fn failed(&self) -> bool {
         self.wrong.is_some_and(|wrong| wrong > 0)
     }
-}
-
-/// Bus bandwidth over algorithm bandwidth for an all-reduce: 2(n-1)/n, and 0 for a single rank.
-pub fn bus_factor(ranks: usize) -> f64 {
-    let n = ranks.max(1) as f64;
-    2.0 * (n - 1.0) / n
 }
 
 /// What the closing lines say.

@@ -1,7 +1,8 @@
 //! Reads a printed table back and recomputes what follows from its other numbers; it shares nothing with the
 //! printing but the column order, so that a slip there shows here.
 
-use super::bus_factor;
+use crate::collectives::Collective;
+use rdma_collective::collective::DataType;
 use thiserror::Error;
 
 /// A printed number and how far the true value may lie from it.
@@ -137,16 +138,18 @@ impl ParsedTable {
         Ok(Self { rows, out_of_bounds, ok, average_busbw })
     }
 
-    /// Recomputes algbw from size and time, busbw from algbw and `ranks`, the average and the verdict, and
-    /// holds each against what is printed, within what rounding allows.
+    /// Recomputes the size from count and type, algbw from size and time, busbw from algbw, `collective` and `ranks`, the
+    /// average and the verdict, and holds each against what is printed, within what rounding allows.
     ///
     /// # Errors
     ///
     /// [`TableError::Disagrees`] or [`TableError::Verdict`] for the first that does not follow.
-    pub fn verify(&self, ranks: usize) -> Result<(), TableError> {
-        let factor = bus_factor(ranks);
+    pub fn verify(&self, collective: Collective, ranks: usize) -> Result<(), TableError> {
+        let factor = collective.bus_factor(ranks);
+        let parts = if collective.has_parts() { ranks } else { 1 };
         let (mut low, mut high, mut counted) = (0.0, 0.0, 0);
         for row in &self.rows {
+            row.verify_size(parts as u64)?;
             for measured in [row.out_of_place, row.in_place] {
                 measured.verify(row.bytes, factor)?;
                 low += measured.busbw.low();
@@ -160,6 +163,14 @@ impl ParsedTable {
             return Err(TableError::Verdict { printed: self.out_of_bounds, ok: self.ok, counted });
         }
         Ok(())
+    }
+}
+
+impl ParsedRow {
+    fn verify_size(&self, parts: u64) -> Result<(), TableError> {
+        let element = self.dtype.parse().map_or(0, DataType::size) as u64;
+        let bytes = self.count.saturating_mul(parts).saturating_mul(element) as f64;
+        hold("size", self.bytes, Printed { value: self.bytes as f64, half_unit: 0.0 }, bytes, bytes)
     }
 }
 

@@ -68,8 +68,8 @@ mod tests {
                 dtype: "float".into(),
                 redop: "sum".into(),
                 root: -1,
-                out_of_place: Measured::all_reduce(bytes, 2, seconds, wrong.map(|_| 0)),
-                in_place: Measured::all_reduce(bytes, 2, seconds * 1.1, wrong),
+                out_of_place: Measured::new(bytes, 1.0, seconds, wrong.map(|_| 0)),
+                in_place: Measured::new(bytes, 1.0, seconds * 1.1, wrong),
             })
             .to_vec()
     }

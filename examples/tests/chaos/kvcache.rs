@@ -7,7 +7,9 @@ use rustix::process::Signal;
 
 use crate::common::{Ended, Running, free_port, start};
 use crate::seed::Random;
-use crate::{SOFT, TIMEOUT, alone, count, device, end_of_killed_within, end_of_stopped_within, kills};
+use crate::{
+    SOFT, TIMEOUT, alone, count, device, end_of_killed_within, end_of_stopped_within, header, kills, wire,
+};
 
 const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
 /// The fault comes within that much of the connection; the transfer takes longer.
@@ -36,16 +38,16 @@ fn prompt() -> u32 {
     if device() == SOFT { 2048 } else { 256 }
 }
 
-/// A transfer under way: the victim, the survivor, and how to see this round again.
-fn begin(name: &str, round: u32, sides: Sides) -> (Running, Running, String) {
+/// A transfer under way over `wire`: the victim, the survivor, and how to see this round again.
+fn begin(name: &str, round: u32, sides: Sides, wire: &str) -> (Running, Running, String) {
     let Sides { victim, survivor } = sides;
     let mut random = Random::of(&format!("{name} {victim}"), round);
-    let text = format!("{name} {victim}, round {round}, SOAK_SEED={}", random.seed());
-    let flags = format!("--device {} --prompt {} -T {}", device(), prompt(), TIMEOUT.as_secs());
+    let text = format!("{name} {victim}, round {round}, SOAK_SEED={}: wire {wire}", random.seed());
+    let flags = format!("--device {} --wire {wire} --prompt {} -T {}", device(), prompt(), TIMEOUT.as_secs());
     let port = free_port();
     let mut waits = start(KVCACHE, &format!("{flags} --role {survivor} --listen 127.0.0.1:{port}"));
     let victim = start(KVCACHE, &format!("{flags} --role {victim} --peer 127.0.0.1:{port}"));
-    waits.wait_for("Using device"); // connected
+    waits.wait_for(&header(wire)); // connected
     sleep(random.within(MOMENTS));
     (victim, waits, text)
 }
@@ -78,7 +80,7 @@ fn each(fault: &Fault, times: u32, then: impl Fn(Running, Sides, &str)) {
         let (mut done, mut round) = (0, 0);
         while done < times {
             assert!(round < times * TOO_LATE_MAX, "most transfers are over before the {name}");
-            let (victim, survivor, text) = begin(name, round, sides);
+            let (victim, survivor, text) = begin(name, round, sides, wire(done));
             let since = Instant::now();
             victim.signal(fault.signal);
             let in_time = check(survivor, sides, fault, since, &text);

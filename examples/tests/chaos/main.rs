@@ -48,6 +48,16 @@ fn device() -> String {
     std::env::var("CHAOS_DEVICE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| SOFT.to_owned())
 }
 
+/// What the `turn`th round says of its wire: the software device has two to other processes, which take turns.
+fn wire(turn: u32) -> &'static str {
+    if device() == SOFT { ["mapped", "tcp"][turn as usize % 2] } else { "auto" }
+}
+
+/// How a program says in its header that it took that wire.
+fn header(wire: &str) -> String {
+    if wire == "auto" { ", wire ".to_owned() } else { format!(", wire {wire},") }
+}
+
 /// How many of each kind are killed: an emulated machine, which is where soft-RoCE mostly is, takes long to start them.
 fn kills() -> u32 {
     count(if device() == SOFT { 50 } else { 10 })

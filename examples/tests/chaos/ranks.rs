@@ -12,8 +12,8 @@ use crate::seed::Random;
 use crate::strangers::beside_strangers;
 use crate::verdict::{Place, checked_rows, final_error, named, place};
 use crate::{
-    Over, TIMEOUT, alone, count, device, end_of_killed_within, end_of_stopped_within, is_full, joins_slowly,
-    kills,
+    Over, TIMEOUT, alone, count, device, end_of_killed_within, end_of_stopped_within, header, is_full,
+    joins_slowly, kills, wire,
 };
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
@@ -53,10 +53,14 @@ impl Scene {
         let (least, most) = (*ranks.start(), *ranks.end());
         let world = least + random.below(most + 1 - least);
         let first = random.below(world);
-        let mut text = format!("{name}, round {round}, SOAK_SEED={}: of {world} ranks", random.seed());
+        let wire = wire(round);
+        let mut text =
+            format!("{name}, round {round}, SOAK_SEED={}: wire {wire}, of {world} ranks", random.seed());
         let port = free_port();
-        let mut survivors: Vec<(u32, Running)> = (0..).zip(job(world, port, fault.flags, timeout)).collect();
+        let flags = format!("--wire {wire} {}", fault.flags);
+        let mut survivors: Vec<(u32, Running)> = (0..).zip(job(world, port, &flags, timeout)).collect();
         wait_for_row(&mut survivors);
+        assert!(survivors[0].1.stdout().contains(&header(wire)), "{text}: {}", survivors[0].1.stdout());
         let mut taken = vec![first as usize];
         while taken.len() < victims as usize {
             let other = random.below(world) as usize;
@@ -242,20 +246,21 @@ fn busy<T>(cores: usize, meanwhile: impl FnOnce() -> T) -> T {
 #[test]
 fn four_ranks_beside_busy_loops_are_not_taken_for_lost() {
     let _alone = alone();
-    let span = if is_full() { Duration::from_secs(60) } else { Duration::from_secs(6) };
+    let span = if is_full() { Duration::from_secs(30) } else { Duration::from_secs(4) };
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    busy(cores, || {
-        let mut ranks: Vec<_> = (0..).zip(job(4, free_port(), "", TIMEOUT)).collect();
+    let hold = |wire: &str| {
+        let mut ranks: Vec<_> = (0..).zip(job(4, free_port(), &format!("--wire {wire}"), TIMEOUT)).collect();
         wait_for_row(&mut ranks);
         let until = Instant::now() + span;
         let before = checked_rows(&ranks[0].1.stdout());
         while Instant::now() < until {
             for (number, rank) in &mut ranks {
-                assert!(rank.is_running(), "rank {number} gave up: {}", rank.stderr());
+                assert!(rank.is_running(), "wire {wire}: rank {number} gave up: {}", rank.stderr());
             }
             sleep(Duration::from_millis(50));
         }
-        assert!(checked_rows(&ranks[0].1.stdout()) > before, "no row in all that time");
+        assert!(checked_rows(&ranks[0].1.stdout()) > before, "wire {wire}: no row in all that time");
         assert!(ranks.iter().all(|(_, rank)| rank.stderr().is_empty()), "{}", ranks[0].1.stderr());
-    });
+    };
+    busy(cores, || (0..2).for_each(|turn| hold(wire(turn))));
 }

@@ -4,6 +4,7 @@ use crate::presets::{self, Request};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, ValueEnum};
 use examples::fault::CorruptAt;
+use examples::wire::WireName;
 use rdma_collective::error::LayoutError;
 use rdma_collective::kv::layout::Model;
 use std::net::SocketAddr;
@@ -65,6 +66,10 @@ pub struct Args {
     /// the run fails
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = NonEmptyStringValueParser::new())]
     pub device: String,
+
+    /// How the software device reaches the other side
+    #[arg(long, value_enum, value_name = "WIRE", default_value_t = WireName::Auto)]
+    pub wire: WireName,
 
     /// Let the library check each block by checksum, too, which reads all bytes once more on both sides
     #[arg(long)]

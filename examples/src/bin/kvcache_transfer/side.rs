@@ -132,9 +132,10 @@ impl Side {
         }
         let faults = args.fault.filter(|_| role == Role::Decode).map(|fault| fault.plan());
         let nccl = NcclOptions::read(&Variables::of_process())?;
-        let soft =
-            SoftOptions { address: place.own_address(), faults: faults.clone(), ..SoftOptions::default() };
+        let (address, wire) = (place.own_address(), args.wire.into());
+        let soft = SoftOptions { address, wire, faults: faults.clone(), ..SoftOptions::default() };
         let selected = nccl.select(&args.device, soft, None)?;
+        args.wire.suits(&selected)?;
         let name = selected.context.name();
         ensure!(
             faults.is_none() || selected.context.is_soft(),

@@ -4,20 +4,26 @@ use super::*;
 use crate::columns::{Closing, Measured, Row, print};
 use proptest::prelude::*;
 
-fn table(ranks: usize, measured: &[(u64, f64, u64)]) -> String {
-    let row = |&(bytes, seconds, wrong): &(u64, f64, u64)| Row {
-        bytes,
-        count: bytes / 4,
+const ALL_REDUCE: Collective = Collective::AllReduce;
+
+/// Of so many bytes at most, in whole elements for each rank.
+fn table(collective: Collective, ranks: usize, measured: &[(u64, f64, u64)]) -> String {
+    let (factor, parts) =
+        (collective.bus_factor(ranks), if collective.has_parts() { ranks as u64 } else { 1 });
+    let sizes = |&(bytes, seconds, wrong): &(u64, f64, u64)| (bytes / 4 / parts, seconds, wrong);
+    let row = |(count, seconds, wrong)| Row {
+        bytes: count * parts * 4,
+        count,
         dtype: "float".into(),
         redop: "sum".into(),
         root: -1,
-        out_of_place: Measured::all_reduce(bytes, ranks, seconds, Some(0)),
-        in_place: Measured::all_reduce(bytes, ranks, seconds * 0.9, Some(wrong)),
+        out_of_place: Measured::new(count * parts * 4, factor, seconds, Some(0)),
+        in_place: Measured::new(count * parts * 4, factor, seconds * 0.9, Some(wrong)),
     };
-    let rows: Vec<Row> = measured.iter().map(row).collect();
+    let rows: Vec<Row> = measured.iter().map(sizes).map(row).collect();
     let mut text = print::column_titles();
     text.extend(rows.iter().map(print::row));
-    text + &print::closing(&Closing::of(&rows), "allreduce")
+    text + &print::closing(&Closing::of(&rows), collective.name())
 }
 
 #[test]
@@ -35,18 +41,18 @@ fn reads_a_table_of_nccl_tests() {
     assert_eq!(table.rows[1].in_place.wrong, None);
     assert_eq!(table.rows[1].out_of_place.time_us, Printed { value: 785.1, half_unit: 0.05 });
     assert!(table.ok);
-    table.verify(2).unwrap();
+    table.verify(ALL_REDUCE, 2).unwrap();
 }
 
 #[test]
 fn the_bus_bandwidth_of_other_ranks_is_refused() {
     for ranks in 1..=8 {
-        let text = table(ranks, &[(1 << 20, 1e-3, 0), (1 << 24, 12e-3, 0)]);
+        let text = table(ALL_REDUCE, ranks, &[(1 << 20, 1e-3, 0), (1 << 24, 12e-3, 0)]);
         let parsed = ParsedTable::parse(&text).unwrap();
-        parsed.verify(ranks).unwrap();
+        parsed.verify(ALL_REDUCE, ranks).unwrap();
         for other in (1..=8).filter(|&other| other != ranks) {
             assert!(
-                matches!(parsed.verify(other), Err(TableError::Disagrees { what: "busbw", .. })),
+                matches!(parsed.verify(ALL_REDUCE, other), Err(TableError::Disagrees { what: "busbw", .. })),
                 "{ranks} {other}"
             );
         }
@@ -54,22 +60,37 @@ fn the_bus_bandwidth_of_other_ranks_is_refused() {
 }
 
 #[test]
+fn the_figures_of_another_collective_are_refused() {
+    for &collective in Collective::ALL {
+        let parsed =
+            ParsedTable::parse(&table(collective, 4, &[(1 << 20, 1e-3, 0), (1 << 24, 12e-3, 0)])).unwrap();
+        parsed.verify(collective, 4).unwrap();
+        for &other in Collective::ALL {
+            let alike = (other.bus_factor(4), other.has_parts())
+                == (collective.bus_factor(4), collective.has_parts());
+            assert_eq!(parsed.verify(other, 4).is_ok(), alike, "{collective:?} as {other:?}");
+        }
+    }
+}
+
+#[test]
 fn a_single_rank_has_no_bus_bandwidth() {
-    let parsed = ParsedTable::parse(&table(1, &[(1 << 30, 0.5, 0)])).unwrap();
+    let parsed = ParsedTable::parse(&table(ALL_REDUCE, 1, &[(1 << 30, 0.5, 0)])).unwrap();
     assert_eq!(parsed.rows[0].in_place.busbw.value, 0.0);
     assert!(parsed.rows[0].in_place.algbw.value > 2.0);
-    parsed.verify(1).unwrap();
+    parsed.verify(ALL_REDUCE, 1).unwrap();
 }
 
 #[test]
 fn each_number_is_held_against_the_others() {
-    let parsed = ParsedTable::parse(&table(4, &[(1 << 20, 1e-3, 0)])).unwrap();
+    let parsed = ParsedTable::parse(&table(ALL_REDUCE, 4, &[(1 << 20, 1e-3, 0)])).unwrap();
     let broken = |change: fn(&mut ParsedTable)| {
         let mut table = parsed.clone();
         change(&mut table);
-        table.verify(4).unwrap_err()
+        table.verify(ALL_REDUCE, 4).unwrap_err()
     };
-    assert!(matches!(broken(|t| t.rows[0].bytes *= 2), TableError::Disagrees { what: "algbw", .. }));
+    assert!(matches!(broken(|t| t.rows[0].bytes *= 2), TableError::Disagrees { what: "size", .. }));
+    assert!(matches!(broken(|t| t.rows[0].count -= 1), TableError::Disagrees { what: "size", .. }));
     assert!(matches!(
         broken(|t| t.rows[0].out_of_place.time_us.value *= 1.02),
         TableError::Disagrees { what: "algbw", .. }
@@ -88,10 +109,11 @@ fn each_number_is_held_against_the_others() {
 
 #[test]
 fn wrong_elements_are_counted() {
-    let parsed = ParsedTable::parse(&table(2, &[(64, 1e-5, 0), (1 << 23, 1e-2, 1_048_577)])).unwrap();
+    let parsed =
+        ParsedTable::parse(&table(ALL_REDUCE, 2, &[(64, 1e-5, 0), (1 << 23, 1e-2, 1_048_577)])).unwrap();
     assert_eq!((parsed.out_of_bounds, parsed.ok), (1, false));
     assert_eq!(parsed.rows[1].in_place.wrong, Some(1_048_580.0)); // six digits, as nccl-tests prints it
-    parsed.verify(2).unwrap();
+    parsed.verify(ALL_REDUCE, 2).unwrap();
 }
 
 #[test]
@@ -105,20 +127,22 @@ fn what_is_not_a_table_is_refused() {
         ParsedTable::parse("#\n1 2 float sum -1 3 4 5 0\n"),
         Err(TableError::Row { line: 2, text: "1 2 float sum -1 3 4 5 0".into() })
     );
-    let negative = table(2, &[(64, 1e-5, 0)]).replace("10.00", "-10.0");
+    let negative = table(ALL_REDUCE, 2, &[(64, 1e-5, 0)]).replace("10.00", "-10.0");
     assert!(matches!(ParsedTable::parse(&negative), Err(TableError::Row { .. })));
 }
 
 proptest! {
     #[test]
     fn whatever_was_measured_the_printed_table_follows(
+        collective in prop::sample::select(Collective::ALL),
         ranks in 1usize..=8,
         measured in prop::collection::vec((0u64..1 << 40, 1e-7f64..1e3, 0u64..3), 1..8),
     ) {
-        let text = table(ranks, &measured);
+        let text = table(collective, ranks, &measured);
         let parsed = ParsedTable::parse(&text).unwrap();
         prop_assert_eq!(parsed.rows.len(), measured.len());
-        prop_assert!(parsed.verify(ranks).is_ok(), "{:?}\n{}", parsed.verify(ranks), text);
+        let verified = parsed.verify(collective, ranks);
+        prop_assert!(verified.is_ok(), "{:?}\n{}", verified, text);
     }
 
     #[test]

@@ -1,12 +1,9 @@
 //! A run's figures against message size: saved as JSON, and drawn, other saved runs with it, as SVG.
 
-pub mod chart;
-mod scale;
-
 use super::args::Files;
 use super::test::{Measure, Test};
 use super::{bandwidth, latency};
-use chart::{Chart, Curve};
+use crate::chart::{Chart, Curve};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};

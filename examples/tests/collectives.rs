@@ -1,30 +1,113 @@
-//! `allreduce` as people run it: processes on this host, on the software device.
+//! `allreduce` and the other collectives' programs as people run them: processes on this host, on the software device.
 
 mod common;
 
 use common::{free_port, run, start_with};
-use examples::columns::parse::ParsedTable;
+use examples::collectives::Collective;
+use examples::columns::parse::{ParsedMeasured, ParsedTable};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 
+/// The program of a collective.
+fn program(collective: Collective) -> &'static str {
+    match collective {
+        Collective::AllReduce => ALLREDUCE,
+        Collective::AllGather => env!("CARGO_BIN_EXE_allgather"),
+        Collective::ReduceScatter => env!("CARGO_BIN_EXE_reducescatter"),
+        Collective::Broadcast => env!("CARGO_BIN_EXE_broadcast"),
+        Collective::Reduce => env!("CARGO_BIN_EXE_reduce"),
+    }
+}
+
 /// Runs it to the status `code` and reads its table.
-fn table(line: &str, ranks: usize, code: i32) -> (ParsedTable, String) {
-    let ended = run(ALLREDUCE, &format!("--device soft --ranks {ranks} {line}")).expect(code);
+fn table_of(collective: Collective, line: &str, ranks: usize, code: i32) -> (ParsedTable, String) {
+    let ended = run(program(collective), &format!("--device soft --ranks {ranks} {line}")).expect(code);
     let table = ParsedTable::parse(&ended.stdout).unwrap_or_else(|error| panic!("{error}\n{}", ended.stdout));
-    table.verify(ranks).unwrap_or_else(|error| panic!("{error}\n{}", ended.stdout));
+    table.verify(collective, ranks).unwrap_or_else(|error| panic!("{error}\n{}", ended.stdout));
     (table, ended.stdout)
+}
+
+fn table(line: &str, ranks: usize, code: i32) -> (ParsedTable, String) {
+    table_of(Collective::AllReduce, line, ranks, code)
+}
+
+/// Both halves of every row.
+fn measured(table: &ParsedTable) -> impl Iterator<Item = ParsedMeasured> {
+    table.rows.iter().flat_map(|row| [row.out_of_place, row.in_place])
+}
+
+fn assert_follows_for_1_to_8_ranks(collective: Collective) {
+    let root = if collective.is_rooted() { 0 } else { -1 };
+    let redop = if collective.reduces() { "sum" } else { "none" };
+    for ranks in 1..=8 {
+        let (table, text) = table_of(collective, "-b 8 -e 64K -f 8 -n 2 -w 1", ranks, 0);
+        let parts = if collective.has_parts() { ranks as u64 } else { 1 };
+        let whole = [8, 64, 512, 4096, 32_768].map(|bytes| bytes / 4 / parts * parts * 4);
+        let sizes: Vec<u64> = table.rows.iter().map(|row| row.bytes).collect();
+        assert_eq!(sizes, whole, "{text}");
+        assert!(table.rows.iter().all(|row| row.root == root && row.redop == redop), "{text}");
+        assert!(table.ok);
+        assert!(measured(&table).all(|measured| measured.wrong == Some(0.0)), "{text}");
+        assert_eq!(text.matches("[soft0]").count(), ranks, "{text}");
+        assert!(text.contains(&format!("# Collective test starting: {}\n", collective.name())), "{text}");
+    }
 }
 
 #[test]
 fn the_printed_table_follows_for_1_to_8_ranks() {
-    for ranks in 1..=8 {
-        let (table, text) = table("-b 8 -e 64K -f 8 -n 2 -w 1", ranks, 0);
-        let sizes: Vec<u64> = table.rows.iter().map(|row| row.bytes).collect();
-        assert_eq!(sizes, [8, 64, 512, 4096, 32_768], "{text}");
-        assert!(table.ok);
-        let wrong = table.rows.iter().flat_map(|row| [row.out_of_place.wrong, row.in_place.wrong]);
-        assert!(wrong.into_iter().all(|wrong| wrong == Some(0.0)), "{text}");
-        assert_eq!(text.matches("[soft0]").count(), ranks, "{text}");
+    assert_follows_for_1_to_8_ranks(Collective::AllReduce);
+}
+
+#[test]
+fn the_table_of_allgather_follows_for_1_to_8_ranks() {
+    assert_follows_for_1_to_8_ranks(Collective::AllGather);
+}
+
+#[test]
+fn the_table_of_reducescatter_follows_for_1_to_8_ranks() {
+    assert_follows_for_1_to_8_ranks(Collective::ReduceScatter);
+}
+
+#[test]
+fn the_table_of_broadcast_follows_for_1_to_8_ranks() {
+    assert_follows_for_1_to_8_ranks(Collective::Broadcast);
+}
+
+#[test]
+fn the_table_of_reduce_follows_for_1_to_8_ranks() {
+    assert_follows_for_1_to_8_ranks(Collective::Reduce);
+}
+
+#[test]
+fn every_rank_can_be_the_root_and_no_other() {
+    for collective in [Collective::Broadcast, Collective::Reduce] {
+        let (table, text) = table_of(collective, "-b 40 -e 80000 -f 2000 -n 1 -r all", 3, 0);
+        let roots: Vec<_> = table.rows.iter().map(|row| row.root).collect();
+        assert_eq!(roots, [0, 0, 1, 1, 2, 2], "{text}");
+        let ended = run(program(collective), "--device soft --ranks 2 -b 8 -e 8 -r 2").expect(1);
+        assert!(ended.stderr.contains("-r 2 is no rank: there are 2"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn every_type_and_reduction_is_exact_for_every_collective() {
+    for &collective in &Collective::ALL[1..] {
+        let line = "-b 6K -e 6K -n 1 -w 0 -o all -d all -m 2 -u 3 -r 2";
+        let (table, text) = table_of(collective, line, 3, 0);
+        assert_eq!(table.rows.len(), if collective.reduces() { 12 * 5 } else { 12 }, "{text}");
+        assert!(measured(&table).all(|measured| measured.wrong == Some(0.0)), "{text}");
+    }
+}
+
+#[test]
+fn a_corrupted_byte_is_counted_by_every_collective() {
+    for &collective in &Collective::ALL[1..] {
+        // Rank 0 receives.
+        let root = if collective == Collective::Broadcast { 1 } else { 0 };
+        let line = format!("-b 4M -e 4M -n 1 -w 0 --fault corrupt@2 -r {root}");
+        let (table, text) = table_of(collective, &line, 2, 1);
+        assert!(!table.ok && table.out_of_bounds == 1, "{text}");
+        assert!(table.rows[0].out_of_place.wrong >= Some(1.0), "{text}");
     }
 }
 
@@ -32,8 +115,7 @@ fn the_printed_table_follows_for_1_to_8_ranks() {
 fn ranks_take_the_wire_that_is_named() {
     for wire in ["mapped", "tcp"] {
         let (table, text) = table(&format!("--wire {wire} -b 8 -e 2M -f 64 -n 2 -w 1"), 4, 0);
-        let wrong = table.rows.iter().flat_map(|row| [row.out_of_place.wrong, row.in_place.wrong]);
-        assert!(wrong.into_iter().all(|wrong| wrong == Some(0.0)), "{text}");
+        assert!(measured(&table).all(|measured| measured.wrong == Some(0.0)), "{text}");
         assert_eq!(text.matches(&format!("software device, wire {wire},")).count(), 4, "{text}");
     }
 }
@@ -60,8 +142,7 @@ fn every_type_and_reduction_is_exact_in_ring_order_and_in_the_order_of_ranks() {
         let names = |row: usize| (table.rows[row].dtype.as_str(), table.rows[row].redop.as_str());
         assert_eq!((names(0), names(4), names(5)), (("int8", "sum"), ("int8", "avg"), ("uint8", "sum")));
         assert_eq!(names(59), ("bfloat16", "avg"));
-        let wrong = table.rows.iter().flat_map(|row| [row.out_of_place.wrong, row.in_place.wrong]);
-        assert!(wrong.into_iter().all(|wrong| wrong == Some(0.0)), "{text}");
+        assert!(measured(&table).all(|measured| measured.wrong == Some(0.0)), "{text}");
     }
 }
 
@@ -112,6 +193,29 @@ fn the_json_file_says_what_the_table_says() {
 fn a_json_file_that_cannot_be_written_is_an_error_before_the_run() {
     let ended = run(ALLREDUCE, "--device soft --ranks 2 -b 8 -e 8 -J /nonexistent/run.json").expect(1);
     assert!(ended.stderr.contains("/nonexistent/run.json"), "{}", ended.stderr);
+}
+
+#[test]
+fn runs_are_drawn_into_one_picture_with_saved_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    table_of(Collective::AllGather, &format!("-b 1K -e 4K -f 2 -n 1 -J {}", path("before.json")), 2, 0);
+    let line = format!("-b 1K -e 4K -f 2 -n 1 --plot {} --overlay {}", path("run.svg"), path("before.json"));
+    table(&line, 2, 0);
+    let drawn = std::fs::read_to_string(path("run.svg")).unwrap();
+    for text in
+        ["bus bandwidth (GB/s)", "time (us)", "allreduce, float sum: in place", "before, float: out of place"]
+    {
+        assert!(drawn.contains(text), "{text} in {drawn}");
+    }
+    for (flags, what) in [
+        ("--plot /nonexistent/run.svg".to_owned(), "--plot /nonexistent/run.svg"),
+        (format!("--plot {} --overlay {}", path("x.svg"), path("run.svg")), "holds no run"),
+    ] {
+        let ended = run(ALLREDUCE, &format!("--device soft --ranks 2 -b 8 -e 8 {flags}")).expect(1);
+        assert!(ended.stderr.contains(what), "{}", ended.stderr);
+    }
+    assert!(run(ALLREDUCE, "--overlay run.json").expect(2).stderr.contains("--plot"));
 }
 
 #[test]
@@ -186,7 +290,7 @@ fn ranks_can_be_started_one_by_one() {
     };
     let (first, second) = (rank("0"), rank("1"));
     let (first, second) = (first.finish().expect(0), second.finish().expect(0));
-    ParsedTable::parse(&first.stdout).unwrap().verify(2).unwrap();
+    ParsedTable::parse(&first.stdout).unwrap().verify(Collective::AllReduce, 2).unwrap();
     assert_eq!(second.stdout, "");
 }
 

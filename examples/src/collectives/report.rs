@@ -1,18 +1,17 @@
-//! What rank 0 prints as it goes, and the file of `-J`; how it looks is `examples::columns`'s.
+//! What rank 0 prints as it goes, and the files of `-J` and `--plot`; how it looks is `examples::columns`'s.
 
-use crate::args::Args;
-use crate::job::Job;
+use super::args::Args;
+use super::job::Job;
+use super::plot::Plot;
+use crate::columns::header::Config;
+use crate::columns::{Closing, Row, json, print};
+use crate::output;
+use crate::sizes::sweep::{Step, Sweep};
 use anyhow::Context;
-use examples::columns::header::Config;
-use examples::columns::{Closing, Row, json, print};
-use examples::output;
-use examples::sizes::sweep::{Step, Sweep};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::time::SystemTime;
-
-const PROGRAM: &str = "allreduce";
 
 /// The rows so far; silent on all ranks but 0.
 pub struct Report {
@@ -21,10 +20,11 @@ pub struct Report {
     config: Config,
     rows: Vec<Row>,
     file: Option<File>,
+    plot: Option<Plot>,
 }
 
 impl Report {
-    /// Prints the header, and makes the file: one that cannot be written is known now.
+    /// Prints the header, and makes the files: one that cannot be written is known now.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl Report {
             Step::Bytes(bytes) => (None, Some(bytes)),
         };
         let config = Config {
-            program: PROGRAM.to_owned(),
+            program: args.collective.name().to_owned(),
             ranks: job.ranks(),
             minimum_bytes: sweep.first(),
             maximum_bytes: sweep.last(),
@@ -49,12 +49,16 @@ impl Report {
             refused: job.refused.clone(),
         };
         let prints = job.prints();
-        let mut report = Self { prints, started: SystemTime::now(), config, rows: Vec::new(), file: None };
+        let mut report =
+            Self { prints, started: SystemTime::now(), config, rows: Vec::new(), file: None, plot: None };
         if let Some(path) = args.json.as_ref().filter(|_| prints) {
             let (path, file) =
                 json::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
             report.say(&format!("# Writing JSON output to {}\n", path.display()))?;
             report.file = Some(file);
+        }
+        if prints {
+            report.plot = Plot::open(args)?;
         }
         report.say(&report.config.lines())?;
         report.say(&print::column_titles())?;
@@ -72,7 +76,7 @@ impl Report {
         Ok(())
     }
 
-    /// Prints the closing lines, unless the run failed, and writes the file; true when no element was wrong.
+    /// Prints the closing lines and draws, unless the run failed, and writes the file; true when no element was wrong.
     ///
     /// # Errors
     ///
@@ -80,7 +84,10 @@ impl Report {
     pub fn end(self, error: Option<String>) -> anyhow::Result<bool> {
         let closing = Closing::of(&self.rows);
         if error.is_none() {
-            self.say(&print::closing(&closing, PROGRAM))?;
+            self.say(&print::closing(&closing, &self.config.program))?;
+            if let Some(plot) = self.plot {
+                plot.write(&self.config.program, &self.rows)?;
+            }
         }
         if let Some(file) = self.file {
             let report = json::Report {

@@ -1,14 +1,15 @@
-//! Every row that is asked for, in nccl-tests' order: types, of each the reductions, of each the sizes.
+//! Every row that is asked for, in nccl-tests' order: types, of each the reductions, of each the roots, of each the sizes.
 
-use crate::args::Args;
-use crate::check::Element;
-use crate::job::Job;
-use crate::measure::Bench;
-use crate::report::Report;
+use super::args::{Args, Choice, Roots};
+use super::call::Call;
+use super::check::Element;
+use super::job::Job;
+use super::measure::Bench;
+use super::report::Report;
+use crate::sizes::sweep::Sweep;
 use anyhow::bail;
-use examples::sizes::sweep::Sweep;
 use half::{bf16, f16};
-use rdma_collective::collective::DataType;
+use rdma_collective::collective::{DataType, ReduceOp};
 
 /// Measures all of them.
 ///
@@ -37,12 +38,20 @@ pub fn run(job: &mut Job, args: &Args, sweep: &Sweep, report: &mut Report) -> an
 }
 
 fn rows<T: Element>(job: &mut Job, args: &Args, sweep: &Sweep, report: &mut Report) -> anyhow::Result<()> {
+    let ranks = job.comm.size();
     let mut bench = Bench::<T>::new(job, args, sweep.last())?;
-    for op in args.op.each() {
-        bench.set_op(op);
+    for call in calls(args, ranks) {
         for bytes in sweep.sizes() {
-            report.row(bench.row(bytes)?)?;
+            report.row(bench.row(call, bytes)?)?;
         }
     }
     Ok(())
+}
+
+/// Reductions and roots, where there are such. What is only copied has inputs as for `max`, which have all digits.
+fn calls(args: &Args, ranks: u32) -> impl Iterator<Item = Call> {
+    let collective = args.collective;
+    let ops = if collective.reduces() { args.op } else { Choice::One(ReduceOp::Max) };
+    let roots = if collective.is_rooted() { args.root } else { Roots::One(0) };
+    ops.each().flat_map(move |op| roots.each(ranks).map(move |root| Call { collective, op, root }))
 }

@@ -1,19 +1,25 @@
 //! nccl-tests' flags and defaults, and which of them do not go together; no device is asked here.
 
-use clap::Parser;
+use super::kind::Collective;
+use crate::fault::CorruptAt;
+use crate::sizes::parse_size;
+use crate::sizes::sweep::{Sweep, SweepError};
+use crate::wire::WireName;
+use anyhow::ensure;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
-use examples::fault::CorruptAt;
-use examples::sizes::parse_size;
-use examples::sizes::sweep::{Sweep, SweepError};
-use examples::wire::WireName;
+use clap::{Command, CommandFactory, FromArgMatches, Parser};
 use rdma_collective::collective::{DataType, ReduceOp};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// All-reduce among ranks, each a process, measured and checked as nccl-tests' all_reduce_perf does
+/// What nccl-tests' programs take, and what ours takes besides; its name and what it says of itself are the collective's.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "allreduce", version, after_help = AFTER)]
+#[command(version, after_help = AFTER)]
 pub struct Args {
+    /// Whose flags they are.
+    #[arg(skip = Collective::AllReduce)]
+    pub collective: Collective,
+
     /// Smallest size in bytes (8, 4K, 1M, 2G)
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", default_value = "32M", value_parser = parse_size)]
     pub min_bytes: u64,
@@ -46,7 +52,7 @@ pub struct Args {
     #[arg(short = 'c', long = "check", value_name = "COUNT", default_value_t = 1)]
     pub check: u32,
 
-    /// Reduction, or all of them one after the other
+    /// Reduction, or all of them one after the other; allgather and broadcast have none, and say so in the table
     #[arg(short = 'o', long = "op", value_name = "OP", default_value = "sum", value_parser = choice(ReduceOp::ALL, ReduceOp::name))]
     pub op: Choice<ReduceOp>,
 
@@ -54,9 +60,10 @@ pub struct Args {
     #[arg(short = 'd', long = "datatype", value_name = "TYPE", default_value = "float", value_parser = choice(DataType::ALL, DataType::name))]
     pub dtype: Choice<DataType>,
 
-    /// Root rank; an all-reduce has none, so that it changes nothing, and the table says -1
-    #[arg(short = 'r', long = "root", value_name = "RANK", default_value_t = 0)]
-    pub root: u32,
+    /// Root rank, or all of them one after the other (`all`, -1); only broadcast and reduce have one, and the table of others
+    /// says -1
+    #[arg(short = 'r', long = "root", value_name = "RANK", default_value = "0", value_parser = parse_roots, allow_negative_numbers = true)]
+    pub root: Roots,
 
     /// 0 and 2: iterations follow each other; 1: all ranks meet after each; 3: likewise, and the meeting is not timed.
     /// An operation is complete when its call returns, whichever it is
@@ -74,6 +81,14 @@ pub struct Args {
     /// Write the results to <FILE> as JSON, too; an existing file is kept and a number appended to the name
     #[arg(short = 'J', long = "output_file", value_name = "FILE")]
     pub json: Option<PathBuf>,
+
+    /// Draw bus bandwidth and time against size as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// Draw a run that -J has saved, or nccl-tests', into the same picture; may be given more than once
+    #[arg(long, value_name = "RUN", requires = "plot")]
+    pub overlay: Vec<PathBuf>,
 
     /// Seconds that starting up, or any one iteration, may take: then the run fails and says who was missing. Nothing
     /// waits for ever: 0, which is no timeout in nccl-tests, is the longest, 86400
@@ -132,6 +147,33 @@ const TIMEOUT_MAX_S: u64 = 86_400;
 /// The most elements that buffers may be shifted by.
 const UNALIGN_MAX: i64 = 4096;
 
+/// Which ranks are the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Roots {
+    /// Every rank.
+    All,
+    /// This one.
+    One(u32),
+}
+
+impl Roots {
+    /// Those among so many ranks.
+    pub fn each(self, ranks: u32) -> impl Iterator<Item = u32> {
+        let (first, count) = match self {
+            Self::All => (0, ranks),
+            Self::One(root) => (root, 1),
+        };
+        (first..ranks).take(count as usize)
+    }
+}
+
+fn parse_roots(text: &str) -> Result<Roots, String> {
+    match text {
+        "all" | "-1" => Ok(Roots::All),
+        rank => rank.parse().map(Roots::One).map_err(|_| "write a rank's number, or `all`".to_owned()),
+    }
+}
+
 /// One of several, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice<T: 'static> {
@@ -173,6 +215,35 @@ fn one_rank(text: &str) -> Result<u32, String> {
 }
 
 impl Args {
+    /// The command line of a collective's program; it ends the process when it asks for help or is wrong.
+    pub fn read(collective: Collective) -> Self {
+        let args = Self::from_arg_matches(&Self::command_of(collective).get_matches());
+        Self { collective, ..args.unwrap_or_else(|error| error.exit()) }
+    }
+
+    /// What it is read by.
+    pub fn command_of(collective: Collective) -> Command {
+        Self::command().name(collective.name()).about(collective.about())
+    }
+
+    /// That the root is one of so many ranks.
+    ///
+    /// # Errors
+    ///
+    /// Says which ranks there are.
+    pub fn check_root(&self, ranks: u32) -> anyhow::Result<()> {
+        match self.root {
+            Roots::One(root) if self.collective.is_rooted() => {
+                ensure!(
+                    root < ranks,
+                    "-r {root} is no rank: there are {ranks}, from 0 on; choose a lower one"
+                );
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The sizes to run.
     ///
     /// # Errors
@@ -201,7 +272,6 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Args, clap::Error> {
         Args::try_parse_from(line.split(' '))
@@ -209,8 +279,9 @@ mod tests {
 
     #[test]
     fn help() {
-        Args::command().debug_assert();
-        insta::assert_snapshot!(Args::command().render_long_help());
+        let mut command = Args::command_of(Collective::AllReduce);
+        command.clone().debug_assert();
+        insta::assert_snapshot!(command.render_long_help());
     }
 
     #[test]
@@ -219,7 +290,7 @@ mod tests {
         assert_eq!((args.min_bytes, args.max_bytes, args.step_bytes), (32 << 20, 32 << 20, 1 << 20));
         assert_eq!((args.step_factor, args.iters, args.warmup_iters, args.check), (1, 20, 1, 1));
         assert_eq!((args.op, args.dtype), (Choice::One(ReduceOp::Sum), Choice::One(DataType::F32)));
-        assert_eq!((args.agg_iters, args.root, args.blocking), (1, 0, 0));
+        assert_eq!((args.agg_iters, args.root, args.blocking), (1, Roots::One(0), 0));
         assert_eq!((args.average, args.unalign, args.reproducible), (1, 0, false));
         assert_eq!(args.sweep().unwrap().sizes().count(), 1);
     }
@@ -233,7 +304,7 @@ mod tests {
         assert_eq!((args.min_bytes, args.max_bytes, args.iters, args.check), (8, 1024, 3, 0));
         assert_eq!(args.dtype, Choice::One(DataType::F16));
         assert_eq!((args.timeout(), args.ranks(1)), (Duration::from_secs(9), 3));
-        assert_eq!((args.agg_iters, args.root, args.blocking), (2, 1, 3));
+        assert_eq!((args.agg_iters, args.root, args.blocking), (2, Roots::One(1), 3));
         assert_eq!((args.average, args.unalign), (0, 1));
     }
 
@@ -249,6 +320,18 @@ mod tests {
             parse("allreduce -d bfloat16").unwrap().dtype.each().collect::<Vec<_>>(),
             [DataType::Bf16]
         );
+    }
+
+    #[test]
+    fn a_root_is_a_rank_or_all_of_them() {
+        let roots = |line: &str| parse(line).unwrap().root.each(3).collect::<Vec<_>>();
+        assert_eq!([roots("broadcast"), roots("broadcast -r 2")], [[0], [2]]);
+        assert_eq!([roots("broadcast -r all"), roots("broadcast -r -1")], [[0, 1, 2], [0, 1, 2]]);
+        let of = |collective| Args { collective, ..parse("reduce -r 2").unwrap() };
+        of(Collective::Reduce).check_root(3).unwrap();
+        let error = of(Collective::Reduce).check_root(2).unwrap_err().to_string();
+        assert!(error.contains("-r 2 is no rank") && error.contains("there are 2"), "{error}");
+        of(Collective::AllReduce).check_root(2).unwrap();
     }
 
     #[test]
@@ -279,7 +362,8 @@ mod tests {
     fn values_out_of_range_are_refused() {
         let error = parse("allreduce -d f8e4m3").unwrap_err().to_string();
         assert!(error.contains("f8e4m3") && error.contains("bfloat16, all"), "{error}");
-        for line in ["-o mulsum", "-z 4", "-a 4", "-m 0", "-m 65", "-u 5000", "-r -1", "-T 86401"] {
+        for line in ["-o mulsum", "-z 4", "-a 4", "-m 0", "-m 65", "-u 5000", "-r -2", "-r most", "-T 86401"]
+        {
             assert!(parse(&format!("allreduce {line}")).is_err(), "{line}");
         }
         assert!(parse("allreduce --ranks 0").is_err());

@@ -1,26 +1,38 @@
 //! One size, timed and checked, out of place and in place.
 
-use crate::args::Args;
-use crate::check::{Element, Inputs};
-use crate::job::Job;
+use super::args::Args;
+use super::call::{Call, Place};
+use super::check::{Element, Expected, Inputs};
+use super::job::Job;
+use super::kind::Shape;
+use crate::columns::{Measured, Row};
 use anyhow::{Context, ensure};
-use examples::columns::{Measured, Row};
-use rdma_collective::collective::{ReduceOp, Tensor};
+use rdma_collective::collective::Tensor;
 use rdma_collective::comm::Pending;
-use std::ops::Range;
 use std::time::{Duration, Instant};
-
-/// Whether an operation's result takes the place of its input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Out,
-    In,
-}
 
 /// What one operation works on, longer than the largest size by what `-u` shifts it; absent while the operation has it.
 struct Buffers<T> {
     input: Option<Tensor<T>>,
     output: Option<Tensor<T>>,
+}
+
+/// What one half of a row is of.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    call: Call,
+    shape: Shape,
+    place: Place,
+}
+
+impl Case {
+    /// Elements of the output.
+    fn output(self) -> usize {
+        match self.place {
+            Place::Out => self.shape.output,
+            Place::In => self.shape.whole,
+        }
+    }
 }
 
 /// An operation under way.
@@ -33,7 +45,6 @@ enum Started<T: Element> {
 pub struct Bench<'a, T: Element> {
     job: &'a mut Job,
     args: &'a Args,
-    op: ReduceOp,
     /// Of each operation of an iteration.
     buffers: Vec<Buffers<T>>,
     /// Those of them that are under way.
@@ -51,54 +62,53 @@ impl<'a, T: Element> Bench<'a, T> {
             buffers.push(Buffers { input, output });
         }
         let started = Vec::with_capacity(buffers.len());
-        Ok(Self { job, args, op: ReduceOp::Sum, buffers, started, round: 0 })
+        Ok(Self { job, args, buffers, started, round: 0 })
     }
 
-    /// From now on measures this reduction.
-    pub fn set_op(&mut self, op: ReduceOp) {
-        self.op = op;
-    }
-
-    /// The row of one size; the size that counts is whole elements.
+    /// The row of one size; the size that counts is whole elements, and as many of them for each rank where there are parts.
     ///
     /// # Errors
     ///
     /// A rank that is lost or late, by its number. Wrong elements are no error: they are in the row.
-    pub fn row(&mut self, bytes: u64) -> anyhow::Result<Row> {
-        let count = usize::try_from(bytes)? / size_of::<T>();
-        let bytes = (count * size_of::<T>()) as u64;
-        let out_of_place =
-            self.measure(count, Place::Out).with_context(|| format!("{bytes} bytes out of place"))?;
-        let in_place = self.measure(count, Place::In).with_context(|| format!("{bytes} bytes in place"))?;
+    pub fn row(&mut self, call: Call, bytes: u64) -> anyhow::Result<Row> {
+        let elements = usize::try_from(bytes)? / size_of::<T>();
+        let shape = call.collective.shape(elements, self.job.ranks());
+        let bytes = (shape.whole * size_of::<T>()) as u64;
+        let mut measure = |place, how| {
+            let measured = self.measure(Case { call, shape, place });
+            measured.with_context(|| format!("{bytes} bytes {how}"))
+        };
+        let (out_of_place, in_place) =
+            (measure(Place::Out, "out of place")?, measure(Place::In, "in place")?);
         Ok(Row {
             bytes,
-            count: count as u64,
+            count: shape.count as u64,
             dtype: T::DATA_TYPE.to_string(),
-            redop: self.op.to_string(),
-            root: -1,
+            redop: call.redop(),
+            root: call.root_column(),
             out_of_place,
             in_place,
         })
     }
 
-    fn measure(&mut self, count: usize, place: Place) -> anyhow::Result<Measured> {
-        let bytes = (count * size_of::<T>()) as u64;
-        self.fill(count, place, false)?;
+    fn measure(&mut self, case: Case) -> anyhow::Result<Measured> {
+        let bytes = (case.shape.whole * size_of::<T>()) as u64;
+        self.fill(case, false)?;
         for _ in 0..self.args.warmup_iters {
-            self.iteration(count, place)?;
+            self.iteration(case)?;
         }
-        let seconds = self.time(count, place)?;
-        let wrong = if self.args.check > 0 { Some(self.check(count, place)?) } else { None };
-        Ok(Measured::all_reduce(bytes, self.job.ranks(), seconds, wrong))
+        let seconds = self.time(case)?;
+        let wrong = if self.args.check > 0 { Some(self.check(case)?) } else { None };
+        Ok(Measured::new(bytes, case.call.collective.bus_factor(self.job.ranks()), seconds, wrong))
     }
 
     /// Seconds of one operation, the mean over all of them and, over the ranks, what `-a` asks for.
-    fn time(&mut self, count: usize, place: Place) -> anyhow::Result<f64> {
+    fn time(&mut self, case: Case) -> anyhow::Result<f64> {
         let _ = self.job.gather(0)?;
         let begin = Instant::now();
         let mut met = Duration::ZERO;
         for _ in 0..self.args.iters {
-            self.iteration(count, place)?;
+            self.iteration(case)?;
             if matches!(self.args.blocking, 1 | 3) {
                 let meeting = Instant::now();
                 let _ = self.job.gather(0)?;
@@ -115,17 +125,19 @@ impl<'a, T: Element> Bench<'a, T> {
     }
 
     /// Elements that are not the exact result, over all ranks, in the first of the checks that has some.
-    fn check(&mut self, count: usize, place: Place) -> anyhow::Result<u64> {
+    fn check(&mut self, case: Case) -> anyhow::Result<u64> {
+        let Case { call, shape, place } = case;
         for _ in 0..self.args.check {
-            let inputs = self.fill(count, place, true)?;
+            let inputs = self.fill(case, true)?;
             if let (Some(fault), Some(plan)) = (self.args.fault, &self.job.faults) {
                 fault.arm(plan);
             }
-            self.iteration(count, place)?;
-            let range = self.range(count);
+            self.iteration(case)?;
+            let rank = self.job.comm.rank() as usize;
+            let expected = Expected { inputs, call, place, rank, count: shape.count };
             let mut own = 0;
             for buffers in &mut self.buffers {
-                own += inputs.wrong(view(&mut buffers.output, range.clone())?);
+                own += expected.wrong(view(&mut buffers.output, self.args, case.output())?);
             }
             let wrong = self.job.gather(own)?.iter().sum();
             if wrong > 0 {
@@ -136,34 +148,37 @@ impl<'a, T: Element> Bench<'a, T> {
     }
 
     /// New inputs, which no result that is still in a buffer goes with; only exact ones can be checked.
-    fn fill(&mut self, count: usize, place: Place, exact: bool) -> anyhow::Result<Inputs> {
+    fn fill(&mut self, case: Case, exact: bool) -> anyhow::Result<Inputs> {
         self.round += 1;
-        let inputs = Inputs { ranks: self.job.ranks(), op: self.op, round: self.round, exact };
-        let range = self.range(count);
+        let Case { call, shape, place } = case;
+        let inputs = Inputs { ranks: self.job.ranks(), op: call.op, round: self.round, exact };
         let rank = self.job.comm.rank() as usize;
         for buffers in &mut self.buffers {
-            let buffer = match place {
-                Place::Out => &mut buffers.input,
-                Place::In => &mut buffers.output,
-            };
-            inputs.fill(rank, view(buffer, range.clone())?);
+            let output: &mut [T] = view(&mut buffers.output, self.args, case.output())?;
+            if place == Place::In {
+                inputs.fill(rank, 0, output);
+                continue;
+            }
+            output.fill(T::default());
+            let first = if shape.input < shape.whole { rank * shape.count } else { 0 };
+            inputs.fill(rank, first, view(&mut buffers.input, self.args, shape.input)?);
         }
         Ok(inputs)
     }
 
     /// As many operations as `-m` says, all of them under way before the first is waited for.
-    fn iteration(&mut self, count: usize, place: Place) -> anyhow::Result<()> {
-        let (deadline, range, op) = (self.job.deadline(), self.range(count), self.op);
+    fn iteration(&mut self, case: Case) -> anyhow::Result<()> {
+        let (deadline, Case { call, shape, place }) = (self.job.deadline(), case);
         let comm = &mut self.job.comm;
         for buffers in &mut self.buffers {
-            view(&mut buffers.output, range.clone())?;
+            view(&mut buffers.output, self.args, case.output())?;
             let output = buffers.output.take().context(LOST)?;
             self.started.push(match place {
-                Place::In => Started::In(comm.start_all_reduce(output, op, deadline)?),
+                Place::In => Started::In(call.start(comm, output, deadline)?),
                 Place::Out => {
-                    view(&mut buffers.input, range.clone())?;
+                    view(&mut buffers.input, self.args, shape.input)?;
                     let input = buffers.input.take().context(LOST)?;
-                    Started::Out(comm.start_all_reduce_into(input, output, op, deadline)?)
+                    Started::Out(call.start_into(comm, input, output, deadline)?)
                 }
             });
         }
@@ -178,21 +193,20 @@ impl<'a, T: Element> Bench<'a, T> {
         }
         Ok(())
     }
-
-    /// The elements that count.
-    fn range(&self, count: usize) -> Range<usize> {
-        let start = self.args.unalign as usize;
-        start..start + count
-    }
 }
 
 /// An operation that fails keeps its buffers.
 const LOST: &str = "the buffer went with an operation that failed";
 
-/// The elements of a buffer that count.
-fn view<T: Element>(buffer: &mut Option<Tensor<T>>, range: Range<usize>) -> anyhow::Result<&mut Tensor<T>> {
+/// So many elements of a buffer, from where `-u` has them begin.
+fn view<'b, T: Element>(
+    buffer: &'b mut Option<Tensor<T>>,
+    args: &Args,
+    count: usize,
+) -> anyhow::Result<&'b mut Tensor<T>> {
     let tensor = buffer.as_mut().context(LOST)?;
-    ensure!(tensor.select(range), "a size beyond the largest");
+    let start = args.unalign as usize;
+    ensure!(tensor.select(start..start + count), "a size beyond the largest");
     Ok(tensor)
 }
 

@@ -1,9 +1,9 @@
 //! One rank: its device, its communicator, and what it tells the other ranks besides the data.
 
-use crate::args::Args;
+use super::args::Args;
+use crate::columns::header::{RankDevice, Refused};
+use crate::fault::CorruptAt;
 use anyhow::{Context, ensure};
-use examples::columns::header::{RankDevice, Refused};
-use examples::fault::CorruptAt;
 use rdma_collective::comm::bootstrap::{StoreClient, StoreServer};
 use rdma_collective::comm::env::{Joined, Launch, NcclOptions, SelectedDevice};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine};

@@ -1,6 +1,8 @@
 //! Draws curves against message size as one SVG file that needs no other: no script, no font but the viewer's own.
 
-use super::scale::Axis;
+mod scale;
+
+use scale::Axis;
 use std::fmt::{self, Write};
 
 const WIDTH: f64 = 860.0;
@@ -41,16 +43,55 @@ pub struct Curve {
     pub points: Vec<(u64, f64)>,
 }
 
+/// Charts one below the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Charts(pub Vec<Chart>);
+
 /// The whole SVG file.
 impl fmt::Display for Chart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let height = LEGEND_TOP + LEGEND_LINE * self.curves.len() as f64;
-        writeln!(
-            f,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" font-family="system-ui, sans-serif" font-size="13" fill="{INK}">"#,
-        )?;
-        writeln!(f, "<title>{}</title>", Escaped(&self.title))?;
-        writeln!(f, r#"<rect width="100%" height="100%" fill="{PAPER}"/>"#)?;
+        begin(f, self.height(), &self.title)?;
+        self.draw(f)?;
+        writeln!(f, "</svg>")
+    }
+}
+
+/// The whole SVG file.
+impl fmt::Display for Charts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let titles: Vec<_> = self.0.iter().map(|chart| chart.title.as_str()).collect();
+        begin(f, self.0.iter().map(Chart::height).sum(), &titles.join("; "))?;
+        let mut top = 0.0;
+        for chart in &self.0 {
+            writeln!(f, r#"<g transform="translate(0 {top})">"#)?;
+            chart.draw(f)?;
+            writeln!(f, "</g>")?;
+            top += chart.height();
+        }
+        writeln!(f, "</svg>")
+    }
+}
+
+/// Everything before the first line that is drawn.
+fn begin(f: &mut fmt::Formatter<'_>, height: f64, title: &str) -> fmt::Result {
+    writeln!(
+        f,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" font-family="system-ui, sans-serif" font-size="13" fill="{INK}">"#,
+    )?;
+    writeln!(f, "<title>{}</title>", Escaped(title))?;
+    writeln!(f, r#"<rect width="100%" height="100%" fill="{PAPER}"/>"#)
+}
+
+const INK: &str = "#222222";
+const PAPER: &str = "#ffffff";
+const GRID: &str = "#e2e2e2";
+
+impl Chart {
+    fn height(&self) -> f64 {
+        LEGEND_TOP + LEGEND_LINE * self.curves.len() as f64
+    }
+
+    fn draw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             r#"<text x="{LEFT}" y="30" font-size="17" font-weight="600">{}</text>"#,
@@ -64,15 +105,9 @@ impl fmt::Display for Chart {
         for (line, curve) in self.curves.iter().enumerate() {
             curve.name(f, LEGEND_TOP + LEGEND_LINE * line as f64)?;
         }
-        writeln!(f, "</svg>")
+        Ok(())
     }
-}
 
-const INK: &str = "#222222";
-const PAPER: &str = "#ffffff";
-const GRID: &str = "#e2e2e2";
-
-impl Chart {
     fn axes(&self) -> (Axis, Axis) {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
         let sizes = points().map(|(size, _)| *size);
@@ -224,6 +259,23 @@ mod tests {
         assert!(
             text.matches("<path").count() == text.lines().filter(|line| line.ends_with("/>")).count() - 1
         );
+    }
+
+    #[test]
+    fn charts_are_one_below_the_other_as_they_are_alone() {
+        let other = Chart { title: "Another".into(), curves: vec![], ..chart() };
+        let text = Charts(vec![chart(), other.clone()]).to_string();
+        let height = |text: &str| -> f64 {
+            let (_, after) = text.split_once(" height=\"").unwrap();
+            after.split('"').next().unwrap().parse().unwrap()
+        };
+        let (first, second) = (chart().to_string(), other.to_string());
+        assert_eq!(height(&text), height(&first) + height(&second));
+        assert!(text.contains(&format!("<g transform=\"translate(0 {})\">", height(&first))), "{text}");
+        for alone in [first, second] {
+            let drawn: Vec<_> = alone.lines().skip(3).take_while(|line| *line != "</svg>").collect();
+            assert!(text.contains(&drawn.join("\n")), "{alone}");
+        }
     }
 
     #[test]

@@ -3,22 +3,28 @@
 use super::*;
 use half::{bf16, f16};
 use proptest::prelude::*;
-use rdma_collective::collective::{finish, reduce_into};
+use rdma_collective::collective::Reduction;
 
 /// Reduces in the order given by `first`: rank by rank from there, as a ring does.
 fn ring<T: Element>(inputs: Inputs, count: usize, first: usize) -> Vec<T> {
     let own = |rank: usize| {
         let mut own = vec![T::default(); count];
-        inputs.fill(rank % inputs.ranks, &mut own);
+        inputs.fill(rank % inputs.ranks, 0, &mut own);
         own
     };
     let mut all = own(first);
+    let reduction = Reduction::new(T::DATA_TYPE, inputs.op);
     for step in 1..inputs.ranks {
-        reduce_into(T::as_bytes_mut(&mut all), T::as_bytes(&own(first + step)), T::DATA_TYPE, inputs.op)
-            .unwrap();
+        reduction.reduce_into(T::as_bytes_mut(&mut all), &[T::as_bytes(&own(first + step))]).unwrap();
     }
-    finish(T::as_bytes_mut(&mut all), T::DATA_TYPE, inputs.op, inputs.ranks as u32).unwrap();
+    reduction.over(inputs.ranks as u32).reduce_into(T::as_bytes_mut(&mut all), &[]).unwrap();
     all
+}
+
+/// Elements of an all-reduce that are wrong.
+fn wrong<T: Element>(inputs: Inputs, all: &[T]) -> u64 {
+    let call = Call { collective: Collective::AllReduce, op: inputs.op, root: 0 };
+    Expected { inputs, call, place: Place::Out, rank: 0, count: all.len() }.wrong(all)
 }
 
 /// Calls the function for every type.
@@ -41,7 +47,7 @@ macro_rules! each_type {
 
 fn assert_right<T: Element>(inputs: Inputs, first: usize) {
     assert_eq!(
-        inputs.wrong(&ring::<T>(inputs, 100, first)),
+        wrong(inputs, &ring::<T>(inputs, 100, first)),
         0,
         "{} of {inputs:?} from {first}",
         T::DATA_TYPE
@@ -53,7 +59,7 @@ fn assert_flip_found<T: Element>(inputs: Inputs, at: usize, bit: usize) {
     let bytes = T::as_bytes_mut(&mut all[at..=at]);
     let bit = bit % (8 * bytes.len());
     bytes[bit / 8] ^= 1 << (bit % 8);
-    assert_eq!(inputs.wrong(&all), 1, "{} of {inputs:?}", T::DATA_TYPE);
+    assert_eq!(wrong(inputs, &all), 1, "{} of {inputs:?}", T::DATA_TYPE);
 }
 
 proptest! {
@@ -84,16 +90,16 @@ proptest! {
 fn assert_told_apart<T: Element>(op: ReduceOp) {
     let inputs = Inputs { ranks: 4, op, round: 1, exact: true };
     let right = ring::<T>(inputs, 1000, 0);
-    assert_eq!(inputs.wrong(&right), 0);
+    assert_eq!(wrong(inputs, &right), 0);
     let others = [
-        Inputs { round: 2, ..inputs }.wrong(&right),
-        Inputs { ranks: 3, ..inputs }.wrong(&right),
-        inputs.wrong(&right[1..]),
+        wrong(Inputs { round: 2, ..inputs }, &right),
+        wrong(Inputs { ranks: 3, ..inputs }, &right),
+        wrong(inputs, &right[1..]),
     ];
     // A rank fewer leaves the largest of four as it is, three times of four.
     let least = if matches!(op, ReduceOp::Max | ReduceOp::Min) { 150 } else { 700 };
     assert!(others.iter().all(|&wrong| wrong >= least), "{op} of {}: {others:?}", T::DATA_TYPE);
-    assert_eq!(inputs.wrong::<T>(&[]), 0);
+    assert_eq!(wrong::<T>(inputs, &[]), 0);
 }
 
 #[test]
@@ -108,14 +114,14 @@ fn the_inputs_use_their_range() {
     for ranks in [1, 2, 256] {
         let inputs = Inputs { ranks, op: ReduceOp::Sum, round: 0, exact: true };
         let mut values = vec![f16::ZERO; 10_000];
-        inputs.fill(0, &mut values);
+        inputs.fill(0, 0, &mut values);
         let bound = 2048.0 / ranks as f32;
         assert!(values.iter().all(|value| value.to_f32().abs() <= bound));
         assert!(values.iter().any(|value| value.to_f32() > bound * 0.9));
         assert!(values.iter().any(|value| value.to_f32() < -bound * 0.9));
     }
     let mut bytes = vec![0_i8; 10_000];
-    Inputs { ranks: 4, op: ReduceOp::Sum, round: 0, exact: true }.fill(0, &mut bytes);
+    Inputs { ranks: 4, op: ReduceOp::Sum, round: 0, exact: true }.fill(0, 0, &mut bytes);
     assert!(bytes.contains(&i8::MIN) && bytes.contains(&i8::MAX));
 }
 
@@ -124,11 +130,52 @@ fn sums_that_nobody_checks_are_rounded() {
     let rounded = |exact| {
         let inputs = Inputs { ranks: 2, op: ReduceOp::Sum, round: 0, exact };
         let (mut left, mut right) = ([0_f32; 1000], [0_f32; 1000]);
-        inputs.fill(0, &mut left);
-        inputs.fill(1, &mut right);
+        inputs.fill(0, 0, &mut left);
+        inputs.fill(1, 0, &mut right);
         let sums = left.iter().zip(&right);
         sums.filter(|&(left, right)| f64::from(left + right) != f64::from(*left) + f64::from(*right)).count()
     };
     assert_eq!(rounded(true), 0);
     assert!(rounded(false) > 500, "{}", rounded(false));
+}
+
+#[test]
+fn what_every_rank_has_after_each_collective_and_what_it_keeps() {
+    const RANKS: usize = 4;
+    let inputs = Inputs { ranks: RANKS, op: ReduceOp::Sum, round: 3, exact: true };
+    let given = |rank: usize| {
+        let mut given = [0_u32; 8];
+        inputs.fill(rank, 0, &mut given);
+        given
+    };
+    let (all, zeros): (Vec<u32>, _) = (ring(inputs, 8, 0), [0; 8]);
+    for rank in 0..RANKS {
+        let own = given(rank);
+        let part = 2 * rank..2 * rank + 2;
+        let mut gathered = [0; 8];
+        (0..RANKS).for_each(|from| inputs.fill(from, 2 * from, &mut gathered[2 * from..2 * from + 2]));
+        let mut scattered = own;
+        scattered[part.clone()].copy_from_slice(&all[part.clone()]);
+        let is_root = rank == 1;
+        let results: [(_, &[u32], &[u32]); 5] = [
+            (Collective::AllReduce, &all, &all),
+            (Collective::AllGather, &gathered, &gathered),
+            (Collective::ReduceScatter, &all[part], &scattered),
+            (Collective::Broadcast, &given(1), &given(1)),
+            (Collective::Reduce, if is_root { &all } else { &zeros }, if is_root { &all } else { &own }),
+        ];
+        for (collective, out, in_place) in results {
+            let call = Call { collective, op: inputs.op, root: 1 };
+            let count = collective.shape(8, RANKS).count;
+            for (place, output) in [(Place::Out, out), (Place::In, in_place)] {
+                let expected = Expected { inputs, call, place, rank, count };
+                assert_eq!(expected.wrong(output), 0, "{collective:?} {place:?} on {rank}");
+                for index in 0..output.len() {
+                    let mut flipped = output.to_vec();
+                    flipped[index] ^= 1 << (5 * index % 32);
+                    assert_eq!(expected.wrong(&flipped), 1, "{collective:?} {place:?} on {rank}");
+                }
+            }
+        }
+    }
 }

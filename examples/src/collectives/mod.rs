@@ -1,23 +1,28 @@
-//! Ring all-reduce among processes, measured and checked; it speaks nccl-tests' flags, columns and closing lines.
+//! Collectives among processes, measured and checked; they speak nccl-tests' flags, columns and closing lines. A collective's
+//! program is one line: it calls [`main`] with its [`Collective`].
 //!
-//! Without a rank in its environment it starts every rank as a process of its own, each of which is this program
+//! Without a rank in its environment a program starts every rank as a process of its own, each of which is the program
 //! again, with one (`job`).
 
 mod args;
+mod call;
 mod check;
 mod job;
+mod kind;
 mod launch;
 mod measure;
+mod plot;
 mod report;
 mod table;
 
+pub use kind::Collective;
+
+use crate::processes::Group;
+use crate::sizes::sweep::Sweep;
+use crate::{debug, memory, output, processes};
 use anyhow::Context;
 use args::Args;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
-use examples::processes::Group;
-use examples::sizes::sweep::Sweep;
-use examples::{debug, memory, output, processes};
 use job::Job;
 use rdma_collective::comm::bootstrap::{JobToken, StoreOptions, StoreServer};
 use rdma_collective::comm::env::{Environment, Launch, Launcher, NcclOptions};
@@ -28,15 +33,17 @@ use std::process::ExitCode;
 /// What the library holds besides the caller's buffers, at most, and what a process is.
 const RANK_BYTES: u64 = 16 << 20;
 
-fn main() -> ExitCode {
-    let args = Args::parse();
-    let sweep =
-        args.sweep().unwrap_or_else(|error| Args::command().error(ErrorKind::ValueValidation, error).exit());
+/// Runs one rank of a collective's program, or starts all of them.
+pub fn main(collective: Collective) -> ExitCode {
+    let args = Args::read(collective);
+    let sweep = args
+        .sweep()
+        .unwrap_or_else(|error| Args::command_of(collective).error(ErrorKind::ValueValidation, error).exit());
     match place(&args, &sweep) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            output::complain(format_args!("allreduce: {}", output::in_a_line(&error)));
+            output::complain(format_args!("{}: {}", collective.name(), output::in_a_line(&error)));
             ExitCode::FAILURE
         }
     }
@@ -58,11 +65,12 @@ fn place(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
 fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let ranks = args.ranks(cores);
+    args.check_root(u32::try_from(ranks)?)?;
     fits(args, sweep, ranks)?;
     let token = JobToken::random()?;
     let options = StoreOptions::new(token, u32::try_from(ranks)?);
     let server = StoreServer::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;
-    let mut group = Group::new("allreduce");
+    let mut group = Group::new(args.collective.name());
     for rank in 0..ranks {
         group.start(format!("rank {rank}"), |command| {
             command.args(std::env::args_os().skip(1));
@@ -84,6 +92,7 @@ fn fits(args: &Args, sweep: &Sweep, ranks: usize) -> anyhow::Result<()> {
 
 /// Is one rank; true when no element was wrong on any.
 fn run(launch: &Launch, nccl: &NcclOptions, args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
+    args.check_root(launch.world)?;
     if launch.launcher != Launcher::LocalRanks {
         fits(args, sweep, launch.local_world.unwrap_or(1) as usize)?; // ours has looked for all ranks together
     }

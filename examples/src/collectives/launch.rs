@@ -1,6 +1,6 @@
 //! Whether this process is one rank of a launcher's, or starts all ranks itself.
 
-use crate::args::{Args, RANKS_MAX};
+use super::args::{Args, RANKS_MAX};
 use anyhow::ensure;
 use rdma_collective::comm::env::{Environment, Launch, Launcher};
 use std::net::SocketAddr;

@@ -1,0 +1,8 @@
+//! All-gather among processes, after nccl-tests' `all_gather_perf`.
+
+use examples::collectives::{Collective, main as run};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    run(Collective::AllGather)
+}

@@ -1,0 +1,8 @@
+//! Broadcast among processes, after nccl-tests' `broadcast_perf`.
+
+use examples::collectives::{Collective, main as run};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    run(Collective::Broadcast)
+}

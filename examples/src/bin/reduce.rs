@@ -1,0 +1,8 @@
+//! Reduce among processes, after nccl-tests' `reduce_perf`.
+
+use examples::collectives::{Collective, main as run};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    run(Collective::Reduce)
+}

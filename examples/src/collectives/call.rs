@@ -1,0 +1,82 @@
+//! What is asked of the library: which collective, with which reduction and root, in place or out of place.
+
+use super::kind::Collective;
+use anyhow::Result;
+use rdma_collective::collective::{Element, ReduceOp, Tensor};
+use rdma_collective::comm::{Communicator, Pending};
+use rdma_core::Deadline;
+
+/// Whether an operation's result takes the place of its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// From one buffer to another.
+    Out,
+    /// From a buffer to itself.
+    In,
+}
+
+/// One operation; the same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Which collective.
+    pub collective: Collective,
+    /// How elements are combined, where they are; the inputs follow from it anyway.
+    pub op: ReduceOp,
+    /// The root, where there is one.
+    pub root: u32,
+}
+
+impl Call {
+    /// What stands in the column `redop`.
+    pub fn redop(self) -> String {
+        if self.collective.reduces() { self.op.to_string() } else { "none".to_owned() }
+    }
+
+    /// What stands in the column `root`.
+    pub fn root_column(self) -> i64 {
+        if self.collective.is_rooted() { self.root.into() } else { -1 }
+    }
+
+    /// Begins it in place.
+    ///
+    /// # Errors
+    ///
+    /// What the communicator says; the tensor is lost then.
+    pub fn start<T: Element>(
+        self,
+        comm: &mut Communicator,
+        tensor: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<Tensor<T>>> {
+        let Self { collective, op, root } = self;
+        Ok(match collective {
+            Collective::AllReduce => comm.start_all_reduce(tensor, op, deadline)?,
+            Collective::AllGather => comm.start_all_gather(tensor, deadline)?,
+            Collective::ReduceScatter => comm.start_reduce_scatter(tensor, op, deadline)?,
+            Collective::Broadcast => comm.start_broadcast(tensor, root, deadline)?,
+            Collective::Reduce => comm.start_reduce(tensor, op, root, deadline)?,
+        })
+    }
+
+    /// Begins it out of place.
+    ///
+    /// # Errors
+    ///
+    /// As for [`start`](Self::start).
+    pub fn start_into<T: Element>(
+        self,
+        comm: &mut Communicator,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>> {
+        let Self { collective, op, root } = self;
+        Ok(match collective {
+            Collective::AllReduce => comm.start_all_reduce_into(input, output, op, deadline)?,
+            Collective::AllGather => comm.start_all_gather_into(input, output, deadline)?,
+            Collective::ReduceScatter => comm.start_reduce_scatter_into(input, output, op, deadline)?,
+            Collective::Broadcast => comm.start_broadcast_into(input, output, root, deadline)?,
+            Collective::Reduce => comm.start_reduce_into(input, output, op, root, deadline)?,
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! The collectives that have a program, and what nccl-tests' contract is for each.
+
+/// Which collective is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Collective {
+    /// Every rank gets the reduction of all.
+    AllReduce,
+    /// Every rank gets the parts of all.
+    AllGather,
+    /// Every rank gets its part of the reduction.
+    ReduceScatter,
+    /// Every rank gets what the root has.
+    Broadcast,
+    /// The root gets the reduction of all.
+    Reduce,
+}
+
+impl Collective {
+    /// Every collective that has a program.
+    pub const ALL: &[Self] =
+        &[Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::Broadcast, Self::Reduce];
+
+    /// Its program.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "allreduce",
+            Self::AllGather => "allgather",
+            Self::ReduceScatter => "reducescatter",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+        }
+    }
+
+    /// What its program says of itself.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::AllReduce => {
+                "All-reduce among ranks, each a process, measured and checked as nccl-tests' all_reduce_perf does"
+            }
+            Self::AllGather => {
+                "All-gather among ranks, each a process, measured and checked as nccl-tests' all_gather_perf does"
+            }
+            Self::ReduceScatter => {
+                "Reduce-scatter among ranks, each a process, measured and checked as nccl-tests' reduce_scatter_perf does"
+            }
+            Self::Broadcast => {
+                "Broadcast among ranks, each a process, measured and checked as nccl-tests' broadcast_perf does"
+            }
+            Self::Reduce => {
+                "Reduce among ranks, each a process, measured and checked as nccl-tests' reduce_perf does"
+            }
+        }
+    }
+
+    /// Whether elements of several ranks become one.
+    pub const fn reduces(self) -> bool {
+        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
+    }
+
+    /// Whether one rank is another than the others.
+    pub const fn is_rooted(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce)
+    }
+
+    /// Whether the whole has a part for each rank: `size` is then of the whole, and `count` of a part.
+    pub const fn has_parts(self) -> bool {
+        matches!(self, Self::AllGather | Self::ReduceScatter)
+    }
+
+    /// Bus bandwidth over algorithm bandwidth: what each link must carry of the bytes of the whole.
+    pub fn bus_factor(self, ranks: usize) -> f64 {
+        let n = ranks.max(1) as f64;
+        match self {
+            Self::AllReduce => 2.0 * (n - 1.0) / n,
+            Self::AllGather | Self::ReduceScatter => (n - 1.0) / n,
+            Self::Broadcast | Self::Reduce => 1.0,
+        }
+    }
+
+    /// What an operation on at most so many elements is on.
+    pub fn shape(self, elements: usize, ranks: usize) -> Shape {
+        let ranks = ranks.max(1);
+        let count = if self.has_parts() { elements / ranks } else { elements };
+        let whole = if self.has_parts() { count * ranks } else { count };
+        let (input, output) = match self {
+            Self::AllGather => (count, whole),
+            Self::ReduceScatter => (whole, count),
+            _ => (whole, whole),
+        };
+        Shape { count, whole, input, output }
+    }
+}
+
+/// Elements of one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Of what callers count: of a part, where there are parts.
+    pub count: usize,
+    /// Of all parts; of the buffer in place.
+    pub whole: usize,
+    /// Of the input out of place.
+    pub input: usize,
+    /// Of the output out of place.
+    pub output: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bus_factors_are_nccl_tests() {
+        let factors = |ranks| Collective::ALL.iter().map(|one| one.bus_factor(ranks)).collect::<Vec<_>>();
+        assert_eq!(factors(1), [0.0, 0.0, 0.0, 1.0, 1.0]);
+        assert_eq!(factors(2), [1.0, 0.5, 0.5, 1.0, 1.0]);
+        assert_eq!(factors(8), [1.75, 0.875, 0.875, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn sizes_are_of_the_whole_and_counts_of_a_part() {
+        let shape = |count, whole, input, output| Shape { count, whole, input, output };
+        let shapes = Collective::ALL.iter().map(|one| one.shape(11, 4)).collect::<Vec<_>>();
+        let whole = shape(11, 11, 11, 11);
+        assert_eq!(shapes, [whole, shape(2, 8, 2, 8), shape(2, 8, 8, 2), whole, whole]);
+        assert_eq!(Collective::AllGather.shape(3, 4), shape(0, 0, 0, 0));
+    }
+}
