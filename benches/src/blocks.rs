@@ -117,15 +117,21 @@ pub fn write(wire: Wire, list: List) -> Outcome<()> {
     Ok(())
 }
 
-/// Is written to.
+/// Is written to, all of it.
 ///
 /// # Errors
 ///
-/// When the device refuses.
+/// When the device refuses, or something was not written.
 pub fn be_written(wire: Wire, list: List) -> Outcome<()> {
     let end = connect(wire, list.bytes, 1)?;
     end.region.copy_in(0, &vec![2; list.bytes])?;
-    Ok(pair::stay()?)
+    pair::stay()?;
+    let mut written = vec![0; list.bytes];
+    end.region.copy_out(0, &mut written)?;
+    match written.iter().position(|byte| *byte != 1) {
+        None => Ok(()),
+        Some(at) => Err(format!("byte {at} of {} was not written", list.bytes).into()),
+    }
 }
 
 /// The seconds that one thread takes to copy the list inside this process, by `memcpy`.

@@ -11,6 +11,8 @@ pub mod preparing;
 pub mod programs;
 pub mod ratio;
 pub mod samples;
+pub mod small;
 pub mod soft;
 pub mod turns;
 pub mod ucx;
+pub mod windows;

@@ -34,6 +34,19 @@ impl End {
     }
 }
 
+impl End {
+    /// Lets it come to its end.
+    fn finish(mut self) -> io::Result<()> {
+        drop(self.input.take());
+        let status = self.child.wait()?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("one end of the pair: {status}")))
+        }
+    }
+}
+
 impl Drop for End {
     fn drop(&mut self) {
         drop(self.input.take());
@@ -46,13 +59,16 @@ impl Drop for End {
 ///
 /// # Errors
 ///
-/// When a process cannot be started or ends early.
+/// When a process cannot be started, ends early, or fails.
 pub fn run(sender: &[String], receiver: &[String]) -> io::Result<String> {
     let (mut receiver, mut sender) = (End::start(receiver)?, End::start(sender)?);
     let (from_receiver, from_sender) = (receiver.hear()?, sender.hear()?);
     receiver.tell(&from_sender)?;
     sender.tell(&from_receiver)?;
-    sender.hear()
+    let result = sender.hear()?;
+    sender.finish()?;
+    receiver.finish()?;
+    Ok(result)
 }
 
 /// Inside an end: says its line, and hears that of the other.

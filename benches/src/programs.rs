@@ -31,15 +31,13 @@ pub fn output(command: &mut Command) -> Result<Output> {
     Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Bus bandwidth in GB/s of an all-reduce in place over `ranks` processes, sum, elements of type `data_type` by
-/// nccl-tests' name: the mean over `iterations`.
+/// Bus bandwidth in GB/s of an all-reduce in place over `ranks` processes: the mean over `iterations`.
 ///
 /// # Errors
 ///
 /// The program fails, or prints no figure.
-pub fn all_reduce(device: &str, ranks: u32, bytes: u64, data_type: &str, iterations: u32) -> Result<f64> {
-    let arguments = ["--device", device, "-d", data_type].map(str::to_owned);
-    let times = all_reduce_times(&arguments, ranks, (bytes, bytes), iterations)?;
+pub fn all_reduce(arguments: &[String], ranks: u32, bytes: u64, iterations: u32) -> Result<f64> {
+    let times = all_reduce_times(arguments, ranks, (bytes, bytes), iterations)?;
     let (_, microseconds) = times[0];
     let ranks = f64::from(ranks);
     Ok(bytes as f64 / microseconds / 1e3 * 2.0 * (ranks - 1.0) / ranks)

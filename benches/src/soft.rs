@@ -27,7 +27,8 @@ pub(crate) struct End {
     pub(crate) region: Region,
     /// The region of the other end.
     pub(crate) peer: RemoteMemory,
-    _domain: (ProtectionDomain, Context),
+    pub(crate) pd: ProtectionDomain,
+    _context: Context,
 }
 
 /// One end, with a region of `size` bytes and queues of `depth` requests. The other end does the same.
@@ -38,13 +39,14 @@ pub(crate) fn connect(wire: Wire, size: usize, depth: u32) -> Outcome<End> {
     let region = pd.alloc_region(size, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let options = QueuePairOptions { max_send_wr: depth, max_recv_wr: depth, ..QueuePairOptions::default() };
     let qp = worker.create_queue_pair(&pd, &options)?;
-    let qp: QueuePair<Init> =
-        qp.init(&mut worker, &InitOptions::default()).map_err(|refused| refused.error)?;
+    // A window is read and written by the peer.
+    let init = InitOptions { access: Access::REMOTE_WRITE | Access::REMOTE_READ, ..InitOptions::default() };
+    let qp: QueuePair<Init> = qp.init(&mut worker, &init).map_err(|refused| refused.error)?;
     let ours = line(&qp.endpoint(&worker, GID_INDEX)?, region.remote());
     let (endpoint, peer) = parse(&pair::introduce(&ours)?)?;
     let path = PathOptions { gid_index: GID_INDEX, ..PathOptions::default() };
     let qp = qp.connect(&mut worker, &endpoint, &path, &RetryOptions::default())?;
-    Ok(End { worker, qp, region, peer, _domain: (pd, context) })
+    Ok(End { worker, qp, region, peer, pd, _context: context })
 }
 
 fn line(endpoint: &Endpoint, memory: RemoteMemory) -> String {

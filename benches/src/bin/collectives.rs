@@ -1,8 +1,8 @@
-//! All-reduce between processes of one host beside what people would use instead, and what an engine costs that has
-//! nothing to do.
+//! All-reduce between processes of one host beside what people would use instead, from a few bytes on, and what an engine
+//! costs that has nothing to do.
 //!
 //! `cargo run --release -p benches --bin collectives`, with `allreduce` built beside it. Peers are looked for under the
-//! folder that the variable `PEERS` names (`venv-torch/bin/python` for gloo); one that is not there is not measured.
+//! folder that the variable `PEERS` names (`venv-torch/bin/python` for gloo, `build/allreduce-impi` and `-mpi5` for MPIs); one that is not there is not measured.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -10,8 +10,9 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 
-use benches::programs;
+use benches::ratio::median;
 use benches::ratio::{Bound, HEAD, Row};
+use benches::{programs, small};
 use clap::Parser;
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
@@ -35,6 +36,12 @@ struct Args {
     /// Ranks, each a process.
     #[arg(long, default_value_t = 2)]
     ranks: u32,
+    /// Only sizes of which a copy takes no time, beside MPIs.
+    #[arg(long)]
+    only_small: bool,
+    /// Sizes that a rank times.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    small: Vec<usize>,
     /// What a rank with nothing to do has nothing to do on.
     #[arg(long, hide = true)]
     idle: Option<String>,
@@ -57,19 +64,37 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<bool> {
     if let Some(join) = LocalRanks::joined()? {
         let mut store = StoreClient::connect(join, Deadline::after(Duration::from_secs(60)))?;
+        if !args.small.is_empty() {
+            return small::rank(&mut store, &args.small).map(|()| true);
+        }
         let wanted = args.idle.as_deref();
         let wire = WIRES.into_iter().find(|(name, _)| Some(*name) == wanted).ok_or("no such wire")?;
         return idle(&mut store, wire);
     }
-    println!("{HEAD}");
-    let mut all_hold = true;
+    if !args.small.is_empty() {
+        let this = std::env::current_exe()?;
+        let command = |_| {
+            let mut command = Command::new(&this);
+            command.arg("--small").arg(list(&args.small));
+            command
+        };
+        LocalRanks::spawn(args.ranks, command)?.wait(Deadline::after(Duration::from_secs(300)))?;
+        return Ok(true);
+    }
+    let mut all_hold = beside_mpi(args)?;
+    if args.only_small {
+        return Ok(all_hold);
+    }
+    println!("\n{HEAD}");
+    let over_tcp = ["--device", "soft", "--wire", "tcp", "-d", "float"].map(str::to_owned);
     for (bytes, iterations) in [(1 << 20, 200), (16 << 20, 20)] {
         let name = format!("all-reduce, {} ranks over TCP, {} MiB, against gloo", args.ranks, bytes >> 20);
         let Some(python) = gloo() else {
             println!("| {name} | | not measured | | >= 1 | |");
+            all_hold = false;
             continue;
         };
-        let ours = || programs::all_reduce("soft", args.ranks, bytes, "float", iterations);
+        let ours = || programs::all_reduce(&over_tcp, args.ranks, bytes, iterations);
         let theirs = || {
             let mut command = Command::new(&python);
             command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/gloo.py"));
@@ -89,6 +114,50 @@ fn run(args: &Args) -> Result<bool> {
             command
         };
         all_hold &= LocalRanks::spawn(2, command)?.wait(Deadline::after(Duration::from_secs(60))).is_ok();
+    }
+    Ok(all_hold)
+}
+
+fn list(sizes: &[usize]) -> String {
+    sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Sizes at which the way of a message is all that counts, against the better of both MPIs at each.
+fn beside_mpi(args: &Args) -> Result<bool> {
+    let sizes: Vec<usize> = (3..=16).map(|bits| 1 << bits).collect();
+    let peers = std::env::var_os("PEERS").map(PathBuf::from).unwrap_or_default();
+    let names =
+        ["impi", "mpi5"].into_iter().filter(|name| peers.join(format!("build/allreduce-{name}")).exists());
+    let names: Vec<&str> = names.collect();
+    // One list of times a turn: ours first, and then theirs.
+    let mut turns: Vec<Vec<small::Times>> = Vec::new();
+    for _ in 0..args.pairs {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--ranks", &args.ranks.to_string(), "--small", &list(&sizes)]);
+        let printed = String::from_utf8(programs::output(&mut command)?.stdout)?;
+        let mut turn = vec![small::parse(&printed)?];
+        for name in &names {
+            turn.push(small::mpi(&peers, name, args.ranks, &sizes)?);
+        }
+        turns.push(turn);
+    }
+    println!(
+        "| all-reduce f32, {} ranks: us | ours | {} | best of them over ours | bound | |",
+        args.ranks,
+        names.join(" | ")
+    );
+    println!("|---|---|{}---|---|---|", "---|".repeat(names.len()));
+    let mut all_hold = !names.is_empty();
+    for (at, bytes) in sizes.iter().enumerate() {
+        let of = |side: usize| median(turns.iter().map(|turn| turn[side][at].1).collect());
+        let best = |turn: &Vec<small::Times>| {
+            turn[1..].iter().map(|times| times[at].1).fold(f64::INFINITY, f64::min)
+        };
+        let ratio = median(turns.iter().map(|turn| best(turn) / turn[0][at].1).collect());
+        let theirs: String = (1..=names.len()).map(|side| format!("{:.3} | ", of(side))).collect();
+        let verdict = if ratio >= 1.0 { "holds" } else { "DOES NOT HOLD" };
+        println!("| {bytes} B | {:.3} | {theirs}{ratio:.2} | >= 1 | {verdict} |", of(0));
+        all_hold &= ratio >= 1.0;
     }
     Ok(all_hold)
 }

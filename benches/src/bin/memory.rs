@@ -1,5 +1,6 @@
 //! What an all-reduce needs beyond the caller's buffer, by rank: the peak of the process (VmHWM, shared memory
-//! included), less the buffer and what the process was before it touched the library.
+//! included), less the buffer and what the process was before it touched the library. The software device is measured over
+//! TCP: memory that ranks share counts for each of them that touches it.
 //!
 //! `cargo run --release -p benches --bin memory`; exit status 1 when a rank needs more than 8 MiB.
 
@@ -11,7 +12,7 @@ use clap::Parser;
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
-use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
+use rdma_core::{Deadline, Device, DeviceList, SoftOptions, Wire};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -78,7 +79,7 @@ fn run(args: &Args) -> Result<bool> {
 /// Reduces once, and tells how far the peak is beyond what the process was and the buffer.
 fn rank(args: &Args, bytes: u64, before: u64, store: &mut StoreClient, deadline: Deadline) -> Result<u64> {
     let device = match args.device.as_str() {
-        "soft" => Device::soft(SoftOptions::default()),
+        "soft" => Device::soft(SoftOptions { wire: Wire::Tcp, ..SoftOptions::default() }),
         name => DeviceList::probe().find(name)?.clone(),
     };
     let engine = Engine::new(&device.open()?, EngineOptions::default())?;

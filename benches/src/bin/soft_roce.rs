@@ -146,7 +146,8 @@ fn run(args: &Args) -> Result<bool> {
         if !name.contains(&args.only) {
             continue;
         }
-        let ours = || programs::all_reduce(&args.device, 2, bytes, data_type, iterations);
+        let arguments = ["--device", &args.device, "-d", data_type].map(str::to_owned);
+        let ours = || programs::all_reduce(&arguments, 2, bytes, iterations);
         let theirs = || one_of_both_directions(args, bytes);
         let row = Row::measure(&name, "GB/s", Bound::AtLeast(0.8), args.pairs, ours, theirs)?;
         println!("{row}");
