@@ -2,7 +2,7 @@
 //! the toolchain that a step asks for.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -21,6 +21,12 @@ const NIGHTLY_DATED: &str = "nightly-2026-05-15";
 pub fn cargo(args: &[&str]) -> Result<Command> {
     let mut command = Command::new("cargo");
     command.args(args).current_dir(workspace::root()?).stdin(Stdio::null());
+    clean(&mut command);
+    Ok(command)
+}
+
+/// Takes out of the environment what the running `cargo xtask` has put in.
+fn clean(command: &mut Command) {
     for name in ["CARGO", "CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"]
     {
         command.env_remove(name);
@@ -28,7 +34,6 @@ pub fn cargo(args: &[&str]) -> Result<Command> {
     for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PKG_")) {
         command.env_remove(name);
     }
-    Ok(command)
 }
 
 /// `cargo +nightly ARGS`; the error says how to get a nightly.
@@ -70,8 +75,31 @@ pub struct Executable {
     pub name: String,
     /// Where it is.
     pub path: PathBuf,
+    /// The folder of its package.
+    pub package: PathBuf,
     /// Whether it is a test harness.
     pub is_test: bool,
+}
+
+impl Executable {
+    /// Its package and its own name.
+    pub fn title(&self) -> String {
+        let package = self.package.file_name().unwrap_or_default().to_string_lossy();
+        if package.replace('-', "_") == self.name {
+            self.name.clone()
+        } else {
+            format!("{package} {}", self.name)
+        }
+    }
+
+    /// Runs it, in the place and the environment in which cargo does.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.current_dir(&self.package).stdin(Stdio::null());
+        clean(&mut command);
+        command.env("CARGO_MANIFEST_DIR", &self.package);
+        command
+    }
 }
 
 /// Runs a `cargo build` or `cargo test --no-run`, and lists the executables that it made.
@@ -101,6 +129,7 @@ fn executable(message: &Value) -> Option<Executable> {
     Some(Executable {
         name: message["target"]["name"].as_str()?.to_owned(),
         path: PathBuf::from(path),
+        package: Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf(),
         is_test: message["profile"]["test"].as_bool()?,
     })
 }
@@ -127,10 +156,15 @@ mod tests {
     #[test]
     fn an_executable_is_read_from_cargos_message() {
         let message = serde_json::json!({
-            "target": { "name": "allreduce" }, "profile": { "test": false }, "executable": "out/allreduce"
+            "target": { "name": "allreduce" }, "profile": { "test": false }, "executable": "out/allreduce",
+            "manifest_path": "/here/examples/Cargo.toml"
         });
-        let found = executable(&message).map(|found| (found.name, found.path, found.is_test));
-        assert_eq!(found, Some(("allreduce".to_owned(), PathBuf::from("out/allreduce"), false)));
+        let found = executable(&message).unwrap();
+        assert_eq!((found.title(), found.is_test), ("examples allreduce".to_owned(), false));
+        assert_eq!(
+            (found.path, found.package),
+            (PathBuf::from("out/allreduce"), PathBuf::from("/here/examples"))
+        );
     }
 
     #[test]

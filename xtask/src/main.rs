@@ -1,16 +1,19 @@
 //! `cargo xtask`: the project's own checks. Each subcommand is a module; what they share (bounded child
 //! processes, where the workspace is) is in [`process`] and [`workspace`].
 
+mod beside;
 mod cargo;
 mod ci;
 mod packages;
 mod process;
 mod programs;
+mod repeat;
 mod soak;
 mod soft_roce;
 mod tally;
 mod test;
 mod tidy;
+mod times;
 mod workspace;
 
 use std::process::ExitCode;

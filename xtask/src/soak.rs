@@ -8,6 +8,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::cargo::cargo;
 use crate::soft_roce::{self, Outcome, Share};
+use crate::tally::Counts;
 use crate::{process, test};
 
 /// The longest that one suite may take.
@@ -31,7 +32,8 @@ const MAPPED: &[&str] = &[
     "--show-output",
 ];
 const KILLED: &[&str] = &["test", "-p", "rdma-collective", "--test", "killed", "--", "--nocapture"];
-const TRANSFERS: &[&str] = &["test", "-p", "rdma-collective", "--test", "faulty", "--no-fail-fast"];
+const TRANSFERS: &[&str] =
+    &["test", "-p", "rdma-collective", "--test", "transfers", "--no-fail-fast", "faulty::"];
 const ROUNDS: &[&str] = &[
     "test",
     "-p",
@@ -104,8 +106,13 @@ fn tests(test: &[&str], args: &Args) -> Result<()> {
     if let Some(seed) = args.seed {
         command.env("SOAK_SEED", seed.to_string());
     }
-    let status = process::run(&mut command, LIMIT)?;
-    if status.success() { Ok(()) } else { bail!("cargo ended with {status}") }
+    let (status, output) = process::run_shown(&mut command, LIMIT)?;
+    match Counts::read(&output) {
+        _ if !status.success() => bail!("cargo ended with {status}"),
+        // A name that no test has any more.
+        None | Some(Counts { passed: 0, .. }) => bail!("`cargo {}` ran no test", test.join(" ")),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Every fault, some times over; between two hosts each time costs a host, and so takes new ones.

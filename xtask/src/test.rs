@@ -9,14 +9,18 @@ use clap::{Parser, ValueEnum};
 use crate::cargo::{LIMIT, build, cargo};
 use crate::soft_roce::{self, Outcome};
 use crate::tally::{Counts, Row, table};
-use crate::{packages, process, programs, workspace};
+use crate::times::Times;
+use crate::{beside, packages, process, programs, workspace};
 
 /// Runs of `conformance` that need no device: the name, and the arguments.
-const CONFORMANCE: [(&str, &[&str]); 3] = [
+const CONFORMANCE: [(&str, &[&str]); 4] = [
+    ("conformance, soft, any wire", &["--device", "soft", "--wire", "auto"]),
     ("conformance, soft, local wire", &["--device", "soft", "--wire", "local"]),
     ("conformance, soft, mapped wire", &["--device", "soft", "--wire", "mapped"]),
     ("conformance, soft, TCP wire", &["--device", "soft", "--wire", "tcp"]),
 ];
+
+const WORKSPACE: &str = "workspace";
 
 /// The test that starts a launcher of Debian's.
 const MPIRUN: &str = "mpirun_launches_it_with_nothing_else_set";
@@ -43,22 +47,25 @@ enum Suite {
 /// Runs the suites; fails when a test did, or when CI could not run one of them.
 pub fn main(args: &Args) -> Result<()> {
     let suites = if args.suites.is_empty() { Suite::value_variants() } else { &args.suites };
+    let mut times = Times::default();
     let mut rows = Vec::new();
     let mut absent = false;
     for suite in suites {
         let hosts = match suite {
             Suite::Anywhere => {
-                rows.extend(without_device()?);
+                rows.extend(without_device(&mut times)?);
                 continue;
             }
             Suite::OneHost => 1,
             Suite::TwoHosts => 2,
         };
-        println!("==> soft-RoCE, {hosts} host(s)");
-        let run = soft_roce::suite(hosts, soft_roce::Share::Regular)?;
+        let run = times.step(&format!("soft-RoCE, {hosts} host(s)"), || {
+            soft_roce::suite(hosts, soft_roce::Share::Regular)
+        })?;
         absent |= matches!(run.outcome, Outcome::Skipped(_));
         rows.extend(run.rows);
     }
+    println!("\n{}", times.list());
     conclude(&rows)?;
     if absent && workspace::in_ci() {
         bail!("CI=true, and the suite on soft-RoCE did not take place");
@@ -68,29 +75,48 @@ pub fn main(args: &Args) -> Result<()> {
 
 /// The suites that any machine can run.
 pub fn on_any_machine() -> Result<()> {
-    conclude(&without_device()?)
+    let mut times = Times::default();
+    let rows = without_device(&mut times)?;
+    println!("\n{}", times.list());
+    conclude(&rows)
 }
 
-fn without_device() -> Result<Vec<Row>> {
+fn without_device(times: &mut Times) -> Result<Vec<Row>> {
     // A launcher that one of the tests starts. Where it cannot be had, that is a failure in CI.
     let launcher = packages::ensure(&["openmpi-bin"], &workspace::target()?.join("apt.log"))?;
-    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"])?;
-    let mut skipped = Vec::new();
+    let mut args: &[&str] = &[];
+    let mut skipped = None;
     if let Err(reason) = launcher
         && Command::new("mpirun").arg("--version").output().is_err()
         && !workspace::in_ci()
     {
-        tests.args(["--", "--skip", MPIRUN]);
-        skipped.push(Row { suite: MPIRUN.to_owned(), counts: Counts::ONE_SKIPPED, note: reason });
+        args = &["--skip", MPIRUN];
+        skipped = Some(Row { suite: MPIRUN.to_owned(), counts: Counts::ONE_SKIPPED, note: reason });
     }
-    let mut rows = vec![run("workspace", &mut tests)?];
+    let built =
+        times.step("workspace, built", || build(&mut cargo(&["test", "--workspace", "--no-run"])?))?;
+    let mut tests = times.step("workspace", || {
+        beside::run_tests(WORKSPACE, &built, |command| {
+            command.args(args);
+        })
+    });
+    let in_docs = times.step("workspace, examples in the documentation", examples)?;
+    tests.counts = tests.counts.plus(in_docs.counts);
+    let notes = [tests.note, in_docs.note].into_iter().filter(|note| !note.is_empty());
+    tests.note = notes.collect::<Vec<_>>().join("; ");
+    let mut rows = vec![tests];
     rows.extend(skipped);
-    let programs = build(&mut cargo(programs::BUILD)?)?;
+    let programs = times.step("programs, built", || build(&mut cargo(programs::BUILD)?))?;
     let conformance = programs.iter().find(|program| program.name == "conformance");
     let conformance = conformance.context("the workspace has no program `conformance`")?;
-    for (name, args) in CONFORMANCE {
-        rows.push(run(name, Command::new(&conformance.path).args(args))?);
-    }
+    rows.extend(times.step("conformance", || {
+        beside::each(&CONFORMANCE, beside::processors(), |(name, args)| {
+            beside::run(name, conformance.command().args(*args))
+        })
+    }));
+    rows.iter_mut().filter(|row| row.note.is_empty() && row.counts.skipped > 0).for_each(|row| {
+        row.note = "what it skipped needs a device: see soft-RoCE".to_owned();
+    });
     Ok(rows)
 }
 
@@ -103,14 +129,11 @@ pub fn conclude(rows: &[Row]) -> Result<()> {
     }
 }
 
-fn run(name: &str, command: &mut Command) -> Result<Row> {
-    println!("==> {name}");
-    let (status, output) = process::run_shown(command, LIMIT)?;
-    let counts = Counts::of_run(&output, status.success());
-    let note = match (status.success(), counts.skipped) {
-        (false, _) => format!("ended with {status}"),
-        (true, 0) => String::new(),
-        (true, _) => "what it skipped needs a device: see soft-RoCE".to_owned(),
-    };
-    Ok(Row { suite: name.to_owned(), counts, note })
+/// The examples in the documentation, which are built as they run.
+fn examples() -> Result<Row> {
+    let (status, output) =
+        process::run_shown(&mut cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])?, LIMIT)?;
+    let note =
+        if status.success() { String::new() } else { "examples in the documentation failed".to_owned() };
+    Ok(Row { suite: WORKSPACE.to_owned(), counts: Counts::of_run(&output, status.success()), note })
 }

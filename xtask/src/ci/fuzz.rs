@@ -2,17 +2,14 @@
 //! and does not fail at once. Longer runs are for a person with `cargo fuzz`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::slice;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::{self, Executable};
-use crate::{process, workspace};
+use crate::{beside, process, workspace};
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
@@ -25,45 +22,40 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 
 /// Builds all targets, and runs them, as many at a time as there are processors.
 pub fn run() -> Result<()> {
-    let root = workspace::root()?;
-    if !root.join(MANIFEST).exists() {
-        bail!("{MANIFEST} is not there");
-    }
-    let target = workspace::target()?.join("fuzz");
-    let mut command =
-        cargo::nightly(&["build", "--release", "--bins", "--target", TRIPLE, "--manifest-path", MANIFEST])?;
-    command.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", &target).env("CARGO_PROFILE_RELEASE_DEBUG", "0");
-    let targets = cargo::build(&mut command)?;
-    if targets.is_empty() {
-        bail!("{MANIFEST} has no target");
-    }
-    let left = Mutex::new(targets.iter());
-    let failed = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(fuzz) = next(&left) {
-                    if let Err(error) = run_target(fuzz, &root, &target) {
-                        println!("error: {error:#}");
-                        lock(&failed).push(fuzz.name.as_str());
-                    }
-                }
-            });
-        }
+    let (root, target) = (workspace::root()?, folder()?);
+    let targets = build()?;
+    let results = beside::each(&targets, beside::processors(), |fuzz| {
+        run_target(fuzz, &root, &target).inspect_err(|error| println!("error: {error:#}"))
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = targets.iter().zip(results).filter(|(_, result)| result.is_err());
+    let failed: Vec<&str> = failed.map(|(fuzz, _)| fuzz.name.as_str()).collect();
     if !failed.is_empty() {
         bail!("fuzz targets that failed: {}", failed.join(", "));
     }
     Ok(())
 }
 
-fn next<'a>(left: &Mutex<slice::Iter<'a, Executable>>) -> Option<&'a Executable> {
-    lock(left).next()
+/// Builds all targets.
+pub fn build() -> Result<Vec<Executable>> {
+    if !workspace::root()?.join(MANIFEST).exists() {
+        bail!("{MANIFEST} is not there");
+    }
+    let mut command =
+        cargo::nightly(&["build", "--release", "--bins", "--target", TRIPLE, "--manifest-path", MANIFEST])?;
+    command
+        .env("RUSTFLAGS", FLAGS)
+        .env("CARGO_TARGET_DIR", folder()?)
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+    let targets = cargo::build(&mut command)?;
+    if targets.is_empty() {
+        bail!("{MANIFEST} has no target");
+    }
+    Ok(targets)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Where they are built, in a folder of its own.
+fn folder() -> Result<PathBuf> {
+    Ok(workspace::target()?.join("fuzz"))
 }
 
 fn run_target(fuzz: &Executable, root: &Path, target: &Path) -> Result<()> {

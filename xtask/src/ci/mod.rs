@@ -26,6 +26,9 @@ pub use public_api::main as public_api;
 pub struct Args {
     /// Which steps [default: all, and `deny` only where cargo-deny is installed].
     steps: Vec<Step>,
+    /// Of `asan` and `fuzz`, builds what they run and runs nothing.
+    #[arg(long)]
+    no_run: bool,
 }
 
 /// A check.
@@ -81,7 +84,7 @@ pub fn main(args: &Args) -> Result<()> {
     for step in steps {
         println!("==> {}", name(step));
         let started = Instant::now();
-        let result = run(step);
+        let result = run(step, args.no_run);
         if let Err(error) = &result {
             println!("error: {error:#}");
         }
@@ -114,8 +117,11 @@ fn name(step: Step) -> String {
     step.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-fn run(step: Step) -> Result<Done> {
+fn run(step: Step, no_run: bool) -> Result<Done> {
     match step {
+        Step::Asan if no_run => asan::build().map(|_| Done::Partly("built, not run".to_owned())),
+        Step::Fuzz if no_run => fuzz::build().map(|_| Done::Partly("built, not run".to_owned())),
+        _ if no_run => bail!("only asan and fuzz are built without being run"),
         Step::Fmt => whole(check(&mut cargo(&["fmt", "--all", "--check"])?)),
         Step::Tidy => whole(tidy::main()),
         Step::Clippy => {

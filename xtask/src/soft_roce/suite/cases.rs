@@ -1,6 +1,6 @@
-//! What the suite runs, as data, with [`perftest`] and [`faults`]. A case names its programs; `{device}`, `{self}` and
-//! `{peer}` stand for what the host knows, `{port}` for one that no other case has, `{bin:NAME}` for a release program
-//! of ours and `{test:NAME}` for a test executable.
+//! What the suite runs, as data, with [`collectives`], [`perftest`] and [`faults`]. A case names its programs; `{device}`,
+//! `{self}` and `{peer}` stand for what the host knows, `{port}` for one that no other case has, `{bin:NAME}` for a release
+//! program of ours and `{test:NAME}` for a test executable.
 
 use std::ops::RangeFrom;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::faults;
 use super::network::Network;
-use super::perftest;
+use super::{collectives, perftest};
 use crate::cargo::Executable;
 use crate::programs;
 
@@ -116,39 +116,6 @@ const CASES: &[Case] = &[
         server: "{bin:conformance} --device {device} --serve {self}:18500",
         client: Some("{bin:conformance} --device {device} --peer {peer}:18500 --only across::"),
         server_stays: true,
-        ..PLAIN
-    },
-    Case {
-        name: "allreduce, three ranks",
-        hosts: &[1],
-        server: "{bin:allreduce} --device {device} --ranks 3 -b 64K -e 1M -f 4 -n 3",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "allreduce, in the order of ranks",
-        hosts: &[1],
-        server: "{bin:allreduce} --device {device} --ranks 3 -b 64K -e 1M -f 16 -n 2 --reproducible",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "allreduce, every type and reduction",
-        hosts: &[1],
-        server: "{bin:allreduce} --device {device} --ranks 2 -b 16K -e 16K -n 1 -w 0 -m 2 -u 3 -d all -o all",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "allreduce, a rank on each host",
-        hosts: &[2],
-        server: "env RANK=0 WORLD_SIZE=2 MASTER_ADDR={self} MASTER_PORT=18600 \
-            {bin:allreduce} --device {device} -b 64K -e 256K -f 4 -n 3",
-        client: Some(
-            "env RANK=1 WORLD_SIZE=2 MASTER_ADDR={peer} MASTER_PORT=18600 \
-            {bin:allreduce} --device {device} -b 64K -e 256K -f 4 -n 3",
-        ),
-        names_device: Sides::Server,
         ..PLAIN
     },
     Case {
@@ -298,6 +265,7 @@ fn cases(hosts: u8, share: Share) -> impl Iterator<Item = &'static Case> {
     };
     CASES
         .iter()
+        .chain(collectives::CASES)
         .chain(perftest::CASES)
         .chain(faults::CASES)
         .filter(move |case| case.hosts.contains(&hosts))
@@ -349,6 +317,7 @@ mod tests {
         let built = |name: &str, is_test| Executable {
             name: name.to_owned(),
             path: format!("out/{name}-{is_test}").into(),
+            package: "examples".into(),
             is_test,
         };
         let built = [built("kv", true), built("kv", false)];
