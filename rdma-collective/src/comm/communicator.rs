@@ -35,7 +35,7 @@ pub(crate) use job::Job;
 pub use options::CommunicatorOptions;
 pub(crate) use pending::sealed::Output as JobOutput;
 pub use pending::{Output, Pending, PendingFuture, StillPending, WaitError};
-pub(crate) use ring::{Lost, PIECE_BYTES, Parts, Ring, Scratch, violation};
+pub(crate) use ring::{Lost, PIECE_BYTES, Parts, Ring, Scratch, at_fault, violation};
 pub(crate) use stalls::{Awaited, Direction};
 pub(crate) use state::State;
 use turn::{AtOnce, Turn};

@@ -13,8 +13,8 @@ use super::run::{DAMAGED, Stop, With, is_ended_by, is_found_here, wrong};
 use crate::collective::exchange::{Exchange, Made};
 use crate::collective::schedule::Span;
 use crate::comm::operation::{Abort, Header};
-use crate::comm::{Awaited, Core, Direction, HostGroup, Lost, RingLinks, Scratch};
-use crate::error::{AbortReason, LaneFailure, ReduceError};
+use crate::comm::{Awaited, Core, Direction, HostGroup, RingLinks, Scratch, at_fault};
+use crate::error::{AbortReason, ReduceError};
 
 /// Looks in a row before others may run: about as long as a message is under way from a rank that is there.
 const LOOKS: u32 = 500;
@@ -219,13 +219,8 @@ impl Flat {
         if let Some(abort) = with.ring.abort.filter(beyond) {
             return Err(Stop::Abort(abort));
         }
-        for lost in ended.into_iter().flatten() {
-            match lost {
-                Lost { cause: LaneFailure::Closed, rank, .. } if !self.is_missing(rank) => {}
-                lost => return Err(Stop::Lost(lost)),
-            }
-        }
-        Ok(false)
+        let waits = [with.ring.next.rank, with.ring.previous.rank].map(|rank| self.is_missing(rank));
+        at_fault(ended, waits).map_or(Ok(false), |lost| Err(Stop::Lost(lost)))
     }
 
     /// Looks for an operation of the rank before this one that goes around the ring instead.

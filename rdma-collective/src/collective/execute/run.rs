@@ -9,7 +9,7 @@ use crate::collective::call::Call;
 use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
 use crate::comm::link::mailbox::HEADER_BYTES;
 use crate::comm::operation::{Abort, Header, OPERATION};
-use crate::comm::{Awaited, Core, Direction, HostGroup, Lost, RingLinks, Scratch, violation};
+use crate::comm::{Awaited, Core, Direction, HostGroup, Lost, RingLinks, Scratch, at_fault, violation};
 use crate::error::{AbortReason, LaneFailure, ReduceError};
 
 pub(super) const DAMAGED: &str = "a header that is damaged";
@@ -278,16 +278,8 @@ impl Run {
     /// A step cannot be taken: whether it ever will.
     fn check_lanes(&self, ring: &RingLinks, core: &mut Core, step: Step) -> Result<(), Stop> {
         let waits_for_next = waits_for_next(step) || self.announce;
-        let (next, previous) = (ring.next.ended(core), ring.previous.ended(core));
-        for (waits, ended) in [(waits_for_next, next), (!waits_for_next, previous)] {
-            match ended {
-                // A rank that left in good order has done all that was asked of it, unless it is waited for.
-                Some(Lost { cause: LaneFailure::Closed, .. }) if !waits => {}
-                Some(lost) => return Err(Stop::Lost(lost)),
-                None => {}
-            }
-        }
-        Ok(())
+        let lost = at_fault(ring.ended(core), [waits_for_next, !waits_for_next]);
+        lost.map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
     }
 }
 

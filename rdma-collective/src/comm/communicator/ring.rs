@@ -249,10 +249,19 @@ impl Ring {
         }
     }
 
-    /// Neighbours of which nothing comes any more, be it that they have left in good order.
+    /// Neighbours of which nothing comes any more, be it that they have left in good order: the one after, the one before.
     pub(crate) fn ended(&self, core: &mut Core) -> [Option<Lost>; 2] {
         [self.next.ended(core), self.previous.ended(core)]
     }
+}
+
+/// Of neighbours that have [ended](Ring::ended) the one for which an operation ends that `waits` for them, or not: one that left
+/// in good order has done all that was asked of it, unless it is waited for. It may have left because of the other, which is
+/// named then.
+pub(crate) fn at_fault(ended: [Option<Lost>; 2], waits: [bool; 2]) -> Option<Lost> {
+    let matters = |(lost, waits): &(Lost, bool)| *waits || !matches!(lost.cause, LaneFailure::Closed);
+    let ended = ended.into_iter().zip(waits).filter_map(|(lost, waits)| Some((lost?, waits)));
+    ended.filter(matters).map(|(lost, _)| lost).min_by_key(|lost| !lost.is_loss())
 }
 
 impl<B> Neighbour<B> {
@@ -290,4 +299,25 @@ pub(crate) fn violation(rank: u32, lane: &mut Lane, what: &str) -> Lost {
     lane.violation(what);
     let cause = lane.ended().unwrap_or(LaneFailure::Fenced);
     Lost { rank, lane: lane.name(), cause, away: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_lost_is_at_fault_before_who_left_because_of_it() {
+        let lane = LaneName { qp_num: rdma_core::QpNum(7), epoch: 0 };
+        let ended = |rank, cause| Some(Lost { rank, lane, cause, away: None });
+        let dead = || ended(0, LaneFailure::Silent { since: Duration::from_secs(1) });
+        let left = || ended(2, LaneFailure::Closed);
+        let named = |ended, waits| at_fault(ended, waits).map(|lost| lost.rank);
+        for waits in [[true, false], [false, true], [true; 2], [false; 2]] {
+            assert_eq!(named([dead(), left()], waits), Some(0));
+            assert_eq!(named([left(), dead()], waits), Some(0));
+            assert_eq!(named([None, dead()], waits), Some(0));
+            assert_eq!(named([left(), None], waits), waits[0].then_some(2));
+            assert_eq!(named([None, None], waits), None);
+        }
+    }
 }
