@@ -14,6 +14,7 @@ pub(super) enum Collective {
     ReduceScatter(ReduceOp),
     Broadcast { root: u32 },
     Reduce { op: ReduceOp, root: u32 },
+    Barrier,
 }
 
 /// A call of a collective: all but its place among the others, and the same on all ranks.
@@ -47,6 +48,7 @@ impl Collective {
             Self::ReduceScatter(_) => 3,
             Self::Broadcast { .. } => 4,
             Self::Reduce { .. } => 5,
+            Self::Barrier => 6,
         }
     }
 
@@ -57,14 +59,15 @@ impl Collective {
             3 => "reduce-scatter",
             4 => "broadcast",
             5 => "reduce",
+            6 => "barrier",
             _ => "an unknown operation",
         }
     }
 
-    const fn op(self) -> Option<ReduceOp> {
+    pub(super) const fn op(self) -> Option<ReduceOp> {
         match self {
             Self::AllReduce(op) | Self::ReduceScatter(op) | Self::Reduce { op, .. } => Some(op),
-            Self::AllGather | Self::Broadcast { .. } => None,
+            Self::AllGather | Self::Broadcast { .. } | Self::Barrier => None,
         }
     }
 
@@ -104,6 +107,9 @@ fn part(part: usize, whole: usize, ranks: u32) -> Result<usize, CollectiveError>
     }
 }
 
+/// Bytes that go around the ring in a barrier.
+pub(super) const BARRIER_BYTES: usize = 1;
+
 impl Call {
     /// What rank `rank` of `ranks` calls with buffers of such lengths.
     pub(super) fn new(
@@ -117,6 +123,8 @@ impl Call {
             false => Err(ReduceError::PartialElement { bytes, data_type }),
         };
         let count = match (collective, lengths) {
+            // What goes around for it is nobody's.
+            (Collective::Barrier, _) => 0,
             (Collective::AllGather | Collective::ReduceScatter(_), Lengths::InPlace(whole)) => {
                 let (count, parts) = (elements(whole)?, ranks as usize);
                 if !count.is_multiple_of(parts) {
@@ -152,6 +160,10 @@ impl Call {
             Collective::ReduceScatter(_) => Schedule::reduce_scatter(operation, reproducible),
             Collective::Broadcast { root } => Schedule::broadcast(operation, root),
             Collective::Reduce { root, .. } => Schedule::reduce(operation, root, reproducible),
+            // Whoever has the reduction of an element has heard of all ranks; of no elements it would hear of one.
+            Collective::Barrier => {
+                Schedule::all_reduce(Operation { count: BARRIER_BYTES, ..operation }, reproducible)
+            }
         }
     }
 
@@ -195,6 +207,7 @@ pub(super) fn name(header: &Header) -> OperationName {
         (2, (Some(data_type), _), 0, 0) => data_type.to_string(),
         (4, (Some(data_type), _), 0, root) => format!("{data_type} from rank {root}"),
         (5, (Some(data_type), Some(op)), _, root) => format!("{data_type} ({op}) to rank {root}"),
+        (6, (Some(data_type), _), 0, 0) => data_type.to_string(),
         _ => format!("elements of type {data_type} (operation {reduction}, root {root})"),
     };
     OperationName { sequence, collective: Collective::name_of(collective), count, of }
@@ -213,6 +226,7 @@ mod tests {
             (Collective::ReduceScatter(sum), "reduce-scatter 7 of 3 float (sum)"),
             (Collective::Broadcast { root: 2 }, "broadcast 7 of 3 float from rank 2"),
             (Collective::Reduce { op: sum, root: 0 }, "reduce 7 of 3 float (sum) to rank 0"),
+            (Collective::Barrier, "barrier 7 of 3 float"),
         ];
         for (collective, expected) in named {
             let header = Call { collective, count: 3, data_type: DataType::F32 }.header(1, 7);

@@ -56,7 +56,7 @@ impl Exchange {
             Collective::ReduceScatter(_) => self.part(to),
             Collective::Broadcast { root } if root == self.rank => all,
             Collective::Reduce { root, .. } if root == to => all,
-            Collective::Broadcast { .. } | Collective::Reduce { .. } => none,
+            Collective::Broadcast { .. } | Collective::Reduce { .. } | Collective::Barrier => none,
         }
     }
 
@@ -78,6 +78,7 @@ impl Exchange {
             Collective::AllReduce(_) => (0..0, 0..if self.is_ordered() { self.ranks } else { 1 }),
             Collective::ReduceScatter(_) => (0..0, 0..1),
             Collective::Reduce { root, .. } => (0..0, 0..u32::from(root == self.rank)),
+            Collective::Barrier => (0..0, 0..0),
         };
         let copied = copied.map(move |from| {
             let gathers = self.call.collective == Collective::AllGather;

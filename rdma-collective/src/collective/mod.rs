@@ -6,6 +6,7 @@
 
 mod all_gather;
 mod all_reduce;
+mod barrier;
 mod broadcast;
 mod call;
 mod exchange;

@@ -4,6 +4,7 @@
 
 mod abort;
 mod announce;
+mod apart;
 mod blame;
 mod connect;
 mod hold;
@@ -29,6 +30,7 @@ use crate::error::CollectiveError;
 
 pub use abort::Aborter;
 use announce::Announcer;
+use apart::{Apart, Begun};
 pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX};
 pub use info::RankInfo;
 pub(crate) use job::Job;
@@ -100,7 +102,7 @@ impl Communicator {
             .as_ref()
             .map(|Ring { previous, next, .. }| [(previous.rank, previous.access), (next.rank, next.access)]);
         let lanes = ring.as_ref().map(|ring| [ring.next.lane, ring.previous.lane]);
-        let (turn, host) = (Arc::new(Turn::default()), host.map(Arc::new));
+        let (turn, host) = (Arc::new(Turn::new()), host.map(Arc::new));
         let state = State::new(rank, (ring, host.clone()), Arc::clone(&turn), announcer);
         let state = Arc::new(Mutex::new(state));
         engine.lock().register(&state);
@@ -181,6 +183,11 @@ impl Communicator {
         job: Box<dyn Job>,
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<dyn Job>, CollectiveError)> {
+        self.shared.hand_over();
+        let job = match self.start_apart(job, deadline) {
+            Ok(id) => return Ok(Pending::new(Arc::clone(&self.shared), id)),
+            Err(job) => job,
+        };
         let shared = &self.shared;
         let id = shared.engine.lock_with(|core| {
             let mut state = shared.lock();
@@ -203,6 +210,7 @@ impl Communicator {
         late: impl FnOnce(&mut R, &mut Parts<'_>, &mut Core) -> CollectiveError,
     ) -> Result<(), CollectiveError> {
         let shared = &self.shared;
+        shared.hand_over();
         let mut running = None;
         let outcome = shared.engine.wait_for(deadline, |core, now| {
             let mut state = shared.lock();
@@ -255,6 +263,7 @@ impl Communicator {
     /// What the next operation needs that is done at once, in the thread of the caller; `None` when it has to wait for
     /// others, or the ranks are not on one host.
     pub(crate) fn at_once(&mut self) -> Option<AtOnce<'_>> {
+        self.shared.hand_over();
         let (host, scratch) = (self.shared.host.as_deref()?, self.scratch.as_deref_mut()?);
         let sequence = self.shared.turn.sequence_if_open()?;
         Some(AtOnce { host, scratch, sequence, turn: &self.shared.turn })
@@ -286,6 +295,7 @@ impl Communicator {
     fn leave(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
         self.closed = true;
         let shared = &self.shared;
+        shared.hand_over();
         let idle = shared
             .engine
             .wait_for(deadline, |_, _| if shared.lock().is_idle() { Poll::Ready(()) } else { Poll::Pending });

@@ -51,7 +51,15 @@ fn operations() -> Vec<(&'static str, Vec<u8>)> {
     let mut abort = [0; 20];
     let written = Abort { sequence: 3, culprit: 1, reporter: 2, reason: AbortReason::Mismatch };
     written.write(&mut Writer::new(&mut abort)).unwrap();
-    vec![("operation", message(OPERATION, &header)), ("abort", message(ABORT, &abort))]
+    let mut barrier = [0; 28];
+    let written =
+        Header { rank: 0, sequence: 4, count: 0, collective: 6, data_type: 9, reduction: 0, root: 0 };
+    written.write(&mut Writer::new(&mut barrier)).unwrap();
+    vec![
+        ("operation", message(OPERATION, &header)),
+        ("barrier", message(OPERATION, &barrier)),
+        ("abort", message(ABORT, &abort)),
+    ]
 }
 
 /// What a link says of a pool.

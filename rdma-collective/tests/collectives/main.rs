@@ -7,6 +7,8 @@ mod common;
 mod world;
 
 mod all_reduce;
+mod apart;
+mod barrier;
 mod flat;
 mod joining;
 mod mismatch;

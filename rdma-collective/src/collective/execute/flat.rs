@@ -100,6 +100,15 @@ impl Flat {
         Ok(self.missing == 0)
     }
 
+    /// Whether all messages are there; not when one is none of this operation.
+    pub(super) fn has_all(&mut self, host: &HostGroup) -> bool {
+        self.look(host).unwrap_or(false)
+    }
+
+    pub(super) fn rank(&self) -> u32 {
+        self.exchange.rank
+    }
+
     /// Looks for as long as messages take when their ranks are there; whether all have come.
     pub(super) fn hurry(&mut self, host: &HostGroup, deadline: Deadline) -> bool {
         let mut look = || match self.look(host) {

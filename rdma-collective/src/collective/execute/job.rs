@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use rdma_core::{Deadline, LocalBuf, Region};
 
-use super::Plan;
-use super::buffers::{Place, Registered};
+use super::buffers::{Borrowed, Place, Registered};
+use super::flat::Flat;
 use super::running::{self, Running};
-use crate::collective::call::{Lengths, Origins};
-use crate::comm::{self, Communicator, Core, EngineId, Output, Parts, Pending};
+use super::{Plan, Way};
+use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
+use crate::comm::{self, Communicator, Core, EngineId, HostGroup, Output, Parts, Pending, Scratch};
 use crate::error::CollectiveError;
 
 /// The memory of a tensor, and of the operation that it is in. It is one allocation, which goes from one to the other.
@@ -42,6 +43,8 @@ enum Memory {
     Lent(Registered),
     /// A region, of which others have handles.
     Shared(Region),
+    /// Bytes of no tensor, which no device uses.
+    Own([u8; BARRIER_BYTES]),
     /// In the operation that this is the input of, or lost to a device that did not let go of it.
     Gone,
 }
@@ -54,6 +57,12 @@ impl Job {
     /// Of bytes that the region has.
     pub(in crate::collective) fn of_region(engine: EngineId, region: Region, range: Range<usize>) -> Self {
         Self { engine, memory: Memory::Shared(region), input: None, range, work: None }
+    }
+
+    /// Of what goes around in a barrier.
+    pub(in crate::collective) fn of_nothing(engine: EngineId) -> Self {
+        let memory = Memory::Own([0; BARRIER_BYTES]);
+        Self { engine, memory, input: None, range: 0..BARRIER_BYTES, work: None }
     }
 
     /// Changes what is looked at and operated on; `false` when there is less.
@@ -88,6 +97,31 @@ impl Job {
             Some(input) => Lengths::OutOfPlace { input: input.range.len(), output },
             None => Lengths::InPlace(output),
         }
+    }
+
+    /// Whether the operation needs none of its memory lent to the device, and has it.
+    fn stays(&self) -> bool {
+        let here = |job: &Self| matches!(job.memory, Memory::Here(_));
+        let flat = self.work.as_ref().is_some_and(|work| matches!(work.plan.way, Way::Flat(_)));
+        let own = matches!(self.memory, Memory::Own(_));
+        own || flat && here(self) && self.input.as_deref().is_none_or(here)
+    }
+
+    /// The operation of rank `rank`, and the memory that [stays](Self::stays).
+    fn at_hand(&mut self, rank: u32) -> Option<(&mut Work, Borrowed<'_>)> {
+        let Self { memory, input, range, work: Some(work), .. } = self else { return None };
+        let memory = match memory {
+            Memory::Here(memory) => &mut **memory,
+            Memory::Own(bytes) => bytes,
+            _ => return None,
+        };
+        let output = memory.get_mut(range.clone()).unwrap_or_default();
+        let mut buffers = match input {
+            Some(input) => Borrowed::out_of_place(input.bytes(), output),
+            None => Borrowed::InPlace(output),
+        };
+        buffers.lie_at(work.plan.call.origins(rank));
+        Some((work, buffers))
     }
 
     /// Hands the memory to the engine's worker; it has the elements of the operation from `origin` on.
@@ -132,18 +166,63 @@ impl Job {
 
 impl comm::Job for Job {
     fn begin(&mut self, parts: &mut Parts<'_>, core: &mut Core, sequence: u64, now: Instant) {
-        let origins = match &self.work {
-            Some(work) if self.input.is_some() => work.plan.call.origins(parts.rank),
-            _ => Origins::default(),
-        };
-        let input = self.input.as_mut().and_then(|input| input.lend(core, origins.input));
-        if let Some(output) = self.lend(core, origins.output) {
-            self.memory = Memory::Lent(Registered::new(input, output));
+        if !self.stays() {
+            let origins = match &self.work {
+                Some(work) if self.input.is_some() => work.plan.call.origins(parts.rank),
+                _ => Origins::default(),
+            };
+            let input = self.input.as_mut().and_then(|input| input.lend(core, origins.input));
+            if let Some(output) = self.lend(core, origins.output) {
+                self.memory = Memory::Lent(Registered::new(input, output));
+            }
         }
         if let Some(work) = &mut self.work {
             running::watch(parts, core, now);
             work.running = Running::begin(&work.plan, parts, sequence, now);
         }
+    }
+
+    fn begin_at_once(
+        &mut self,
+        host: &HostGroup,
+        scratch: &mut Scratch,
+        sequence: u64,
+        now: Instant,
+    ) -> bool {
+        let Some(Work { plan: Plan { way: Way::Flat(exchange), .. }, .. }) = &self.work else { return false };
+        let mut flat = Flat::new(*exchange, sequence, now);
+        let rank = exchange.rank;
+        if !self.stays() {
+            return false;
+        }
+        let Some((work, buffers)) = self.at_hand(rank) else { return false };
+        let told = flat.tell(host, &buffers, scratch).is_ok();
+        if told {
+            work.running = Some(Running::Flat(flat));
+        }
+        told
+    }
+
+    fn end_at_once(&mut self, host: &HostGroup, scratch: &mut Scratch, until: Option<Deadline>) -> bool {
+        let Some(Work { running: Some(Running::Flat(flat)), .. }) = &mut self.work else { return false };
+        let come = match until {
+            Some(until) => flat.hurry(host, until),
+            None => flat.has_all(host),
+        };
+        if !come {
+            return false;
+        }
+        let rank = flat.rank();
+        let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.at_hand(rank) else {
+            return false;
+        };
+        if flat.finish(host, &mut buffers, scratch).is_err() {
+            // The engine says why.
+            return false;
+        }
+        self.work = None;
+        host.end_round();
+        true
     }
 
     fn advance(
@@ -152,10 +231,17 @@ impl comm::Job for Job {
         core: &mut Core,
         _: Instant,
     ) -> Poll<Result<(), CollectiveError>> {
-        let (Some(work), Memory::Lent(buffers)) = (&mut self.work, &mut self.memory) else {
+        let outcome = if self.stays()
+            && let Some((Work { plan, running }, mut buffers)) = self.at_hand(parts.rank)
+        {
+            running::advance(running.as_mut(), plan, parts, core, &mut buffers)
+        } else if let (Some(Work { plan, running }), Memory::Lent(buffers)) =
+            (&mut self.work, &mut self.memory)
+        {
+            running::advance(running.as_mut(), plan, parts, core, buffers)
+        } else {
             return Poll::Ready(Err(CollectiveError::ForeignMemory));
         };
-        let outcome = running::advance(work.running.as_mut(), &work.plan, parts, core, buffers);
         if let Poll::Ready(Ok(())) = outcome {
             self.release(core);
         }

@@ -35,10 +35,8 @@ impl Running {
 
 /// From now on the neighbours' silence is looked into.
 pub(super) fn watch(parts: &Parts<'_>, core: &mut Core, now: Instant) {
-    for lane in parts.ring.iter().flat_map(|ring| ring.lanes()) {
-        if let Some(lane) = core.lane(lane) {
-            lane.watch(now);
-        }
+    if let Some(ring) = &parts.ring {
+        ring.watch(core, now);
     }
 }
 

@@ -69,6 +69,15 @@ impl HostGroup {
         self.prompt.store(prompt && self.roomy, Ordering::Relaxed);
     }
 
+    /// Whether this is the process that the others know.
+    ///
+    /// # Errors
+    ///
+    /// [`ReachError::Refused`] in a forked child of it.
+    pub(crate) fn check(&self) -> Result<(), ReachError> {
+        self.peers.iter().flatten().next().map_or(Ok(()), |peer| peer.copy_in(0, &[]))
+    }
+
     fn round(&self) -> u64 {
         self.round.load(Ordering::Relaxed)
     }

@@ -4,7 +4,9 @@ use std::any::Any;
 use std::task::Poll;
 use std::time::Instant;
 
-use super::Parts;
+use rdma_core::Deadline;
+
+use super::{HostGroup, Parts, Scratch};
 use crate::comm::Core;
 use crate::error::CollectiveError;
 
@@ -12,6 +14,23 @@ use crate::error::CollectiveError;
 pub(crate) trait Job: Send {
     /// Starts it as number `sequence` of its communicator.
     fn begin(&mut self, parts: &mut Parts<'_>, core: &mut Core, sequence: u64, now: Instant);
+
+    /// Leaves the messages of its operation, number `sequence`, without the engine, if that is the way that it takes and nothing of
+    /// its memory has to be lent to a device for it; `false` when it has not begun.
+    fn begin_at_once(
+        &mut self,
+        _host: &HostGroup,
+        _scratch: &mut Scratch,
+        _sequence: u64,
+        _now: Instant,
+    ) -> bool {
+        false
+    }
+
+    /// Looks for the others' messages, once or, for as long as they may take that come at once, `until` then; whether it is done.
+    fn end_at_once(&mut self, _host: &HostGroup, _scratch: &mut Scratch, _until: Option<Deadline>) -> bool {
+        false
+    }
 
     /// Goes on as far as it can; after `Ready` it is not called again.
     fn advance(

@@ -70,6 +70,9 @@ impl<T: Output> Pending<T> {
     ///
     /// What the operation failed with.
     pub fn poll(&mut self) -> Poll<Result<T, CollectiveError>> {
+        if let Some(job) = self.shared.end_apart(self.id, None) {
+            return Poll::Ready(self.given_back(Ok(job)));
+        }
         // A device that cannot be trusted any more ends the operation with that error.
         let _ = self.shared.engine.drive(Instant::now(), BUDGET);
         self.look(None)
@@ -81,6 +84,9 @@ impl<T: Output> Pending<T> {
     ///
     /// [`WaitError::StillPending`] gives this back at `deadline`; [`WaitError::Failed`] is what the operation failed with.
     pub fn wait(mut self, deadline: Deadline) -> Result<T, WaitError<T>> {
+        if let Some(job) = self.shared.end_apart(self.id, Some(deadline)) {
+            return Ok(self.given_back(Ok(job))?);
+        }
         let (engine, id) = (&self.shared.engine, self.id);
         let ended = engine.wait_for(deadline, |_, _| match self.shared.lock().take(id) {
             Some(ended) => Poll::Ready(ended),
@@ -117,6 +123,7 @@ impl<T: Output> Drop for Pending<T> {
     fn drop(&mut self) {
         // In a forked child a lock may be held for ever by a thread that it is without.
         if !self.taken && !self.shared.engine.is_forked() {
+            self.shared.hand_over();
             let forgotten = self.shared.lock().forget(self.id);
             drop(forgotten);
         }
@@ -140,6 +147,8 @@ impl<T: Output> IntoFuture for Pending<T> {
     type IntoFuture = PendingFuture<T>;
 
     fn into_future(self) -> PendingFuture<T> {
+        // It is woken by the engine alone.
+        self.shared.hand_over();
         PendingFuture(self)
     }
 }

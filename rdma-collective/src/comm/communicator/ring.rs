@@ -100,6 +100,15 @@ impl Ring {
         [self.next.lane, self.previous.lane]
     }
 
+    /// From now on the neighbours' silence is looked into.
+    pub(crate) fn watch(&self, core: &mut Core, now: Instant) {
+        for lane in self.lanes() {
+            if let Some(lane) = core.lane(lane) {
+                lane.watch(now);
+            }
+        }
+    }
+
     /// The operation that begins now gives up at `deadline`.
     pub(super) fn give_up_at(&mut self, core: &mut Core, deadline: Deadline) {
         let left = deadline.instant().saturating_duration_since(core.driven());

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Announcer, HostGroup, Job, Parts, Ring, Scratch, Turn, ring};
+use super::{Announcer, Begun, HostGroup, Job, Parts, Ring, Scratch, Turn, ring};
 use crate::comm::operation::Abort;
 use crate::comm::{Core, Service};
 use crate::error::{AbortReason, CollectiveError};
@@ -27,7 +27,6 @@ pub(crate) struct State {
     pub(super) look_at: Option<Instant>,
     scratch: Box<Scratch>,
     turn: Arc<Turn>,
-    next_id: u64,
     /// Not ended, in order; the first one may have begun.
     queue: VecDeque<Entry>,
     begun: bool,
@@ -68,7 +67,6 @@ impl State {
             look_at: None,
             scratch: ring::scratch(),
             turn,
-            next_id: 0,
             queue: VecDeque::with_capacity(OPERATIONS_MAX),
             begun: false,
             borrowed: false,
@@ -126,11 +124,24 @@ impl State {
         if self.queue.len() >= OPERATIONS_MAX {
             return Err((job, CollectiveError::TooManyOperations { max: OPERATIONS_MAX }));
         }
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = self.turn.next_id();
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
         self.settle();
         Ok(id)
+    }
+
+    /// Goes on with an operation that has begun without the engine, and with nothing else under way.
+    pub(super) fn adopt(&mut self, core: &mut Core, begun: Begun, now: Instant) {
+        debug_assert!(self.is_idle() && !self.borrowed, "whoever begins another hands it over before");
+        let Begun { id, job, deadline, .. } = begun;
+        if let Some(ring) = &mut self.ring {
+            ring.watch(core, now);
+            ring.give_up_at(core, deadline);
+        }
+        self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
+        self.begun = true;
+        self.settle();
+        self.turn.apart.vacate();
     }
 
     /// While no operation is under way, what neighbours say is taken all the same, and a failure is passed on: others may
@@ -315,6 +326,9 @@ impl State {
 impl Service for State {
     fn advance(&mut self, core: &mut Core, now: Instant) -> bool {
         let mut any = false;
+        if let Some(begun) = self.turn.apart.take_due(now) {
+            self.adopt(core, begun, now);
+        }
         loop {
             let ended = match self.run(core, now) {
                 Some(outcome) => {
@@ -335,6 +349,8 @@ impl Service for State {
 
     fn next_deadline(&self) -> Option<Instant> {
         let waits = self.ring.as_ref().and_then(Ring::next_deadline);
-        self.queue.iter().map(|entry| entry.deadline.instant()).chain(waits).chain(self.look_at).min()
+        let apart = self.turn.apart.due();
+        let queued = self.queue.iter().map(|entry| entry.deadline.instant());
+        queued.chain(waits).chain(self.look_at).chain(apart).min()
     }
 }

@@ -5,27 +5,46 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{HostGroup, Scratch};
+use super::{Apart, HostGroup, Scratch};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Turn {
     open: AtomicBool,
     /// Operations begun.
     sequence: AtomicU64,
+    /// Handles given out.
+    handles: AtomicU64,
+    /// It is neither under way for the engine, nor does it close the turn.
+    pub(super) apart: Apart,
 }
 
 impl Turn {
+    pub(super) fn new() -> Self {
+        let (open, apart) = (AtomicBool::default(), Apart::new());
+        Self { open, sequence: AtomicU64::default(), handles: AtomicU64::default(), apart }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
     pub(super) fn set_open(&self, open: bool) {
         self.open.store(open, Ordering::Release);
     }
 
     pub(super) fn sequence_if_open(&self) -> Option<u64> {
-        self.open.load(Ordering::Acquire).then(|| self.sequence())
+        // In this order: what was under way without the engine may be its own by then.
+        (!self.apart.is_occupied() && self.is_open()).then(|| self.sequence())
     }
 
     pub(super) fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::Relaxed)
+    }
+
+    /// The number of another handle.
+    pub(super) fn next_id(&self) -> u64 {
+        self.handles.fetch_add(1, Ordering::Relaxed)
     }
 
     /// An operation begins, or has been done at once.

@@ -1,0 +1,78 @@
+//! The barrier as callers see it.
+
+use rdma_core::Deadline;
+
+use super::DataType;
+use super::call::{BARRIER_BYTES, Collective};
+use super::execute::{Borrowed, Job};
+use crate::comm::{Communicator, Pending};
+use crate::error::CollectiveError;
+
+impl Communicator {
+    /// Waits until all ranks have called it.
+    ///
+    /// What a rank wrote before, where all see it, the others see then. A rank that returns knows that all others have come, and
+    /// not that they have returned, too.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError`]: a rank that is lost, late until `deadline` or calls something else, by its number. The communicator
+    /// has ended then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// // … all ranks prepare their part …
+    /// comm.barrier(Deadline::after(Duration::from_secs(5)))?;
+    /// // … and here each of them may rely on what the others have prepared.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "MPI_Barrier")]
+    pub fn barrier(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
+        let around = &mut [0; BARRIER_BYTES];
+        self.call(Collective::Barrier, DataType::U8, Borrowed::InPlace(around), deadline)
+    }
+
+    /// Tells the others that this rank has come, and returns at once; what comes back ends when all have.
+    ///
+    /// It runs behind the operations that are pending. Ranks may mix this with [`barrier`](Self::barrier).
+    ///
+    /// # Errors
+    ///
+    /// It cannot begin: [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`]. Waiting tells of the others, as for
+    /// [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rdma_core::Deadline;
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let all_here = comm.start_barrier(deadline)?;
+    /// // … what need not wait for the others …
+    /// all_here.wait(deadline)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_barrier(&mut self, deadline: Deadline) -> Result<Pending<()>, CollectiveError> {
+        let job = Box::new(Job::of_nothing(self.engine().id()));
+        self.start_call(Collective::Barrier, DataType::U8, job, deadline).map_err(|(_, error)| error)
+    }
+}

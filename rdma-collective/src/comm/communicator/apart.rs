@@ -1,0 +1,183 @@
+//! An operation that owns its memory and has begun at once, without the engine: this rank has left its messages, and nobody has
+//! looked for the others' yet.
+//!
+//! Whoever waits for it looks first, and may find it done. It becomes the engine's when that is in vain, when another
+//! operation is begun behind it, when its handle is given up, and in any case soon after the engine is driven next: so it goes on, and
+//! ends at its deadline, though nobody waits.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdma_core::Deadline;
+
+use super::turn::Turn;
+use super::{Communicator, HostGroup, Job, Scratch, Shared, ring};
+use crate::comm::Service;
+
+/// How long it is left to its caller, when the engine is driven meanwhile.
+const LEFT_FOR: Duration = Duration::from_millis(1);
+
+/// The place of one such operation. Whoever holds its lock takes no other.
+#[derive(Debug)]
+pub(super) struct Apart {
+    /// Cleared last: who sees that knows what has become of it.
+    occupied: AtomicBool,
+    place: Mutex<Place>,
+}
+
+/// See [`Apart`].
+struct Place {
+    begun: Option<Begun>,
+    scratch: Box<Scratch>,
+}
+
+/// The operation.
+pub(super) struct Begun {
+    pub(super) id: u64,
+    pub(super) job: Box<dyn Job>,
+    pub(super) deadline: Deadline,
+    pub(super) started: Instant,
+}
+
+impl Apart {
+    pub(super) fn new() -> Self {
+        let place = Place { begun: None, scratch: ring::scratch() };
+        Self { occupied: AtomicBool::new(false), place: Mutex::new(place) }
+    }
+
+    pub(super) fn is_occupied(&self) -> bool {
+        self.occupied.load(Ordering::Acquire)
+    }
+
+    /// Leaves the messages of `job` as operation `sequence`, if that is the way that it takes and its memory is at hand; gives it
+    /// back otherwise.
+    pub(super) fn begin(
+        &self,
+        mut begun: Begun,
+        host: &HostGroup,
+        sequence: u64,
+    ) -> Result<(), Box<dyn Job>> {
+        let mut place = self.lock();
+        if !begun.job.begin_at_once(host, &mut place.scratch, sequence, begun.started) {
+            return Err(begun.job);
+        }
+        place.begun = Some(begun);
+        self.occupied.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Looks for the messages of operation `id`, `until` then if they do not come at once; its job when it is done.
+    pub(super) fn end(&self, id: u64, host: &HostGroup, until: Option<Deadline>) -> Option<Box<dyn Job>> {
+        let mut place = self.lock();
+        let Place { begun, scratch } = &mut *place;
+        let is_done = |begun: &mut Begun| {
+            let until = until.map(|until| until.min(begun.deadline));
+            begun.id == id && begun.job.end_at_once(host, scratch, until)
+        };
+        let done = begun.take_if(is_done)?;
+        self.vacate();
+        Some(done.job)
+    }
+
+    /// The operation, for the engine, which [says so](Self::vacate) once it has it.
+    pub(super) fn take(&self) -> Option<Begun> {
+        self.lock().begun.take()
+    }
+
+    /// The same if it was left to its caller for long enough, and nobody looks at it now.
+    pub(super) fn take_due(&self, now: Instant) -> Option<Begun> {
+        let mut place = self.place.try_lock().ok().filter(|_| self.is_occupied())?;
+        place.begun.take_if(|begun| begun.due() <= now)
+    }
+
+    /// When it is [due](Self::take_due).
+    pub(super) fn due(&self) -> Option<Instant> {
+        if !self.is_occupied() {
+            return None;
+        }
+        self.place.try_lock().ok()?.begun.as_ref().map(Begun::due)
+    }
+
+    /// The operation is known elsewhere, or is done.
+    pub(super) fn vacate(&self) {
+        self.occupied.store(false, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Place> {
+        // Nothing is half done in it.
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Begun {
+    fn due(&self) -> Instant {
+        self.started + LEFT_FOR
+    }
+}
+
+impl Communicator {
+    /// Begins an operation without the engine, if nothing else is under way and there is time for the engine to take it over before
+    /// its deadline; its number, or the job.
+    pub(super) fn start_apart(&mut self, job: Box<dyn Job>, deadline: Deadline) -> Result<u64, Box<dyn Job>> {
+        let Shared { engine, turn, host, .. } = &*self.shared;
+        let (Some(host), Some(sequence)) = (host, turn.sequence_if_open()) else { return Err(job) };
+        let started = Instant::now();
+        let left = deadline.instant().saturating_duration_since(started);
+        // A thread that sleeps wakes so often at least.
+        if left < 2 * engine.options().heartbeat.max(LEFT_FOR) {
+            return Err(job);
+        }
+        let id = turn.next_id();
+        turn.apart.begin(Begun { id, job, deadline, started }, host, sequence)?;
+        turn.count();
+        self.drive_now_and_then(started);
+        Ok(id)
+    }
+}
+
+impl Shared {
+    /// What is under way without the engine, if anything is, becomes the engine's.
+    pub(super) fn hand_over(&self) {
+        let apart = &self.turn.apart;
+        if !apart.is_occupied() {
+            return;
+        }
+        // Who looks for it now may find it done, and is not waited for with the engine locked.
+        drop(apart.lock());
+        if apart.is_occupied() {
+            self.engine.lock_with(|core| {
+                let mut state = self.lock();
+                if let Some(begun) = apart.take() {
+                    state.adopt(core, begun, Instant::now());
+                }
+                state.advance(core, Instant::now());
+            });
+        }
+    }
+
+    /// Looks for the messages of operation `id` if it is under way without the engine, and gives its job when it is done; else
+    /// it is the engine's from then on.
+    pub(super) fn end_apart(&self, id: u64, until: Option<Deadline>) -> Option<Box<dyn Job>> {
+        let (host, Turn { apart, .. }) = (self.host.as_deref()?, &*self.turn);
+        // A forked child would take what its parent is left.
+        if !apart.is_occupied() || host.check().is_err() {
+            return None;
+        }
+        // What has failed meanwhile is the engine's to tell.
+        let done = if self.turn.is_open() { apart.end(id, host, until) } else { None };
+        if done.is_none() {
+            self.hand_over();
+        }
+        done
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place")
+            .field("id", &self.begun.as_ref().map(|begun| begun.id))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,148 @@
+//! Small operations that own their memory, which begin in the thread of their caller: whatever becomes of their handles, they end
+//! as others do.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use crate::common::{block_on, forget, long};
+use crate::world::{Rank, each_communicator, each_rank_on};
+use rdma_collective::collective::{ReduceOp, Tensor};
+use rdma_collective::comm::{Communicator, CommunicatorOptions, Driver, EngineOptions, Pending, WaitError};
+use rdma_collective::error::{AbortReason, CollectiveError};
+use rdma_core::{Deadline, Device, SoftOptions, Wire};
+
+/// Begins to reduce `value`.
+fn start(comm: &mut Communicator, value: u64, deadline: Deadline) -> Pending<Tensor<u64>> {
+    let mut tensor = comm.alloc(3).unwrap();
+    tensor.fill(value);
+    comm.start_all_reduce(tensor, ReduceOp::Sum, deadline).unwrap()
+}
+
+fn polled(mut pending: Pending<Tensor<u64>>) -> Tensor<u64> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match pending.poll() {
+            Poll::Ready(tensor) => return tensor.unwrap(),
+            Poll::Pending => assert!(Instant::now() < until, "it does not end"),
+        }
+    }
+}
+
+#[test]
+fn handles_are_waited_for_polled_awaited_dropped_and_forgotten_in_any_order() {
+    for wire in [Wire::Local, Wire::Mapped] {
+        each_communicator(3, wire, CommunicatorOptions::default(), |mut comm| {
+            let own = u64::from(comm.rank());
+            for round in 0..400 {
+                let sum = 3 * round + 3;
+                let pending = start(&mut comm, round + own, long());
+                let mixed = (round + 1000 * own).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+                match mixed % 8 {
+                    0 => drop(pending),
+                    1 => forget(pending),
+                    2 => assert_eq!(polled(pending)[..], [sum; 3]),
+                    3 => assert_eq!(block_on(pending).unwrap()[..], [sum; 3]),
+                    4 => {
+                        // By another thread, while this one goes on.
+                        thread::scope(|scope| {
+                            scope.spawn(move || {
+                                assert_eq!(pending.wait(long()).unwrap()[..], [sum; 3]);
+                            });
+                            comm.barrier(long()).unwrap();
+                        });
+                        continue;
+                    }
+                    5 => {
+                        comm.barrier(long()).unwrap();
+                        assert_eq!(pending.wait(long()).unwrap()[..], [sum; 3]);
+                        continue;
+                    }
+                    _ => assert_eq!(pending.wait(long()).unwrap()[..], [sum; 3]),
+                }
+                comm.start_barrier(long()).unwrap().wait(long()).unwrap();
+            }
+            comm.close(long()).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_failure_is_found_though_nobody_waits() {
+    // Beyond the time that a thread may sleep, and not.
+    for left in [3000, 300].map(Duration::from_millis) {
+        let errors = each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
+            if comm.rank() == 0 {
+                forget(start(&mut comm, 1, Deadline::after(left)));
+            }
+            comm.failure(long()).unwrap()
+        });
+        let CollectiveError::Aborted { culprit: 1, reason: AbortReason::DeadlineExceeded, .. } = errors[1]
+        else {
+            panic!("{}", errors[1]);
+        };
+        assert!(matches!(errors[0], CollectiveError::DeadlineExceeded { rank: 1, .. }), "{}", errors[0]);
+    }
+    // Rank 1 does not call the same.
+    let errors = each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), |mut comm| {
+        if comm.rank() == 0 {
+            forget(start(&mut comm, 1, long()));
+            return comm.failure(long()).unwrap();
+        }
+        comm.barrier(long()).unwrap_err()
+    });
+    for error in errors {
+        assert!(
+            matches!(
+                error,
+                CollectiveError::Mismatch { .. }
+                    | CollectiveError::Aborted { reason: AbortReason::Mismatch, .. }
+            ),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_abort_ends_one_that_nobody_has_looked_for_yet() {
+    let begun = AtomicU32::new(0);
+    each_communicator(2, Wire::Local, CommunicatorOptions::default(), move |mut comm| {
+        start(&mut comm, 1, long()).wait(long()).unwrap();
+        let pending = (comm.rank() == 0).then(|| start(&mut comm, 1, long()));
+        begun.fetch_add(1, Ordering::Relaxed);
+        while begun.load(Ordering::Relaxed) < 2 {
+            sleep(Duration::from_millis(1));
+        }
+        let Some(pending) = pending else {
+            comm.aborter().abort();
+            return;
+        };
+        match pending.wait(long()).unwrap_err() {
+            WaitError::Failed(CollectiveError::Aborted {
+                culprit: 1,
+                reason: AbortReason::Requested,
+                ..
+            }) => {}
+            error => panic!("{error}"),
+        }
+    });
+}
+
+#[test]
+fn a_callers_loop_drives_them() {
+    let options = EngineOptions { driver: Driver::Caller, ..EngineOptions::default() };
+    let device = |_| Device::soft(SoftOptions::default()).open().unwrap();
+    each_rank_on(2, options, device, |mut rank: Rank| {
+        let mut comm = rank.communicator(CommunicatorOptions::default());
+        for round in 0..50 {
+            if round % 8 == u64::from(comm.rank()) {
+                sleep(Duration::from_millis(5));
+            }
+            let pending = start(&mut comm, round, long());
+            let due = rank.engine.next_deadline().expect("it is to be looked for");
+            assert!(due < Instant::now() + Duration::from_secs(1));
+            assert_eq!(polled(pending)[..], [2 * round; 3]);
+        }
+    });
+}
