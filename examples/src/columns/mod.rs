@@ -1,6 +1,6 @@
 //! nccl-tests' output: the values of a row, its printing, its reading back, and the same as JSON.
 //!
-//! Nothing here measures: the programs fill [`Row`]s, [`print`] lays them out, [`parse`] reads what was printed
+//! Nothing here measures: the programs fill [`Row`]s, [`mod@print`] lays them out, [`parse`] reads what was printed
 //! and recomputes it, [`json`] writes the file of `-J`, [`saved`] reads it.
 
 pub mod header;
