@@ -4,12 +4,12 @@
 
 use rdma_core::{Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory};
 
-use crate::comm::Process;
 use crate::comm::bootstrap::fuzz;
 use crate::comm::env::fuzz as env_fuzz;
 use crate::comm::link::imm::Imm;
 use crate::comm::link::{Blob, LinkKind, control};
 use crate::comm::operation::{Abort, Header};
+use crate::comm::{Process, find_blob as fuzz_word};
 use crate::kv::layout::{Layout, Shape};
 use crate::kv::plan::fuzz as fuzz_parts;
 use crate::kv::plan::{BlockPair, BlockPlan, Limits, WriteDescriptor, coalesce};
@@ -34,13 +34,16 @@ pub fn environment(data: &[u8]) {
 
 /// A blob from a peer, as it comes, and what it says of a pool; and one of ours, with a byte of it altered.
 pub fn blob(data: &[u8]) {
-    for kind in [LinkKind::COLLECTIVE, LinkKind::KV] {
+    for kind in [LinkKind::COLLECTIVE, LinkKind::KV, LinkKind::MESH] {
         if let Ok((blob, rest)) = Blob::decode(data, kind, 7) {
             assert_eq!(blob.encode().as_deref(), Ok(&data[..data.len() - rest.len()]));
             fuzz_payload(&blob.payload);
         }
     }
     fuzz_payload(data);
+    if let Ok(Some(blob)) = fuzz_word(data, 7, 1, 0) {
+        assert_eq!(blob.regions.len(), 1);
+    }
     let Some((place, payload)) = data.split_first_chunk::<2>() else { return };
     let region = |words: &[u8; 20]| RemoteMemory {
         addr: u64::from_le_bytes(*words.first_chunk().unwrap_or(&[0; 8])),

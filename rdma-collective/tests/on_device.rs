@@ -119,6 +119,9 @@ fn engines_and_communicators_leave_nothing_on_the_device() {
             let mut data = vec![1.5_f32; 100];
             comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();
             assert!(data.iter().all(|sum| *sum == 3.0));
+            let mut parts = vec![comm.rank(); 20_000];
+            comm.all_to_all(&mut parts, long()).unwrap();
+            assert!(parts.chunks(10_000).zip(0..).all(|(part, rank)| part == [rank; 10_000]));
             comm.close(long()).unwrap();
         });
     });

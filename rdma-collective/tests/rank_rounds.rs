@@ -80,9 +80,22 @@ fn reduce(wire: Wire) {
     });
 }
 
+/// By links that each communicator makes, in two steps, and is dropped with or closes.
+fn exchange(wire: Wire) {
+    each_communicator(3, wire, CommunicatorOptions::default(), |mut comm| {
+        let mut data = vec![comm.rank(); 3 * 3000];
+        comm.scatter(&mut data, 1, long()).unwrap();
+        comm.all_to_all(&mut data, long()).unwrap();
+        if comm.rank() > 0 {
+            comm.close(long()).unwrap();
+        }
+    });
+}
+
 #[test]
 fn communicators_leave_nothing_behind() {
     for wire in WIRES {
         leaves_nothing(1000, || reduce(wire));
+        leaves_nothing(200, || exchange(wire));
     }
 }

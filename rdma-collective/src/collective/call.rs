@@ -1,10 +1,15 @@
 //! Which collective is called, on what: what all ranks must agree on, and where a rank's buffers lie in it.
 
 use super::execute::Arithmetic;
-use super::schedule::{Operation, Schedule, Staging};
+use super::schedule::{Operation, Rounds, Schedule, Staging};
 use super::{DataType, ReduceOp};
+use crate::comm::Reach;
 use crate::comm::operation::Header;
 use crate::error::{CollectiveError, OperationName, ReduceError, ScheduleError};
+
+/// From so many ranks on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
+const SHORT_RANKS_MIN: u32 = 5;
+const SHORT_BYTES_MAX: usize = 256;
 
 /// A collective, with what it takes besides elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +20,9 @@ pub(super) enum Collective {
     Broadcast { root: u32 },
     Reduce { op: ReduceOp, root: u32 },
     Barrier,
+    Gather { root: u32 },
+    Scatter { root: u32 },
+    AllToAll,
 }
 
 /// A call of a collective: all but its place among the others, and the same on all ranks.
@@ -49,6 +57,9 @@ impl Collective {
             Self::Broadcast { .. } => 4,
             Self::Reduce { .. } => 5,
             Self::Barrier => 6,
+            Self::Gather { .. } => 7,
+            Self::Scatter { .. } => 8,
+            Self::AllToAll => 9,
         }
     }
 
@@ -60,6 +71,9 @@ impl Collective {
             4 => "broadcast",
             5 => "reduce",
             6 => "barrier",
+            7 => "gather",
+            8 => "scatter",
+            9 => "all-to-all",
             _ => "an unknown operation",
         }
     }
@@ -67,15 +81,23 @@ impl Collective {
     pub(super) const fn op(self) -> Option<ReduceOp> {
         match self {
             Self::AllReduce(op) | Self::ReduceScatter(op) | Self::Reduce { op, .. } => Some(op),
-            Self::AllGather | Self::Broadcast { .. } | Self::Barrier => None,
+            _ => None,
         }
     }
 
     pub(super) const fn root(self) -> Option<u32> {
         match self {
-            Self::Broadcast { root } | Self::Reduce { root, .. } => Some(root),
+            Self::Broadcast { root }
+            | Self::Reduce { root, .. }
+            | Self::Gather { root }
+            | Self::Scatter { root } => Some(root),
             _ => None,
         }
+    }
+
+    /// Whether a buffer has a part for each rank.
+    const fn has_parts(self) -> bool {
+        !matches!(self, Self::AllReduce(_) | Self::Broadcast { .. } | Self::Reduce { .. } | Self::Barrier)
     }
 
     /// Bytes that the count stands for, as rank `rank` of `ranks` finds them in two buffers of so many bytes.
@@ -91,7 +113,10 @@ impl Collective {
             Self::ReduceScatter(_) => part(output, input, ranks),
             // What other ranks pass for what the root alone has is not looked at.
             Self::Broadcast { root } if rank != root => Ok(output),
-            Self::Reduce { root, .. } if rank != root => Ok(input),
+            Self::Reduce { root, .. } | Self::Gather { root } if rank != root => Ok(input),
+            Self::Scatter { root } if rank != root => Ok(output),
+            Self::Gather { .. } => part(input, output, ranks),
+            Self::Scatter { .. } => part(output, input, ranks),
             _ if input == output => Ok(input),
             _ => Err(CollectiveError::LengthsDiffer { input, output }),
         }
@@ -125,7 +150,7 @@ impl Call {
         let count = match (collective, lengths) {
             // What goes around for it is nobody's.
             (Collective::Barrier, _) => 0,
-            (Collective::AllGather | Collective::ReduceScatter(_), Lengths::InPlace(whole)) => {
+            (_, Lengths::InPlace(whole)) if collective.has_parts() => {
                 let (count, parts) = (elements(whole)?, ranks as usize);
                 if !count.is_multiple_of(parts) {
                     return Err(CollectiveError::Indivisible { count, ranks });
@@ -133,6 +158,9 @@ impl Call {
                 count / parts
             }
             (_, Lengths::InPlace(bytes)) => elements(bytes)?,
+            (Collective::AllToAll, Lengths::OutOfPlace { input, output }) if input == output => {
+                return Self::new(collective, data_type, Lengths::InPlace(input), [rank, ranks]);
+            }
             (_, Lengths::OutOfPlace { input, output }) => {
                 elements(collective.count_bytes(input, output, rank, ranks)?)?
             }
@@ -145,13 +173,13 @@ impl Call {
         self.count.saturating_mul(self.data_type.size())
     }
 
-    /// The steps of rank `rank` of `ranks`.
+    /// The steps of rank `rank` of `ranks` around the ring; `None` of what needs other links.
     pub(super) fn schedule(
         &self,
         [rank, ranks]: [u32; 2],
         staging: Staging,
         reproducible: bool,
-    ) -> Result<Schedule, ScheduleError> {
+    ) -> Result<Option<Schedule>, ScheduleError> {
         let Self { collective, count, data_type } = *self;
         let operation = Operation { rank, ranks, count, data_type, staging };
         match collective {
@@ -164,15 +192,39 @@ impl Call {
             Collective::Barrier => {
                 Schedule::all_reduce(Operation { count: BARRIER_BYTES, ..operation }, reproducible)
             }
+            Collective::Gather { .. } | Collective::Scatter { .. } | Collective::AllToAll => return Ok(None),
         }
+        .map(Some)
+    }
+
+    /// The steps of rank `rank` of `ranks` in rounds, and how far the links must reach.
+    pub(super) fn rounds(
+        &self,
+        [rank, ranks]: [u32; 2],
+        staging: Staging,
+    ) -> Result<(Rounds, Reach), ScheduleError> {
+        let Self { collective, count, data_type } = *self;
+        let operation = Operation { rank, ranks, count, data_type, staging };
+        let (steps, reach) = match collective {
+            Collective::Gather { root } => (Rounds::gather(operation, root)?, Reach::Doublings),
+            Collective::Scatter { root } => (Rounds::scatter(operation, root)?, Reach::Doublings),
+            Collective::AllToAll if ranks >= SHORT_RANKS_MIN && self.bytes() <= SHORT_BYTES_MAX => {
+                (Rounds::all_to_all_short(operation)?, Reach::Doublings)
+            }
+            Collective::AllToAll => (Rounds::all_to_all(operation)?, Reach::All),
+            Collective::Broadcast { root } => (Rounds::broadcast(operation, root)?, Reach::Doublings),
+            Collective::Reduce { root, .. } => (Rounds::reduce(operation, root)?, Reach::Doublings),
+            _ => (Rounds::halving_doubling(operation)?, Reach::All),
+        };
+        Ok((steps, reach))
     }
 
     /// Where the buffers of `rank` lie when input and output are two.
     pub(super) fn origins(&self, rank: u32) -> Origins {
         let own = rank as usize * self.count * self.data_type.size();
         match self.collective {
-            Collective::AllGather => Origins { input: own, output: 0 },
-            Collective::ReduceScatter(_) => Origins { input: 0, output: own },
+            Collective::AllGather | Collective::Gather { .. } => Origins { input: own, output: 0 },
+            Collective::ReduceScatter(_) | Collective::Scatter { .. } => Origins { input: 0, output: own },
             _ => Origins::default(),
         }
     }
@@ -204,10 +256,10 @@ pub(super) fn name(header: &Header) -> OperationName {
     let known = (DataType::of_code(data_type), ReduceOp::of_code(reduction));
     let of = match (collective, known, reduction, root) {
         (1 | 3, (Some(data_type), Some(op)), _, 0) => format!("{data_type} ({op})"),
-        (2, (Some(data_type), _), 0, 0) => data_type.to_string(),
-        (4, (Some(data_type), _), 0, root) => format!("{data_type} from rank {root}"),
+        (2 | 6 | 9, (Some(data_type), _), 0, 0) => data_type.to_string(),
+        (4 | 8, (Some(data_type), _), 0, root) => format!("{data_type} from rank {root}"),
+        (7, (Some(data_type), _), 0, root) => format!("{data_type} to rank {root}"),
         (5, (Some(data_type), Some(op)), _, root) => format!("{data_type} ({op}) to rank {root}"),
-        (6, (Some(data_type), _), 0, 0) => data_type.to_string(),
         _ => format!("elements of type {data_type} (operation {reduction}, root {root})"),
     };
     OperationName { sequence, collective: Collective::name_of(collective), count, of }
@@ -227,6 +279,9 @@ mod tests {
             (Collective::Broadcast { root: 2 }, "broadcast 7 of 3 float from rank 2"),
             (Collective::Reduce { op: sum, root: 0 }, "reduce 7 of 3 float (sum) to rank 0"),
             (Collective::Barrier, "barrier 7 of 3 float"),
+            (Collective::Gather { root: 2 }, "gather 7 of 3 float to rank 2"),
+            (Collective::Scatter { root: 2 }, "scatter 7 of 3 float from rank 2"),
+            (Collective::AllToAll, "all-to-all 7 of 3 float"),
         ];
         for (collective, expected) in named {
             let header = Call { collective, count: 3, data_type: DataType::F32 }.header(1, 7);

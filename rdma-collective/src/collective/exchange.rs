@@ -53,18 +53,20 @@ impl Exchange {
         match self.call.collective {
             Collective::AllReduce(_) => all,
             Collective::AllGather => self.part(self.rank),
-            Collective::ReduceScatter(_) => self.part(to),
+            Collective::ReduceScatter(_) | Collective::AllToAll => self.part(to),
+            Collective::Gather { root } if root == to => self.part(self.rank),
+            Collective::Scatter { root } if root == self.rank => self.part(to),
             Collective::Broadcast { root } if root == self.rank => all,
             Collective::Reduce { root, .. } if root == to => all,
-            Collective::Broadcast { .. } | Collective::Reduce { .. } | Collective::Barrier => none,
+            _ => none,
         }
     }
 
     /// Bytes that come from rank `from`.
     pub(super) fn received(&self, from: u32) -> usize {
         match self.call.collective {
-            Collective::Broadcast { root } if root != from => 0,
-            Collective::Reduce { root, .. } if root != self.rank => 0,
+            Collective::Broadcast { root } | Collective::Scatter { root } if root != from => 0,
+            Collective::Reduce { root, .. } | Collective::Gather { root } if root != self.rank => 0,
             _ => self.call.bytes(),
         }
     }
@@ -73,16 +75,21 @@ impl Exchange {
     pub(super) fn made(self) -> impl Iterator<Item = Made> {
         let all = Span { offset: 0, len: self.call.bytes() };
         let (copied, reduced) = match self.call.collective {
-            Collective::AllGather => (0..self.ranks, 0..0),
-            Collective::Broadcast { root } => (root..root + 1, 0..0),
+            Collective::AllGather | Collective::AllToAll => (0..self.ranks, 0..0),
+            Collective::Gather { root } => (0..if root == self.rank { self.ranks } else { 0 }, 0..0),
+            Collective::Broadcast { root } | Collective::Scatter { root } => (root..root + 1, 0..0),
             Collective::AllReduce(_) => (0..0, 0..if self.is_ordered() { self.ranks } else { 1 }),
             Collective::ReduceScatter(_) => (0..0, 0..1),
             Collective::Reduce { root, .. } => (0..0, 0..u32::from(root == self.rank)),
             Collective::Barrier => (0..0, 0..0),
         };
         let copied = copied.map(move |from| {
-            let gathers = self.call.collective == Collective::AllGather;
-            Made::Copied { span: if gathers { self.part(from) } else { all }, from }
+            let span = match self.call.collective {
+                Collective::Broadcast { .. } => all,
+                Collective::Scatter { .. } => self.part(self.rank),
+                _ => self.part(from),
+            };
+            Made::Copied { span, from }
         });
         let after = move |rank| if self.reproducible { 0 } else { (rank + 1) % self.ranks };
         let reduced = reduced.map(move |first| match self.call.collective {

@@ -6,14 +6,17 @@
 
 mod all_gather;
 mod all_reduce;
+mod all_to_all;
 mod barrier;
 mod broadcast;
 mod call;
 mod exchange;
 mod execute;
+mod gather;
 mod reduce;
 mod reduce_scatter;
 mod reduce_to_root;
+mod scatter;
 pub mod schedule;
 mod tensor;
 

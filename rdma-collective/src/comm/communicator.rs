@@ -11,6 +11,7 @@ mod hold;
 mod host;
 mod info;
 mod job;
+mod mesh;
 mod options;
 mod pending;
 mod ring;
@@ -34,10 +35,13 @@ use apart::{Apart, Begun};
 pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX};
 pub use info::RankInfo;
 pub(crate) use job::Job;
+#[cfg(any(fuzzing, test))]
+pub(crate) use mesh::find_blob;
+pub(crate) use mesh::{Boxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
 pub use options::CommunicatorOptions;
 pub(crate) use pending::sealed::Output as JobOutput;
 pub use pending::{Output, Pending, PendingFuture, StillPending, WaitError};
-pub(crate) use ring::{Lost, PIECE_BYTES, Parts, Ring, Scratch, at_fault, violation};
+pub(crate) use ring::{Lost, Neighbour, PIECE_BYTES, Parts, Ring, Scratch, at_fault, violation};
 pub(crate) use stalls::{Awaited, Direction};
 pub(crate) use state::State;
 use turn::{AtOnce, Turn};
@@ -51,7 +55,7 @@ const DRIVE_EVERY: Duration = Duration::from_millis(1);
 /// A group of ranks, seen from one of them.
 ///
 /// All ranks make it at the same time, by the store where they meet, and call the same operations in the same order.
-/// Neighbours in the ring of ranks are connected. Ranks of one host, up to 16, reach each other's memory besides, for operations of
+/// Neighbours in the ring of ranks are connected; other ranks are when an operation first needs it, and stay so. Ranks of one host, up to 16, reach each other's memory besides, for operations of
 /// a few KiB: calls on slices are then done at once, in the thread that makes them. Operations run one after the other; those of several communicators
 /// on one engine interleave. An operation that fails ends the communicator on all ranks: each later one returns
 /// [`CollectiveError::Ended`].
@@ -66,7 +70,9 @@ pub struct Communicator {
     ranks: Vec<RankInfo>,
     /// Rank of, and way to the memory of, the rank before and the rank after.
     neighbours: Option<[(u32, PeerAccess); 2]>,
-    lanes: Option<[LaneId; 2]>,
+    /// How far callers have opened links, and what its ends are told of the job.
+    opened: Reach,
+    job: u32,
     closed: bool,
     /// Of what is done at once, without the engine.
     scratch: Option<Box<Scratch>>,
@@ -92,7 +98,7 @@ impl Shared {
 impl Communicator {
     fn connected(
         engine: &Engine,
-        rank: u32,
+        (rank, job): (u32, u32),
         options: CommunicatorOptions,
         ranks: Vec<RankInfo>,
         (ring, host): (Option<Ring>, Option<HostGroup>),
@@ -101,7 +107,6 @@ impl Communicator {
         let neighbours = ring
             .as_ref()
             .map(|Ring { previous, next, .. }| [(previous.rank, previous.access), (next.rank, next.access)]);
-        let lanes = ring.as_ref().map(|ring| [ring.next.lane, ring.previous.lane]);
         let (turn, host) = (Arc::new(Turn::new()), host.map(Arc::new));
         let state = State::new(rank, (ring, host.clone()), Arc::clone(&turn), announcer);
         let state = Arc::new(Mutex::new(state));
@@ -114,7 +119,8 @@ impl Communicator {
             options,
             ranks,
             neighbours,
-            lanes,
+            opened: Reach::default(),
+            job,
             closed: false,
             scratch,
             driven: Instant::now(),
@@ -302,15 +308,17 @@ impl Communicator {
         if idle.is_none() {
             shared.lock().end(&CollectiveError::Unsent);
         }
-        let Some(lanes) = self.lanes.take() else {
+        let lanes: Vec<LaneId> = shared.lock().ring.iter().flat_map(Ring::all_lanes).collect();
+        if lanes.is_empty() {
             shared.lock().announcer.closed();
             return Ok(());
-        };
+        }
         let drained = shared.engine.say_goodbye(&lanes, deadline);
         let fenced = shared.engine.lock_with(|core| {
-            // One that cannot be ended does not keep the other from it.
+            // One that cannot be ended does not keep the others from it.
             let within = deadline.min(Deadline::after(FENCE_WITHIN));
-            let fenced = lanes.map(|lane| core.fence_lane(lane, within));
+            let fence = |lane: &LaneId| core.fence_lane(*lane, within);
+            let fenced: Vec<_> = lanes.iter().map(fence).collect();
             let mut state = shared.lock();
             state.advance(core, Instant::now());
             state.release(core);

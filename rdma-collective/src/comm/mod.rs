@@ -8,13 +8,16 @@ pub(crate) mod link;
 mod liveness;
 pub(crate) mod operation;
 
+#[cfg(any(fuzzing, test))]
+pub(crate) use communicator::find_blob;
 pub use communicator::{
     Aborter, Communicator, CommunicatorOptions, Output, Pending, PendingFuture, RankInfo, StillPending,
     WaitError,
 };
 pub(crate) use communicator::{
-    Awaited, Direction, HostGroup, Job, JobOutput, Lost, MESSAGE_BYTES_MAX, PIECE_BYTES, Parts,
-    Ring as RingLinks, Scratch, at_fault, violation,
+    Awaited, Boxes, Direction, HostGroup, Job, JobOutput, Link, Lost, MESSAGE_BYTES_MAX, PIECE_BYTES, Parts,
+    Reach, Ring as RingLinks, Scratch, Unlinked, VERDICT_BYTES, at_fault, link_geometry, violation,
+    word_bytes,
 };
 pub(crate) use engine::{Core, EngineId, LaneId, Service, gid_preference};
 pub use engine::{Driver, Engine, EngineOptions};

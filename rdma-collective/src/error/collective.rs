@@ -262,6 +262,14 @@ pub enum CollectiveError {
         /// What the other one called.
         theirs: OperationName,
     },
+    /// A rank could not be connected to the others that an operation needs links to; all ranks know it.
+    #[error("rank {rank} could not be connected to other ranks: {reason}; mend it there")]
+    Unlinked {
+        /// The rank.
+        rank: u32,
+        /// What it said.
+        reason: String,
+    },
     /// Input and output differ in length.
     #[error("{input} bytes of input and {output} of output; pass buffers of one length")]
     LengthsDiffer {

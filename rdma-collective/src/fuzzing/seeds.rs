@@ -26,7 +26,7 @@ fn encoded_blob(kind: LinkKind, payload: &[u8]) -> Vec<u8> {
         credits: 8,
         control_bytes_max: 4096,
         process: Process::default(),
-        regions: vec![region; 2],
+        regions: vec![region; if kind == LinkKind::MESH { 1 } else { 2 }],
         payload: payload.to_vec(),
     };
     let bytes = blob.encode().unwrap();
@@ -68,6 +68,20 @@ fn pool() -> Vec<u8> {
     [&[1, 0, 0, 0][..], &shape.encode(), &shape.layout_hash().0.to_le_bytes()].concat()
 }
 
+/// What a rank says of the links to three others.
+fn word() -> Vec<u8> {
+    let blob = encoded_blob(LinkKind::MESH, &[]);
+    let places = (1_u32..4).flat_map(|rank| {
+        let mut place = [&rank.to_le_bytes()[..], &blob].concat();
+        place.resize(128, 0);
+        place
+    });
+    let word: Vec<u8> = std::iter::once(1).chain(places).collect();
+    assert!((0..3).all(|rank| matches!(fuzz_word(&word, 7, 5, rank), Ok(Some(_)))));
+    assert!(matches!(fuzz_word(&word, 7, 5, 3), Ok(None)));
+    word
+}
+
 /// A shape, and blocks in pairs.
 fn plan() -> Vec<u8> {
     let shape = Model::DEEPSEEK_V3.shape(16, 16, Order::BlockLayerPart).encode();
@@ -86,6 +100,7 @@ fn targets() -> [Target; 6] {
             vec![
                 ("collective", encoded_blob(LinkKind::COLLECTIVE, &[])),
                 ("kv", encoded_blob(LinkKind::KV, &pool())),
+                ("word", word()),
             ],
         ),
         ("control_message", control_message, operations()),

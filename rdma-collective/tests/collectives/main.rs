@@ -11,6 +11,7 @@ mod apart;
 mod barrier;
 mod flat;
 mod joining;
+mod mesh;
 mod mismatch;
 mod numerics;
 mod pending;

@@ -15,9 +15,31 @@ pub enum Kind {
     ReduceScatter,
     Broadcast,
     Reduce,
+    Gather,
+    Scatter,
+    AllToAll,
 }
 
-pub const KINDS: [Kind; 4] = [Kind::AllGather, Kind::ReduceScatter, Kind::Broadcast, Kind::Reduce];
+pub const KINDS: [Kind; 7] = [
+    Kind::AllGather,
+    Kind::ReduceScatter,
+    Kind::Broadcast,
+    Kind::Reduce,
+    Kind::Gather,
+    Kind::Scatter,
+    Kind::AllToAll,
+];
+
+impl Kind {
+    pub fn has_root(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
+    }
+
+    /// Whether a buffer in place has a part for each rank.
+    fn has_parts(self) -> bool {
+        !matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce)
+    }
+}
 
 /// Where a rank has its buffers. Ranks need not have them alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,20 +160,55 @@ impl Call {
                 };
                 (own(rank), canaries(if is_root { count } else { 0 }), result)
             }
+            Kind::Gather | Kind::Scatter | Kind::AllToAll => self.moved([rank, ranks], in_place),
         };
         if !in_place {
             return [output, result].map(|output| Buffers { input: Some(input.clone()), output });
         }
-        if matches!(self.kind, Kind::ReduceScatter | Kind::Reduce) {
+        if matches!(self.kind, Kind::ReduceScatter | Kind::Reduce | Kind::AllToAll) {
             output = input;
         }
         [output, result].map(|output| Buffers { input: None, output })
     }
 
+    /// The same of what is not reduced and is not alike on all ranks: input, output and result.
+    fn moved(self, [rank, ranks]: [u32; 2], in_place: bool) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+        let (count, n, is_root) = (self.count, ranks as usize, rank == self.root);
+        let own = |rank: u32| self.bytes(self.input(rank, count));
+        let canaries = |count| vec![CANARY; count * self.data_type.size()];
+        let part = rank as usize * count..(rank as usize + 1) * count;
+        let bytes = part.start * self.data_type.size()..part.end * self.data_type.size();
+        match self.kind {
+            Kind::Gather => {
+                let mut output = canaries(if is_root || in_place { n * count } else { 0 });
+                if in_place {
+                    output[bytes].copy_from_slice(&own(rank));
+                }
+                let result = if is_root { (0..ranks).flat_map(own).collect() } else { output.clone() };
+                (own(rank), output, result)
+            }
+            Kind::Scatter => {
+                let all = self.bytes(self.input(self.root, n * count));
+                let mut output = canaries(if in_place { n * count } else { count });
+                if in_place && is_root {
+                    output.copy_from_slice(&all);
+                }
+                let mut result = output.clone();
+                result[if in_place { bytes.clone() } else { 0..bytes.len() }].copy_from_slice(&all[bytes]);
+                (if is_root { all } else { Vec::new() }, output, result)
+            }
+            _ => {
+                let all = self.bytes(self.input(rank, n * count));
+                let to_this = |from| self.input(from, n * count)[part.clone()].to_vec();
+                let result = self.bytes((0..ranks).flat_map(to_this));
+                (all, canaries(n * count), result)
+            }
+        }
+    }
+
     /// Zeros in place, for who looks at errors alone.
     pub fn zeros(self, ranks: u32) -> Buffers {
-        let parts =
-            if matches!(self.kind, Kind::AllGather | Kind::ReduceScatter) { ranks as usize } else { 1 };
+        let parts = if self.kind.has_parts() { ranks as usize } else { 1 };
         Buffers { input: None, output: vec![0; parts * self.count * self.data_type.size()] }
     }
 
@@ -183,6 +240,12 @@ impl Call {
             (Kind::Reduce, Some(input)) => {
                 comm.reduce_bytes_into(input, output, data_type, op, root, deadline)
             }
+            (Kind::Gather, None) => comm.gather_bytes(output, data_type, root, deadline),
+            (Kind::Gather, Some(input)) => comm.gather_bytes_into(input, output, data_type, root, deadline),
+            (Kind::Scatter, None) => comm.scatter_bytes(output, data_type, root, deadline),
+            (Kind::Scatter, Some(input)) => comm.scatter_bytes_into(input, output, data_type, root, deadline),
+            (Kind::AllToAll, None) => comm.all_to_all_bytes(output, data_type, deadline),
+            (Kind::AllToAll, Some(input)) => comm.all_to_all_bytes_into(input, output, data_type, deadline),
         }
     }
 
@@ -202,6 +265,9 @@ impl Call {
                 Kind::ReduceScatter => comm.start_reduce_scatter(output, op, long()),
                 Kind::Broadcast => comm.start_broadcast(output, root, long()),
                 Kind::Reduce => comm.start_reduce(output, op, root, long()),
+                Kind::Gather => comm.start_gather(output, root, long()),
+                Kind::Scatter => comm.start_scatter(output, root, long()),
+                Kind::AllToAll => comm.start_all_to_all(output, long()),
             };
             buffers.output = T::as_bytes(&pending.unwrap().wait(long()).unwrap()).to_vec();
             return;
@@ -212,6 +278,9 @@ impl Call {
             Kind::ReduceScatter => comm.start_reduce_scatter_into(input, output, op, long()),
             Kind::Broadcast => comm.start_broadcast_into(input, output, root, long()),
             Kind::Reduce => comm.start_reduce_into(input, output, op, root, long()),
+            Kind::Gather => comm.start_gather_into(input, output, root, long()),
+            Kind::Scatter => comm.start_scatter_into(input, output, root, long()),
+            Kind::AllToAll => comm.start_all_to_all_into(input, output, long()),
         };
         let (input, output) = pending.unwrap().wait(long()).unwrap();
         *buffers =
@@ -259,6 +328,9 @@ impl Call {
             Kind::ReduceScatter => ("reduce-scatter", format!("{data_type} ({op})")),
             Kind::Broadcast => ("broadcast", format!("{data_type} from rank {root}")),
             Kind::Reduce => ("reduce", format!("{data_type} ({op}) to rank {root}")),
+            Kind::Gather => ("gather", format!("{data_type} to rank {root}")),
+            Kind::Scatter => ("scatter", format!("{data_type} from rank {root}")),
+            Kind::AllToAll => ("all-to-all", data_type.to_string()),
         };
         (name.collective, name.count, &name.of) == (collective, self.count as u64, &of)
     }

@@ -1,4 +1,4 @@
-//! All-gather, reduce-scatter, broadcast and reduce over the software device: every bit against the oracle, in every place.
+//! All collectives but all-reduce over the software device: every bit against the oracle, in every place.
 //! All-reduce is in `collectives` and `numerics`.
 
 mod call;
@@ -23,7 +23,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     let counts = prop_oneof![Just(0_usize), 1..40_usize, 1..3000_usize, 50_000..100_000_usize];
     let types = prop::sample::select(DataType::ALL);
     let ops = prop::sample::select(ReduceOp::ALL);
-    let call = (prop::sample::select(&KINDS), counts, types, ops, 0_u32..5, any::<u64>())
+    let call = (prop::sample::select(&KINDS), counts, types, ops, 0_u32..8, any::<u64>())
         .prop_map(|(kind, count, data_type, op, root, seed)| Call { kind, count, data_type, op, root, seed });
     prop::collection::vec(call, 1..8)
 }
@@ -48,7 +48,7 @@ proptest! {
 
     #[test]
     fn bits_are_the_oracles_whatever_the_sizes_the_wire_and_the_places(
-        ranks in 1_u32..6,
+        ranks in 1_u32..9,
         wire in prop::sample::select(&WIRES),
         options in options(),
         mut calls in calls(),
@@ -123,6 +123,26 @@ fn typed_slices_are_in_and_out_of_place() {
             let output = if own == 0 { &mut output[..] } else { &mut [] };
             comm.reduce_into(&[f16::ONE; 2], output, ReduceOp::Sum, 0, long()).unwrap();
             assert!(output.iter().all(|sum| *sum == f16::from_f32(3.0)));
+            let mut all = if own == 1 { vec![-1; 6] } else { Vec::new() };
+            comm.gather_into(&[own, own + 10], &mut all, 1, long()).unwrap();
+            assert!(all.is_empty() || all == [0, 10, 1, 11, 2, 12]);
+            let mut all = [7_i32; 3];
+            all[rank] = own;
+            comm.gather(&mut all, 2, long()).unwrap();
+            assert!(own != 2 || all == [0, 1, 2]);
+            let mut part = [0_i32; 2];
+            let all = if own == 1 { &[0, 1, 2, 3, 4, 5][..] } else { &[] };
+            comm.scatter_into(all, &mut part, 1, long()).unwrap();
+            assert_eq!(part, [2 * own, 2 * own + 1]);
+            let mut all = [own, own + 10, own + 20];
+            comm.scatter(&mut all, 0, long()).unwrap();
+            assert_eq!(all[rank], 10 * own);
+            let mut all = [10 * own, 10 * own + 1, 10 * own + 2];
+            comm.all_to_all(&mut all, long()).unwrap();
+            assert_eq!(all, [own, 10 + own, 20 + own]);
+            let mut turned = [0; 3];
+            comm.all_to_all_into(&all, &mut turned, long()).unwrap();
+            assert_eq!(turned, [10 * own, 10 * own + 1, 10 * own + 2]);
             comm.close(long()).unwrap();
         });
     }
@@ -137,12 +157,18 @@ fn buffers_and_roots_that_do_not_fit_are_refused_and_nothing_is_lost() {
         for error in [
             comm.all_gather(&mut [0_i32; 3], long()).unwrap_err(),
             comm.reduce_scatter(&mut [0_i32; 3], sum, long()).unwrap_err(),
+            comm.gather(&mut [0_i32; 3], 0, long()).unwrap_err(),
+            comm.scatter(&mut [0_i32; 3], 1, long()).unwrap_err(),
+            comm.all_to_all(&mut [0_i32; 3], long()).unwrap_err(),
+            comm.all_to_all_into(&[0_i32; 3], &mut [0; 3], long()).unwrap_err(),
         ] {
             assert!(matches!(error, CollectiveError::Indivisible { count: 3, ranks: 2 }), "{error}");
         }
         for error in [
             comm.all_gather_into(&[0_i32; 2], &mut [0; 3], long()).unwrap_err(),
             comm.reduce_scatter_into(&[0_i32; 3], &mut [0; 2], sum, long()).unwrap_err(),
+            comm.gather_into(&[0_i32; 2], &mut [0; 3], own, long()).unwrap_err(),
+            comm.scatter_into(&[0_i32; 3], &mut [0; 2], own, long()).unwrap_err(),
         ] {
             assert!(
                 matches!(error, CollectiveError::PartsDiffer { part: 8, whole: 12, ranks: 2 }),
@@ -152,12 +178,15 @@ fn buffers_and_roots_that_do_not_fit_are_refused_and_nothing_is_lost() {
         for error in [
             comm.broadcast_into(&[0_i32; 2], &mut [0; 3], own, long()).unwrap_err(),
             comm.reduce_into(&[0_i32; 2], &mut [0; 3], sum, own, long()).unwrap_err(),
+            comm.all_to_all_into(&[0_i32; 2], &mut [0; 3], long()).unwrap_err(),
         ] {
             assert!(matches!(error, CollectiveError::LengthsDiffer { input: 8, output: 12 }), "{error}");
         }
         for error in [
             comm.broadcast(&mut [0_i32; 2], 2, long()).unwrap_err(),
             comm.reduce(&mut [0_i32; 2], sum, u32::MAX, long()).unwrap_err(),
+            comm.gather(&mut [0_i32; 2], 2, long()).unwrap_err(),
+            comm.scatter(&mut [0_i32; 2], 2, long()).unwrap_err(),
         ] {
             assert!(matches!(error, CollectiveError::Schedule(_)), "{error}");
             assert!(error.to_string().contains("is not one of 2"), "{error}");

@@ -6,12 +6,14 @@ use super::*;
 use crate::collective::schedule::{Operation, Ring, Source, Staging, Step};
 
 fn calls(count: usize, ranks: u32) -> Vec<Call> {
-    let roots = (0..ranks)
-        .flat_map(|root| [Collective::Broadcast { root }, Collective::Reduce { op: ReduceOp::Prod, root }]);
+    let roots = (0..ranks).flat_map(|root| {
+        let reduce = Collective::Reduce { op: ReduceOp::Prod, root };
+        [Collective::Broadcast { root }, reduce, Collective::Gather { root }, Collective::Scatter { root }]
+    });
     let rest = [ReduceOp::Sum, ReduceOp::Max]
         .into_iter()
         .flat_map(|op| [Collective::AllReduce(op), Collective::ReduceScatter(op)]);
-    let collectives = roots.chain(rest).chain([Collective::AllGather]);
+    let collectives = roots.chain(rest).chain([Collective::AllGather, Collective::AllToAll]);
     let call =
         |collective| [DataType::F32, DataType::I16].map(|data_type| Call { collective, count, data_type });
     collectives.flat_map(call).collect()
@@ -21,8 +23,12 @@ fn calls(count: usize, ranks: u32) -> Vec<Call> {
 fn output(call: &Call, rank: u32, ranks: u32) -> Span {
     let len = call.bytes();
     match call.collective {
-        Collective::AllGather => Span { offset: 0, len: len * ranks as usize },
-        Collective::ReduceScatter(_) => Span { offset: len * rank as usize, len },
+        Collective::AllGather | Collective::AllToAll => Span { offset: 0, len: len * ranks as usize },
+        Collective::Gather { root } if root == rank => Span { offset: 0, len: len * ranks as usize },
+        Collective::Gather { .. } => Span { offset: 0, len: 0 },
+        Collective::ReduceScatter(_) | Collective::Scatter { .. } => {
+            Span { offset: len * rank as usize, len }
+        }
         Collective::Reduce { root, .. } if root != rank => Span { offset: 0, len: 0 },
         _ => Span { offset: 0, len },
     }

@@ -4,6 +4,8 @@ mod registered;
 
 use std::ops::Range;
 
+use rdma_core::AttachedRange;
+
 use crate::collective::call::{Lengths, Origins};
 use crate::collective::schedule::{Source, Span};
 use crate::collective::{DataType, ReduceOp, Reduction};
@@ -104,8 +106,17 @@ pub(super) trait Buffers {
     /// `out = input[span]`.
     fn read(&self, span: Span, out: &mut [u8]);
 
+    /// `out = output[span]`.
+    fn read_output(&self, span: Span, out: &mut [u8]);
+
     /// `output[span] = bytes`.
     fn write(&mut self, span: Span, bytes: &[u8]);
+
+    /// Whether input and output are one.
+    fn is_in_place(&self) -> bool;
+
+    /// Where it lies when that is registered: it stays there until the operation has ended.
+    fn range(&self, source: Source, span: Span) -> Option<AttachedRange>;
 
     /// Whether the device is done with what was put on the lane.
     fn is_sent(&mut self, lane: Option<&mut Lane>) -> bool;
@@ -238,6 +249,18 @@ impl Buffers for Borrowed<'_> {
 
     fn read(&self, span: Span, out: &mut [u8]) {
         out.copy_from_slice(self.source(Source::Input, span));
+    }
+
+    fn read_output(&self, span: Span, out: &mut [u8]) {
+        out.copy_from_slice(self.source(Source::Output, span));
+    }
+
+    fn is_in_place(&self) -> bool {
+        matches!(self, Self::InPlace(_))
+    }
+
+    fn range(&self, _: Source, _: Span) -> Option<AttachedRange> {
+        None
     }
 
     fn write(&mut self, span: Span, bytes: &[u8]) {

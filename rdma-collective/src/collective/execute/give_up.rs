@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::run::{DAMAGED, Stop};
 use crate::collective::call::name;
 use crate::comm::operation::{Abort, Header};
-use crate::comm::{Awaited, Core, Direction, RingLinks};
+use crate::comm::{Awaited, Core, Direction, RingLinks, Unlinked};
 use crate::error::{AbortReason, CollectiveError, Interrupted};
 
 /// How far an operation has come.
@@ -41,6 +41,10 @@ impl Progress {
                 let lost = ring.violation_of(core, rank, DAMAGED);
                 (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))
             }
+            // All ranks have been told by the one that could not.
+            Stop::Unlinked(Unlinked { rank, reason }) => {
+                return CollectiveError::Unlinked { rank, reason };
+            }
             Stop::Reduce(error) => (self.because(own, AbortReason::Other), error.into()),
         };
         ring.tell(core, abort);
@@ -55,10 +59,12 @@ impl Progress {
         awaited: Awaited,
     ) -> CollectiveError {
         let interrupted = self.interrupted(core);
-        let (id, lane) = match awaited {
-            Awaited::Neighbour(Direction::Next) => (ring.next.lane, ring.next.name),
-            _ => (ring.previous.lane, ring.previous.name),
+        let linked = match awaited {
+            Awaited::Linked(rank) => ring.mesh.link(rank).map(|link| (link.lane, link.name)),
+            Awaited::Neighbour(Direction::Next) => Some((ring.next.lane, ring.next.name)),
+            _ => None,
         };
+        let (id, lane) = linked.unwrap_or((ring.previous.lane, ring.previous.name));
         if let Some(away) = core.away_from(id) {
             ring.tell(core, self.because(self.header.rank, AbortReason::PeerFailed));
             return CollectiveError::Fenced { away: Some(away), interrupted: Some(interrupted) };

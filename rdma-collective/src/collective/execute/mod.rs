@@ -7,6 +7,7 @@ mod buffers;
 mod flat;
 mod give_up;
 mod job;
+mod mesh;
 mod run;
 mod running;
 
@@ -20,10 +21,13 @@ pub(super) use self::job::{Job, from_any as job_from_any};
 use self::running::Running;
 use super::call::{Call, Collective};
 use super::exchange::Exchange;
-use super::schedule::{Schedule, Staging};
+use super::schedule::{Operation, Rounds, Schedule, Staging};
 use super::{DataType, Element, Tensor};
-use crate::comm::{Communicator, CommunicatorOptions, Pending};
-use crate::error::CollectiveError;
+use crate::comm::link::mailbox::Geometry;
+use crate::comm::{
+    Communicator, CommunicatorOptions, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes,
+};
+use crate::error::{CollectiveError, ScheduleError};
 
 /// An operation that can begin.
 #[derive(Clone, Debug)]
@@ -39,17 +43,48 @@ pub(super) struct Plan {
 enum Way {
     Ring(Schedule),
     Flat(Exchange),
+    Mesh(InRounds),
+}
+
+/// What goes by links to ranks that are no neighbours.
+#[derive(Clone, Debug)]
+struct InRounds {
+    steps: Rounds,
+    reach: Reach,
+    /// The words by which ranks connect, unless they are connected: how each reaches the others, and whether each could.
+    connect: Option<Box<[Schedule; 2]>>,
 }
 
 impl Communicator {
     /// What this rank does in `call`.
-    fn plan(&self, call: Call) -> Result<Plan, CollectiveError> {
-        let (ranks, options) = ([self.rank(), self.size()], self.options());
+    fn plan(&mut self, call: Call) -> Result<Plan, CollectiveError> {
         let way = match self.exchange(call) {
             Some(exchange) => Way::Flat(exchange),
-            None => Way::Ring(call.schedule(ranks, staging(options), options.reproducible)?),
+            None => self.way(call)?,
         };
         Ok(Plan { call, arithmetic: call.arithmetic(self.size()), way })
+    }
+
+    /// Around the ring, or else by links that it opens.
+    fn way(&mut self, call: Call) -> Result<Way, CollectiveError> {
+        let (ranks, options) = ([self.rank(), self.size()], self.options());
+        let staging = staging(options);
+        if let Some(steps) = call.schedule(ranks, staging, options.reproducible)? {
+            return Ok(Way::Ring(steps));
+        }
+        let Geometry { slots, slot_bytes } = link_geometry(options, self.size());
+        let (steps, reach) = call.rounds(ranks, Staging { slots, slot_bytes, ..staging })?;
+        let words = |bytes| self.words(bytes, staging);
+        let connect = [words(word_bytes(reach, self.size()))?, words(VERDICT_BYTES)?];
+        let connect = (!self.is_linked(reach)).then(|| Box::new(connect));
+        self.open_links(reach);
+        Ok(Way::Mesh(InRounds { steps, reach, connect }))
+    }
+
+    /// How words of so many bytes come from each rank to all others.
+    fn words(&self, count: usize, staging: Staging) -> Result<Schedule, ScheduleError> {
+        let (rank, ranks) = (self.rank(), self.size());
+        Schedule::all_gather(Operation { rank, ranks, count, data_type: DataType::U8, staging })
     }
 
     /// What is told to whom, when that is the way to take.

@@ -9,7 +9,9 @@ use crate::collective::call::Call;
 use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
 use crate::comm::link::mailbox::HEADER_BYTES;
 use crate::comm::operation::{Abort, Header, OPERATION};
-use crate::comm::{Awaited, Core, Direction, HostGroup, Lost, RingLinks, Scratch, at_fault, violation};
+use crate::comm::{
+    Awaited, Core, Direction, HostGroup, Lost, RingLinks, Scratch, Unlinked, at_fault, violation,
+};
 use crate::error::{AbortReason, LaneFailure, ReduceError};
 
 pub(super) const DAMAGED: &str = "a header that is damaged";
@@ -26,6 +28,8 @@ pub(super) enum Stop {
     Damaged(u32),
     /// The arithmetic refused.
     Reduce(ReduceError),
+    /// A rank could not be connected to others; all ranks know it.
+    Unlinked(Unlinked),
 }
 
 /// See the module. Buffers and links are the caller's, and the same at each call.
@@ -81,6 +85,12 @@ impl Run {
         }
     }
 
+    /// It begins behind what has gone around the ring since it was made.
+    pub(super) fn follow(&mut self, ring: &RingLinks) {
+        self.sent_before = ring.next.mailbox.sent();
+        self.received_before = ring.previous.mailbox.given_back();
+    }
+
     /// Takes all steps that can be taken now.
     pub(super) fn advance<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
         match self.try_advance(with) {
@@ -114,7 +124,7 @@ impl Run {
             return Err(Stop::Mismatch(theirs));
         }
         if self.announce {
-            self.announce = !self.send_header(with.ring, with.core)?;
+            self.announce = !send_header(&self.header, with.ring, with.core)?;
         }
         while let Some(step) = self.step {
             if !self.take(with, step)? {
@@ -182,17 +192,6 @@ impl Run {
             }
         }
         Ok(self.agreed)
-    }
-
-    fn send_header(&mut self, ring: &RingLinks, core: &mut Core) -> Result<bool, Stop> {
-        let Some(lane) = core.lane(ring.next.lane) else { return Ok(false) };
-        match lane.control(OPERATION, |body| self.header.write(body)) {
-            Ok(sent) => Ok(sent),
-            Err(_) => {
-                let what = "control messages too short for a header";
-                Err(Stop::Lost(violation(ring.next.rank, lane, what)))
-            }
-        }
     }
 
     /// Takes one step; `false` when it has to wait.
@@ -280,6 +279,18 @@ impl Run {
         let waits_for_next = waits_for_next(step) || self.announce;
         let lost = at_fault(ring.ended(core), [waits_for_next, !waits_for_next]);
         lost.map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
+    }
+}
+
+/// Tells the rank after this one, in a message of its own; `false` when there is no room for it now.
+pub(super) fn send_header(header: &Header, ring: &RingLinks, core: &mut Core) -> Result<bool, Stop> {
+    let Some(lane) = core.lane(ring.next.lane) else { return Ok(false) };
+    match lane.control(OPERATION, |body| header.write(body)) {
+        Ok(sent) => Ok(sent),
+        Err(_) => {
+            let what = "control messages too short for a header";
+            Err(Stop::Lost(violation(ring.next.rank, lane, what)))
+        }
     }
 }
 

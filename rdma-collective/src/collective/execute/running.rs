@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use super::buffers::Buffers;
 use super::flat::Flat;
+use super::mesh::{self, Mesh};
 use super::run::{Run, With};
 use super::{Plan, Way};
-use crate::collective::schedule::Step;
+use crate::collective::schedule::{Primitive, Step};
 use crate::comm::{Core, Parts};
 use crate::error::CollectiveError;
 
@@ -17,6 +18,7 @@ use crate::error::CollectiveError;
 pub(super) enum Running {
     Ring(Run),
     Flat(Flat),
+    Mesh(Mesh),
 }
 
 impl Running {
@@ -29,6 +31,7 @@ impl Running {
                 let planned = (&plan.call, steps.clone(), plan.arithmetic);
                 Self::Ring(Run::new(ring, planned, (parts.rank, sequence), started))
             }
+            Way::Mesh(rounds) => Self::Mesh(Mesh::new(plan, rounds, ring, (parts.rank, sequence), started)),
         })
     }
 }
@@ -50,18 +53,29 @@ pub(super) fn advance<B: Buffers>(
 ) -> Poll<Result<(), CollectiveError>> {
     let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
         // All that a rank does that is alone.
-        if let Way::Ring(steps) = &plan.way {
-            for step in steps.clone() {
-                if let Step::Copy { span } = step {
-                    buffers.copy(span);
+        match &plan.way {
+            Way::Ring(steps) => {
+                for step in steps.clone() {
+                    if let Step::Copy { span } = step {
+                        buffers.copy(span);
+                    }
                 }
             }
+            Way::Mesh(rounds) => {
+                for step in rounds.steps.clone() {
+                    if let Primitive::Copy { source, target } = step {
+                        mesh::copy(buffers, [source, target], parts.scratch);
+                    }
+                }
+            }
+            Way::Flat(_) => {}
         }
         return Poll::Ready(Ok(()));
     };
     let mut with = With { ring, host: parts.host, core, buffers, scratch: parts.scratch };
     let outcome = match (&mut *running, parts.host) {
         (Running::Ring(run), _) => run.advance(&mut with),
+        (Running::Mesh(mesh), _) => mesh.advance(&mut with),
         (Running::Flat(flat), Some(host)) => {
             let outcome = flat.advance(&mut with, host);
             *parts.look_at = outcome.is_pending().then(|| flat.look_at(with.core.driven()));
@@ -76,6 +90,7 @@ pub(super) fn advance<B: Buffers>(
         outcome.map_err(|stop| match running {
             Running::Ring(run) => run.progress().give_up(ring, core, stop),
             Running::Flat(flat) => flat.progress().give_up(ring, core, stop),
+            Running::Mesh(mesh) => mesh.progress().give_up(ring, core, stop),
         })
     })
 }
@@ -89,6 +104,7 @@ pub(super) fn late(running: Option<&mut Running>, parts: &mut Parts<'_>, core: &
     let (progress, awaited) = match running {
         Running::Ring(run) => (run.progress(), run.waits_for()),
         Running::Flat(flat) => (flat.progress(), flat.waits_for(ring)),
+        Running::Mesh(mesh) => (mesh.progress(), mesh.waits_for(ring, core)),
     };
     let error = progress.give_up_late(ring, core, awaited);
     ring.unwatch(core);

@@ -4,8 +4,8 @@
 //! no clock and no address. What carries it out owns the links, the slots and the buffers, and takes one
 //! [`Step`] after the other. A rank that lies about the operation is told apart before, by the link's handshake.
 //!
-//! [`Schedule`] has those that calls take, between neighbours of a ring. [`Rounds`] has those between any ranks, which no
-//! call takes yet, in a vocabulary of which [`Step`] is a part.
+//! [`Schedule`] has those between neighbours of a ring, and [`Rounds`] those between any ranks, in a vocabulary of which [`Step`] is
+//! a part.
 
 mod any;
 mod chain;

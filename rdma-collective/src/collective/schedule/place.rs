@@ -50,7 +50,7 @@ impl Place {
     }
 
     /// Some of these bytes.
-    pub(super) fn part(self, Span { offset, len }: Span) -> Self {
+    pub(in crate::collective) fn part(self, Span { offset, len }: Span) -> Self {
         debug_assert!(offset + len <= self.len);
         Self { skip: self.skip + offset, len, ..self }
     }

@@ -6,8 +6,7 @@ use super::{Buffer, Place, Source, Span, Step, Target};
 ///
 /// Each ordered pair of ranks has a link of its own, whose messages are numbered from 0, and slots of its own.
 ///
-/// No call carries these out so far: the executor has links to two neighbours. Every [`Step`] is one of them, so what
-/// checks and times them does so for both.
+/// Every [`Step`] is one of them, so what checks and times them does so for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Primitive {

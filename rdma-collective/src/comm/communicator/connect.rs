@@ -7,6 +7,7 @@ use rdma_core::{Access, Deadline, RemoteMemory};
 use super::hold::{self, Door, Held};
 use super::host::HostGroup;
 use super::info::Introduction;
+use super::mesh::Mesh;
 use super::ring::{Neighbour, Ring};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN};
 use crate::comm::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
@@ -58,7 +59,8 @@ impl Communicator {
         let (ranks, links) = made?;
         let (ring, host) = links.map_or((None, None), |(ring, host)| (Some(ring), host));
         let ranks = ranks.into_iter().map(|introduction| introduction.info).collect();
-        Ok(Self::connected(engine, store.rank(), options, ranks, (ring, host), announcer))
+        let who = (store.rank(), store.token().fingerprint());
+        Ok(Self::connected(engine, who, options, ranks, (ring, host), announcer))
     }
 }
 
@@ -224,7 +226,8 @@ impl Setup<'_> {
         let previous = neighbour(&mut core, previous, previous_rank, &from_previous, inbox)?;
         drop(core);
         door.hold(self.engine, &self.store.token(), held, self.deadline);
-        Ok(Ring::new(next, previous, rank, world))
+        let mesh = Mesh::new((rank, world), self.store.token().fingerprint(), self.options.epoch);
+        Ok(Ring::new(next, previous, (rank, world), mesh))
     }
 
     pub(super) fn blob(

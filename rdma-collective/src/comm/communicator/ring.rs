@@ -7,6 +7,7 @@ use rdma_core::error::ReachError;
 use rdma_core::{Deadline, PeerAccess};
 
 use super::HostGroup;
+use super::mesh::Mesh;
 use super::stalls::{Awaited, Direction, Stalls};
 use crate::comm::link::imm::Imm;
 use crate::comm::link::mailbox::{Inbox, Outbox};
@@ -34,6 +35,10 @@ pub(crate) struct Ring {
     untold: [bool; 2],
     /// Whom ranks wait for.
     stalls: Stalls,
+    /// The links to ranks that are no neighbours, or not in that direction.
+    pub(crate) mesh: Mesh,
+    /// When the present operation gives up.
+    until: Option<Instant>,
 }
 
 /// One of them.
@@ -58,7 +63,7 @@ pub(crate) struct Lost {
 
 impl Lost {
     /// Whether it is more than an end in good order, of that rank or of this one.
-    fn is_loss(&self) -> bool {
+    pub(crate) fn is_loss(&self) -> bool {
         !matches!(self.cause, LaneFailure::Closed | LaneFailure::Fenced)
     }
 }
@@ -89,10 +94,16 @@ pub(crate) struct Parts<'a> {
 
 impl Ring {
     /// Links of `rank` over which nothing has come yet, in a ring of `world` ranks.
-    pub(super) fn new(next: Neighbour<Outbox>, previous: Neighbour<Inbox>, rank: u32, world: u32) -> Self {
+    pub(super) fn new(
+        next: Neighbour<Outbox>,
+        previous: Neighbour<Inbox>,
+        (rank, world): (u32, u32),
+        mesh: Mesh,
+    ) -> Self {
         let ahead = VecDeque::with_capacity(world as usize);
         let stalls = Stalls::new(rank, [next.rank, previous.rank], world);
-        Self { next, previous, ahead, beyond: None, abort: None, untold: [false; 2], stalls }
+        let (beyond, abort, untold) = (None, None, [false; 2]);
+        Self { next, previous, ahead, beyond, abort, untold, stalls, mesh, until: None }
     }
 
     /// To the rank after and to the rank before.
@@ -100,11 +111,30 @@ impl Ring {
         [self.next.lane, self.previous.lane]
     }
 
-    /// From now on the neighbours' silence is looked into.
+    /// Those, and those of the mesh.
+    pub(crate) fn all_lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
+        self.lanes().into_iter().chain(self.mesh.lanes())
+    }
+
+    /// From now on the silence of the ranks that there are links to is looked into.
     pub(crate) fn watch(&self, core: &mut Core, now: Instant) {
-        for lane in self.lanes() {
+        for lane in self.all_lanes() {
             if let Some(lane) = core.lane(lane) {
                 lane.watch(now);
+            }
+        }
+    }
+
+    /// The links that were being made are there, and the operation under way may wait for them.
+    pub(crate) fn take_links(&mut self, core: &mut Core) {
+        let now = core.driven();
+        for (rank, id) in self.mesh.take_links() {
+            self.stalls.link(rank);
+            let Some(lane) = core.lane(id) else { continue };
+            lane.set_quiet(false);
+            lane.watch(now);
+            if let Some(until) = self.until {
+                lane.give_up_at(until);
             }
         }
     }
@@ -114,7 +144,8 @@ impl Ring {
         let left = deadline.instant().saturating_duration_since(core.driven());
         // Word of who is late has to go around before.
         self.stalls.begin(core.heartbeat().min(left / 2));
-        for lane in self.lanes() {
+        self.until = Some(deadline.instant());
+        for lane in self.all_lanes() {
             if let Some(lane) = core.lane(lane) {
                 lane.give_up_at(deadline.instant());
             }
@@ -124,7 +155,7 @@ impl Ring {
     /// No operation waits for the neighbours any more.
     pub(crate) fn unwatch(&mut self, core: &mut Core) {
         self.stalls.end();
-        for lane in self.lanes() {
+        for lane in self.all_lanes() {
             if let Some(lane) = core.lane(lane) {
                 lane.unwatch();
             }
@@ -132,11 +163,11 @@ impl Ring {
         self.tell_waits(core);
     }
 
-    /// Sorts what both neighbours have sent.
+    /// Sorts what both neighbours have sent, and the ranks of the mesh.
     ///
     /// # Errors
     ///
-    /// The neighbour that has sent what it may not send; its lane has ended.
+    /// The rank that has sent what it may not send; its lane has ended.
     pub(crate) fn take_arrivals(&mut self, core: &mut Core) -> Result<(), Lost> {
         let (next, previous) = (self.next.lane, self.previous.lane);
         let neighbours =
@@ -166,7 +197,16 @@ impl Ring {
                 }
             }
         }
-        Ok(())
+        let (stalls, mut aborts) = (&mut self.stalls, None);
+        let taken = self.mesh.take_arrivals(core, |rank, told| match told {
+            Told::Waits(waits) => stalls.hear_linked(rank, waits),
+            Told::Abort(abort) => first(&mut aborts, abort),
+            Told::Header(_) => {}
+        });
+        if let Some(abort) = aborts {
+            self.hear(abort);
+        }
+        taken
     }
 
     /// Keeps a header until its operation takes it.
@@ -185,6 +225,7 @@ impl Ring {
         if self.abort.is_none_or(|known| abort.sequence < known.sequence) {
             self.abort = Some(abort);
             self.untold = [true; 2];
+            self.mesh.hear();
         }
     }
 
@@ -204,6 +245,10 @@ impl Ring {
             let lane = core.lane(id).filter(|lane| *untold && lane.can_hear());
             *untold = lane.is_some_and(|lane| lane.last_word(ABORT, |body| abort.write(body)) == Ok(false));
         }
+        self.mesh.pass_on(|id| {
+            let lane = core.lane(id).filter(|lane| lane.can_hear());
+            lane.is_some_and(|lane| lane.last_word(ABORT, |body| abort.write(body)) == Ok(false))
+        });
     }
 
     /// Operation `sequence` waits for another rank, and has done nothing `since`: that is told after a while.
@@ -229,6 +274,12 @@ impl Ring {
             let lane = core.lane(id).filter(|lane| *unsaid && lane.ended().is_none());
             *unsaid = lane.is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false));
         }
+        let mesh = &self.mesh;
+        self.stalls.tell_linked(|rank| {
+            let lane = mesh.link(rank).and_then(|link| core.lane(link.lane));
+            lane.filter(|lane| lane.ended().is_none())
+                .is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false))
+        });
     }
 
     /// When to [tell](Self::tell_waits) them, though nothing comes.
@@ -236,15 +287,17 @@ impl Ring {
         self.stalls.next_deadline()
     }
 
-    /// A neighbour of which nothing comes any more, though it has not left in good order.
+    /// A rank of which nothing comes any more, though it has not left in good order.
     pub(crate) fn lost(&self, core: &mut Core) -> Option<Lost> {
-        self.ended(core).into_iter().flatten().find(Lost::is_loss)
+        let near = self.ended(core).into_iter().flatten().find(Lost::is_loss);
+        near.or_else(|| self.mesh.ended(core).find(Lost::is_loss))
     }
 
     /// How long this process was away, when neighbours have ended meanwhile: in good order, too, since they had to go on
     /// without it.
     pub(crate) fn left_behind(&self, core: &mut Core) -> Option<Duration> {
-        self.ended(core).into_iter().flatten().find_map(|lost| lost.away)
+        let near = self.ended(core).into_iter().flatten().find_map(|lost| lost.away);
+        near.or_else(|| self.mesh.ended(core).find_map(|lost| lost.away))
     }
 
     /// A rank of this host has left what it may not leave: a lane to it ends, if there is one.
@@ -287,13 +340,20 @@ impl<B> Neighbour<B> {
     }
 }
 
-enum Told {
+/// The failure of the earlier operation goes before.
+fn first(known: &mut Option<Abort>, abort: Abort) {
+    if known.is_none_or(|known| abort.sequence < known.sequence) {
+        *known = Some(abort);
+    }
+}
+
+pub(super) enum Told {
     Abort(Abort),
     Header(Header),
     Waits(Waits),
 }
 
-fn read_control(lane: &Lane, bytes: &[u8]) -> Option<Told> {
+pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<Told> {
     let message = control::decode(bytes, lane.name().epoch).ok()?;
     match message.kind {
         ABORT => Abort::read(message.body).ok().map(Told::Abort),

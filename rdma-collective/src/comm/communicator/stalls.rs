@@ -3,6 +3,7 @@
 //!
 //! Sans-IO: the ring sends what is to be said, and hands over what was heard.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::comm::operation::Waits;
@@ -22,6 +23,8 @@ pub(crate) enum Direction {
 pub(crate) enum Awaited {
     /// Which may itself wait for another.
     Neighbour(Direction),
+    /// One that a link of the mesh leads to, and the same.
+    Linked(u32),
     /// Some that have not begun, as this rank sees, a bit each, neither neighbour among them. Of several, one may wait for
     /// another, which a neighbour may know.
     Ranks(u32),
@@ -39,11 +42,19 @@ pub(super) struct Stalls {
     wait: Option<Wait>,
     /// Whom the neighbours wait for, as far as they do.
     heard: [Option<Waits>; 2],
+    /// The same of the ranks that links of the mesh lead to, and whether they have still to be told.
+    links: BTreeMap<u32, Linked>,
     said: Option<Waits>,
     said_at: Option<Instant>,
     /// Who has still to be told.
     pub(super) unsaid: [bool; 2],
     due: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Linked {
+    heard: Option<Waits>,
+    unsaid: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,11 +73,17 @@ impl Stalls {
             patience: Duration::ZERO,
             wait: None,
             heard: [None; 2],
+            links: BTreeMap::new(),
             said: None,
             said_at: None,
             unsaid: [false; 2],
             due: None,
         }
+    }
+
+    /// There is a link of the mesh to `rank`, too.
+    pub(super) fn link(&mut self, rank: u32) {
+        self.links.entry(rank).or_default();
     }
 
     /// An operation begins, in which a wait is long after `patience`.
@@ -89,16 +106,27 @@ impl Stalls {
 
     /// A neighbour says whom it waits for; itself, when it waits no more.
     pub(super) fn hear(&mut self, side: Direction, waits: Waits) {
-        let waits = (waits.culprit != self.neighbours[side as usize]).then_some(waits);
+        self.heard[side as usize] = self.believed(self.neighbours[side as usize], waits);
+    }
+
+    /// The same of a rank that a link of the mesh leads to.
+    pub(super) fn hear_linked(&mut self, rank: u32, waits: Waits) {
+        let heard = self.believed(rank, waits);
+        if let Some(linked) = self.links.get_mut(&rank) {
+            linked.heard = heard;
+        }
+    }
+
+    fn believed(&self, of: u32, waits: Waits) -> Option<Waits> {
         // Nobody is blamed who does not exist.
-        let waits = waits.filter(|waits| waits.culprit < self.world);
-        self.heard[side as usize] = waits;
+        Some(waits).filter(|waits| waits.culprit != of && waits.culprit < self.world)
     }
 
     /// The rank that operation `sequence` waits for at last, when it waits for that one.
     pub(super) fn culprit(&self, sequence: u64, awaited: Awaited) -> u32 {
         let first = match awaited {
             Awaited::Neighbour(side) => self.neighbours[side as usize],
+            Awaited::Linked(rank) => rank,
             Awaited::Ranks(missing) => missing.trailing_zeros().min(self.world - 1),
         };
         self.follow(sequence, awaited).map_or(first, |waits| waits.culprit)
@@ -107,9 +135,13 @@ impl Stalls {
     /// `None` when they wait for each other in a circle, or it is not known which of several ranks it is.
     fn follow(&self, sequence: u64, awaited: Awaited) -> Option<Waits> {
         // One that waits in a later operation has done all of this one.
-        let heard = |side: Direction| self.heard[side as usize].filter(|theirs| theirs.sequence <= sequence);
+        let present = |theirs: &Waits| theirs.sequence <= sequence;
+        let heard = |side: Direction| self.heard[side as usize].filter(present);
         let (known, heard) = match awaited {
             Awaited::Neighbour(side) => (Some(self.neighbours[side as usize]), heard(side)),
+            Awaited::Linked(rank) => {
+                (Some(rank), self.links.get(&rank).and_then(|linked| linked.heard.filter(present)))
+            }
             Awaited::Ranks(missing) if missing.is_power_of_two() => (Some(missing.trailing_zeros()), None),
             Awaited::Ranks(missing) => {
                 let words = [Direction::Next, Direction::Previous].into_iter().filter_map(heard);
@@ -132,7 +164,8 @@ impl Stalls {
     }
 
     fn is_asked(&self) -> bool {
-        self.heard.iter().flatten().any(|theirs| theirs.culprit == self.own)
+        let linked = self.links.values().map(|linked| &linked.heard);
+        self.heard.iter().chain(linked).flatten().any(|theirs| theirs.culprit == self.own)
     }
 
     /// What the neighbours should know and do not.
@@ -143,7 +176,7 @@ impl Stalls {
             self.wait.filter(long).map(|wait| (wait.awaited, self.follow(wait.sequence, wait.awaited)));
         let word = match (wait, self.said) {
             (Some((_, Some(word))), _) => word,
-            (Some((Awaited::Neighbour(_), None)), _) | (_, None) => return None,
+            (Some((Awaited::Neighbour(_) | Awaited::Linked(_), None)), _) | (_, None) => return None,
             // It waits no more, or for others than was said.
             (_, Some(said)) => Waits { culprit: self.own, hops: 0, ..said },
         };
@@ -160,13 +193,21 @@ impl Stalls {
             self.said = Some(word);
             self.said_at = Some(now);
             self.unsaid = [true; 2];
+            self.links.values_mut().for_each(|linked| linked.unsaid = true);
             self.due = long_at;
         }
     }
 
     /// What is to be said to who has not been told.
     pub(super) fn said(&self) -> Option<Waits> {
-        self.said.filter(|_| self.unsaid.contains(&true))
+        self.said.filter(|_| self.unsaid.contains(&true) || self.links.values().any(|linked| linked.unsaid))
+    }
+
+    /// The ranks with a link of the mesh that have still to be told it; `tell` says whether one still has.
+    pub(super) fn tell_linked(&mut self, mut tell: impl FnMut(u32) -> bool) {
+        for (rank, linked) in self.links.iter_mut().filter(|(_, linked)| linked.unsaid) {
+            linked.unsaid = tell(*rank);
+        }
     }
 
     /// When to [look](Self::update) again, though nothing comes.

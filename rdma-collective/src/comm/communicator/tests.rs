@@ -196,7 +196,8 @@ fn neighbours_that_have_left_in_good_order_meanwhile_have_gone_on_without_this_o
         let [left, right] = ranks();
         let start = Instant::now();
         left.drive(start);
-        assert!(right.engine().say_goodbye(&right.lanes.unwrap(), soon()));
+        let lanes = right.with_ring(|_, ring| ring.lanes()).unwrap();
+        assert!(right.engine().say_goodbye(&lanes, soon()));
         left.drive(start + away);
         match left.known() {
             Some(error) => assert_fenced(&error, 9 * SECOND),

@@ -37,6 +37,8 @@ impl LinkKind {
     pub(crate) const COLLECTIVE: Self = Self(1);
     /// Between a pool of source blocks and a pool of destination blocks.
     pub(crate) const KV: Self = Self(2);
+    /// From any rank to any other one in a communicator.
+    pub(crate) const MESH: Self = Self(3);
 }
 
 /// How long the blob is that begins with `header`; what is not a blob has no length.

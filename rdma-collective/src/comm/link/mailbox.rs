@@ -6,7 +6,7 @@
 
 use rdma_core::error::RangeError;
 use rdma_core::memory::Expect;
-use rdma_core::{AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteMemory};
+use rdma_core::{AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteKey, RemoteMemory};
 
 use super::imm::{self, Imm, SLOTS_MAX};
 use super::lane::Lane;
@@ -62,9 +62,15 @@ impl Outbox {
         geometry: Geometry,
         slots: RemoteMemory,
     ) -> Result<Self, SetupError> {
-        let bytes = geometry.bytes().filter(|bytes| *bytes as u64 == slots.len);
-        let bytes =
-            bytes.ok_or(SetupError::Mailbox { slots: geometry.slots, slot_bytes: geometry.slot_bytes })?;
+        let mut outbox = Self::opened(pd, geometry)?;
+        outbox.lead_to(slots)?;
+        Ok(outbox)
+    }
+
+    /// The same before it is known where the slots are.
+    pub(crate) fn opened(pd: &ProtectionDomain, geometry: Geometry) -> Result<Self, SetupError> {
+        let Geometry { slots, slot_bytes } = geometry;
+        let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
         let mut rest = pd.alloc_local(bytes)?;
         let mut buffers = Vec::with_capacity(geometry.slots.into());
         for _ in 1..geometry.slots {
@@ -73,7 +79,18 @@ impl Outbox {
             rest = tail;
         }
         buffers.push(rest);
+        let slots = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
         Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0 })
+    }
+
+    /// From now on it writes to `slots`.
+    pub(crate) fn lead_to(&mut self, slots: RemoteMemory) -> Result<(), SetupError> {
+        if self.geometry.bytes().is_none_or(|bytes| bytes as u64 != slots.len) {
+            let Geometry { slots, slot_bytes } = self.geometry;
+            return Err(SetupError::Mailbox { slots, slot_bytes });
+        }
+        self.slots = slots;
+        Ok(())
     }
 
     /// Messages sent so far: the number of the next one.
@@ -279,7 +296,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rdma_core::{Access, Device, RemoteKey, SoftOptions};
+    use rdma_core::{Access, Device, SoftOptions};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Memory that is registered, and sent from where it lies.
 
 use rdma_core::error::RangeError;
-use rdma_core::{Attached, Region};
+use rdma_core::{Attached, AttachedRange, Region};
 
 use super::{Arithmetic, Buffers, Message, Piece, pieces};
 use crate::collective::schedule::{Source, Span};
@@ -146,6 +146,19 @@ impl Buffers for Registered {
     fn read(&self, span: Span, out: &mut [u8]) {
         let input = self.place(Source::Input);
         checked(input.region.copy_out(input.at(span), out));
+    }
+
+    fn read_output(&self, span: Span, out: &mut [u8]) {
+        checked(self.output.region.copy_out(self.output.at(span), out));
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.input.is_none()
+    }
+
+    fn range(&self, source: Source, span: Span) -> Option<AttachedRange> {
+        let place = self.place(source);
+        Some(place.attached.range(place.at(span), span.len))
     }
 
     fn write(&mut self, span: Span, bytes: &[u8]) {

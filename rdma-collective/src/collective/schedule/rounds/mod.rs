@@ -38,8 +38,7 @@ use crate::error::ScheduleError;
 ///
 /// What is reduced is the same bytes on all ranks that have it, but in no order of ranks.
 ///
-/// These are pure schedules: no call of a [`Communicator`](crate::comm::Communicator) takes them yet, since it has links to
-/// two neighbours alone.
+/// Gather, scatter and all-to-all of a [`Communicator`](crate::comm::Communicator) take them; the others are pure schedules so far.
 ///
 /// ```
 /// use rdma_collective::collective::DataType;

@@ -1,0 +1,377 @@
+//! One operation of one rank by messages to and from any others: takes the steps of its rounds as messages and slots allow. When it
+//! is the first that needs its links, all ranks make them before.
+
+mod places;
+
+use std::task::Poll;
+use std::time::Instant;
+
+use super::buffers::{Arithmetic, Borrowed, Buffers};
+use super::give_up::Progress;
+use super::run::{DAMAGED, Run, Stop, With, is_ended_by, send_header, wrong};
+use super::{InRounds, Plan};
+use crate::collective::schedule::{Buffer, Place, Primitive, Rounds, Schedule};
+use crate::comm::link::mailbox::HEADER_BYTES;
+use crate::comm::operation::Header;
+use crate::comm::{Awaited, Boxes, Core, Direction, Link, Lost, Reach, RingLinks, violation};
+use crate::error::LaneFailure;
+
+use self::places::Memory;
+pub(super) use self::places::copy;
+
+/// Bytes from which a message is sent from where it lies instead of being copied.
+const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::collective) struct Mesh {
+    steps: Rounds,
+    /// The step that is next; `None` at the end.
+    step: Option<Primitive>,
+    reach: Reach,
+    arithmetic: Arithmetic,
+    header: Header,
+    phase: Phase,
+    /// Whether the rank after this one has still to be told that this one is in the operation.
+    announce: bool,
+    /// Whether the rank before this one is known to be in it.
+    agreed: bool,
+    started: Instant,
+    progressed: Instant,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Nothing has been done; should links be missing, these bring the words of all ranks to each.
+    Begin(Option<Box<[Run; 2]>>),
+    /// What links are to be reached by.
+    Words(Box<[Run; 2]>),
+    /// Whether all ranks could connect.
+    Verdicts(Box<[Run; 2]>),
+    Steps,
+}
+
+impl Mesh {
+    pub(super) fn new(
+        plan: &Plan,
+        rounds: &InRounds,
+        ring: &RingLinks,
+        (rank, sequence): (u32, u64),
+        started: Instant,
+    ) -> Self {
+        let (mut steps, arithmetic) = (rounds.steps.clone(), plan.arithmetic);
+        let step = steps.next();
+        let carry =
+            |steps: Schedule| Run::new(ring, (&plan.call, steps, arithmetic), (rank, sequence), started);
+        let words = rounds.connect.clone().map(|connect| Box::new((*connect).map(carry)));
+        Self {
+            steps,
+            step,
+            reach: rounds.reach,
+            arithmetic,
+            header: plan.call.header(rank, sequence),
+            phase: Phase::Begin(words),
+            announce: true,
+            agreed: false,
+            started,
+            progressed: started,
+        }
+    }
+
+    /// Goes on as far as it can.
+    pub(super) fn advance<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
+        loop {
+            match std::mem::replace(&mut self.phase, Phase::Steps) {
+                Phase::Begin(Some(runs)) if with.ring.mesh.reach() < self.reach => {
+                    with.ring.mesh.begin_connecting(self.reach);
+                    self.phase = Phase::Words(runs);
+                }
+                Phase::Begin(_) => with.ring.mesh.begin(self.steps.scratch_bytes()),
+                Phase::Words(mut runs) => {
+                    let carried = carry(&mut runs[0], with);
+                    self.phase = Phase::Words(runs);
+                    if carried?.is_pending() {
+                        return Poll::Pending;
+                    }
+                    with.ring.mesh.connect(with.core).map_err(Stop::Unlinked)?;
+                    if let Phase::Words(mut runs) = std::mem::replace(&mut self.phase, Phase::Steps) {
+                        runs[1].follow(with.ring);
+                        self.phase = Phase::Verdicts(runs);
+                    }
+                }
+                Phase::Verdicts(mut runs) => {
+                    let carried = carry(&mut runs[1], with);
+                    self.phase = Phase::Verdicts(runs);
+                    if carried?.is_pending() {
+                        return Poll::Pending;
+                    }
+                    with.ring.mesh.confirm().map_err(Stop::Unlinked)?;
+                    with.ring.take_links(with.core);
+                    with.ring.mesh.begin(self.steps.scratch_bytes());
+                    // Their words have said it.
+                    (self.announce, self.agreed, self.phase) = (false, true, Phase::Steps);
+                    self.progressed = with.core.driven();
+                }
+                Phase::Steps => return self.advance_steps(with),
+            }
+        }
+    }
+
+    fn advance_steps<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
+        let mut scratch = std::mem::take(&mut with.ring.mesh.scratch);
+        let outcome = self.try_advance(with, &mut scratch);
+        with.ring.mesh.scratch = scratch;
+        match outcome {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => {
+                // A rank of this host that leaves messages there instead.
+                if let Some(theirs) = with.host.and_then(|host| host.stray(self.header.sequence)) {
+                    return Poll::Ready(Err(theirs.map_or_else(Stop::Damaged, Stop::Mismatch)));
+                }
+                let awaited = self.waits_for(with.ring, with.core);
+                with.ring.wait(with.core, self.header.sequence, awaited, self.progressed);
+                Poll::Pending
+            }
+            Err(stop) => Poll::Ready(Err(stop)),
+        }
+    }
+
+    fn try_advance<B: Buffers>(&mut self, with: &mut With<'_, B>, scratch: &mut [u8]) -> Result<bool, Stop> {
+        let taken = with.ring.take_arrivals(with.core);
+        // What another rank has found out comes before what this one finds: it may have ended because of that.
+        if let Some(abort) = with.ring.abort.filter(|abort| is_ended_by(&self.header, abort)) {
+            return Err(Stop::Abort(abort));
+        }
+        taken.map_err(Stop::Lost)?;
+        self.hear_previous(with.ring, with.core)?;
+        if self.announce {
+            self.announce = !send_header(&self.header, with.ring, with.core)?;
+        }
+        while let Some(step) = self.step {
+            if !self.take(with, scratch, step)? {
+                self.check_lanes(with.ring, with.core, true)?;
+                return Ok(false);
+            }
+            self.step = self.steps.next();
+            self.progressed = with.core.driven();
+        }
+        let told = !self.announce && self.agreed;
+        if told && unsent(with.ring, with.core).is_none() {
+            return Ok(true);
+        }
+        self.check_lanes(with.ring, with.core, !told)?;
+        Ok(false)
+    }
+
+    /// What the rank before this one has said of its operation, in a message of its own or around the ring.
+    fn hear_previous(&mut self, ring: &mut RingLinks, core: &mut Core) -> Result<(), Stop> {
+        while let Some(theirs) = ring.ahead.front().copied()
+            && theirs.sequence <= self.header.sequence
+        {
+            ring.ahead.pop_front();
+            if !self.header.agrees(&theirs) {
+                return Err(Stop::Mismatch(theirs));
+            }
+            self.agreed = true;
+        }
+        let mailbox = &ring.previous.mailbox;
+        let number = mailbox.given_back();
+        let sent = mailbox.arrived(number).map(|_| Header::read(&mailbox.header(number)));
+        let Ok(sent) = sent.transpose() else { return Err(wrong(ring, core, DAMAGED)) };
+        let around = sent.filter(|theirs| theirs.sequence <= self.header.sequence);
+        ring.beyond.or(around).map_or(Ok(()), |theirs| Err(Stop::Mismatch(theirs)))
+    }
+
+    /// Takes one step; `false` when it has to wait.
+    fn take<B: Buffers>(
+        &mut self,
+        with: &mut With<'_, B>,
+        scratch: &mut [u8],
+        step: Primitive,
+    ) -> Result<bool, Stop> {
+        let With { ring, core, buffers, scratch: pieces, .. } = with;
+        let mut memory = Memory { buffers: *buffers, scratch, pieces };
+        let (Primitive::Put { to: peer, .. }
+        | Primitive::Signal { to: peer, .. }
+        | Primitive::WaitCount { from: peer, .. }
+        | Primitive::ReduceFrom { from: peer, .. }
+        | Primitive::CopyFrom { from: peer, .. }) = step
+        else {
+            if let Primitive::Copy { source, target } = step {
+                memory.copy(source, target);
+            }
+            return Ok(true);
+        };
+        let Some(link) = ring.mesh.link_mut(peer) else { return Ok(false) };
+        match step {
+            Primitive::Put { message, source, copied, .. } => {
+                let header = (message == 0).then(|| self.header.in_slot());
+                Ok(put(link, core, &mut memory, header.as_ref(), source, copied))
+            }
+            Primitive::WaitCount { message, .. } => {
+                let number = link.mailbox.received_before + message;
+                Ok(self.is_agreed(link, core)? && link.mailbox.inbox.arrived(number).is_some())
+            }
+            Primitive::ReduceFrom { message, operand, target, last, .. } => {
+                let number = check_length(link, core, message, target)?;
+                let reduced =
+                    memory.reduce(&link.mailbox.inbox, number, [operand, target], self.arithmetic, last);
+                reduced.map(|()| true).map_err(Stop::Reduce)
+            }
+            Primitive::CopyFrom { message, target, .. } => {
+                let number = check_length(link, core, message, target)?;
+                memory.copy_from(&link.mailbox.inbox, number, target);
+                Ok(true)
+            }
+            Primitive::Signal { consumed, .. } => Ok(signal(link, core, consumed)),
+            Primitive::Copy { .. } => Ok(true),
+        }
+    }
+
+    /// Whether the rank at the other end is in the same operation: its first message says so.
+    fn is_agreed(&self, link: &mut Link, core: &mut Core) -> Result<bool, Stop> {
+        let Boxes { inbox, received_before, agreed, .. } = &mut link.mailbox;
+        if !*agreed && inbox.arrived(*received_before).is_some() {
+            match Header::read(&inbox.header(*received_before)) {
+                Ok(theirs) if self.header.agrees(&theirs) => *agreed = true,
+                Ok(theirs) => return Err(Stop::Mismatch(theirs)),
+                Err(_) => return Err(odd(link, core, DAMAGED)),
+            }
+        }
+        Ok(link.mailbox.agreed)
+    }
+
+    /// A step cannot be taken: whether it ever will. Who is waited for may not even have left in good order.
+    fn check_lanes(&self, ring: &RingLinks, core: &mut Core, waits: bool) -> Result<(), Stop> {
+        let awaited = self.waits_for(ring, core);
+        let [next, previous] = ring.ended(core);
+        let near = [(Direction::Next, next), (Direction::Previous, previous)];
+        let near = near.into_iter().filter_map(|(side, lost)| Some((Awaited::Neighbour(side), lost?)));
+        let linked = ring.mesh.ended(core).map(|lost| (Awaited::Linked(lost.rank), lost));
+        let matters = |(of, lost): &(Awaited, Lost)| {
+            !matches!(lost.cause, LaneFailure::Closed) || (waits && *of == awaited)
+        };
+        // It may have left because of another, which is named then.
+        let lost = near.chain(linked).filter(matters).min_by_key(|(_, lost)| !lost.is_loss());
+        lost.map_or(Ok(()), |(_, lost)| Err(Stop::Lost(lost)))
+    }
+
+    /// The rank that it waits for, while it waits.
+    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut Core) -> Awaited {
+        match (&self.phase, self.step) {
+            (Phase::Words(runs), _) => return runs[0].waits_for(),
+            (Phase::Verdicts(runs), _) => return runs[1].waits_for(),
+            (_, Some(Primitive::Put { to, .. } | Primitive::Signal { to, .. })) => {
+                return Awaited::Linked(to);
+            }
+            (
+                _,
+                Some(
+                    Primitive::WaitCount { from, .. }
+                    | Primitive::ReduceFrom { from, .. }
+                    | Primitive::CopyFrom { from, .. },
+                ),
+            ) => return Awaited::Linked(from),
+            _ => {}
+        }
+        match unsent(ring, core) {
+            _ if self.announce => Awaited::Neighbour(Direction::Next),
+            Some(rank) if self.agreed => Awaited::Linked(rank),
+            _ => Awaited::Neighbour(Direction::Previous),
+        }
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        let rest = self.step.into_iter().chain(self.steps.clone());
+        let bytes = rest.map(|step| match step {
+            Primitive::ReduceFrom { target, .. } | Primitive::CopyFrom { target, .. } => target.len() as u64,
+            _ => 0,
+        });
+        let Self { header, started, progressed, .. } = *self;
+        Progress { header, bytes_outstanding: bytes.sum(), started, progressed }
+    }
+}
+
+/// Brings the words of all ranks to each, as far as that goes now.
+fn carry<B>(run: &mut Run, with: &mut With<'_, B>) -> Result<Poll<()>, Stop> {
+    let With { ring, host, core, scratch, .. } = with;
+    let Some(mut connecting) = ring.mesh.take_connecting() else { return Ok(Poll::Ready(())) };
+    let buffers = &mut Borrowed::InPlace(&mut connecting.words);
+    let polled = run.advance(&mut With { ring, host: *host, core, buffers, scratch });
+    ring.mesh.put_connecting(Some(connecting));
+    match polled {
+        Poll::Ready(outcome) => outcome.map(Poll::Ready),
+        Poll::Pending => Ok(Poll::Pending),
+    }
+}
+
+fn put<B: Buffers>(
+    link: &mut Link,
+    core: &mut Core,
+    memory: &mut Memory<'_, B>,
+    header: Option<&[u8; HEADER_BYTES]>,
+    source: Place,
+    copied: bool,
+) -> bool {
+    let Some(lane) = core.lane(link.lane) else { return false };
+    let Boxes { outbox, ranges, ranges_before, .. } = &mut link.mailbox;
+    if !outbox.is_ready(lane) {
+        return false;
+    }
+    let holds_still = !copied || (source.buffer() == Buffer::Input && !memory.buffers.is_in_place());
+    if header.is_none()
+        && holds_still
+        && source.len() >= ZERO_COPY_BYTES_MIN
+        && let Some(range) = memory.range(source)
+    {
+        if *ranges == 0 {
+            *ranges_before = lane.ranges_done();
+        }
+        *ranges += 1;
+        return outbox.put_range(lane, range, source.len(), true);
+    }
+    outbox.put_with(lane, header, source.len(), |slot| memory.read(source, slot))
+}
+
+fn signal(link: &mut Link, core: &mut Core, consumed: u64) -> bool {
+    let Some(lane) = core.lane(link.lane) else { return false };
+    // A rank that has left sends nothing more and is not told.
+    if lane.room() == 0 && !lane.is_closed() {
+        return false;
+    }
+    let Boxes { inbox, received_before, .. } = &mut link.mailbox;
+    let freed = inbox.give_back(*received_before + consumed);
+    if !lane.is_closed() {
+        lane.note(freed);
+    }
+    true
+}
+
+/// A message is as long as both ranks must think it is; its number in the mailbox.
+fn check_length(link: &Link, core: &mut Core, message: u64, target: Place) -> Result<u64, Stop> {
+    let number = link.mailbox.received_before + message;
+    let expected = target.len() + if message == 0 { HEADER_BYTES } else { 0 };
+    if link.mailbox.inbox.arrived(number) == Some(expected) {
+        return Ok(number);
+    }
+    Err(odd(link, core, "a message of another length"))
+}
+
+/// A rank to which the device still writes from the operation's memory.
+fn unsent(ring: &RingLinks, core: &mut Core) -> Option<u32> {
+    ring.mesh.links().find_map(|link| {
+        let Boxes { ranges, ranges_before, .. } = link.mailbox;
+        let lane = core.lane(link.lane).filter(|_| ranges > 0)?;
+        // A peer that has left has received everything.
+        let sent = lane.ranges_done() - ranges_before >= ranges || lane.is_drained();
+        (!sent).then_some(link.rank)
+    })
+}
+
+/// The rank at the other end has sent what it may not send.
+fn odd(link: &Link, core: &mut Core, what: &str) -> Stop {
+    Stop::Lost(match core.lane(link.lane) {
+        Some(lane) => violation(link.rank, lane, what),
+        None => Lost { rank: link.rank, lane: link.name, cause: LaneFailure::Fenced, away: None },
+    })
+}

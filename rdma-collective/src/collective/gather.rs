@@ -1,0 +1,173 @@
+//! Gather as callers see it: in place and out of place, typed and by bytes.
+
+use rdma_core::{Deadline, Refused};
+
+use super::call::Collective;
+use super::execute::Borrowed;
+use super::{DataType, Element, Tensor};
+use crate::comm::{Communicator, Pending};
+use crate::error::CollectiveError;
+
+impl Communicator {
+    /// Brings the parts of all ranks to rank `root`: `data` is as long as all of them, one behind the other by rank.
+    ///
+    /// Each rank's own part is in its place already, which is from `rank * data.len() / size` on; on other ranks than the root the
+    /// rest stays as it was. All ranks call it with the same count, type and root.
+    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
+    /// happened.
+    ///
+    /// The first call that needs it connects each rank to those at distances of powers of two, `2 log2 n` of them, and takes
+    /// the longer for that.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Schedule`] when `root` is no rank, and [`CollectiveError::Indivisible`] when the elements cannot be
+    /// shared evenly among the ranks; then nothing is lost. Otherwise a rank that is lost, late until `deadline` or calls
+    /// something else, by its number, or one that could not be connected: the data is then undefined, and the communicator has
+    /// ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let own = comm.rank() as usize * 1000;
+    /// let mut data = vec![0; comm.size() as usize * 1000];
+    /// data[own..own + 1000].fill(comm.rank());
+    /// comm.gather(&mut data, 0, Deadline::after(Duration::from_secs(5)))?;
+    /// if comm.rank() == 0 {
+    ///     assert!(data.chunks(1000).zip(0..).all(|(part, rank)| part == [rank; 1000]));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "ncclGather")]
+    pub fn gather<T: Element>(
+        &mut self,
+        data: &mut [T],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.gather_bytes(T::as_bytes_mut(data), T::DATA_TYPE, root, deadline)
+    }
+
+    /// Brings the `input` of all ranks into the `output` of rank `root`, one behind the other by rank; otherwise as
+    /// [`gather`](Self::gather). The output of other ranks
+    /// stays as it is, and may be empty.
+    ///
+    /// Ranks may mix the two.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::PartsDiffer`] when the root's `output` is not as long as there are ranks times `input`, and then nothing is
+    /// lost there; or as for
+    /// [`gather`](Self::gather).
+    #[doc(alias = "ncclGather")]
+    pub fn gather_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.gather_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, root, deadline)
+    }
+
+    /// [`gather`](Self::gather) for a type that is known at run time: the bytes of elements as in memory, at any
+    /// alignment.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`gather`](Self::gather).
+    pub fn gather_bytes(
+        &mut self,
+        data: &mut [u8],
+        data_type: DataType,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.call(Collective::Gather { root }, data_type, Borrowed::InPlace(data), deadline)
+    }
+
+    /// [`gather_into`](Self::gather_into) for a type that is known at run time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`gather_into`](Self::gather_into) and [`gather_bytes`](Self::gather_bytes).
+    pub fn gather_bytes_into(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        data_type: DataType,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.call(Collective::Gather { root }, data_type, Borrowed::out_of_place(input, output), deadline)
+    }
+
+    /// Begins to bring the parts of all ranks into the `tensor` of rank `root`, and returns at once; the tensor comes back.
+    ///
+    /// It runs behind the operations that are pending. Ranks may mix this with the other calls.
+    ///
+    /// # Errors
+    ///
+    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
+    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
+    /// [`gather`](Self::gather). Waiting tells of the others; the tensor is lost then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut parts = comm.alloc::<f32>(comm.size() as usize * 1000)?;
+    /// let own = comm.rank() as usize * 1000;
+    /// parts[own..own + 1000].fill(1.0);
+    /// let parts = comm.start_gather(parts, 0, deadline)?.wait(deadline)?;
+    /// assert!(comm.rank() != 0 || parts.iter().all(|element| *element == 1.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_gather<T: Element>(
+        &mut self,
+        tensor: Tensor<T>,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+        self.start_in_place(Collective::Gather { root }, tensor, deadline)
+    }
+
+    /// Begins to bring the `input` of all ranks into the `output` of rank `root`, and returns at once; both come back. Otherwise as
+    /// [`start_gather`](Self::start_gather).
+    ///
+    /// # Errors
+    ///
+    /// As for [`start_gather`](Self::start_gather) and [`gather_into`](Self::gather_into).
+    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
+    pub fn start_gather_into<T: Element>(
+        &mut self,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+        self.start_out_of_place(Collective::Gather { root }, input, output, deadline)
+    }
+}

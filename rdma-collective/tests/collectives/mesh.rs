@@ -1,0 +1,134 @@
+//! Links to ranks that are no neighbours: made once, by whatever needs them first, and by all ranks or by none.
+
+use crate::common::{WIRES, long};
+use crate::world::{each_communicator, each_rank_with};
+use rdma_collective::collective::ReduceOp;
+use rdma_collective::comm::{Communicator, CommunicatorOptions, EngineOptions};
+use rdma_collective::error::CollectiveError;
+use rdma_core::{Device, SoftOptions, Wire};
+
+/// Elements of a part, so many that ranks of a host do not leave them for each other at once.
+const PART: usize = 5000;
+
+fn element(from: u32, to: u32) -> u32 {
+    1000 * from + to
+}
+
+/// For each rank a part of its own.
+fn parts(comm: &Communicator) -> Vec<u32> {
+    (0..comm.size()).flat_map(|to| [element(comm.rank(), to); PART]).collect()
+}
+
+fn assert_turned(comm: &Communicator, parts: &[u32]) {
+    for (from, part) in (0..).zip(parts.chunks(PART)) {
+        assert!(part.iter().all(|found| *found == element(from, comm.rank())), "of rank {from}");
+    }
+}
+
+fn all_to_all(comm: &mut Communicator) {
+    let mut data = parts(comm);
+    comm.all_to_all(&mut data, long()).unwrap();
+    assert_turned(comm, &data);
+}
+
+fn gather(comm: &mut Communicator, root: u32) {
+    let mut all = vec![0; if comm.rank() == root { PART * comm.size() as usize } else { 0 }];
+    comm.gather_into(&[comm.rank(); PART], &mut all, root, long()).unwrap();
+    assert!(all.chunks(PART).zip(0..).all(|(part, rank)| part == [rank; PART]));
+}
+
+#[test]
+fn operations_of_either_kind_follow_each_other_whatever_was_first() {
+    for wire in WIRES {
+        for order in 0..3 {
+            each_communicator(6, wire, CommunicatorOptions::default(), move |mut comm| {
+                for step in order..order + 4 {
+                    match step % 3 {
+                        0 => all_to_all(&mut comm),
+                        1 => (0..6).for_each(|root| gather(&mut comm, root)),
+                        _ => {
+                            let mut data = vec![1_u32; 3 * PART];
+                            comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();
+                            assert!(data.iter().all(|sum| *sum == 6));
+                        }
+                    }
+                }
+                comm.close(long()).unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn operations_that_were_begun_together_share_the_links_that_the_first_makes() {
+    each_communicator(5, Wire::Local, CommunicatorOptions::default(), |mut comm| {
+        let count = PART * comm.size() as usize;
+        let tensor = |data: &[u32]| {
+            let mut tensor = comm.alloc::<u32>(count).unwrap();
+            tensor.copy_from_slice(data);
+            tensor
+        };
+        let data = parts(&comm);
+        let [scattered, one, sum, other] = [(); 4].map(|()| tensor(&data));
+        let scattered = comm.start_scatter(scattered, 2, long()).unwrap();
+        let one = comm.start_all_to_all(one, long()).unwrap();
+        let sum = comm.start_all_reduce(sum, ReduceOp::Max, long()).unwrap();
+        let other = comm.start_all_to_all(other, long()).unwrap();
+        let own = comm.rank() as usize * PART;
+        let scattered = scattered.wait(long()).unwrap();
+        assert_eq!(scattered[own..own + PART], [element(2, comm.rank()); PART]);
+        assert_turned(&comm, &one.wait(long()).unwrap());
+        assert!(sum.wait(long()).unwrap().chunks(PART).zip(0..).all(|(part, to)| part[0] == element(4, to)));
+        assert_turned(&comm, &other.wait(long()).unwrap());
+    });
+}
+
+#[test]
+fn many_ranks_gather_and_scatter_by_links_at_powers_of_two() {
+    each_communicator(18, Wire::Local, CommunicatorOptions::default(), |mut comm| {
+        for root in [0, 7, 17] {
+            gather(&mut comm, root);
+        }
+        let mut part = [0; PART];
+        let all = if comm.rank() == 11 { parts(&comm) } else { Vec::new() };
+        comm.scatter_into(&all, &mut part, 11, long()).unwrap();
+        assert_eq!(part, [element(11, comm.rank()); PART]);
+        // Short enough to go by others.
+        let mut turned: Vec<u32> = (0..18).map(|to| element(comm.rank(), to)).collect();
+        comm.all_to_all(&mut turned, long()).unwrap();
+        assert!(turned.iter().zip(0..).all(|(found, from)| *found == element(from, comm.rank())));
+        comm.close(long()).unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_cannot_open_its_links_is_named_on_all_ranks_at_once() {
+    for (narrow, tree) in [(0, true), (1, false), (3, false)] {
+        // Enough for the ring, and for mapping the others once.
+        let options = move |rank| EngineOptions {
+            max_cqe: if rank == narrow { 260 } else { EngineOptions::default().max_cqe },
+            ..EngineOptions::default()
+        };
+        let device = |rank| {
+            let name = format!("soft{rank}");
+            Device::soft(SoftOptions { name, wire: Wire::Local, ..SoftOptions::default() }).open().unwrap()
+        };
+        let errors = each_rank_with(4, options, device, move |mut rank| {
+            let mut comm = rank.communicator(CommunicatorOptions::default());
+            let mut data = parts(&comm);
+            let error = if tree {
+                comm.gather(&mut data, 2, long()).unwrap_err()
+            } else {
+                comm.all_to_all(&mut data, long()).unwrap_err()
+            };
+            assert_eq!(data, parts(&comm), "nothing has been sent");
+            let again = comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap_err();
+            assert!(matches!(again, CollectiveError::Ended { .. }), "{again}");
+            error
+        });
+        for error in errors {
+            let CollectiveError::Unlinked { rank, reason } = &error else { panic!("{error}") };
+            assert!(*rank == narrow && reason.contains("completion queue"), "{error}");
+        }
+    }
+}
