@@ -18,7 +18,7 @@ mod verbs;
 pub use backend::soft::{SoftOptions, Wire, fault, interface_addresses};
 pub use backend::work::{Attached, AttachedRange, Completion, Segment, Work};
 pub use memory::{
-    Flag, LocalBuf, Memory, PeerWindow, Quarantined, Region, Sharing, Unshared, Window, quarantined,
+    Exported, Flag, LocalBuf, Memory, PeerWindow, Quarantined, Region, Sharing, Unshared, Window, quarantined,
 };
 pub use types::*;
 pub use verbs::*;

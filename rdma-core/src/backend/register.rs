@@ -2,10 +2,12 @@
 
 #![expect(unsafe_code, reason = "vouches to the backend that the mapping outlives its registration")]
 
+use std::sync::Arc;
+
 use super::dispatch::AnyPd;
 use super::interface::ProtectionDomain;
 use crate::error::RegisterError;
-use crate::memory::{Mapping, PdId, Registered};
+use crate::memory::{Exported, Mapping, PdId, Registered};
 use crate::{Access, Sharing};
 
 /// Why a registration is refused that is longer than any the device takes; `None` when it is not.
@@ -38,6 +40,19 @@ pub(crate) fn register(
         Ok(registration) => Ok(Registered::new(mapping, registration, access, id)),
         Err(error) => Err((mapping, error)),
     }
+}
+
+/// Registers registered memory once more, for peers; [`Exported`] keeps it for as long as that stands.
+pub(crate) fn export(pd: &AnyPd, memory: &Arc<Registered>, access: Access) -> Result<Exported, RegisterError> {
+    let (mapping, mut spare) = (memory.mapping(), memory.spare().take());
+    let registration = match spare.take_if(|spare| spare.renew(access, mapping.backing())) {
+        Some(spare) => spare,
+        None => {
+            // SAFETY: `Exported` keeps `memory`, and with it the mapping, until `deregister` returned `Ok`.
+            unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) }?
+        }
+    };
+    Ok(Exported::new(Arc::clone(memory), registration))
 }
 
 /// Says how peers of this host reach memory that the library did not allocate.

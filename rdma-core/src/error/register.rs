@@ -30,6 +30,9 @@ pub enum RegisterError {
     /// The access flags contradict each other.
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE: add it")]
     NeedsLocalWrite,
+    /// The region is of another protection domain.
+    #[error("the region was registered in another protection domain: export it there")]
+    ForeignDomain,
     /// The system has no memory for it.
     #[error("{len} bytes of shared memory could not be had ({what}): {source}; {}",
         super::limit(source).unwrap_or("ask for less, or raise the memory limit"))]

@@ -10,6 +10,7 @@
 
 mod capacity;
 mod copy;
+mod exported;
 pub(crate) mod flag;
 pub(crate) mod fork;
 mod kinds;
@@ -26,6 +27,7 @@ pub(crate) use capacity::file_limit_below;
 #[doc(hidden)]
 pub use copy::{Expect, copy_slice};
 pub(crate) use copy::{claim, copy_expecting, copy_shared, fetch};
+pub use exported::Exported;
 pub use flag::Flag;
 pub(crate) use flag::{Patience, Pause};
 pub(crate) use kinds::{Backing, Irreplaceable, Mapping, Pages, Patch};

@@ -1,9 +1,9 @@
 //! Memory that was dropped while something that is stopped might still write it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Mapping, Registration};
+use super::{Mapping, Registered, Registration};
 
 /// Between two looks whether something can be released.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -33,11 +33,26 @@ pub fn quarantined() -> Quarantined {
     release();
     let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let ours = || kept.iter().filter(|kept| kept.is_ours());
-    Quarantined { memories: ours().count(), bytes: ours().map(|kept| kept.mapping.len() as u64).sum() }
+    Quarantined { memories: ours().count(), bytes: ours().map(|kept| kept.memory.len() as u64).sum() }
+}
+
+/// What is kept: nobody else has it, or others have registered it.
+pub(super) enum Memory {
+    Own(Mapping),
+    Shared(Arc<Registered>),
+}
+
+impl Memory {
+    fn len(&self) -> usize {
+        match self {
+            Self::Own(mapping) => mapping.len(),
+            Self::Shared(memory) => memory.len(),
+        }
+    }
 }
 
 struct Kept {
-    mapping: Mapping,
+    memory: Memory,
     registration: Box<dyn Registration>,
     /// The process that registered it: a child has neither its mailboxes nor the right to release it.
     pid: u32,
@@ -52,10 +67,10 @@ impl Kept {
 static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 
 /// Keeps memory until nothing writes it any more.
-pub(super) fn keep(mapping: Mapping, registration: Box<dyn Registration>) {
+pub(super) fn keep(memory: Memory, registration: Box<dyn Registration>) {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let first = !kept.iter().any(Kept::is_ours);
-    kept.push(Kept { mapping, registration, pid: std::process::id() });
+    kept.push(Kept { memory, registration, pid: std::process::id() });
     drop(kept);
     if first && let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(watch) {
         tracing::warn!(%error, "quarantined memory is released only when it is asked for");

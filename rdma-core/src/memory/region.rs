@@ -186,7 +186,7 @@ impl Region {
         }
     }
 
-    pub(crate) fn memory(&self) -> &Registered {
+    pub(crate) fn memory(&self) -> &Arc<Registered> {
         &self.memory
     }
 

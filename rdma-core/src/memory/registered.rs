@@ -3,10 +3,10 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::RwLockReadGuard;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
-use super::{Mapping, Sharing, quarantine};
+use super::{Backing, Mapping, Sharing, quarantine};
 use crate::error::{CloseError, Quarantine};
 use crate::{Access, Deadline, LocalKey, RemoteKey};
 
@@ -31,6 +31,12 @@ pub(crate) trait Registration: Send + Sync {
     /// of an access is waited for no longer than until `deadline`, whatever is done about it then.
     fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError>;
 
+    /// Holds the same memory again after `deregister` returned `Ok`, by another key, where that is less than to register it;
+    /// whether it does.
+    fn renew(&mut self, _access: Access, _backing: Option<&Backing>) -> bool {
+        false
+    }
+
     /// Whether the hold has ended by itself after `deregister` failed with a [`Quarantine`] for its cause. Never waits.
     fn has_ended(&mut self) -> bool {
         false
@@ -50,6 +56,8 @@ pub(crate) struct Registered {
     pd: PdId,
     /// The process that registered it: a forked child inherits the value, not the right to release it.
     pid: u32,
+    /// What an [`Exported`](super::Exported) was made of, for the next one.
+    spare: Mutex<Option<Box<dyn Registration>>>,
 }
 
 impl Registered {
@@ -67,7 +75,17 @@ impl Registered {
             access,
             pd,
             pid: std::process::id(),
+            spare: Mutex::new(None),
         }
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// What was put by, for whoever exports it next.
+    pub(crate) fn spare(&self) -> MutexGuard<'_, Option<Box<dyn Registration>>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
@@ -135,7 +153,7 @@ impl Registered {
         Ok(())
     }
 
-    fn is_forked(&self) -> bool {
+    pub(super) fn is_forked(&self) -> bool {
         self.pid != std::process::id()
     }
 }
@@ -152,7 +170,7 @@ impl Drop for Registered {
             Err(error) if Quarantine::is_cause(&error) => {
                 tracing::warn!(%error, bytes = self.len(), "memory is quarantined");
                 if let Some(registration) = self.registration.take() {
-                    quarantine::keep(move_mapping(&mut self.mapping), registration);
+                    quarantine::keep(quarantine::Memory::Own(move_mapping(&mut self.mapping)), registration);
                 }
             }
             Err(error) => {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::dispatch::AnyPd;
-use crate::backend::register::register;
+use crate::backend::register::{export, register};
 use crate::error::RegisterError;
 use crate::memory::{Mapping, PdId, Registered};
-use crate::{Access, LocalBuf, Memory, Refused, Region, Window};
+use crate::{Access, Exported, LocalBuf, Memory, Refused, Region, Window};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -98,6 +98,24 @@ impl ProtectionDomain {
             return Err(Refused { object: memory, error: RegisterError::NeedsLocalWrite });
         }
         Ok(Region::new(self.register_any(memory, access)?))
+    }
+
+    /// Lets peers use `region` as `access` says, until the result is [revoked](Exported::revoke) or dropped. The rights that it was registered with stay as they are.
+    ///
+    /// The second time and later it takes a microsecond on the software device; elsewhere it is a registration.
+    ///
+    /// # Errors
+    ///
+    /// As for [`register`](Self::register); [`RegisterError::ForeignDomain`] when it was registered in another one.
+    pub fn export(&self, region: &Region, access: Access) -> Result<Exported, RegisterError> {
+        if !self.owns(region) {
+            return Err(RegisterError::ForeignDomain);
+        }
+        if !access.contains(Access::LOCAL_WRITE) && access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+        {
+            return Err(RegisterError::NeedsLocalWrite);
+        }
+        export(&self.inner, region.memory(), access.difference(Access::WINDOW))
     }
 
     /// Whether `region` was registered in this domain, so that its queue pairs may use it.

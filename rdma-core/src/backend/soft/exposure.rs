@@ -30,8 +30,8 @@ pub(super) struct Exposure {
 #[derive(Debug)]
 struct Named {
     exposed: Exposed,
-    /// By which writers may be at it; the last is its own.
-    serials: Vec<u64>,
+    /// By which writers may be at it, besides its own.
+    former: Vec<u64>,
     revoked: bool,
     /// Peers were told of its memory by it, and are for as long as it stands: most receives are into such.
     told: bool,
@@ -91,7 +91,7 @@ impl Exposure {
         if !self.table.insert(&exposed) {
             tracing::error!("the place of a key that was just drawn is taken");
         }
-        self.named.insert(key, Named { exposed, serials: vec![serial], revoked: false, told: false });
+        self.named.insert(key, Named { exposed, former: Vec::new(), revoked: false, told: false });
         let Backing { id, bytes, memfd, pages } = backing?;
         let known = self.memories.entry(*id).or_insert_with(|| Known {
             announcement: Announcement { id: *id, len: *bytes, memfd: memfd.clone(), patches: Vec::new() },

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::device::Opened;
+use super::engine::keys::Domain;
 use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
 use super::wire::Look;
@@ -26,6 +27,15 @@ pub(super) struct MemoryRegion {
     key: u32,
     /// Writers may still be at it.
     revoked: bool,
+    held: Held,
+}
+
+/// What is registered, whatever the rights.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    domain: Domain,
+    addr: u64,
+    len: u64,
 }
 
 impl MemoryRegion {
@@ -45,38 +55,51 @@ impl MemoryRegion {
         if let Some(beyond) = beyond_device(name, len as u64, *max_mr_size) {
             return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
         }
-        let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-        let mut hold = pd.context.opened.lock();
-        let device = hold.devices.get_mut(pd.context.opened.device);
-        let DeviceState { keys, exposure, .. } =
-            device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?;
-        if keys.len() >= port::MAX_MR as usize {
-            let full = io::Error::from_raw_os_error(libc::ENOMEM);
-            return Err(refused(
-                full,
-                "the device has no more keys (max_mr): register fewer, larger regions",
-            ));
-        }
-        let drawn = keys.insert(pd.domain, addr as u64, len as u64, access, || {
-            loop {
-                let key = getrandom::u32()?;
-                if exposure.as_ref().is_none_or(|exposure| exposure.is_free(key)) {
-                    return Ok(key);
-                }
-            }
-        });
-        let key = drawn.map_err(|error: getrandom::Error| {
-            refused(error.into(), "the system gives no random numbers for a key: let it use getrandom(2)")
-        })?;
-        if let (Some(exposure), Some(registered)) = (exposure, keys.get(key).copied())
-            && let Some(memory) = exposure.insert(key, registered, backing)
-        {
-            // Told before this returns, as far as the peers listen.
-            hold.commands.push_back(Command::Announce { device: pd.context.opened.device, memory });
-        }
-        drop(hold);
-        Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false })
+        let held = Held { domain: pd.domain, addr: addr as u64, len: len as u64 };
+        let key = enter(&pd.context.opened, held, access, backing)?;
+        Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false, held })
     }
+}
+
+/// Enters it in the device's table; its key.
+fn enter(
+    opened: &Opened,
+    Held { domain, addr, len }: Held,
+    access: Access,
+    backing: Option<&Backing>,
+) -> Result<u32, RegisterError> {
+    let refused = |source, explanation: &str| RegisterError::Refused {
+        len,
+        source,
+        explanation: explanation.to_owned(),
+    };
+    let gone = || io::Error::from_raw_os_error(libc::ENODEV);
+    let mut hold = opened.lock();
+    let device = hold.devices.get_mut(opened.device);
+    let DeviceState { keys, exposure, .. } =
+        device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?;
+    if keys.len() >= port::MAX_MR as usize {
+        let full = io::Error::from_raw_os_error(libc::ENOMEM);
+        return Err(refused(full, "the device has no more keys (max_mr): register fewer, larger regions"));
+    }
+    let drawn = keys.insert(domain, addr, len, access, || {
+        loop {
+            let key = getrandom::u32()?;
+            if exposure.as_ref().is_none_or(|exposure| exposure.is_free(key)) {
+                return Ok(key);
+            }
+        }
+    });
+    let key = drawn.map_err(|error: getrandom::Error| {
+        refused(error.into(), "the system gives no random numbers for a key: let it use getrandom(2)")
+    })?;
+    if let (Some(exposure), Some(registered)) = (exposure, keys.get(key).copied())
+        && let Some(memory) = exposure.insert(key, registered, backing)
+    {
+        // Told before this returns, as far as the peers listen.
+        hold.commands.push_back(Command::Announce { device: opened.device, memory });
+    }
+    Ok(key)
 }
 
 impl Registration for MemoryRegion {
@@ -112,6 +135,12 @@ impl Registration for MemoryRegion {
         touchers.wait(deadline);
         let vacated = settle(deadline, |now| self.opened.lock().vacate(now, device_ref, self.key, deadline));
         vacated.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
+    }
+
+    fn renew(&mut self, access: Access, backing: Option<&Backing>) -> bool {
+        let Ok(key) = enter(&self.opened, self.held, access, backing) else { return false };
+        (self.key, self.revoked) = (key, false);
+        true
     }
 
     fn has_ended(&mut self) -> bool {

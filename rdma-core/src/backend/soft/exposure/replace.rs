@@ -27,6 +27,12 @@ pub(in super::super) struct Owned {
     pub(in super::super) revoked: bool,
 }
 
+impl Named {
+    fn serials(&self) -> impl Iterator<Item = u64> {
+        self.former.iter().copied().chain([self.exposed.registered.serial])
+    }
+}
+
 impl Exposure {
     /// The registration that a writer is at by that serial; `None` when it can do it no harm.
     pub(in super::super) fn owner_of(&self, serial: u64) -> Option<Owned> {
@@ -35,7 +41,7 @@ impl Exposure {
     }
 
     fn named_by(&self, serial: u64) -> Option<&Named> {
-        self.named.values().find(|named| named.serials.contains(&serial))
+        self.named.values().find(|named| named.serials().any(|known| known == serial))
     }
 
     /// By which serial, and with which version of its pages, the registration of `key` is entered.
@@ -46,8 +52,8 @@ impl Exposure {
     }
 
     /// By which serials writers may be at the registration of `key`.
-    pub(in super::super) fn serials(&self, key: u32) -> &[u64] {
-        self.named.get(&key).map_or(&[], |named| &named.serials)
+    pub(in super::super) fn serials(&self, key: u32) -> impl Iterator<Item = u64> {
+        self.named.get(&key).into_iter().flat_map(Named::serials)
     }
 
     /// The memory that `key` names.
@@ -124,7 +130,7 @@ impl Exposure {
         self.resume(memory);
         if replaced.is_ok() {
             for named in self.named.values_mut().filter(|named| named.exposed.memory == memory) {
-                named.serials.drain(..named.serials.len() - 1);
+                named.former.clear();
             }
         }
         (told, replaced)
@@ -158,7 +164,7 @@ impl Exposure {
     fn reenter(&mut self, memory: u64, version: u32) {
         for named in self.named.values_mut().filter(|it| it.exposed.memory == memory && !it.revoked) {
             self.serials += 1;
-            named.serials.push(self.serials);
+            named.former.push(named.exposed.registered.serial);
             named.exposed.registered.serial = self.serials;
             named.exposed.version = version;
             self.table.reenter(&named.exposed);

@@ -66,13 +66,12 @@ enum Place {
 impl State {
     /// The writers that touch the registration of `key`, which was revoked.
     pub(in super::super::super) fn touchers(&self, device: DeviceRef, key: u32) -> Touchers {
-        let serials = self.exposure(device).map_or(&[][..], |exposure| exposure.serials(key));
+        let serials = || self.exposure(device).into_iter().flat_map(|exposure| exposure.serials(key));
         let theirs = self.qps.values().filter(|qp| qp.device == device);
         let theirs = theirs.filter_map(|qp| qp.mapped.incoming.as_deref());
         let orphans = self.orphans.iter().filter(|it| it.device == device).map(|it| &*it.incoming);
         let touched = |incoming: &Incoming| {
-            let at = serials.iter().map(|serial| Touching::Registration(*serial));
-            at.filter_map(|what| incoming.touched(what)).next()
+            serials().map(Touching::Registration).filter_map(|what| incoming.touched(what)).next()
         };
         Touchers { writers: theirs.chain(orphans).filter_map(touched).collect() }
     }
