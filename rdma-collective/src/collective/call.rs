@@ -1,7 +1,7 @@
 //! Which collective is called, on what: what all ranks must agree on, and where a rank's buffers lie in it.
 
 use super::execute::Arithmetic;
-use super::schedule::{Operation, Rounds, Schedule, Staging};
+use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
 use super::{DataType, ReduceOp};
 use crate::comm::Reach;
 use crate::comm::operation::Header;
@@ -217,6 +217,24 @@ impl Call {
             _ => (Rounds::halving_doubling(operation)?, Reach::All),
         };
         Ok((steps, reach))
+    }
+
+    /// The order in which its schedule reduces.
+    pub(super) fn order(
+        &self,
+        [rank, ranks]: [u32; 2],
+        staging: Staging,
+        reproducible: bool,
+    ) -> Result<Order, ScheduleError> {
+        let Self { collective, count, data_type } = *self;
+        Ok(match collective {
+            Collective::AllReduce(_) if !reproducible => {
+                Order::of_ring(&Operation { rank, ranks, count, data_type, staging })?
+            }
+            Collective::ReduceScatter(_) if !reproducible => Order::from((rank + 1) % ranks),
+            Collective::Reduce { root, .. } if !reproducible => Order::from((root + 1) % ranks),
+            _ => Order::from(0),
+        })
     }
 
     /// Where the buffers of `rank` lie when input and output are two.

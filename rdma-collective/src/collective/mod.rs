@@ -10,6 +10,7 @@ mod all_to_all;
 mod barrier;
 mod broadcast;
 mod call;
+mod direct;
 mod exchange;
 mod execute;
 mod gather;

@@ -32,7 +32,7 @@ use crate::error::CollectiveError;
 pub use abort::Aborter;
 use announce::Announcer;
 use apart::{Apart, Begun};
-pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX};
+pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX};
 pub use info::RankInfo;
 pub(crate) use job::Job;
 #[cfg(any(fuzzing, test))]
@@ -308,7 +308,9 @@ impl Communicator {
         if idle.is_none() {
             shared.lock().end(&CollectiveError::Unsent);
         }
-        let lanes: Vec<LaneId> = shared.lock().ring.iter().flat_map(Ring::all_lanes).collect();
+        let mut lanes: Vec<LaneId> = shared.lock().ring.iter().flat_map(Ring::all_lanes).collect();
+        let others = shared.host.iter().flat_map(|host| host.lanes());
+        lanes.extend(others.filter(|lane| !lanes.contains(lane)).collect::<Vec<_>>());
         if lanes.is_empty() {
             shared.lock().announcer.closed();
             return Ok(());

@@ -43,7 +43,11 @@ pub(crate) fn register(
 }
 
 /// Registers registered memory once more, for peers; [`Exported`] keeps it for as long as that stands.
-pub(crate) fn export(pd: &AnyPd, memory: &Arc<Registered>, access: Access) -> Result<Exported, RegisterError> {
+pub(crate) fn export(
+    pd: &AnyPd,
+    memory: &Arc<Registered>,
+    access: Access,
+) -> Result<Exported, RegisterError> {
     let (mapping, mut spare) = (memory.mapping(), memory.spare().take());
     let registration = match spare.take_if(|spare| spare.renew(access, mapping.backing())) {
         Some(spare) => spare,

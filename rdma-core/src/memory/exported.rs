@@ -73,7 +73,8 @@ impl Exported {
     fn end(&mut self, deadline: Deadline) -> Result<(), CloseError> {
         let Some((memory, registration)) = &mut self.held else { return Ok(()) };
         if memory.is_forked() {
-            let source = std::io::Error::other("this process was forked from the one that exported the memory");
+            let source =
+                std::io::Error::other("this process was forked from the one that exported the memory");
             return Err(CloseError { verb: "ibv_dereg_mr", source });
         }
         registration.deregister(deadline)?;

@@ -111,7 +111,8 @@ impl ProtectionDomain {
         if !self.owns(region) {
             return Err(RegisterError::ForeignDomain);
         }
-        if !access.contains(Access::LOCAL_WRITE) && access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+        if !access.contains(Access::LOCAL_WRITE)
+            && access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
         {
             return Err(RegisterError::NeedsLocalWrite);
         }

@@ -1,10 +1,11 @@
 //! Where the elements of an operation lie: slices that are borrowed, or memory that is registered.
 
 mod registered;
+mod told;
 
 use std::ops::Range;
 
-use rdma_core::AttachedRange;
+use rdma_core::{AttachedRange, Deadline, ProtectionDomain};
 
 use crate::collective::call::{Lengths, Origins};
 use crate::collective::schedule::{Source, Span};
@@ -15,6 +16,7 @@ use crate::comm::{PIECE_BYTES, Scratch};
 use crate::error::ReduceError;
 
 pub(in crate::collective) use registered::{Place, Registered};
+pub(super) use told::{Rights, TOLD_BYTES, Told};
 
 /// How two operands become one.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +122,22 @@ pub(super) trait Buffers {
 
     /// Whether the device is done with what was put on the lane.
     fn is_sent(&mut self, lane: Option<&mut Lane>) -> bool;
+
+    /// Lets the other ranks come to what is read of it and what is written, and tells where that is; `None` when they cannot.
+    /// `origins` are those of buffers out of place.
+    fn export(&mut self, _pd: &ProtectionDomain, _rights: Rights, _origins: Origins) -> Option<Told> {
+        None
+    }
+
+    /// No other rank comes to it any more; whether that is sure.
+    fn revoke(&mut self, _deadline: Deadline) -> bool {
+        true
+    }
+
+    /// The input and the output, when they are registered.
+    fn places(&self) -> Option<[&Place; 2]> {
+        None
+    }
 }
 
 /// Slices of the caller's.

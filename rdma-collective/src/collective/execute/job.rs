@@ -3,17 +3,20 @@
 use std::any::Any;
 use std::ops::Range;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, LocalBuf, Region};
 
-use super::buffers::{Borrowed, Place, Registered};
+use super::buffers::{Borrowed, Buffers, Place, Registered};
 use super::flat::Flat;
 use super::running::{self, Running};
 use super::{Plan, Way};
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
 use crate::comm::{self, Communicator, Core, EngineId, HostGroup, Output, Parts, Pending, Scratch};
 use crate::error::CollectiveError;
+
+/// How long it may take that no other rank is at the memory any more: nothing else on the engine goes on meanwhile.
+pub(super) const REVOKE_WITHIN: Duration = Duration::from_secs(1);
 
 /// The memory of a tensor, and of the operation that it is in. It is one allocation, which goes from one to the other.
 #[derive(Debug)]
@@ -141,12 +144,14 @@ impl Job {
             }
         };
         let attached = core.attach(&region);
-        Some(Place { region, attached, offset: self.range.start, origin, shared })
+        Some(Place { region, attached, offset: self.range.start, origin, shared, exported: None })
     }
 
     /// Takes the memory back from the engine's worker, unless requests still use it.
     fn take_back(&mut self, place: Place, core: &mut Core) -> bool {
-        let Place { region, attached, shared, .. } = place;
+        let Place { region, attached, shared, exported, .. } = place;
+        // One that could not be revoked keeps the memory.
+        drop(exported);
         if !core.detach(attached) {
             return false;
         }
@@ -252,7 +257,14 @@ impl comm::Job for Job {
         running::late(self.work.as_mut().and_then(|work| work.running.as_mut()), parts, core)
     }
 
+    fn revoke(&mut self) {
+        if let Memory::Lent(buffers) = &mut self.memory {
+            buffers.revoke(Deadline::after(REVOKE_WITHIN));
+        }
+    }
+
     fn release(&mut self, core: &mut Core) -> bool {
+        self.revoke();
         self.work = None;
         match std::mem::replace(&mut self.memory, Memory::Gone) {
             Memory::Lent(buffers) => {

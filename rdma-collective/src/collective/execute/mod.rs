@@ -4,9 +4,11 @@
 //! The steps are `schedule`'s and `exchange`'s; what is called, and where its buffers lie, is `call`'s.
 
 mod buffers;
+mod direct;
 mod flat;
 mod give_up;
 mod job;
+mod meeting;
 mod mesh;
 mod run;
 mod running;
@@ -20,12 +22,13 @@ use self::flat::Flat;
 pub(super) use self::job::{Job, from_any as job_from_any};
 use self::running::Running;
 use super::call::{Call, Collective};
+use super::direct::Direct;
 use super::exchange::Exchange;
 use super::schedule::{Operation, Rounds, Schedule, Staging};
 use super::{DataType, Element, Tensor};
 use crate::comm::link::mailbox::Geometry;
 use crate::comm::{
-    Communicator, CommunicatorOptions, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes,
+    Communicator, CommunicatorOptions, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes,
 };
 use crate::error::{CollectiveError, ScheduleError};
 
@@ -44,6 +47,8 @@ enum Way {
     Ring(Schedule),
     Flat(Exchange),
     Mesh(InRounds),
+    /// As the first when not all ranks own their memory.
+    Direct(Direct, Schedule),
 }
 
 /// What goes by links to ranks that are no neighbours.
@@ -65,12 +70,16 @@ impl Communicator {
         Ok(Plan { call, arithmetic: call.arithmetic(self.size()), way })
     }
 
-    /// Around the ring, or else by links that it opens.
+    /// Where the memory of all lies, around the ring, or else by links that it opens.
     fn way(&mut self, call: Call) -> Result<Way, CollectiveError> {
         let (ranks, options) = ([self.rank(), self.size()], self.options());
         let staging = staging(options);
         if let Some(steps) = call.schedule(ranks, staging, options.reproducible)? {
-            return Ok(Way::Ring(steps));
+            if !self.has_host_group() {
+                return Ok(Way::Ring(steps));
+            }
+            let order = call.order(ranks, staging, options.reproducible)?;
+            return Ok(Way::Direct(Direct::new(call, ranks, order, NEAR_BYTES), steps));
         }
         let Geometry { slots, slot_bytes } = link_geometry(options, self.size());
         let (steps, reach) = call.rounds(ranks, Staging { slots, slot_bytes, ..staging })?;

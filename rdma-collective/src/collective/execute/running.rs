@@ -4,12 +4,13 @@ use std::task::Poll;
 use std::time::Instant;
 
 use super::buffers::Buffers;
+use super::direct::{Came, Direct};
 use super::flat::Flat;
 use super::mesh::{self, Mesh};
 use super::run::{Run, With};
 use super::{Plan, Way};
-use crate::collective::schedule::{Primitive, Step};
-use crate::comm::{Core, Parts};
+use crate::collective::schedule::{Primitive, Schedule, Step};
+use crate::comm::{Core, Parts, RingLinks};
 use crate::error::CollectiveError;
 
 /// See the module.
@@ -19,6 +20,7 @@ pub(super) enum Running {
     Ring(Run),
     Flat(Flat),
     Mesh(Mesh),
+    Direct(Direct),
 }
 
 impl Running {
@@ -27,12 +29,14 @@ impl Running {
         let ring = parts.ring.as_deref()?;
         Some(match &plan.way {
             Way::Flat(exchange) => Self::Flat(Flat::new(*exchange, sequence, started)),
-            Way::Ring(steps) => {
-                let planned = (&plan.call, steps.clone(), plan.arithmetic);
-                Self::Ring(Run::new(ring, planned, (parts.rank, sequence), started))
-            }
+            Way::Ring(steps) => Self::Ring(Self::around(ring, plan, steps, (parts.rank, sequence), started)),
             Way::Mesh(rounds) => Self::Mesh(Mesh::new(plan, rounds, ring, (parts.rank, sequence), started)),
+            Way::Direct(moves, _) => Self::Direct(Direct::new(moves.clone(), sequence, started)),
         })
+    }
+
+    fn around(ring: &RingLinks, plan: &Plan, steps: &Schedule, named: (u32, u64), started: Instant) -> Run {
+        Run::new(ring, (&plan.call, steps.clone(), plan.arithmetic), named, started)
     }
 }
 
@@ -68,7 +72,7 @@ pub(super) fn advance<B: Buffers>(
                     }
                 }
             }
-            Way::Flat(_) => {}
+            Way::Flat(_) | Way::Direct(..) => {}
         }
         return Poll::Ready(Ok(()));
     };
@@ -81,8 +85,22 @@ pub(super) fn advance<B: Buffers>(
             *parts.look_at = outcome.is_pending().then(|| flat.look_at(with.core.driven()));
             outcome
         }
+        (Running::Direct(direct), Some(host)) => {
+            let outcome = direct.advance(&mut with, host);
+            *parts.look_at = outcome.is_pending().then(|| direct.look_at(with.core.driven()));
+            match (outcome, &plan.way) {
+                (Poll::Ready(Ok(Came::Elsewhere)), Way::Direct(_, steps)) => {
+                    let (named, started) = (direct.named(), direct.started());
+                    let mut run = Running::around(with.ring, plan, steps, named, started);
+                    let outcome = run.advance(&mut with);
+                    *running = Running::Ring(run);
+                    outcome
+                }
+                (outcome, _) => outcome.map_ok(|_| ()),
+            }
+        }
         // Nothing is planned for a group that is not there.
-        (Running::Flat(_), None) => Poll::Pending,
+        (Running::Flat(_) | Running::Direct(_), None) => Poll::Pending,
     };
     let With { ring, core, .. } = with;
     outcome.map(|outcome| {
@@ -91,6 +109,7 @@ pub(super) fn advance<B: Buffers>(
             Running::Ring(run) => run.progress().give_up(ring, core, stop),
             Running::Flat(flat) => flat.progress().give_up(ring, core, stop),
             Running::Mesh(mesh) => mesh.progress().give_up(ring, core, stop),
+            Running::Direct(direct) => direct.progress().give_up(ring, core, stop),
         })
     })
 }
@@ -105,6 +124,7 @@ pub(super) fn late(running: Option<&mut Running>, parts: &mut Parts<'_>, core: &
         Running::Ring(run) => (run.progress(), run.waits_for()),
         Running::Flat(flat) => (flat.progress(), flat.waits_for(ring)),
         Running::Mesh(mesh) => (mesh.progress(), mesh.waits_for(ring, core)),
+        Running::Direct(direct) => (direct.progress(), direct.waits_for(ring)),
     };
     let error = progress.give_up_late(ring, core, awaited);
     ring.unwatch(core);

@@ -96,6 +96,17 @@ impl Chunking {
         self.chunks
     }
 
+    /// The number of the segment that byte `offset` of a buffer without parts lies in, and where that ends.
+    pub(super) fn segment_at(&self, offset: usize) -> (u32, usize) {
+        let index = offset / self.element;
+        let round = part_at(self.count, self.rounds, index);
+        let (round_start, round_len) = split(self.count, self.rounds, round);
+        let segment = part_at(round_len, self.ranks, index - round_start);
+        let (start, len) = split(round_len, self.ranks, segment);
+        // There are no more segments than ranks.
+        (segment as u32, (round_start + start + len) * self.element)
+    }
+
     /// The bytes of a chunk; it may be empty, and is never longer than a slot.
     pub(super) fn span(&self, place: Place) -> Span {
         let (segment_start, segment_len) = match self.part {
@@ -175,6 +186,13 @@ impl Chunks {
 pub(super) fn split(total: usize, parts: usize, index: usize) -> (usize, usize) {
     let (len, longer) = (total / parts, total % parts);
     (index * len + index.min(longer), len + usize::from(index < longer))
+}
+
+/// The part that `index` of `total` in `parts` lies in.
+fn part_at(total: usize, parts: usize, index: usize) -> usize {
+    let (len, longer) = (total / parts, total % parts);
+    let begin = longer * (len + 1);
+    if index < begin { index / (len + 1) } else { longer + (index - begin) / len.max(1) }
 }
 
 #[cfg(test)]

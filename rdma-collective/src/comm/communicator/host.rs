@@ -7,15 +7,17 @@
 mod setup;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_core::error::ReachError;
 use rdma_core::{PeerWindow, Window};
 
 use super::PIECE_BYTES;
+use crate::comm::LaneId;
 use crate::comm::operation::{Header, LINE_HEADER_BYTES};
 
 /// Ranks of a group, at most: what each of them holds for the others is less than 300 KiB.
-const RANKS_MAX: u32 = 16;
+pub(crate) const RANKS_MAX: u32 = 16;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = PIECE_BYTES;
 
@@ -28,13 +30,29 @@ const SLOT_BYTES: usize = LINE_BYTES + MESSAGE_BYTES_MAX;
 /// Rounds whose messages are kept at a time.
 const GENERATIONS: u64 = 2;
 
-/// See the module. It has no lock: one operation of a communicator uses it at a time.
+/// Bytes that are read from other ranks and reduced at a time: so few that what is made of them is in the processor's second
+/// cache still when it is stored.
+pub(crate) const NEAR_BYTES: usize = 64 * 1024;
+
+/// Room for what is made, and for what it is made of.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Near {
+    pub(crate) made: [u8; NEAR_BYTES],
+    pub(crate) read: [u8; NEAR_BYTES],
+}
+
+/// See the module. One operation of a communicator uses it at a time.
 #[derive(Debug)]
 pub(crate) struct HostGroup {
     /// Where the others leave their messages.
     own: Window,
     /// By rank; this one's place is empty.
     peers: Vec<Option<PeerWindow>>,
+    /// The same of the lanes over which their memory is reached, those of the ring among them.
+    lanes: Vec<Option<LaneId>>,
+    /// What is made of memory that is reached so.
+    near: Mutex<Box<Near>>,
     /// Rounds that have ended.
     round: AtomicU64,
     /// Whether every rank can have a core.
@@ -45,10 +63,33 @@ pub(crate) struct HostGroup {
 
 impl HostGroup {
     /// Of windows that are [so long](Self::window_bytes).
-    fn new(own: Window, peers: Vec<Option<PeerWindow>>) -> Self {
+    fn new(own: Window, peers: Vec<Option<PeerWindow>>, lanes: Vec<Option<LaneId>>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let roomy = cores >= peers.len();
-        Self { own, peers, round: AtomicU64::new(0), roomy, prompt: AtomicBool::new(roomy) }
+        let (round, prompt) = (AtomicU64::new(0), AtomicBool::new(roomy));
+        Self {
+            own,
+            peers,
+            lanes,
+            near: Mutex::new(Box::new(Near { made: [0; NEAR_BYTES], read: [0; NEAR_BYTES] })),
+            round,
+            roomy,
+            prompt,
+        }
+    }
+
+    /// The lane to another rank.
+    pub(crate) fn lane(&self, rank: u32) -> Option<LaneId> {
+        *self.lanes.get(rank as usize)?
+    }
+
+    pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
+        self.lanes.iter().copied().flatten()
+    }
+
+    /// What is in it stays from one look at an operation to the next.
+    pub(crate) fn near(&self) -> MutexGuard<'_, Box<Near>> {
+        self.near.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn window_bytes(ranks: u32) -> usize {

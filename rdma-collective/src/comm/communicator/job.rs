@@ -43,6 +43,9 @@ pub(crate) trait Job: Send {
     /// The deadline has passed: tells the other ranks and says what was waited for.
     fn give_up_late(&mut self, parts: &mut Parts<'_>, core: &mut Core, now: Instant) -> CollectiveError;
 
+    /// It has failed: no other rank has a right to what it owns any more.
+    fn revoke(&mut self);
+
     /// Takes back what the engine holds of it; `false` while the device still uses some.
     fn release(&mut self, core: &mut Core) -> bool;
 

@@ -310,6 +310,7 @@ impl State {
     /// An operation has ended: tells whoever waits for it.
     fn finish(&mut self, core: &mut Core, mut entry: Entry, outcome: Result<(), CollectiveError>) {
         if let Err(error) = &outcome {
+            entry.job.revoke();
             self.end(error);
         }
         if let Some(waker) = entry.waker.take() {

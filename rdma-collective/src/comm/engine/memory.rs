@@ -3,7 +3,8 @@
 
 use rdma_core::error::{ReachError, RegisterError};
 use rdma_core::{
-    Access, Deadline, LocalBuf, Memory, PeerWindow, ProtectionDomain, Refused, Region, RemoteMemory,
+    Access, Deadline, LocalBuf, Memory, PeerSlice, PeerWindow, ProtectionDomain, Refused, Region,
+    RemoteMemory,
 };
 
 use super::core::Place;
@@ -52,6 +53,21 @@ impl Core {
         match self.lanes.get(id.index as usize) {
             Some((generation, Place::Open(lane))) if *generation == id.generation => {
                 self.worker.peer_window(lane.qp(), window, deadline)
+            }
+            _ => Err(ReachError::PeerGone),
+        }
+    }
+
+    /// Memory of a lane's peer, to be used at once.
+    pub(crate) fn peer_slice(
+        &mut self,
+        id: LaneId,
+        memory: RemoteMemory,
+        deadline: Deadline,
+    ) -> Result<PeerSlice<'_>, ReachError> {
+        match self.lanes.get(id.index as usize) {
+            Some((generation, Place::Open(lane))) if *generation == id.generation => {
+                Ok(self.worker.peer_slice(lane.qp(), memory, deadline))
             }
             _ => Err(ReachError::PeerGone),
         }

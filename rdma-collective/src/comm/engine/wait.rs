@@ -57,6 +57,11 @@ impl Engine {
             }
             let due = core.next_deadline().into_iter().chain(look_at);
             let wake_at = due.fold(deadline.instant(), Instant::min);
+            if wake_at <= now {
+                drop(core);
+                std::thread::yield_now();
+                continue;
+            }
             shared.sleep(core, wake_at.saturating_duration_since(now).min(SLEEP_MAX), false);
         }
     }

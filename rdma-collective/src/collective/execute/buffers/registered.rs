@@ -1,9 +1,15 @@
 //! Memory that is registered, and sent from where it lies.
 
-use rdma_core::error::RangeError;
-use rdma_core::{Attached, AttachedRange, Region};
+use std::time::Duration;
 
-use super::{Arithmetic, Buffers, Message, Piece, pieces};
+use rdma_core::error::RangeError;
+use rdma_core::{
+    Access, Attached, AttachedRange, Deadline, Exported, ProtectionDomain, Region, RemoteMemory, Sharing,
+};
+
+use super::told::At;
+use super::{Arithmetic, Buffers, Message, Piece, Rights, Told, pieces};
+use crate::collective::call::Origins;
 use crate::collective::schedule::{Source, Span};
 use crate::comm::Scratch;
 use crate::comm::link::Lane;
@@ -22,11 +28,37 @@ pub(in crate::collective) struct Place {
     pub(in crate::collective) origin: usize,
     /// Others have handles to it.
     pub(in crate::collective) shared: bool,
+    /// For as long as other ranks come to it.
+    pub(in crate::collective) exported: Option<Exported>,
 }
 
 impl Place {
+    /// Lets other ranks come to it; where they find the elements from `origin` on. `None` when they cannot.
+    fn export(&mut self, pd: &ProtectionDomain, access: Access, origin: usize) -> Option<At> {
+        if access.is_empty() {
+            return Some(At::default());
+        }
+        if matches!(self.region.sharing(), Sharing::Unshared(_)) {
+            return None;
+        }
+        let exported = pd.export(&self.region, access).ok()?;
+        let RemoteMemory { addr, rkey, .. } = exported.remote();
+        self.exported = Some(exported);
+        let at = self.at(Span { offset: origin, len: 0 });
+        Some(At { addr: addr + at as u64, rkey: rkey.0 })
+    }
+
+    fn revoke(&mut self, deadline: Deadline) -> bool {
+        let Some(exported) = self.exported.take() else { return true };
+        let revoked = exported.revoke(deadline);
+        // What comes back goes where nobody has it.
+        revoked
+            .inspect_err(|refused| tracing::warn!(error = %refused.error, "memory of an operation is kept"))
+            .is_ok()
+    }
+
     /// Where `span` begins.
-    fn at(&self, span: Span) -> usize {
+    pub(in crate::collective::execute) fn at(&self, span: Span) -> usize {
         self.offset + (span.offset - self.origin)
     }
 }
@@ -163,6 +195,36 @@ impl Buffers for Registered {
 
     fn write(&mut self, span: Span, bytes: &[u8]) {
         checked(self.output.region.copy_in(self.output.at(span), bytes));
+    }
+
+    fn export(&mut self, pd: &ProtectionDomain, rights: Rights, origins: Origins) -> Option<Told> {
+        let read = if rights.read { Access::REMOTE_READ } else { Access::empty() };
+        let write = if rights.write { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::empty() };
+        let told = match &mut self.input {
+            Some(input) => input.export(pd, read, origins.input).and_then(|input| {
+                Some(Told { input, output: self.output.export(pd, write, origins.output)? })
+            }),
+            None => self.output.export(pd, read | write, 0).map(|at| {
+                let from = |right, origin: usize| {
+                    if right { At { addr: at.addr + origin as u64, ..at } } else { At::default() }
+                };
+                Told { input: from(rights.read, origins.input), output: from(rights.write, origins.output) }
+            }),
+        };
+        if told.is_none() {
+            // Of one of both that could be.
+            self.revoke(Deadline::after(Duration::ZERO));
+        }
+        told
+    }
+
+    fn revoke(&mut self, deadline: Deadline) -> bool {
+        let input = self.input.as_mut().is_none_or(|input| input.revoke(deadline));
+        self.output.revoke(deadline) && input
+    }
+
+    fn places(&self) -> Option<[&Place; 2]> {
+        Some([self.place(Source::Input), &self.output])
     }
 
     fn is_sent(&mut self, lane: Option<&mut Lane>) -> bool {

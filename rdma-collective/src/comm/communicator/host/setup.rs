@@ -1,4 +1,4 @@
-//! From the links of a ring to the windows of all ranks: offers, lanes for as long as it takes to map, and a last word whether
+//! From the links of a ring to the windows of all ranks: offers, lanes between those that are no neighbours, and a last word whether
 //! every rank could. What the system refuses is no error: the communicator has its ring then.
 
 use std::time::{Duration, Instant};
@@ -36,7 +36,9 @@ impl Setup<'_> {
         let offer = if near { self.offer(ring) } else { Err(SetupError::LaneGone) };
         let lanes = offer.as_ref().map_or_else(|_| Vec::new(), |offer| offer.lanes.clone());
         let made = self.exchange(ring, offer);
-        self.fence(&lanes.into_iter().map(|(_, lane)| lane).collect::<Vec<_>>());
+        if !matches!(made, Ok(Some(_))) {
+            self.fence(&lanes.into_iter().map(|(_, lane)| lane).collect::<Vec<_>>());
+        }
         made
     }
 
@@ -92,7 +94,7 @@ impl Setup<'_> {
             let (window, blob) = self.decode(rank, bytes)?;
             windows.push(window);
             if let (Some(blob), Some((_, lane))) = (blob, offer.lanes.iter().find(|(to, _)| *to == rank)) {
-                connected = connected.and(self.engine.lock().connect_lane(*lane, &blob, Instant::now()));
+                connected = connected.and(self.connect_stranger(*lane, &blob));
             }
         }
         // Without lanes of its own no rank waits for another here.
@@ -101,7 +103,20 @@ impl Setup<'_> {
         }
         let mapped = self.map(ring, &offer, &windows);
         let peers = self.all_could("windows/mapped", mapped)?;
-        Ok(peers.map(|peers| HostGroup::new(offer.window, peers)))
+        Ok(peers.map(|peers| {
+            let lanes = (0..self.store.world()).map(|rank| self.lane_to(ring, &offer.lanes, rank)).collect();
+            HostGroup::new(offer.window, peers, lanes)
+        }))
+    }
+
+    /// Its neighbours tell of a rank that is silent: nothing is said here.
+    fn connect_stranger(&self, lane: LaneId, blob: &Blob) -> Result<(), SetupError> {
+        let mut core = self.engine.lock();
+        core.connect_lane(lane, blob, Instant::now())?;
+        if let Some(lane) = core.lane(lane) {
+            lane.set_quiet(true);
+        }
+        Ok(())
     }
 
     /// What was made, if every rank could; who could not says why.
@@ -161,19 +176,18 @@ impl Setup<'_> {
         offer: &Offer,
         windows: &[RemoteMemory],
     ) -> Result<Vec<Option<PeerWindow>>, ReachError> {
-        let own = self.store.rank();
-        let lane_to = |rank| {
-            let near = [(ring.next.rank, ring.next.lane), (ring.previous.rank, ring.previous.lane)];
-            near.into_iter()
-                .chain(offer.lanes.iter().copied())
-                .find(|(to, _)| *to == rank)
-                .map(|(_, lane)| lane)
-        };
-        let map = |(rank, window): (u32, &RemoteMemory)| match lane_to(rank).filter(|_| rank != own) {
+        let map = |(rank, window): (u32, &RemoteMemory)| match self.lane_to(ring, &offer.lanes, rank) {
             Some(lane) => self.map_one(lane, *window).map(Some),
             None => Ok(None),
         };
         (0..).zip(windows).map(map).collect()
+    }
+
+    fn lane_to(&self, ring: &Ring, others: &[(u32, LaneId)], rank: u32) -> Option<LaneId> {
+        let near = [(ring.next.rank, ring.next.lane), (ring.previous.rank, ring.previous.lane)];
+        let mut lanes = near.into_iter().chain(others.iter().copied());
+        let found = lanes.find(|(to, _)| *to == rank && rank != self.store.rank());
+        found.map(|(_, lane)| lane)
     }
 
     /// Lets the engine go on in between.

@@ -20,7 +20,7 @@ fn groups(ranks: u32, rounds: u64) -> Vec<HostGroup> {
     let peers: Vec<PeerWindow> = windows.iter().map(&mut map).collect();
     let group = |(rank, own)| {
         let but_own = |(other, peer): (usize, &PeerWindow)| (other != rank).then(|| peer.clone());
-        let group = HostGroup::new(own, peers.iter().enumerate().map(but_own).collect());
+        let group = HostGroup::new(own, peers.iter().enumerate().map(but_own).collect(), Vec::new());
         group.round.store(rounds, Ordering::Relaxed);
         group
     };

@@ -1,0 +1,164 @@
+//! What ranks that reach each other's memory make of each other's inputs, and where each puts it: pure data, as the schedules
+//! are.
+//!
+//! An element of the result is made by one rank, which reads all that it needs from where it lies and then stores it to all that
+//! are to have it. So nothing is overwritten before it was read, in place too: who stores an element has read it, and nobody else
+//! reads it. What is reduced is reduced in the order of the ring, so that the bits do not depend on which way an operation takes.
+
+use std::ops::Range;
+
+use super::call::{Call, Collective};
+use super::schedule::{Order, Span};
+
+/// Bytes of a cache line, which no two ranks share.
+const LINE: usize = 64;
+
+/// The steps of one rank.
+#[derive(Clone, Debug)]
+pub(super) struct Direct {
+    pub(super) call: Call,
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
+    order: Order,
+    /// Of the most that is made at a time.
+    piece: usize,
+    task: u32,
+    /// Bytes of that task that were made into steps.
+    done: usize,
+}
+
+/// A range of the elements of the operation, what it is made of, and whose outputs it is put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) span: Span,
+    pub(super) from: From,
+    pub(super) to: To,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    /// The input of one rank.
+    One(u32),
+    /// The inputs of all, reduced from that rank on around the ring.
+    All { first: u32 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum To {
+    One(u32),
+    All,
+}
+
+impl Direct {
+    /// Of a call that a schedule can be made of.
+    pub(super) fn new(call: Call, [rank, ranks]: [u32; 2], order: Order, piece: usize) -> Self {
+        debug_assert!(piece.is_multiple_of(LINE));
+        Self { call, rank, ranks, order, piece, task: 0, done: 0 }
+    }
+
+    /// Whether others read the input of `rank`.
+    pub(super) fn reads(&self, rank: u32) -> bool {
+        self.call.collective.root().is_none_or(|root| root == rank)
+            || !matches!(self.call.collective, Collective::Broadcast { .. })
+    }
+
+    /// Whether others store to the output of `rank`.
+    pub(super) fn writes(&self, rank: u32) -> bool {
+        match self.call.collective {
+            Collective::AllReduce(_) => true,
+            Collective::AllGather | Collective::ReduceScatter(_) | Collective::Barrier => false,
+            // They go by links of their own.
+            Collective::Gather { .. } | Collective::Scatter { .. } | Collective::AllToAll => false,
+            Collective::Broadcast { root } => root != rank,
+            Collective::Reduce { root, .. } => root == rank,
+        }
+    }
+
+    /// Bytes of the input, and of the output, of a rank.
+    pub(super) fn lengths(&self) -> [usize; 2] {
+        let (one, all) = (self.call.bytes(), self.call.bytes() * self.ranks as usize);
+        match self.call.collective {
+            Collective::AllGather => [one, all],
+            Collective::ReduceScatter(_) => [all, one],
+            _ => [one, one],
+        }
+    }
+
+    /// Bytes that this rank has still to make.
+    pub(super) fn left(&self) -> usize {
+        let tasks = (self.task..).map_while(|task| self.task(task));
+        tasks.map(|task| task.span.len).sum::<usize>() - self.done
+    }
+
+    /// What this rank does, as long as it likes, in order.
+    fn task(&self, index: u32) -> Option<Move> {
+        let Self { rank, ranks, .. } = *self;
+        let reduced = |span, to| Move { span, from: From::All { first: 0 }, to };
+        let copied = |span, from, to| Move { span, from: From::One(from), to: To::One(to) };
+        let other = (rank + index) % ranks;
+        Some(match (self.call.collective, index) {
+            (Collective::AllReduce(_), 0) => reduced(self.share(rank), To::All),
+            (Collective::ReduceScatter(_), 0) => reduced(self.part(rank), To::One(rank)),
+            (Collective::Reduce { root, .. }, 0) => reduced(self.share(rank), To::One(root)),
+            (Collective::AllGather, _) if index < ranks => copied(self.part(other), other, rank),
+            (Collective::Broadcast { root }, _) if root == rank && index < ranks => {
+                let span = if other == root { self.all() } else { self.share(root) };
+                copied(span, root, other)
+            }
+            // The root has a share of the work.
+            (Collective::Broadcast { root }, 0 | 1) if root != rank => {
+                let Range { start, end } = self.share(root).range();
+                let range = if index == 0 { 0..start } else { end..self.call.bytes() };
+                copied(Span { offset: range.start, len: range.len() }, root, rank)
+            }
+            _ => return None,
+        })
+    }
+
+    fn all(&self) -> Span {
+        Span { offset: 0, len: self.call.bytes() }
+    }
+
+    /// The part of `rank` of a buffer that has one for each.
+    fn part(&self, rank: u32) -> Span {
+        Span { offset: rank as usize * self.call.bytes(), len: self.call.bytes() }
+    }
+
+    /// What `rank` makes of a buffer that all have: as equal shares as whole lines allow.
+    fn share(&self, rank: u32) -> Span {
+        let bytes = self.call.bytes();
+        let (lines, ranks, rank) = (bytes.div_ceil(LINE), self.ranks as usize, rank as usize);
+        let start = |rank: usize| (rank * (lines / ranks) + rank.min(lines % ranks)) * LINE;
+        let (start, end) = (start(rank).min(bytes), start(rank + 1).min(bytes));
+        Span { offset: start, len: end - start }
+    }
+}
+
+impl Iterator for Direct {
+    type Item = Move;
+
+    fn next(&mut self) -> Option<Move> {
+        loop {
+            let Move { span, from, to } = self.task(self.task)?;
+            if self.done == span.len {
+                (self.task, self.done) = (self.task + 1, 0);
+                continue;
+            }
+            let offset = span.offset + self.done;
+            let mut len = self.piece.min(span.len - self.done);
+            let from = match from {
+                From::All { .. } => {
+                    let (first, end) = self.order.at(offset);
+                    len = len.min(end - offset);
+                    From::All { first }
+                }
+                one => one,
+            };
+            self.done += len;
+            return Some(Move { span: Span { offset, len }, from, to });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,383 @@
+//! One operation of one rank on memory of all ranks where it lies: they tell each other where that is, each makes its share,
+//! and says that it is done.
+
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use rdma_core::error::ReachError;
+use rdma_core::memory::Expect;
+use rdma_core::{Deadline, PeerSlice, RemoteMemory};
+
+use super::buffers::{Arithmetic, Buffers, Place, Rights, TOLD_BYTES, Told};
+use super::give_up::Progress;
+use super::job::REVOKE_WITHIN;
+use super::meeting::Meeting;
+use super::run::{Stop, With};
+use crate::collective::direct::{Direct as Moves, From, Move, To};
+use crate::collective::schedule::Span;
+use crate::comm::operation::Header;
+use crate::comm::{Awaited, Core, HostGroup, Lost, Near, RANKS_MAX, RingLinks};
+use crate::error::LaneFailure;
+
+/// Bytes that are made between two looks at what becomes of the others, and at the time.
+const LOOK_EVERY: usize = 256 * 1024;
+/// How long others are let run before this rank naps.
+const YIELD_FOR: Duration = Duration::from_micros(300);
+
+/// What an operation has come to.
+pub(super) enum Came {
+    Done,
+    /// Not all ranks own their memory: nothing is done, and it goes around the ring.
+    Elsewhere,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Telling,
+    Meeting,
+    Moving,
+    Leaving,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Direct {
+    moves: Moves,
+    arithmetic: Arithmetic,
+    meeting: Meeting,
+    stage: Stage,
+    /// Of what all of them store.
+    expect: Expect,
+    /// By rank.
+    told: [Told; RANKS_MAX as usize],
+    /// What is being moved, and whether it is made.
+    current: Option<Move>,
+    made: bool,
+    /// How many outputs have it.
+    stored: u32,
+    /// The rank whose memory cannot be reached for now.
+    blocked: Option<u32>,
+    started: Instant,
+    /// Since when it waits.
+    waits: Instant,
+}
+
+/// Why a move does not go on.
+enum Halt {
+    /// The rank does not answer for now, or will not any more, of which word will come.
+    Blocked(u32),
+    Stop(Stop),
+}
+
+impl Direct {
+    pub(super) fn new(moves: Moves, sequence: u64, started: Instant) -> Self {
+        let Moves { call, rank, ranks, .. } = moves;
+        let expect = Expect::of_total(moves.lengths().into_iter().max().unwrap_or(0));
+        Self {
+            moves,
+            arithmetic: call.arithmetic(ranks),
+            meeting: Meeting::new(call.header(rank, sequence), ranks, started),
+            stage: Stage::Telling,
+            expect,
+            told: [Told::default(); RANKS_MAX as usize],
+            current: None,
+            made: false,
+            stored: 0,
+            blocked: None,
+            started,
+            waits: started,
+        }
+    }
+
+    /// This rank, and the number of the operation.
+    pub(super) fn named(&self) -> (u32, u64) {
+        let Header { rank, sequence, .. } = self.meeting.header;
+        (rank, sequence)
+    }
+
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Goes on as far as it can, and not for long.
+    pub(super) fn advance<B: Buffers>(
+        &mut self,
+        with: &mut With<'_, B>,
+        host: &HostGroup,
+    ) -> Poll<Result<Came, Stop>> {
+        match self.try_advance(with, host) {
+            Ok(Some(came)) => Poll::Ready(Ok(came)),
+            Ok(None) => {
+                let (awaited, Meeting { header, progressed, .. }) =
+                    (self.waits_for(with.ring), &self.meeting);
+                with.ring.wait(with.core, header.sequence, awaited, *progressed);
+                Poll::Pending
+            }
+            Err(stop) => Poll::Ready(Err(stop)),
+        }
+    }
+
+    fn try_advance<B: Buffers>(
+        &mut self,
+        with: &mut With<'_, B>,
+        host: &HostGroup,
+    ) -> Result<Option<Came>, Stop> {
+        self.meeting.listen(with.ring, with.core, self.stage == Stage::Meeting)?;
+        if self.stage == Stage::Telling {
+            let told = self.export(with.core, with.buffers);
+            self.tell(with.ring, host, &told.encode())?;
+            self.stage = Stage::Meeting;
+        }
+        if self.stage == Stage::Meeting {
+            if !self.meeting.attend_patiently(with.ring, with.core, host)? {
+                return Ok(None);
+            }
+            let all = self.hear(host);
+            host.end_round();
+            if !all {
+                with.buffers.revoke(Deadline::after(REVOKE_WITHIN));
+                return Ok(Some(Came::Elsewhere));
+            }
+            self.meeting.again(with.core.driven());
+            self.stage = Stage::Moving;
+        }
+        if self.stage == Stage::Moving {
+            if !self.go_on(with, host)? {
+                self.meeting.attend(with.ring, with.core, host)?;
+                return Ok(None);
+            }
+            self.tell(with.ring, host, &[])?;
+            self.stage = Stage::Leaving;
+            self.waits = Instant::now();
+        }
+        if !self.meeting.attend_patiently(with.ring, with.core, host)? {
+            return Ok(None);
+        }
+        host.end_round();
+        with.buffers.revoke(Deadline::after(REVOKE_WITHIN));
+        Ok(Some(Came::Done))
+    }
+
+    fn export<B: Buffers>(&mut self, core: &Core, buffers: &mut B) -> Told {
+        let Moves { call, rank, .. } = self.moves;
+        let rights = Rights { read: self.moves.reads(rank), write: self.moves.writes(rank) };
+        let told = buffers.export(core.pd(), rights, call.origins(rank)).unwrap_or_default();
+        self.told[rank as usize] = told;
+        told
+    }
+
+    fn tell(&self, ring: &RingLinks, host: &HostGroup, message: &[u8]) -> Result<(), Stop> {
+        let mut told = host.others().map(|to| host.put(to, &self.meeting.header, message));
+        told.try_for_each(|told| told.map_err(|refused| Stop::Lost(ring.next.refused(&refused))))
+    }
+
+    /// Whether all ranks own their memory: where it is.
+    fn hear(&mut self, host: &HostGroup) -> bool {
+        for from in host.others() {
+            let mut bytes = [0; TOLD_BYTES];
+            host.read(from, (0, TOLD_BYTES), &mut bytes);
+            self.told[from as usize] = Told::decode(&bytes);
+        }
+        self.told.iter().take(self.moves.ranks as usize).all(|told| !told.is_borrowed())
+    }
+
+    /// Makes what this rank has to make, or some of it; whether that is all.
+    fn go_on<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
+        let mut near = host.near();
+        let mut moved = 0;
+        self.blocked = None;
+        loop {
+            if self.current.is_none() {
+                (self.current, self.made, self.stored) = (self.moves.next(), false, 0);
+            }
+            let Some(current) = self.current else { return Ok(true) };
+            if moved >= LOOK_EVERY {
+                return Ok(false);
+            }
+            match self.take(with, host, &mut near, current) {
+                Ok(()) => {
+                    moved += current.span.len;
+                    self.current = None;
+                    self.meeting.progressed = with.core.driven();
+                }
+                Err(Halt::Blocked(rank)) => {
+                    self.blocked = Some(rank);
+                    return Ok(false);
+                }
+                Err(Halt::Stop(stop)) => return Err(stop),
+            }
+        }
+    }
+
+    /// Makes one move, or the rest of it.
+    fn take<B: Buffers>(
+        &mut self,
+        with: &mut With<'_, B>,
+        host: &HostGroup,
+        near: &mut Near,
+        Move { span, from, to }: Move,
+    ) -> Result<(), Halt> {
+        let own = self.moves.rank;
+        let Some([input, output]) = with.buffers.places() else { return Ok(()) };
+        let mut reach =
+            Reach { core: with.core, host, moves: &self.moves, told: &self.told, expect: self.expect };
+        match (from, to) {
+            (From::One(rank), To::One(other)) if rank == own && other == own => with.buffers.copy(span),
+            (From::One(rank), To::One(_)) if rank != own => {
+                reach.input(rank, span, |peer, at| {
+                    peer.copy_to(at, span.len, &output.region, output.at(span))
+                })?;
+            }
+            (From::One(_), To::One(rank)) => {
+                reach.output(rank, span, |peer, at| {
+                    peer.copy_from(at, span.len, &input.region, input.at(span))
+                })?;
+            }
+            // Nothing is copied to all.
+            (From::One(_), To::All) => {}
+            (From::All { first }, to) => {
+                if !self.made {
+                    reach.reduce(near, input, span, first, self.arithmetic)?;
+                    self.made = true;
+                }
+                let ranks = match to {
+                    To::All => 0..self.moves.ranks,
+                    To::One(rank) => rank..rank + 1,
+                };
+                for rank in ranks.skip(self.stored as usize) {
+                    reach.store(rank, output, span, &near.made[..span.len])?;
+                    self.stored += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Who cannot be reached, or has not said that it is done, or where its memory is.
+    pub(super) fn waits_for(&self, ring: &RingLinks) -> Awaited {
+        match self.blocked {
+            Some(rank) => Awaited::Ranks(1 << rank),
+            None => self.meeting.waits_for(ring),
+        }
+    }
+
+    /// When to look again after `now`, since messages wake nobody: at once while there is something to be made.
+    pub(super) fn look_at(&self, now: Instant) -> Instant {
+        let works = self.stage == Stage::Moving && self.blocked.is_none();
+        if works || now.saturating_duration_since(self.waits) < YIELD_FOR {
+            now
+        } else {
+            self.meeting.look_at(now)
+        }
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        let current = self.current.map_or(0, |current| current.span.len);
+        let bytes_outstanding = (self.moves.left() + current) as u64;
+        let Meeting { header, progressed, .. } = self.meeting;
+        Progress { header, bytes_outstanding, started: self.started, progressed }
+    }
+}
+
+/// The memory of all ranks.
+struct Reach<'a> {
+    core: &'a mut Core,
+    host: &'a HostGroup,
+    moves: &'a Moves,
+    told: &'a [Told],
+    expect: Expect,
+}
+
+impl Reach<'_> {
+    /// Does it to the input of another rank, in which `span` begins where it is told.
+    fn input(
+        &mut self,
+        rank: u32,
+        span: Span,
+        with: impl FnOnce(&mut PeerSlice<'_>, usize) -> Result<(), ReachError>,
+    ) -> Result<(), Halt> {
+        let [len, _] = self.moves.lengths();
+        let memory = self.told[rank as usize].input.memory(len);
+        let at = span.offset - self.moves.call.origins(rank).input;
+        self.with(rank, memory, |peer| with(peer, at))
+    }
+
+    /// The same of its output.
+    fn output(
+        &mut self,
+        rank: u32,
+        span: Span,
+        with: impl FnOnce(&mut PeerSlice<'_>, usize) -> Result<(), ReachError>,
+    ) -> Result<(), Halt> {
+        let [_, len] = self.moves.lengths();
+        let memory = self.told[rank as usize].output.memory(len);
+        let at = span.offset - self.moves.call.origins(rank).output;
+        self.with(rank, memory, |peer| with(peer, at))
+    }
+
+    fn with(
+        &mut self,
+        rank: u32,
+        memory: RemoteMemory,
+        with: impl FnOnce(&mut PeerSlice<'_>) -> Result<(), ReachError>,
+    ) -> Result<(), Halt> {
+        let Some(id) = self.host.lane(rank) else { return Err(Halt::Blocked(rank)) };
+        // Nothing is waited for with the engine at hand.
+        let at_once = Deadline::at(self.core.driven());
+        let expect = self.expect;
+        let done =
+            self.core.peer_slice(id, memory, at_once).and_then(|peer| with(&mut peer.expecting(expect)));
+        done.map_err(|why| match why {
+            ReachError::DeadlineExceeded { .. }
+            | ReachError::Revoked
+            | ReachError::PeerGone
+            | ReachError::Failed { .. } => Halt::Blocked(rank),
+            why => {
+                let Some(lane) = self.core.lane(id).map(|lane| lane.name()) else {
+                    return Halt::Blocked(rank);
+                };
+                let cause = LaneFailure::Device(why.to_string().into());
+                Halt::Stop(Stop::Lost(Lost { rank, lane, cause, away: None }))
+            }
+        })
+    }
+
+    /// Makes `span` of the inputs of all ranks, from `first` on.
+    fn reduce(
+        &mut self,
+        near: &mut Near,
+        own: &Place,
+        span: Span,
+        first: u32,
+        arithmetic: Arithmetic,
+    ) -> Result<(), Halt> {
+        let Near { made, read } = near;
+        let (made, read) = (&mut made[..span.len], &mut read[..span.len]);
+        let ranks = self.moves.ranks;
+        self.read(first, own, span, made)?;
+        for step in 1..ranks {
+            self.read((first + step) % ranks, own, span, read)?;
+            let reduced = arithmetic.reduce_into(made, read, step + 1 == ranks);
+            reduced.map_err(|error| Halt::Stop(Stop::Reduce(error)))?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, rank: u32, own: &Place, span: Span, out: &mut [u8]) -> Result<(), Halt> {
+        if rank == self.moves.rank {
+            let read = own.region.copy_out(own.at(span), out);
+            debug_assert!(read.is_ok(), "a span beyond the input");
+            return Ok(());
+        }
+        self.input(rank, span, |peer, at| peer.copy_out(at, out))
+    }
+
+    fn store(&mut self, rank: u32, own: &Place, span: Span, made: &[u8]) -> Result<(), Halt> {
+        if rank == self.moves.rank {
+            let stored = own.region.copy_in_expecting(own.at(span), made, self.expect);
+            debug_assert!(stored.is_ok(), "a span beyond the output");
+            return Ok(());
+        }
+        self.output(rank, span, |peer, at| peer.copy_in(at, made))
+    }
+}
