@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::long;
-use rdma_collective::collective::ReduceOp;
+use rdma_collective::collective::{DataType, ReduceOp};
 use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, WaitError};
 use rdma_collective::error::{CollectiveError, SpawnError};
-use rdma_core::{Deadline, Device, PeerAccess, SoftOptions, Wire};
+use rdma_core::{Access, Deadline, Device, Memory, PeerAccess, SoftOptions, Wire};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 /// What the processes do, by this variable.
@@ -77,6 +77,11 @@ fn one_rank() {
                 kill_process(stopped, Signal::CONT).unwrap();
             }
         }
+        ("kill in large" | "stop in large", _) => {
+            let stops = role.starts_with("stop");
+            suffer(rank, if stops { Signal::STOP } else { Signal::KILL });
+            in_large(&mut comm, &engine, stops);
+        }
         ("fail", 2) => std::process::exit(7),
         ("fail" | "wait", _) => std::thread::sleep(Duration::from_secs(120)),
         other => panic!("{other:?}"),
@@ -101,6 +106,52 @@ fn until_an_error(comm: &mut Communicator) -> CollectiveError {
             assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
             return error;
         }
+    }
+}
+
+/// Operations on memory that the others reach, to the first that fails: then it is nobody's but this rank's, whatever the one
+/// that was stopped was at when it goes on.
+fn in_large(comm: &mut Communicator, engine: &Engine, stops: bool) {
+    const BYTES: usize = 8 << 20;
+    let region = engine.register(Memory::allocate(BYTES).unwrap(), Access::LOCAL_WRITE).unwrap();
+    let begun = Instant::now();
+    let error = loop {
+        let started = comm.start_all_reduce_region(&region, 0..BYTES, DataType::F32, ReduceOp::Sum, long());
+        match started.map(|pending| pending.wait(long())) {
+            Ok(Ok(())) => assert!(begun.elapsed() < Duration::from_secs(40)),
+            Ok(Err(WaitError::Failed(error))) | Err(error) => break error,
+            Ok(Err(error)) => panic!("{error}"),
+        }
+    };
+    let rank = comm.rank();
+    match error {
+        CollectiveError::Fenced { .. } if rank == 1 => return,
+        CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {}
+        other => panic!("rank {rank}: {other}"),
+    }
+    let pattern = vec![0xa5; BYTES];
+    region.copy_in(0, &pattern).unwrap();
+    if rank == 0 && stops {
+        std::thread::sleep(Duration::from_millis(200));
+        let stopped = Pid::from_raw(comm.ranks()[1].pid as i32).unwrap();
+        kill_process(stopped, Signal::CONT).unwrap();
+    }
+    let mut bytes = vec![0; BYTES];
+    let until = Instant::now() + Duration::from_millis(600);
+    while Instant::now() < until {
+        region.copy_out(0, &mut bytes).unwrap();
+        assert!(bytes == pattern, "rank {rank}: a byte of another rank's landed late");
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_or_stopped_among_large_operations_writes_nothing_any_more() {
+    for _ in 0..3 {
+        let ranks = LocalRanks::spawn(4, |_| rank_process("kill in large", "auto")).unwrap();
+        let error = ranks.wait(long()).unwrap_err();
+        let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
+        assert!(only && error.to_string().contains("signal: 9"), "{error:?}");
+        LocalRanks::spawn(4, |_| rank_process("stop in large", "auto")).unwrap().wait(long()).unwrap();
     }
 }
 

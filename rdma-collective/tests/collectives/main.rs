@@ -9,6 +9,7 @@ mod world;
 mod all_reduce;
 mod apart;
 mod barrier;
+mod direct;
 mod flat;
 mod joining;
 mod mesh;

@@ -122,7 +122,8 @@ impl Direct {
         with: &mut With<'_, B>,
         host: &HostGroup,
     ) -> Result<Option<Came>, Stop> {
-        self.meeting.listen(with.ring, with.core, self.stage == Stage::Meeting)?;
+        let around = (self.stage == Stage::Meeting).then_some(host);
+        self.meeting.listen(with.ring, with.core, around)?;
         if self.stage == Stage::Telling {
             let told = self.export(with.core, with.buffers);
             self.tell(with.ring, host, &told.encode())?;

@@ -135,7 +135,7 @@ impl Flat {
     }
 
     fn try_advance<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
-        self.meeting.listen(with.ring, with.core, false)?;
+        self.meeting.listen(with.ring, with.core, None)?;
         // Not before: messages of an operation that has failed would let others go on.
         if !self.told {
             let told = self.tell(host, with.buffers, with.scratch);

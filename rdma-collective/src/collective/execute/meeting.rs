@@ -19,6 +19,8 @@ const YIELD_FOR: Duration = Duration::from_micros(300);
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(1);
 
+const EARLY: &str = "a message around the ring before it could know that it goes there";
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Meeting {
@@ -111,12 +113,17 @@ impl Meeting {
         false
     }
 
-    /// Hears what has become of the operation elsewhere. Ranks may go `around` the ring by now, if they have left their message.
+    /// Hears what has become of the operation elsewhere. A rank that has left its message may go on `around` the ring.
     ///
     /// # Errors
     ///
     /// Why it ends.
-    pub(super) fn listen(&self, ring: &mut RingLinks, core: &mut Core, around: bool) -> Result<(), Stop> {
+    pub(super) fn listen(
+        &mut self,
+        ring: &mut RingLinks,
+        core: &mut Core,
+        around: Option<&HostGroup>,
+    ) -> Result<(), Stop> {
         let taken = ring.take_arrivals(core);
         if let Some(abort) = ring.abort.filter(|abort| is_ended_by(&self.header, abort)) {
             return Err(Stop::Abort(abort));
@@ -171,16 +178,28 @@ impl Meeting {
     }
 
     /// Looks for an operation of the rank before this one that goes around the ring instead.
-    fn check_ring(&self, ring: &RingLinks, core: &mut Core, around: bool) -> Result<(), Stop> {
+    fn check_ring(
+        &mut self,
+        ring: &RingLinks,
+        core: &mut Core,
+        around: Option<&HostGroup>,
+    ) -> Result<(), Stop> {
         let mailbox = &ring.previous.mailbox;
         let number = mailbox.given_back();
         let sent = mailbox.arrived(number).map(|_| Header::read(&mailbox.header(number)));
         let Ok(sent) = sent.transpose() else { return Err(wrong(ring, core, DAMAGED)) };
         let ahead = ring.ahead.front().copied();
-        let follows = |theirs: &Header| around && self.header.agrees(theirs);
-        let odd = |theirs: &Header| theirs.sequence <= self.header.sequence && !follows(theirs);
-        let theirs = ahead.into_iter().chain(sent).find(odd);
-        ring.beyond.or(theirs).map_or(Ok(()), |theirs| Err(Stop::Mismatch(theirs)))
+        let mut theirs =
+            ahead.into_iter().chain(sent).filter(|theirs| theirs.sequence <= self.header.sequence);
+        let Some(theirs) = ring.beyond.or_else(|| theirs.next()) else { return Ok(()) };
+        match around {
+            Some(host) if self.header.agrees(&theirs) => {
+                // It was left before.
+                self.look(host)?;
+                if self.is_missing(ring.previous.rank) { Err(wrong(ring, core, EARLY)) } else { Ok(()) }
+            }
+            _ => Err(Stop::Mismatch(theirs)),
+        }
     }
 
     /// A neighbour if one is missing, since that may wait for another itself.

@@ -30,7 +30,23 @@ const HEADER: Header =
 
 /// What rank 0 of two says of its first operation, when the other rank does `wrong` in its place.
 fn against(wrong: impl FnOnce(&mut Core, &mut RingLinks) + Send + 'static) -> CollectiveError {
-    against_in(COUNT, |comm| comm.with_ring(wrong).unwrap())
+    against_in(COUNT, |comm| {
+        // As one whose memory is borrowed, so that both go around the ring.
+        comm.at_once().unwrap().host.put(0, &HEADER, &[0; 24]).unwrap();
+        comm.with_ring(wrong).unwrap();
+    })
+}
+
+#[test]
+fn who_goes_around_the_ring_before_it_can_know_is_named() {
+    let error = against_in(COUNT, |comm| {
+        comm.with_ring(|core, ring| {
+            let lane = core.lane(ring.next.lane).unwrap();
+            assert!(ring.next.mailbox.is_ready(lane));
+            assert!(ring.next.mailbox.put(lane, Some(&HEADER.in_slot()), &[7; 2000]));
+        });
+    });
+    assert_violation(&error, "before it could know");
 }
 
 /// The same of one of so many elements.
