@@ -13,7 +13,8 @@ use crate::error::AllocError;
 /// Elements that collectives send without a copy. It derefs to `[T]`.
 ///
 /// Made by [`Communicator::alloc`], for all communicators of that one's engine. An operation takes it and gives it back,
-/// so that nobody looks at elements that a device may be using; no peer has a right to it.
+/// so that nobody looks at elements that a device may be using. No peer has a right to it but ranks of the same host, while
+/// it is in an operation with them.
 pub struct Tensor<T> {
     job: Box<Job>,
     elements: PhantomData<T>,

@@ -55,8 +55,9 @@ const DRIVE_EVERY: Duration = Duration::from_millis(1);
 /// A group of ranks, seen from one of them.
 ///
 /// All ranks make it at the same time, by the store where they meet, and call the same operations in the same order.
-/// Neighbours in the ring of ranks are connected; other ranks are when an operation first needs it, and stay so. Ranks of one host, up to 16, reach each other's memory besides, for operations of
-/// a few KiB: calls on slices are then done at once, in the thread that makes them. Operations run one after the other; those of several communicators
+/// Neighbours in the ring of ranks are connected; other ranks are when an operation first needs it, and stay so. Ranks of one
+/// host, up to 16, reach each other's memory besides: for operations of a few KiB, which are then done at once, in the thread of
+/// calls on slices, and for larger ones on tensors and regions. Operations run one after the other; those of several communicators
 /// on one engine interleave. An operation that fails ends the communicator on all ranks: each later one returns
 /// [`CollectiveError::Ended`].
 ///
