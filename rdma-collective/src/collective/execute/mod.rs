@@ -42,6 +42,7 @@ pub(super) struct Plan {
 
 /// Which way an operation takes; the same on all ranks.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
 enum Way {
     Ring(Schedule),
     Flat(Exchange),
