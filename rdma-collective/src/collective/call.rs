@@ -309,7 +309,7 @@ mod tests {
             assert!(odd.to_string().contains("type 99"), "{odd}");
         }
         let unknown =
-            Header { rank: 0, sequence: 1, count: 2, collective: 9, data_type: 1, reduction: 1, root: 5 };
+            Header { rank: 0, sequence: 1, count: 2, collective: 99, data_type: 1, reduction: 1, root: 5 };
         assert_eq!(
             name(&unknown).to_string(),
             "an unknown operation 1 of 2 elements of type 1 (operation 1, root 5)"

@@ -122,8 +122,7 @@ impl Direct {
         with: &mut With<'_, B>,
         host: &HostGroup,
     ) -> Result<Option<Came>, Stop> {
-        let around = (self.stage == Stage::Meeting).then_some(host);
-        self.meeting.listen(with.ring, with.core, around)?;
+        self.meeting.listen(with.ring, with.core, Some(host))?;
         if self.stage == Stage::Telling {
             let told = self.export(with.core, with.buffers);
             self.tell(with.ring, host, &told.encode())?;
