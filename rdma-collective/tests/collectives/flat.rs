@@ -97,37 +97,6 @@ fn a_rank_that_is_late_is_named_by_all_and_in_time() {
     }
 }
 
-/// Ranks 2, 3 and 4 are done with a broadcast that the others wait in for rank 5, and wait for all of them in the next
-/// operation. Rank 3, which gives up first, is a neighbour of none of those.
-#[test]
-fn whom_others_wait_for_in_an_earlier_operation_is_named_in_a_later_one() {
-    let ended = AtomicU32::new(0);
-    let errors = each_communicator(6, Wire::Local, CommunicatorOptions::default(), move |mut comm| {
-        if comm.rank() == 5 {
-            let started = Instant::now();
-            while ended.load(Ordering::Relaxed) < 5 && started.elapsed() < Duration::from_secs(60) {
-                sleep(Duration::from_millis(5));
-            }
-            return None;
-        }
-        let first = Deadline::after(Duration::from_secs(6));
-        let left = if comm.rank() == 3 { Deadline::after(Duration::from_secs(3)) } else { long() };
-        let told = comm.broadcast(&mut [7_u8; 16 * 1024], 2, first);
-        let error = told.and_then(|()| reduce(&mut comm, left)).unwrap_err();
-        ended.fetch_add(1, Ordering::Relaxed);
-        Some(error)
-    });
-    for (rank, error) in errors.into_iter().enumerate().filter_map(|(rank, error)| Some((rank, error?))) {
-        match error {
-            CollectiveError::DeadlineExceeded { rank: 5, interrupted, .. } => {
-                assert_eq!(interrupted.operation.sequence, u64::from(rank == 3));
-            }
-            CollectiveError::Aborted { culprit: 5, reason: AbortReason::DeadlineExceeded, .. } => {}
-            other => panic!("rank {rank}: {other}"),
-        }
-    }
-}
-
 #[test]
 fn who_comes_a_little_late_is_waited_for() {
     each_communicator(4, Wire::Mapped, CommunicatorOptions::default(), |mut comm| {

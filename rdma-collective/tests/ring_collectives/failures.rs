@@ -191,3 +191,35 @@ fn a_byte_that_is_flipped_on_its_way_is_in_the_result() {
         assert!(!right[1], "the oracle finds it in {kind:?}");
     }
 }
+
+/// Ranks 2, 3 and 4 are done with a broadcast that the others wait in for rank 5, and wait for all of them in the next
+/// operation. Rank 3, which gives up first, is a neighbour of none of those. Around a ring: ranks of one host begin each operation
+/// together.
+#[test]
+fn whom_others_wait_for_in_an_earlier_operation_is_named_in_a_later_one() {
+    let ended = AtomicU32::new(0);
+    let errors = each_communicator(6, Wire::Tcp, CommunicatorOptions::default(), move |mut comm| {
+        if comm.rank() == 5 {
+            let started = Instant::now();
+            while ended.load(Ordering::Relaxed) < 5 && started.elapsed() < Duration::from_secs(60) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            return None;
+        }
+        let first = Deadline::after(Duration::from_secs(6));
+        let left = if comm.rank() == 3 { Deadline::after(Duration::from_secs(3)) } else { long() };
+        let told = comm.broadcast(&mut [7_u8; 16 * 1024], 2, first);
+        let error = told.and_then(|()| comm.all_reduce(&mut [1.0_f32; 3], ReduceOp::Sum, left)).unwrap_err();
+        ended.fetch_add(1, Ordering::Relaxed);
+        Some(error)
+    });
+    for (rank, error) in errors.into_iter().enumerate().filter_map(|(rank, error)| Some((rank, error?))) {
+        match error {
+            CollectiveError::DeadlineExceeded { rank: 5, interrupted, .. } => {
+                assert_eq!(interrupted.operation.sequence, u64::from(rank == 3));
+            }
+            CollectiveError::Aborted { culprit: 5, reason: AbortReason::DeadlineExceeded, .. } => {}
+            other => panic!("rank {rank}: {other}"),
+        }
+    }
+}
