@@ -56,17 +56,17 @@ fn one_rank() {
             CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {}
             other => panic!("rank {rank}: {other}"),
         },
-        ("kill in small", _) => {
+        ("kill in small" | "kill in pieces", _) => {
             suffer(rank, Signal::KILL);
-            match until_an_error(&mut comm) {
+            match until_an_error(&mut comm, &role) {
                 CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {
                 }
                 other => panic!("rank {rank}: {other}"),
             }
         }
-        ("stop in small", _) => {
+        ("stop in small" | "stop in pieces", _) => {
             suffer(rank, Signal::STOP);
-            match until_an_error(&mut comm) {
+            match until_an_error(&mut comm, &role) {
                 CollectiveError::Fenced { .. } if rank == 1 => {}
                 CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {
                 }
@@ -94,10 +94,11 @@ fn suffer(rank: u32, signal: Signal) {
 }
 
 /// Operations that take no link, one after the other, to the first that fails: soon after the last that did not.
-fn until_an_error(comm: &mut Communicator) -> CollectiveError {
+fn until_an_error(comm: &mut Communicator, role: &str) -> CollectiveError {
+    let mut data = vec![1_u64; if role.ends_with("small") { 5 } else { 100_000 }];
     loop {
         let begun = Instant::now();
-        if let Err(error) = comm.all_reduce(&mut [1_u64; 5], ReduceOp::Sum, long()) {
+        if let Err(error) = comm.all_reduce(&mut data, ReduceOp::Max, long()) {
             assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
             return error;
         }
@@ -105,14 +106,18 @@ fn until_an_error(comm: &mut Communicator) -> CollectiveError {
 }
 
 #[test]
-fn a_process_that_is_killed_or_stopped_among_small_operations_is_named_by_all_others() {
-    for _ in 0..3 {
-        let ranks = LocalRanks::spawn(4, |_| rank_process("kill in small", "auto")).unwrap();
-        let error = ranks.wait(long()).unwrap_err();
-        let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
-        assert!(only && error.to_string().contains("signal: 9"), "{error:?}");
+fn a_process_that_is_killed_or_stopped_among_operations_without_links_is_named_by_all_others() {
+    for kill in ["kill in small", "kill in pieces"] {
+        for _ in 0..3 {
+            let ranks = LocalRanks::spawn(4, |_| rank_process(kill, "auto")).unwrap();
+            let error = ranks.wait(long()).unwrap_err();
+            let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
+            assert!(only && error.to_string().contains("signal: 9"), "{error:?}");
+        }
     }
-    LocalRanks::spawn(4, |_| rank_process("stop in small", "auto")).unwrap().wait(long()).unwrap();
+    for stop in ["stop in small", "stop in pieces"] {
+        LocalRanks::spawn(4, |_| rank_process(stop, "auto")).unwrap().wait(long()).unwrap();
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! bits do not depend on which way an operation takes.
 
 use super::call::{Call, Collective};
+use super::pieces::Pieces;
 use super::schedule::Span;
 use super::{DataType, ReduceOp};
 use crate::comm::{CommunicatorOptions, MESSAGE_BYTES_MAX};
@@ -14,12 +15,14 @@ const BYTES_MAX: usize = 8 * 1024;
 const _: () = assert!(BYTES_MAX <= MESSAGE_BYTES_MAX);
 
 /// The part of one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
     pub(super) call: Call,
     pub(super) rank: u32,
     pub(super) ranks: u32,
     reproducible: bool,
+    /// Of what is longer than a message: those say that the first pieces are there then, and have nothing besides.
+    pub(super) pieces: Option<Pieces>,
 }
 
 /// A range of the output, and what it is made of.
@@ -38,12 +41,10 @@ impl Exchange {
         // Whatever the ring refuses, or cuts into rounds, is the ring's.
         let whole = options.slots > 0 && options.slot_bytes >= bytes.max(call.data_type.size());
         let rooted = call.collective.root().is_none_or(|root| root < ranks);
-        (bytes <= BYTES_MAX && whole && rooted).then_some(Self {
-            call,
-            rank,
-            ranks,
-            reproducible: options.reproducible,
-        })
+        let short = bytes <= BYTES_MAX && whole && rooted;
+        let pieces = if bytes > BYTES_MAX { Some(Pieces::new(call, [rank, ranks], options)?) } else { None };
+        let reproducible = options.reproducible;
+        (short || pieces.is_some()).then_some(Self { call, rank, ranks, reproducible, pieces })
     }
 
     /// What of the input goes to rank `to`.
@@ -51,6 +52,7 @@ impl Exchange {
         let all = Span { offset: 0, len: self.call.bytes() };
         let none = Span { offset: 0, len: 0 };
         match self.call.collective {
+            _ if self.pieces.is_some() => none,
             Collective::AllReduce(_) => all,
             Collective::AllGather => self.part(self.rank),
             Collective::ReduceScatter(_) => self.part(to),
@@ -63,6 +65,7 @@ impl Exchange {
     /// Bytes that come from rank `from`.
     pub(super) fn received(&self, from: u32) -> usize {
         match self.call.collective {
+            _ if self.pieces.is_some() => 0,
             Collective::Broadcast { root } if root != from => 0,
             Collective::Reduce { root, .. } if root != self.rank => 0,
             _ => self.call.bytes(),
@@ -73,6 +76,7 @@ impl Exchange {
     pub(super) fn made(self) -> impl Iterator<Item = Made> {
         let all = Span { offset: 0, len: self.call.bytes() };
         let (copied, reduced) = match self.call.collective {
+            _ if self.pieces.is_some() => (0..0, 0..0),
             Collective::AllGather => (0..self.ranks, 0..0),
             Collective::Broadcast { root } => (root..root + 1, 0..0),
             Collective::AllReduce(_) => (0..0, 0..if self.is_ordered() { self.ranks } else { 1 }),

@@ -11,6 +11,7 @@ mod broadcast;
 mod call;
 mod exchange;
 mod execute;
+mod pieces;
 mod reduce;
 mod reduce_scatter;
 mod reduce_to_root;

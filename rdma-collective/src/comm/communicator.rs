@@ -31,7 +31,7 @@ use crate::error::CollectiveError;
 pub use abort::Aborter;
 use announce::Announcer;
 use apart::{Apart, Begun};
-pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX};
+pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, UNIT_BYTES};
 pub use info::RankInfo;
 pub(crate) use job::Job;
 pub use options::CommunicatorOptions;

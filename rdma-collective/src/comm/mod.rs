@@ -14,7 +14,7 @@ pub use communicator::{
 };
 pub(crate) use communicator::{
     Awaited, Direction, HostGroup, Job, JobOutput, Lost, MESSAGE_BYTES_MAX, PIECE_BYTES, Parts,
-    Ring as RingLinks, Scratch, at_fault, violation,
+    Ring as RingLinks, Scratch, UNIT_BYTES, at_fault, violation,
 };
 pub(crate) use engine::{Core, EngineId, LaneId, Service, gid_preference};
 pub use engine::{Driver, Engine, EngineOptions};

@@ -102,7 +102,9 @@ fn a_rank_that_is_late_is_named_by_all_and_in_time() {
 #[test]
 fn whom_others_wait_for_in_an_earlier_operation_is_named_in_a_later_one() {
     let ended = AtomicU32::new(0);
-    let errors = each_communicator(6, Wire::Local, CommunicatorOptions::default(), move |mut comm| {
+    // With slots so short the broadcast goes around the ring.
+    let options = CommunicatorOptions { slot_bytes: 16 * 1024, ..CommunicatorOptions::default() };
+    let errors = each_communicator(6, Wire::Local, options, move |mut comm| {
         if comm.rank() == 5 {
             let started = Instant::now();
             while ended.load(Ordering::Relaxed) < 5 && started.elapsed() < Duration::from_secs(60) {

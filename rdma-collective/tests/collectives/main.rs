@@ -14,5 +14,6 @@ mod joining;
 mod mismatch;
 mod numerics;
 mod pending;
+mod pieces;
 mod queued;
 mod setup;

@@ -86,12 +86,18 @@ proptest! {
 }
 
 #[test]
-fn what_is_long_or_what_the_ring_refuses_is_the_rings() {
+fn what_is_long_goes_in_pieces_and_what_the_ring_refuses_is_the_rings() {
     let call =
         |count| Call { collective: Collective::AllReduce(ReduceOp::Sum), count, data_type: DataType::F64 };
     let options = CommunicatorOptions::default();
-    let is_flat = |call, options: &_| Exchange::new(call, [0, 2], options).is_some();
+    let is_flat = |call, options: &_| {
+        Exchange::new(call, [0, 2], options).is_some_and(|exchange| exchange.pieces.is_none())
+    };
     assert!(is_flat(call(BYTES_MAX / 8), &options) && !is_flat(call(BYTES_MAX / 8 + 1), &options));
+    let long = Exchange::new(call(BYTES_MAX / 8 + 1), [0, 2], &options).unwrap();
+    assert!(
+        long.pieces.is_some() && long.sent(1).len == 0 && long.received(1) == 0 && long.made().count() == 0
+    );
     assert!(!is_flat(call(usize::MAX), &options));
     let small = CommunicatorOptions { slot_bytes: 16, ..options.clone() };
     assert!(is_flat(call(2), &small) && !is_flat(call(3), &small));

@@ -9,22 +9,21 @@ use rdma_core::error::ReachError;
 
 use super::buffers::{Arithmetic, Buffers};
 use super::give_up::Progress;
+use super::hurry::{Looked, hurry};
 use super::run::{DAMAGED, Stop, With, is_ended_by, is_found_here, wrong};
+use super::stage::{At, Stage};
 use crate::collective::exchange::{Exchange, Made};
 use crate::collective::schedule::Span;
 use crate::comm::operation::{Abort, Header};
 use crate::comm::{Awaited, Core, Direction, HostGroup, RingLinks, Scratch, at_fault};
 use crate::error::{AbortReason, ReduceError};
 
-/// Looks in a row before others may run: about as long as a message is under way from a rank that is there.
-const LOOKS: u32 = 500;
-/// More of them, with the processor told that it waits; neither, and a quarter of those before, when that was in vain last.
-const PATIENT_LOOKS: u32 = 500;
-/// How long the caller's thread lets others run, before the engine takes over.
-const YIELD_FOR: Duration = Duration::from_micros(300);
 /// Between two looks of the engine.
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(1);
+/// How long the engine looks for the next piece when one has come, and for pieces that follow each other.
+const LOOK_FOR: Duration = Duration::from_micros(20);
+const GO_FOR: Duration = Duration::from_micros(200);
 
 /// See the module.
 #[derive(Debug)]
@@ -32,6 +31,10 @@ pub(in crate::collective) struct Flat {
     exchange: Exchange,
     arithmetic: Arithmetic,
     header: Header,
+    /// What is longer than messages goes on in pieces when all messages have come.
+    stage: Option<Stage>,
+    /// When the engine looks again after something has come.
+    look_soon: bool,
     /// Whether this rank has left its messages.
     told: bool,
     /// Ranks whose messages have not come, a bit each.
@@ -42,11 +45,14 @@ pub(in crate::collective) struct Flat {
 
 impl Flat {
     pub(super) fn new(exchange: Exchange, sequence: u64, started: Instant) -> Self {
-        let Exchange { call, rank, ranks, .. } = exchange;
+        let Exchange { call, rank, ranks, pieces, .. } = exchange;
+        let arithmetic = call.arithmetic(ranks);
         Self {
             exchange,
-            arithmetic: call.arithmetic(ranks),
+            arithmetic,
             header: call.header(rank, sequence),
+            stage: pieces.map(|pieces| Stage::new(pieces, arithmetic, rank)),
+            look_soon: false,
             told: false,
             missing: (u32::MAX >> (u32::BITS - ranks)) & !(1 << rank),
             started,
@@ -65,6 +71,11 @@ impl Flat {
         buffers: &B,
         scratch: &mut Scratch,
     ) -> Result<(), ReachError> {
+        // A child must not change what its parent has left.
+        host.check()?;
+        if let Some(stage) = &mut self.stage {
+            stage.begin(host, buffers, scratch);
+        }
         let mut read = None;
         for to in host.others() {
             let span = self.exchange.sent(to);
@@ -79,13 +90,13 @@ impl Flat {
         Ok(())
     }
 
-    /// Whether all messages have come.
+    /// Whether all has come: messages, and pieces behind them.
     ///
     /// # Errors
     ///
     /// A rank that is in another operation, or leaves what is none.
-    fn look(&mut self, host: &HostGroup) -> Result<bool, Stop> {
-        let mut left = self.missing;
+    fn look<B: Buffers>(&mut self, with: &mut At<'_, B>) -> Result<bool, Stop> {
+        let (host, mut left) = (with.host, self.missing);
         while left != 0 {
             let from = left.trailing_zeros();
             left &= left - 1;
@@ -97,49 +108,47 @@ impl Flat {
                 self.missing &= !(1 << from);
             }
         }
-        Ok(self.missing == 0)
+        match &mut self.stage {
+            Some(stage) if self.missing == 0 => stage.go(with).map_err(Stop::Reduce),
+            _ => Ok(self.missing == 0),
+        }
     }
 
-    /// Whether all messages are there; not when one is none of this operation.
-    pub(super) fn has_all(&mut self, host: &HostGroup) -> bool {
-        self.look(host).unwrap_or(false)
+    /// How far it has come, in no unit.
+    fn way(&self) -> (u32, u64) {
+        (self.missing, self.stage.as_ref().map_or(0, Stage::step))
+    }
+
+    /// Looks once; whether all has come. Not when something is none of this operation.
+    pub(super) fn has_all<B: Buffers>(&mut self, with: &mut At<'_, B>) -> bool {
+        self.look(with).unwrap_or(false)
     }
 
     pub(super) fn rank(&self) -> u32 {
         self.exchange.rank
     }
 
-    /// Looks for as long as messages take when their ranks are there; whether all have come.
-    pub(super) fn hurry(&mut self, host: &HostGroup, deadline: Deadline) -> bool {
-        let mut look = || match self.look(host) {
-            Ok(all) => all.then_some(true),
-            // Who tells the others is told of it, too.
-            Err(_) => Some(false),
-        };
-        let prompt = host.is_prompt();
-        let (looks, patient) = if prompt { (LOOKS, PATIENT_LOOKS) } else { (LOOKS / 4, 0) };
-        for number in 0..looks + patient {
-            if let Some(all) = look() {
-                if !prompt {
-                    host.set_prompt(true);
-                }
-                return all;
+    /// Looks for as long as messages take when their ranks are there, unless it goes on no more; whether all have come.
+    pub(super) fn hurry<B: Buffers>(
+        &mut self,
+        with: &mut At<'_, B>,
+        deadline: Deadline,
+        goes_on: impl Fn() -> bool,
+    ) -> bool {
+        let at_first = self.way();
+        let done = hurry(with.host, deadline, goes_on, || {
+            let before = self.way();
+            match self.look(with) {
+                Ok(true) => Looked::Done,
+                Ok(false) if self.way() != before && self.stage.is_some() => Looked::Further,
+                Ok(false) => Looked::Nothing,
+                Err(_) => Looked::Wrong,
             }
-            if number >= looks {
-                std::hint::spin_loop();
-            }
+        });
+        if !done && self.way() != at_first {
+            self.progressed = Instant::now();
         }
-        // Ranks that share a core, or are more than there are cores, come when they are let.
-        host.set_prompt(false);
-        let until = deadline.min(Deadline::after(YIELD_FOR));
-        while !until.expired() {
-            // It may take as long as others like.
-            std::thread::yield_now();
-            if let Some(all) = look() {
-                return all;
-            }
-        }
-        false
+        done
     }
 
     /// Makes the output, once all messages have come.
@@ -211,13 +220,14 @@ impl Flat {
         }
         // Who has gone has left its messages before.
         let ended = with.ring.ended(with.core);
-        let missing = self.missing;
-        if self.look(host)? {
+        let before = self.way();
+        if self.look_for_more(with, host)? {
             self.finish(host, with.buffers, with.scratch).map_err(Stop::Reduce)?;
             host.end_round();
             return Ok(true);
         }
-        if self.missing != missing {
+        self.look_soon = self.way() != before && self.stage.is_some();
+        if self.way() != before {
             self.progressed = with.core.driven();
         }
         // Ranks that are further have left theirs: if they have lost one that has not, it will not come.
@@ -232,6 +242,27 @@ impl Flat {
         at_fault(ended, waits).map_or(Ok(false), |lost| Err(Stop::Lost(lost)))
     }
 
+    /// Looks, and again for a while as long as pieces come: the next one is there before the engine looks again.
+    fn look_for_more<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
+        let mut at = At { host, buffers: with.buffers, scratch: with.scratch };
+        let (mut way, begun) = (self.way(), Instant::now());
+        let mut until = begun;
+        loop {
+            if self.look(&mut at)? {
+                return Ok(true);
+            }
+            let now = Instant::now();
+            if self.way() != way && self.stage.is_some() {
+                way = self.way();
+                until = (now + LOOK_FOR).min(begun + GO_FOR);
+            }
+            if now >= until {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Looks for an operation of the rank before this one that goes around the ring instead.
     fn check_ring(&self, ring: &RingLinks, core: &mut Core) -> Result<(), Stop> {
         let mailbox = &ring.previous.mailbox;
@@ -244,7 +275,15 @@ impl Flat {
     }
 
     fn is_missing(&self, rank: u32) -> bool {
-        rank < self.exchange.ranks && self.missing & (1 << rank) != 0
+        rank < self.exchange.ranks && self.awaited() & (1 << rank) != 0
+    }
+
+    /// The ranks that it waits for, a bit each.
+    fn awaited(&self) -> u32 {
+        match &self.stage {
+            Some(stage) if self.missing == 0 => stage.missing(),
+            _ => self.missing,
+        }
     }
 
     /// A neighbour if one is missing, since that may wait for another itself.
@@ -254,20 +293,25 @@ impl Flat {
         } else if self.is_missing(ring.next.rank) {
             Awaited::Neighbour(Direction::Next)
         } else {
-            Awaited::Ranks(self.missing)
+            Awaited::Ranks(self.awaited())
         }
     }
 
     /// When to look again after `now`, since messages wake nobody.
     pub(super) fn look_at(&self, now: Instant) -> Instant {
-        let waited = now.saturating_duration_since(self.started);
+        if self.look_soon {
+            return now;
+        }
+        let waited =
+            now.saturating_duration_since(if self.stage.is_some() { self.progressed } else { self.started });
         now + (waited / 16).clamp(NAP_MIN, NAP_MAX)
     }
 
     pub(super) fn progress(&self) -> Progress {
         let Self { header, started, progressed, exchange, missing, .. } = *self;
         let from = (0..exchange.ranks).filter(|rank| missing & (1 << rank) != 0);
-        let bytes_outstanding = from.map(|rank| exchange.received(rank) as u64).sum();
+        let messages: u64 = from.map(|rank| exchange.received(rank) as u64).sum();
+        let bytes_outstanding = messages + self.stage.as_ref().map_or(0, Stage::outstanding);
         Progress { header, bytes_outstanding, started, progressed }
     }
 }

@@ -6,9 +6,11 @@
 mod buffers;
 mod flat;
 mod give_up;
+mod hurry;
 mod job;
 mod run;
 mod running;
+mod stage;
 
 use std::time::Instant;
 
@@ -18,12 +20,16 @@ pub(super) use self::buffers::{Arithmetic, Borrowed};
 use self::flat::Flat;
 pub(super) use self::job::{Job, from_any as job_from_any};
 use self::running::Running;
+use self::stage::At;
 use super::call::{Call, Collective};
 use super::exchange::Exchange;
 use super::schedule::{Schedule, Staging};
 use super::{DataType, Element, Tensor};
-use crate::comm::{Communicator, CommunicatorOptions, Pending};
+use crate::comm::{Communicator, CommunicatorOptions, Driver, Pending};
 use crate::error::CollectiveError;
+
+/// Bytes of a rank up to which an operation is done at once on an engine that nobody drives meanwhile.
+const AT_ONCE_BYTES_MAX: usize = 1 << 20;
 
 /// An operation that can begin.
 #[derive(Clone, Debug)]
@@ -101,7 +107,10 @@ impl Communicator {
         started: Instant,
         deadline: Deadline,
     ) -> AtOnce {
-        let Some(now) = self.at_once().filter(|_| !deadline.expired_at(started)) else {
+        // What else there is on an engine that the caller drives does not wait for so long.
+        let long = exchange.pieces.is_some() && exchange.call.bytes() > AT_ONCE_BYTES_MAX;
+        let driven = self.engine().options().driver == Driver::Thread || !long;
+        let Some(now) = self.at_once().filter(|_| driven && !deadline.expired_at(started)) else {
             return AtOnce::Left(None);
         };
         let mut flat = Flat::new(exchange, now.sequence, started);
@@ -109,7 +118,10 @@ impl Communicator {
             // It is refused with its reason there.
             return AtOnce::Left(None);
         }
-        if flat.hurry(now.host, deadline) && flat.finish(now.host, buffers, now.scratch).is_ok() {
+        let mut at = At { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
+        if flat.hurry(&mut at, deadline, || now.turn.is_open())
+            && flat.finish(now.host, buffers, now.scratch).is_ok()
+        {
             now.done();
             return AtOnce::Done;
         }

@@ -1,7 +1,7 @@
 //! An operation under way, whichever way it takes.
 
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::buffers::Buffers;
 use super::flat::Flat;
@@ -10,6 +10,9 @@ use super::{Plan, Way};
 use crate::collective::schedule::Step;
 use crate::comm::{Core, Parts};
 use crate::error::CollectiveError;
+
+/// How often ranks of one host that go around the ring look for others that do not.
+const LOOK_ASIDE_EVERY: Duration = Duration::from_millis(20);
 
 /// See the module.
 #[derive(Debug)]
@@ -61,7 +64,13 @@ pub(super) fn advance<B: Buffers>(
     };
     let mut with = With { ring, host: parts.host, core, buffers, scratch: parts.scratch };
     let outcome = match (&mut *running, parts.host) {
-        (Running::Ring(run), _) => run.advance(&mut with),
+        (Running::Ring(run), host) => {
+            let outcome = run.advance(&mut with);
+            // A message of a rank that does not go around the ring wakes nobody.
+            *parts.look_at =
+                host.filter(|_| outcome.is_pending()).map(|_| with.core.driven() + LOOK_ASIDE_EVERY);
+            outcome
+        }
         (Running::Flat(flat), Some(host)) => {
             let outcome = flat.advance(&mut with, host);
             *parts.look_at = outcome.is_pending().then(|| flat.look_at(with.core.driven()));

@@ -23,25 +23,32 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(20))
 }
 
-/// So many that they go around the ring.
+/// So many that they are cut into pieces.
 const COUNT: usize = 10_000;
 const HEADER: Header =
     Header { rank: 1, sequence: 0, count: COUNT as u64, collective: 1, data_type: 1, reduction: 1, root: 0 };
 
 /// What rank 0 of two says of its first operation, when the other rank does `wrong` in its place.
 fn against(wrong: impl FnOnce(&mut Core, &mut RingLinks) + Send + 'static) -> CollectiveError {
-    against_in(COUNT, |comm| comm.with_ring(wrong).unwrap())
+    against_on(Wire::Tcp, COUNT, |comm| comm.with_ring(wrong).unwrap())
 }
 
-/// The same of one of so many elements.
+/// The same of one of so many elements, between ranks of one host.
 fn against_in(count: usize, wrong: impl FnOnce(&mut Communicator) + Send + 'static) -> CollectiveError {
+    against_on(Wire::Local, count, wrong)
+}
+
+fn against_on(
+    wire: Wire,
+    count: usize,
+    wrong: impl FnOnce(&mut Communicator) + Send + 'static,
+) -> CollectiveError {
     let token = JobToken::from_bytes([2; 16]);
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 2)).unwrap();
     let address = server.address();
     let communicator = move |rank| {
         let mut store = StoreClient::connect(Join { address, token, rank, world: 2 }, soon()).unwrap();
-        let context =
-            Device::soft(SoftOptions { wire: Wire::Local, ..SoftOptions::default() }).open().unwrap();
+        let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
         let engine = Engine::new(&context, EngineOptions::default()).unwrap();
         let options =
             CommunicatorOptions { linger: Duration::from_millis(20), ..CommunicatorOptions::default() };

@@ -5,6 +5,7 @@
 //! knows that all have taken what they were left in the last but one, and its room is used again.
 
 mod setup;
+mod units;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,7 +15,10 @@ use rdma_core::{PeerWindow, Window};
 use super::PIECE_BYTES;
 use crate::comm::operation::{Header, LINE_HEADER_BYTES};
 
-/// Ranks of a group, at most: what each of them holds for the others is less than 300 KiB.
+pub(crate) use units::UNIT_BYTES;
+use units::Units;
+
+/// Ranks of a group, at most: what each of them holds for the others is less than 300 KiB of messages, and 64 KiB a rank of pieces.
 const RANKS_MAX: u32 = 16;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = PIECE_BYTES;
@@ -28,6 +32,11 @@ const SLOT_BYTES: usize = LINE_BYTES + MESSAGE_BYTES_MAX;
 /// Rounds whose messages are kept at a time.
 const GENERATIONS: u64 = 2;
 
+/// Bytes of the messages of so many ranks.
+const fn mailboxes_bytes(ranks: usize) -> usize {
+    ranks * GENERATIONS as usize * SLOT_BYTES
+}
+
 /// See the module. It has no lock: one operation of a communicator uses it at a time.
 #[derive(Debug)]
 pub(crate) struct HostGroup {
@@ -37,6 +46,7 @@ pub(crate) struct HostGroup {
     peers: Vec<Option<PeerWindow>>,
     /// Rounds that have ended.
     round: AtomicU64,
+    units: Units,
     /// Whether every rank can have a core.
     roomy: bool,
     /// Whether the last messages came while this rank looked for them, and kept no core from those that leave them.
@@ -48,11 +58,12 @@ impl HostGroup {
     fn new(own: Window, peers: Vec<Option<PeerWindow>>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let roomy = cores >= peers.len();
-        Self { own, peers, round: AtomicU64::new(0), roomy, prompt: AtomicBool::new(roomy) }
+        let units = Units::new(mailboxes_bytes(peers.len()), peers.len());
+        Self { own, peers, round: AtomicU64::new(0), units, roomy, prompt: AtomicBool::new(roomy) }
     }
 
     fn window_bytes(ranks: u32) -> usize {
-        ranks as usize * GENERATIONS as usize * SLOT_BYTES
+        mailboxes_bytes(ranks as usize) + Units::bytes(ranks as usize)
     }
 
     /// The other ranks.

@@ -98,13 +98,10 @@ impl Buffers for Registered {
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
         let [own, theirs] = scratch;
-        let (input, output) = (self.place(Source::Input), &self.output);
         for (at, span) in pieces(span) {
-            let (own, theirs) = (&mut own[..span.len], &mut theirs[..span.len]);
-            checked(input.region.copy_out(input.at(span), own));
+            let theirs = &mut theirs[..span.len];
             message.inbox.read(message.number, at, theirs);
-            arithmetic.reduce_into(own, theirs, last)?;
-            checked(output.region.copy_in(output.at(span), own));
+            self.combine(span, theirs, own, arithmetic, last)?;
         }
         Ok(())
     }
@@ -150,6 +147,37 @@ impl Buffers for Registered {
 
     fn write(&mut self, span: Span, bytes: &[u8]) {
         checked(self.output.region.copy_in(self.output.at(span), bytes));
+    }
+
+    fn combine<'b>(
+        &'b mut self,
+        span: Span,
+        theirs: &[u8],
+        own: &'b mut [u8],
+        arithmetic: Arithmetic,
+        last: bool,
+    ) -> Result<&'b [u8], ReduceError> {
+        let own = &mut own[..span.len];
+        self.read(span, own);
+        arithmetic.reduce_into(own, theirs, last)?;
+        self.write(span, own);
+        Ok(own)
+    }
+
+    fn read_in_pieces(&self, span: Span, scratch: &mut Scratch, mut with: impl FnMut(usize, &[u8])) {
+        for (at, span) in pieces(span) {
+            let piece = &mut scratch[0][..span.len];
+            self.read(span, piece);
+            with(at, piece);
+        }
+    }
+
+    fn write_in_pieces(&mut self, span: Span, scratch: &mut Scratch, mut with: impl FnMut(usize, &mut [u8])) {
+        for (at, span) in pieces(span) {
+            let piece = &mut scratch[0][..span.len];
+            with(at, piece);
+            self.write(span, piece);
+        }
     }
 
     fn is_sent(&mut self, lane: Option<&mut Lane>) -> bool {

@@ -1,0 +1,66 @@
+//! Looking for what other ranks leave, in the thread of the caller: for as long as it takes when they are there, and no longer.
+
+use std::time::Duration;
+
+use rdma_core::Deadline;
+
+use crate::comm::HostGroup;
+
+/// Looks in a row before others may run: about as long as a message is under way from a rank that is there.
+const LOOKS: u32 = 500;
+/// More of them, with the processor told that it waits; neither, and a quarter of those before, when that was in vain last.
+const PATIENT_LOOKS: u32 = 500;
+/// How long the caller's thread lets others run, before the engine takes over.
+const YIELD_FOR: Duration = Duration::from_micros(300);
+
+/// What a look has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Looked {
+    Done,
+    /// Something has come, and more is to come.
+    Further,
+    Nothing,
+    /// What is none of this operation: who tells the others is told of it, too.
+    Wrong,
+}
+
+/// Looks until it is done; `false` when nothing comes for a while, at `deadline`, or when it goes on no more, as `goes_on` says.
+pub(super) fn hurry(
+    host: &HostGroup,
+    deadline: Deadline,
+    goes_on: impl Fn() -> bool,
+    mut look: impl FnMut() -> Looked,
+) -> bool {
+    let prompt = host.is_prompt();
+    let (looks, patient) = if prompt { (LOOKS, PATIENT_LOOKS) } else { (LOOKS / 4, 0) };
+    let mut number = 0;
+    while number < looks + patient {
+        number += 1;
+        match look() {
+            Looked::Nothing if number > looks => std::hint::spin_loop(),
+            Looked::Nothing => {}
+            Looked::Further if !goes_on() || deadline.expired() => return false,
+            Looked::Further => number = 0,
+            ended => {
+                if !prompt {
+                    host.set_prompt(true);
+                }
+                return ended == Looked::Done;
+            }
+        }
+    }
+    // Ranks that share a core, or are more than there are cores, come when they are let.
+    host.set_prompt(false);
+    let mut until = deadline.min(Deadline::after(YIELD_FOR));
+    while !until.expired() {
+        // It may take as long as others like.
+        std::thread::yield_now();
+        match look() {
+            Looked::Nothing => {}
+            Looked::Further if !goes_on() => return false,
+            Looked::Further => until = deadline.min(Deadline::after(YIELD_FOR)),
+            ended => return ended == Looked::Done,
+        }
+    }
+    false
+}
