@@ -162,7 +162,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         if self.is_forked() {
             // A forked child: the registration is the parent's.
-            std::mem::forget(self.registration.take());
+            std::mem::forget((self.registration.take(), self.spare().take()));
             return;
         }
         match self.deregister(Deadline::in_drop()) {
@@ -196,9 +196,10 @@ fn move_mapping(mapping: &mut ManuallyDrop<Mapping>) -> Mapping {
 #[expect(unsafe_code, reason = "moves the mapping out of a value that will not drop it")]
 fn take_mapping(registered: Registered) -> Mapping {
     debug_assert!(registered.registration.is_none());
+    drop(registered.spare().take());
     let mut registered = ManuallyDrop::new(registered);
     // SAFETY: `registered` is never dropped nor used again, so its mapping is taken just once;
-    // its other fields own nothing once the registration is gone.
+    // its other fields own nothing once the registration and the spare one are gone.
     unsafe { ManuallyDrop::take(&mut registered.mapping) }
 }
 
@@ -238,6 +239,20 @@ mod tests {
         let (memory, count) = registered();
         drop(memory);
         assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_is_put_by_for_the_next_export_goes_with_it() {
+        for taken_apart in [true, false] {
+            let ((memory, _), spare) = (registered(), Arc::new(AtomicU32::new(0)));
+            *memory.spare() = Some(Box::new(Counted(Arc::clone(&spare))));
+            if taken_apart {
+                drop(memory.into_mapping().ok().unwrap());
+            } else {
+                drop(memory);
+            }
+            assert_eq!(Arc::strong_count(&spare), 1, "taken apart: {taken_apart}");
+        }
     }
 
     #[test]
