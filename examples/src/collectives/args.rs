@@ -52,7 +52,8 @@ pub struct Args {
     #[arg(short = 'c', long = "check", value_name = "COUNT", default_value_t = 1)]
     pub check: u32,
 
-    /// Reduction, or all of them one after the other; allgather and broadcast have none, and say so in the table
+    /// Reduction, or all of them one after the other; only allreduce, reducescatter and reduce have one, and the table of others
+    /// says `none`
     #[arg(short = 'o', long = "op", value_name = "OP", default_value = "sum", value_parser = choice(ReduceOp::ALL, ReduceOp::name))]
     pub op: Choice<ReduceOp>,
 
@@ -60,8 +61,8 @@ pub struct Args {
     #[arg(short = 'd', long = "datatype", value_name = "TYPE", default_value = "float", value_parser = choice(DataType::ALL, DataType::name))]
     pub dtype: Choice<DataType>,
 
-    /// Root rank, or all of them one after the other (`all`, -1); only broadcast and reduce have one, and the table of others
-    /// says -1
+    /// Root rank, or all of them one after the other (`all`, -1); only broadcast, reduce, gather and scatter have one, and the
+    /// table of others says -1
     #[arg(short = 'r', long = "root", value_name = "RANK", default_value = "0", value_parser = parse_roots, allow_negative_numbers = true)]
     pub root: Roots,
 

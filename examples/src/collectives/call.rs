@@ -55,6 +55,9 @@ impl Call {
             Collective::ReduceScatter => comm.start_reduce_scatter(tensor, op, deadline)?,
             Collective::Broadcast => comm.start_broadcast(tensor, root, deadline)?,
             Collective::Reduce => comm.start_reduce(tensor, op, root, deadline)?,
+            Collective::AllToAll => comm.start_all_to_all(tensor, deadline)?,
+            Collective::Gather => comm.start_gather(tensor, root, deadline)?,
+            Collective::Scatter => comm.start_scatter(tensor, root, deadline)?,
         })
     }
 
@@ -77,6 +80,9 @@ impl Call {
             Collective::ReduceScatter => comm.start_reduce_scatter_into(input, output, op, deadline)?,
             Collective::Broadcast => comm.start_broadcast_into(input, output, root, deadline)?,
             Collective::Reduce => comm.start_reduce_into(input, output, op, root, deadline)?,
+            Collective::AllToAll => comm.start_all_to_all_into(input, output, deadline)?,
+            Collective::Gather => comm.start_gather_into(input, output, root, deadline)?,
+            Collective::Scatter => comm.start_scatter_into(input, output, root, deadline)?,
         })
     }
 }

@@ -93,12 +93,19 @@ impl Expected {
         match call.collective {
             Collective::AllReduce => inputs.reduced(index),
             Collective::AllGather => inputs.given(index / count, index),
+            Collective::AllToAll => inputs.given(index / count, rank * count + index % count),
             Collective::Broadcast => inputs.given(root, index),
             Collective::Reduce if rank == root => inputs.reduced(index),
+            Collective::Gather if rank == root => inputs.given(index / count, index),
             Collective::ReduceScatter if place == Place::Out => inputs.reduced(rank * count + index),
             Collective::ReduceScatter if index / count == rank => inputs.reduced(index),
-            Collective::Reduce if place == Place::Out => T::default(),
-            Collective::Reduce | Collective::ReduceScatter => inputs.given(rank, index),
+            Collective::Scatter if place == Place::Out => inputs.given(root, rank * count + index),
+            Collective::Scatter if index / count == rank => inputs.given(root, index),
+            // What is left alone.
+            Collective::Reduce | Collective::Gather if place == Place::Out => T::default(),
+            Collective::Reduce | Collective::ReduceScatter | Collective::Gather | Collective::Scatter => {
+                inputs.given(rank, index)
+            }
         }
     }
 }

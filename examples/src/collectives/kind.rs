@@ -13,12 +13,26 @@ pub enum Collective {
     Broadcast,
     /// The root gets the reduction of all.
     Reduce,
+    /// Every rank gets its part of what each has.
+    AllToAll,
+    /// The root gets the parts of all.
+    Gather,
+    /// Every rank gets its part of what the root has.
+    Scatter,
 }
 
 impl Collective {
     /// Every collective that has a program.
-    pub const ALL: &[Self] =
-        &[Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::Broadcast, Self::Reduce];
+    pub const ALL: &[Self] = &[
+        Self::AllReduce,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllToAll,
+        Self::Gather,
+        Self::Scatter,
+    ];
 
     /// Its program.
     pub const fn name(self) -> &'static str {
@@ -28,28 +42,25 @@ impl Collective {
             Self::ReduceScatter => "reducescatter",
             Self::Broadcast => "broadcast",
             Self::Reduce => "reduce",
+            Self::AllToAll => "alltoall",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
         }
     }
 
     /// What its program says of itself.
-    pub const fn about(self) -> &'static str {
-        match self {
-            Self::AllReduce => {
-                "All-reduce among ranks, each a process, measured and checked as nccl-tests' all_reduce_perf does"
-            }
-            Self::AllGather => {
-                "All-gather among ranks, each a process, measured and checked as nccl-tests' all_gather_perf does"
-            }
-            Self::ReduceScatter => {
-                "Reduce-scatter among ranks, each a process, measured and checked as nccl-tests' reduce_scatter_perf does"
-            }
-            Self::Broadcast => {
-                "Broadcast among ranks, each a process, measured and checked as nccl-tests' broadcast_perf does"
-            }
-            Self::Reduce => {
-                "Reduce among ranks, each a process, measured and checked as nccl-tests' reduce_perf does"
-            }
-        }
+    pub fn about(self) -> String {
+        let (what, twin) = match self {
+            Self::AllReduce => ("All-reduce", "all_reduce_perf"),
+            Self::AllGather => ("All-gather", "all_gather_perf"),
+            Self::ReduceScatter => ("Reduce-scatter", "reduce_scatter_perf"),
+            Self::Broadcast => ("Broadcast", "broadcast_perf"),
+            Self::Reduce => ("Reduce", "reduce_perf"),
+            Self::AllToAll => ("All-to-all", "alltoall_perf"),
+            Self::Gather => ("Gather", "gather_perf"),
+            Self::Scatter => ("Scatter", "scatter_perf"),
+        };
+        format!("{what} among ranks, each a process, measured and checked as nccl-tests' {twin} does")
     }
 
     /// Whether elements of several ranks become one.
@@ -59,21 +70,24 @@ impl Collective {
 
     /// Whether one rank is another than the others.
     pub const fn is_rooted(self) -> bool {
-        matches!(self, Self::Broadcast | Self::Reduce)
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
     /// Whether the whole has a part for each rank: `size` is then of the whole, and `count` of a part.
     pub const fn has_parts(self) -> bool {
-        matches!(self, Self::AllGather | Self::ReduceScatter)
+        !matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce)
     }
 
-    /// Bus bandwidth over algorithm bandwidth: what each link must carry of the bytes of the whole.
+    /// Bus bandwidth over algorithm bandwidth: what each link must carry of the bytes of the whole; the root's, where all
+    /// bytes go by it.
     pub fn bus_factor(self, ranks: usize) -> f64 {
         let n = ranks.max(1) as f64;
         match self {
             Self::AllReduce => 2.0 * (n - 1.0) / n,
-            Self::AllGather | Self::ReduceScatter => (n - 1.0) / n,
             Self::Broadcast | Self::Reduce => 1.0,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => {
+                (n - 1.0) / n
+            }
         }
     }
 
@@ -83,9 +97,9 @@ impl Collective {
         let count = if self.has_parts() { elements / ranks } else { elements };
         let whole = if self.has_parts() { count * ranks } else { count };
         let (input, output) = match self {
-            Self::AllGather => (count, whole),
-            Self::ReduceScatter => (whole, count),
-            _ => (whole, whole),
+            Self::AllGather | Self::Gather => (count, whole),
+            Self::ReduceScatter | Self::Scatter => (whole, count),
+            Self::AllReduce | Self::Broadcast | Self::Reduce | Self::AllToAll => (whole, whole),
         };
         Shape { count, whole, input, output }
     }
@@ -111,17 +125,18 @@ mod tests {
     #[test]
     fn bus_factors_are_nccl_tests() {
         let factors = |ranks| Collective::ALL.iter().map(|one| one.bus_factor(ranks)).collect::<Vec<_>>();
-        assert_eq!(factors(1), [0.0, 0.0, 0.0, 1.0, 1.0]);
-        assert_eq!(factors(2), [1.0, 0.5, 0.5, 1.0, 1.0]);
-        assert_eq!(factors(8), [1.75, 0.875, 0.875, 1.0, 1.0]);
+        assert_eq!(factors(1), [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(factors(2), [1.0, 0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 0.5]);
+        assert_eq!(factors(8), [1.75, 0.875, 0.875, 1.0, 1.0, 0.875, 0.875, 0.875]);
     }
 
     #[test]
     fn sizes_are_of_the_whole_and_counts_of_a_part() {
         let shape = |count, whole, input, output| Shape { count, whole, input, output };
         let shapes = Collective::ALL.iter().map(|one| one.shape(11, 4)).collect::<Vec<_>>();
-        let whole = shape(11, 11, 11, 11);
-        assert_eq!(shapes, [whole, shape(2, 8, 2, 8), shape(2, 8, 8, 2), whole, whole]);
+        let (whole, all) = (shape(11, 11, 11, 11), shape(2, 8, 8, 8));
+        let (grows, shrinks) = (shape(2, 8, 2, 8), shape(2, 8, 8, 2));
+        assert_eq!(shapes, [whole, grows, shrinks, whole, whole, all, grows, shrinks]);
         assert_eq!(Collective::AllGather.shape(3, 4), shape(0, 0, 0, 0));
     }
 }

@@ -148,22 +148,34 @@ fn what_every_rank_has_after_each_collective_and_what_it_keeps() {
         inputs.fill(rank, 0, &mut given);
         given
     };
-    let (all, zeros): (Vec<u32>, _) = (ring(inputs, 8, 0), [0; 8]);
+    let (all, zeros): ([u32; 8], _) = (ring(inputs, 8, 0).try_into().unwrap(), [0; 8]);
     for rank in 0..RANKS {
         let own = given(rank);
         let part = 2 * rank..2 * rank + 2;
-        let mut gathered = [0; 8];
-        (0..RANKS).for_each(|from| inputs.fill(from, 2 * from, &mut gathered[2 * from..2 * from + 2]));
-        let mut scattered = own;
-        scattered[part.clone()].copy_from_slice(&all[part.clone()]);
+        let (mut gathered, mut exchanged) = ([0; 8], [0; 8]);
+        for from in 0..RANKS {
+            let place = 2 * from..2 * from + 2;
+            gathered[place.clone()].copy_from_slice(&given(from)[place.clone()]);
+            exchanged[place].copy_from_slice(&given(from)[part.clone()]);
+        }
+        let keeps = |changed: &[u32]| {
+            let mut kept = own;
+            kept[part.clone()].copy_from_slice(&changed[part.clone()]);
+            kept
+        };
         let is_root = rank == 1;
-        let results: [(_, &[u32], &[u32]); 5] = [
+        let of_root = |result, others| if is_root { result } else { others };
+        let results: [(_, &[u32], &[u32]); 8] = [
             (Collective::AllReduce, &all, &all),
             (Collective::AllGather, &gathered, &gathered),
-            (Collective::ReduceScatter, &all[part], &scattered),
+            (Collective::ReduceScatter, &all[part.clone()], &keeps(&all)),
             (Collective::Broadcast, &given(1), &given(1)),
-            (Collective::Reduce, if is_root { &all } else { &zeros }, if is_root { &all } else { &own }),
+            (Collective::Reduce, of_root(&all, &zeros), of_root(&all, &own)),
+            (Collective::AllToAll, &exchanged, &exchanged),
+            (Collective::Gather, of_root(&gathered, &zeros), of_root(&gathered, &own)),
+            (Collective::Scatter, &given(1)[part.clone()], &keeps(&given(1))),
         ];
+        assert!(results.iter().map(|(collective, ..)| collective).eq(Collective::ALL));
         for (collective, out, in_place) in results {
             let call = Call { collective, op: inputs.op, root: 1 };
             let count = collective.shape(8, RANKS).count;

@@ -45,6 +45,20 @@ fn reads_a_table_of_nccl_tests() {
 }
 
 #[test]
+fn reads_a_table_of_alltoall_whose_in_place_elements_nccl_tests_does_not_check() {
+    let text = "\
+        \x20    1048576         65536     float    none      -1   100.00   10.49    7.86      0    95.00   11.04    8.28    N/A\n\
+        # Out of bounds values : 0 OK\n# Avg bus bandwidth    : 8.07\n#\n";
+    let table = ParsedTable::parse(text).unwrap();
+    assert_eq!((table.rows[0].out_of_place.wrong, table.rows[0].in_place.wrong), (Some(0.0), None));
+    table.verify(Collective::AllToAll, 4).unwrap();
+    let of_others = table.verify(Collective::AllToAll, 2);
+    assert!(matches!(of_others, Err(TableError::Disagrees { what: "size", .. })), "{of_others:?}");
+    let of_one_buffer = table.verify(Collective::Broadcast, 4);
+    assert!(matches!(of_one_buffer, Err(TableError::Disagrees { what: "size", .. })), "{of_one_buffer:?}");
+}
+
+#[test]
 fn the_bus_bandwidth_of_other_ranks_is_refused() {
     for ranks in 1..=8 {
         let text = table(ALL_REDUCE, ranks, &[(1 << 20, 1e-3, 0), (1 << 24, 12e-3, 0)]);

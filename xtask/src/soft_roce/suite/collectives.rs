@@ -64,4 +64,25 @@ pub const CASES: &[Case] = &[
         names_device: Sides::Server,
         ..PLAIN
     },
+    Case {
+        name: "alltoall, three ranks",
+        hosts: &[1],
+        server: "{bin:alltoall} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "gather, three ranks",
+        hosts: &[1],
+        server: "{bin:gather} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "scatter, three ranks",
+        hosts: &[1],
+        server: "{bin:scatter} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
 ];
