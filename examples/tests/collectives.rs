@@ -2,25 +2,11 @@
 
 mod common;
 
-use common::{free_port, run, start_with};
+use common::{free_port, program, run, start_with};
 use examples::collectives::Collective;
 use examples::columns::parse::{ParsedMeasured, ParsedTable};
 
-const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
-
-/// The program of a collective.
-fn program(collective: Collective) -> &'static str {
-    match collective {
-        Collective::AllReduce => ALLREDUCE,
-        Collective::AllGather => env!("CARGO_BIN_EXE_allgather"),
-        Collective::ReduceScatter => env!("CARGO_BIN_EXE_reducescatter"),
-        Collective::Broadcast => env!("CARGO_BIN_EXE_broadcast"),
-        Collective::Reduce => env!("CARGO_BIN_EXE_reduce"),
-        Collective::AllToAll => env!("CARGO_BIN_EXE_alltoall"),
-        Collective::Gather => env!("CARGO_BIN_EXE_gather"),
-        Collective::Scatter => env!("CARGO_BIN_EXE_scatter"),
-    }
-}
+const ALLREDUCE: &str = program(Collective::AllReduce);
 
 /// Runs it to the status `code` and reads its table.
 fn table_of(collective: Collective, line: &str, ranks: usize, code: i32) -> (ParsedTable, String) {

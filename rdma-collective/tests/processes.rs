@@ -5,7 +5,7 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::long;
+use common::{is_soak, long};
 use rdma_collective::collective::{DataType, ReduceOp};
 use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, WaitError};
@@ -56,17 +56,17 @@ fn one_rank() {
             CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {}
             other => panic!("rank {rank}: {other}"),
         },
-        ("kill in small", _) => {
+        ("kill in small" | "kill in barriers", _) => {
             suffer(rank, Signal::KILL);
-            match until_an_error(&mut comm) {
+            match until_an_error(&mut comm, operation_of(&role)) {
                 CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {
                 }
                 other => panic!("rank {rank}: {other}"),
             }
         }
-        ("stop in small", _) => {
+        ("stop in small" | "stop in barriers", _) => {
             suffer(rank, Signal::STOP);
-            match until_an_error(&mut comm) {
+            match until_an_error(&mut comm, operation_of(&role)) {
                 CollectiveError::Fenced { .. } if rank == 1 => {}
                 CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {
                 }
@@ -88,21 +88,33 @@ fn one_rank() {
     }
 }
 
-/// Rank 1 does it to itself a little later, whatever it is in then.
+/// Rank 1 does it to itself at some moment a little later, whatever it is in then.
 fn suffer(rank: u32, signal: Signal) {
     if rank == 1 {
+        let chance = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.subsec_nanos());
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(60));
+            std::thread::sleep(Duration::from_millis(40) + Duration::from_nanos(u64::from(chance) / 25));
             kill_process(getpid(), signal).unwrap();
         });
     }
 }
 
-/// Operations that take no link, one after the other, to the first that fails: soon after the last that did not.
-fn until_an_error(comm: &mut Communicator) -> CollectiveError {
+type Operation = fn(&mut Communicator) -> Result<(), CollectiveError>;
+
+/// What ranks do over and over; on one host it takes no link.
+fn operation_of(role: &str) -> Operation {
+    if role.ends_with("barriers") {
+        |comm| comm.barrier(long())
+    } else {
+        |comm| comm.all_reduce(&mut [1_u64; 5], ReduceOp::Sum, long())
+    }
+}
+
+/// Operations one after the other, to the first that fails: soon after the last that did not.
+fn until_an_error(comm: &mut Communicator, operation: Operation) -> CollectiveError {
     loop {
         let begun = Instant::now();
-        if let Err(error) = comm.all_reduce(&mut [1_u64; 5], ReduceOp::Sum, long()) {
+        if let Err(error) = operation(comm) {
             assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
             return error;
         }
@@ -164,6 +176,22 @@ fn a_process_that_is_killed_or_stopped_among_small_operations_is_named_by_all_ot
         assert!(only && error.to_string().contains("signal: 9"), "{error:?}");
     }
     LocalRanks::spawn(4, |_| rank_process("stop in small", "auto")).unwrap().wait(long()).unwrap();
+}
+
+#[test]
+fn a_process_that_is_killed_or_stopped_among_barriers_is_named_by_all_others() {
+    for (wire, ..) in WIRES {
+        for _ in 0..if is_soak() { 50 } else { 3 } {
+            let ranks = LocalRanks::spawn(3, |_| rank_process("kill in barriers", wire)).unwrap();
+            let error = ranks.wait(long()).unwrap_err();
+            let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
+            assert!(only && error.to_string().contains("signal: 9"), "{wire}: {error:?}");
+        }
+        for _ in 0..if is_soak() { 5 } else { 1 } {
+            let ranks = LocalRanks::spawn(3, |_| rank_process("stop in barriers", wire)).unwrap();
+            ranks.wait(long()).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const TWO_HOSTS_ROUNDS: u32 = 3;
 
 const CHAOS: &[&str] = &["test", "-p", "examples", "--test", "chaos", "--no-fail-fast"];
+/// What no program does.
+const BARRIERS: &[&str] = &["test", "-p", "rdma-collective", "--test", "processes", "among_barriers"];
 /// One test at a time: they measure how long things take.
 const MAPPED: &[&str] = &[
     "test",
@@ -83,7 +85,7 @@ pub fn main(args: &Args) -> Result<()> {
     let mut failed = Vec::new();
     for suite in suites {
         let outcome = match suite {
-            Suite::Chaos => tests(CHAOS, args),
+            Suite::Chaos => tests(CHAOS, args).and_then(|()| tests(BARRIERS, args)),
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
             Suite::Mapped => tests(MAPPED, args).and_then(|()| tests(KILLED, args)),

@@ -1,13 +1,14 @@
-//! Ranks of `allreduce`, of which one is killed, or stopped and resumed.
+//! Ranks of a collective's program, of which one is killed, or stopped and resumed.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use examples::collectives::Collective;
 use rustix::process::Signal;
 
-use crate::common::{Ended, LONG, Running, free_port, start_with};
+use crate::common::{Ended, LONG, Running, free_port, program, start_with};
 use crate::seed::Random;
 use crate::strangers::beside_strangers;
 use crate::verdict::{Place, checked_rows, final_error, named, place};
@@ -16,7 +17,6 @@ use crate::{
     joins_slowly, kills, wire,
 };
 
-const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 /// Tables of very many rows, each of many operations, which take most of the time, and a check of every element: some around
 /// the ring, and some that ranks of one host do without the engine.
 const WORKLOADS: [&str; 2] = ["-b 64K -e 4M -i 4 -n 50 -w 0 -c 1", "-b 8 -e 64K -i 8 -n 2000 -w 0 -c 1"];
@@ -26,6 +26,7 @@ const MOMENTS: Duration = Duration::from_millis(800);
 /// What is done to a job, and to which.
 struct Fault {
     name: &'static str,
+    collective: Collective,
     ranks: RangeInclusive<u32>,
     victims: u32,
     /// Flags besides the workload's.
@@ -33,10 +34,18 @@ struct Fault {
     timeout: Duration,
 }
 
-const KILL: Fault = Fault { name: "kill", ranks: 2..=4, victims: 1, flags: "", timeout: TIMEOUT };
+const KILL: Fault = Fault {
+    name: "kill",
+    collective: Collective::AllReduce,
+    ranks: 2..=4,
+    victims: 1,
+    flags: "",
+    timeout: TIMEOUT,
+};
 
 /// A job under way, and what is to be done to it.
 struct Scene {
+    collective: Collective,
     survivors: Vec<(u32, Running)>,
     victims: Vec<(u32, Running)>,
     timeout: Duration,
@@ -49,18 +58,22 @@ struct Scene {
 impl Scene {
     /// Starts the ranks, and waits for a random moment after the first row.
     fn begin(fault: &Fault, round: u32) -> Self {
-        let Fault { name, ref ranks, victims, timeout, .. } = *fault;
+        let Fault { name, collective, ref ranks, victims, timeout, .. } = *fault;
         let mut random = Random::of(name, round);
         let (least, most) = (*ranks.start(), *ranks.end());
         let world = least + random.below(most + 1 - least);
         let first = random.below(world);
         let wire = wire(round);
-        let mut text =
-            format!("{name}, round {round}, SOAK_SEED={}: wire {wire}, of {world} ranks", random.seed());
+        let root = if collective.is_rooted() { random.below(world) } else { 0 };
+        let (program, seed) = (collective.name(), random.seed());
+        let mut text = format!(
+            "{name}, round {round}, SOAK_SEED={seed}: {program}, wire {wire}, root {root}, of {world} ranks"
+        );
         let port = free_port();
         let workload = WORKLOADS[round as usize / 2 % WORKLOADS.len()];
-        let flags = format!("{workload} --wire {wire} {}", fault.flags);
-        let mut survivors: Vec<(u32, Running)> = (0..).zip(job(world, port, &flags, timeout)).collect();
+        let flags = format!("{workload} -r {root} --wire {wire} {}", fault.flags);
+        let ranks = job(collective, world, port, &flags, timeout);
+        let mut survivors: Vec<(u32, Running)> = (0..).zip(ranks).collect();
         wait_for_row(&mut survivors);
         assert!(survivors[0].1.stdout().contains(&header(wire)), "{text}: {}", survivors[0].1.stdout());
         let mut taken = vec![first as usize];
@@ -75,7 +88,7 @@ impl Scene {
         let victims: Vec<_> = taken.into_iter().map(|place| survivors.remove(place)).collect();
         victims.iter().for_each(|(rank, _)| text.push_str(&format!(" {rank}")));
         sleep(random.within(MOMENTS));
-        Self { survivors, victims, timeout, port, round: text }
+        Self { collective, survivors, victims, timeout, port, round: text }
     }
 
     /// Does it to all victims at once.
@@ -87,7 +100,7 @@ impl Scene {
 
     /// That every survivor has ended in time, by an error that names victims alone and says where it ended.
     fn check_survivors(self, since: Instant, within: fn(Duration) -> Duration) -> Checked {
-        let Self { survivors, victims, timeout, round, .. } = self;
+        let Self { collective, survivors, victims, timeout, round, .. } = self;
         let mut places = Vec::new();
         let ended: Vec<(u32, Ended)> =
             survivors.into_iter().map(|(rank, survivor)| (rank, survivor.finish())).collect();
@@ -99,8 +112,8 @@ impl Scene {
                 Some(1),
                 "{round}; rank {rank} goes on as if nothing was:{texts}"
             );
-            let error = final_error(ended, *rank);
-            places.push(place(&error));
+            let error = final_error(ended, collective, *rank);
+            places.push(place(&error, collective));
             let named = named(&error);
             assert!(!named.is_empty(), "{round}; rank {rank} names nobody:{texts}");
             let is_victim = |rank: &u32| victims.iter().any(|(victim, _)| victim == rank);
@@ -120,18 +133,18 @@ struct Checked {
 }
 
 /// That most survivors were in an operation, where they are most of the time. Those of one round are there together, or
-/// not, so that it takes many rounds to tell.
-fn assert_most_in_operations(places: &[Place]) {
+/// not, so that it takes many rounds to tell; where there is a root, ranks that need nothing of the victim go on without it.
+fn assert_most_in_operations(fault: &Fault, places: &[Place]) {
     let inside = places.iter().filter(|place| **place == Place::Operation).count();
     println!("{inside} of {} survivors were in an operation", places.len());
     assert!(
-        !is_full() || inside * 2 >= places.len(),
+        !is_full() || fault.collective.is_rooted() || inside * 2 >= places.len(),
         "most survivors say that they were in no operation: {places:?}"
     );
 }
 
 /// A job of `world` ranks.
-fn job(world: u32, port: u16, flags: &str, timeout: Duration) -> Vec<Running> {
+fn job(collective: Collective, world: u32, port: u16, flags: &str, timeout: Duration) -> Vec<Running> {
     let (size, port) = (world.to_string(), port.to_string());
     let timeout = timeout * joins_slowly();
     let line = format!("{flags} --device {} -T {}", device(), timeout.as_secs());
@@ -139,7 +152,7 @@ fn job(world: u32, port: u16, flags: &str, timeout: Duration) -> Vec<Running> {
         let rank = rank.to_string();
         let place = [("RANK", rank.as_str()), ("WORLD_SIZE", &size)];
         let store = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
-        start_with(ALLREDUCE, &line, &[place, store].concat())
+        start_with(program(collective), &line, &[place, store].concat())
     };
     (0..world).map(rank).collect()
 }
@@ -157,22 +170,22 @@ fn wait_for_row(ranks: &mut [(u32, Running)]) {
 }
 
 /// Kills victims in so many rounds.
-fn kill(fault: &Fault, rounds: u32) {
+fn kill(fault: &Fault, rounds: impl IntoIterator<Item = u32>) {
     let _alone = alone();
     let mut places = Vec::new();
-    for round in 0..rounds {
+    for round in rounds {
         let scene = Scene::begin(fault, round);
         let since = scene.signal(Signal::KILL);
         places.extend(scene.check_survivors(since, end_of_killed_within).places);
     }
-    assert_most_in_operations(&places);
+    assert_most_in_operations(fault, &places);
 }
 
 /// Stops victims in so many rounds, and resumes them when the others have ended.
-fn stop(fault: &Fault, rounds: u32) {
+fn stop(fault: &Fault, rounds: impl IntoIterator<Item = u32>) {
     let _alone = alone();
     let mut told = Vec::new();
-    for round in 0..rounds {
+    for round in rounds {
         let scene = Scene::begin(fault, round);
         let since = scene.signal(Signal::STOP);
         let Checked { victims, round: text, places } = scene.check_survivors(since, end_of_stopped_within);
@@ -181,29 +194,29 @@ fn stop(fault: &Fault, rounds: u32) {
             victim.signal(Signal::CONT);
             let resumed = victim.finish();
             assert_eq!(resumed.status.code(), Some(1), "{text}; resumed, it goes on: {}", resumed.stderr);
-            let error = final_error(&resumed, number);
+            let error = final_error(&resumed, fault.collective, number);
             let fenced = error.contains("the other ranks went on without this one")
                 && error.contains("did not run for")
                 && named(&error).is_empty();
             assert!(fenced, "{text}; resumed, it ends with: {error}");
         }
     }
-    assert_most_in_operations(&told);
+    assert_most_in_operations(fault, &told);
 }
 
 #[test]
 fn survivors_of_a_killed_rank_name_it_and_no_other() {
-    kill(&KILL, kills());
+    kill(&KILL, 0..kills());
 }
 
 #[test]
 fn survivors_of_a_killed_rank_name_it_when_sums_are_reproducible() {
-    kill(&Fault { name: "kill in a chain", flags: "--reproducible", ..KILL }, count(20));
+    kill(&Fault { name: "kill in a chain", flags: "--reproducible", ..KILL }, 0..count(20));
 }
 
 #[test]
 fn survivors_of_two_ranks_that_are_killed_at_once_name_none_that_lives() {
-    kill(&Fault { name: "kill two", ranks: 3..=5, victims: 2, ..KILL }, count(20));
+    kill(&Fault { name: "kill two", ranks: 3..=5, victims: 2, ..KILL }, 0..count(20));
 }
 
 #[test]
@@ -220,13 +233,35 @@ fn survivors_of_a_killed_rank_name_it_while_strangers_flood_the_port() {
 
 #[test]
 fn survivors_of_a_stopped_rank_name_it_and_it_ends_when_it_is_resumed() {
-    stop(&Fault { name: "stop", ..KILL }, count(20));
+    stop(&Fault { name: "stop", ..KILL }, 0..count(20));
 }
 
 #[test]
 fn a_stopped_rank_is_named_though_deadlines_are_shorter_than_peers_may_be_silent() {
     let timeout = Duration::from_secs(2);
-    stop(&Fault { name: "stop with short deadlines", timeout, ..KILL }, count(20));
+    stop(&Fault { name: "stop with short deadlines", timeout, ..KILL }, 0..count(20));
+}
+
+/// Every collective but all-reduce, which the other tests kill.
+fn others(name: &'static str, timeout: Duration) -> impl Iterator<Item = Fault> {
+    let others = Collective::ALL.iter().filter(|&&collective| collective != KILL.collective);
+    others.map(move |&collective| Fault { name, collective, timeout, ..KILL })
+}
+
+/// On each wire with each workload in a soak, and else so many on the first wire, with other workloads.
+fn few(rounds: u32) -> impl Iterator<Item = u32> {
+    if is_full() { (0..count(20)).step_by(1) } else { (0..2 * rounds).step_by(2) }
+}
+
+#[test]
+fn survivors_of_a_rank_that_is_killed_in_any_collective_name_it() {
+    others("kill in any collective", TIMEOUT).for_each(|fault| kill(&fault, few(2)));
+}
+
+#[test]
+fn survivors_of_a_rank_that_is_stopped_in_any_collective_name_it() {
+    // Their deadlines come before it is known who is silent.
+    others("stop in any collective", Duration::from_secs(2)).for_each(|fault| stop(&fault, few(1)));
 }
 
 /// Threads that leave no core idle.
@@ -251,8 +286,9 @@ fn four_ranks_beside_busy_loops_are_not_taken_for_lost() {
     let span = if is_full() { Duration::from_secs(30) } else { Duration::from_secs(4) };
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let hold = |wire: &str| {
-        let mut ranks: Vec<_> =
-            (0..).zip(job(4, free_port(), &format!("{} --wire {wire}", WORKLOADS[0]), TIMEOUT)).collect();
+        let mut ranks: Vec<_> = (0..)
+            .zip(job(KILL.collective, 4, free_port(), &format!("{} --wire {wire}", WORKLOADS[0]), TIMEOUT))
+            .collect();
         wait_for_row(&mut ranks);
         let until = Instant::now() + span;
         let before = checked_rows(&ranks[0].1.stdout());

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use examples::collectives::Collective;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -32,6 +33,20 @@ pub struct Ended {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
+}
+
+/// The program of a collective.
+pub const fn program(collective: Collective) -> &'static str {
+    match collective {
+        Collective::AllReduce => env!("CARGO_BIN_EXE_allreduce"),
+        Collective::AllGather => env!("CARGO_BIN_EXE_allgather"),
+        Collective::ReduceScatter => env!("CARGO_BIN_EXE_reducescatter"),
+        Collective::Broadcast => env!("CARGO_BIN_EXE_broadcast"),
+        Collective::Reduce => env!("CARGO_BIN_EXE_reduce"),
+        Collective::AllToAll => env!("CARGO_BIN_EXE_alltoall"),
+        Collective::Gather => env!("CARGO_BIN_EXE_gather"),
+        Collective::Scatter => env!("CARGO_BIN_EXE_scatter"),
+    }
 }
 
 /// Starts a program with its arguments given as one line, without variables that would steer it.
