@@ -56,7 +56,7 @@ fn one_rank() {
             CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {}
             other => panic!("rank {rank}: {other}"),
         },
-        ("kill in small" | "kill in barriers", _) => {
+        ("kill in small" | "kill in pieces" | "kill in barriers", _) => {
             suffer(rank, Signal::KILL);
             match until_an_error(&mut comm, operation_of(&role)) {
                 CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. } => {
@@ -64,7 +64,7 @@ fn one_rank() {
                 other => panic!("rank {rank}: {other}"),
             }
         }
-        ("stop in small" | "stop in barriers", _) => {
+        ("stop in small" | "stop in pieces" | "stop in barriers", _) => {
             suffer(rank, Signal::STOP);
             match until_an_error(&mut comm, operation_of(&role)) {
                 CollectiveError::Fenced { .. } if rank == 1 => {}
@@ -105,6 +105,8 @@ type Operation = fn(&mut Communicator) -> Result<(), CollectiveError>;
 fn operation_of(role: &str) -> Operation {
     if role.ends_with("barriers") {
         |comm| comm.barrier(long())
+    } else if role.ends_with("pieces") {
+        |comm| comm.all_reduce(&mut vec![1_u64; 50_000], ReduceOp::Sum, long())
     } else {
         |comm| comm.all_reduce(&mut [1_u64; 5], ReduceOp::Sum, long())
     }
@@ -168,14 +170,18 @@ fn a_process_that_is_killed_or_stopped_among_large_operations_writes_nothing_any
 }
 
 #[test]
-fn a_process_that_is_killed_or_stopped_among_small_operations_is_named_by_all_others() {
-    for _ in 0..3 {
-        let ranks = LocalRanks::spawn(4, |_| rank_process("kill in small", "auto")).unwrap();
-        let error = ranks.wait(long()).unwrap_err();
-        let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
-        assert!(only && error.to_string().contains("signal: 9"), "{error:?}");
+fn a_process_that_is_killed_or_stopped_among_operations_without_links_is_named_by_all_others() {
+    for kill in ["kill in small", "kill in pieces"] {
+        for _ in 0..3 {
+            let ranks = LocalRanks::spawn(4, |_| rank_process(kill, "auto")).unwrap();
+            let error = ranks.wait(long()).unwrap_err();
+            let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
+            assert!(only && error.to_string().contains("signal: 9"), "{error:?}");
+        }
     }
-    LocalRanks::spawn(4, |_| rank_process("stop in small", "auto")).unwrap().wait(long()).unwrap();
+    for stop in ["stop in small", "stop in pieces"] {
+        LocalRanks::spawn(4, |_| rank_process(stop, "auto")).unwrap().wait(long()).unwrap();
+    }
 }
 
 #[test]

@@ -117,6 +117,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WIRE", default_value_t = WireName::Auto)]
     pub wire: WireName,
 
+    /// Borrow slices of the program's own memory instead of using memory of the library's; the operations of an iteration (-m) then
+    /// follow each other
+    #[arg(long)]
+    pub plain: bool,
+
     /// Reduce in the order of ranks, so that floating point gives the same bits whatever sizes it is cut into
     #[arg(long)]
     pub reproducible: bool,

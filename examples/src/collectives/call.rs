@@ -61,6 +61,52 @@ impl Call {
         })
     }
 
+    /// Does it in place, on a slice.
+    ///
+    /// # Errors
+    ///
+    /// What the communicator says.
+    pub fn run<T: Element>(self, comm: &mut Communicator, data: &mut [T], deadline: Deadline) -> Result<()> {
+        let Self { collective, op, root } = self;
+        match collective {
+            Collective::AllReduce => comm.all_reduce(data, op, deadline)?,
+            Collective::AllGather => comm.all_gather(data, deadline)?,
+            Collective::ReduceScatter => comm.reduce_scatter(data, op, deadline)?,
+            Collective::Broadcast => comm.broadcast(data, root, deadline)?,
+            Collective::Reduce => comm.reduce(data, op, root, deadline)?,
+            Collective::AllToAll => comm.all_to_all(data, deadline)?,
+            Collective::Gather => comm.gather(data, root, deadline)?,
+            Collective::Scatter => comm.scatter(data, root, deadline)?,
+        }
+        Ok(())
+    }
+
+    /// Does it out of place, on slices.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    pub fn run_into<T: Element>(
+        self,
+        comm: &mut Communicator,
+        input: &[T],
+        output: &mut [T],
+        deadline: Deadline,
+    ) -> Result<()> {
+        let Self { collective, op, root } = self;
+        match collective {
+            Collective::AllReduce => comm.all_reduce_into(input, output, op, deadline)?,
+            Collective::AllGather => comm.all_gather_into(input, output, deadline)?,
+            Collective::ReduceScatter => comm.reduce_scatter_into(input, output, op, deadline)?,
+            Collective::Broadcast => comm.broadcast_into(input, output, root, deadline)?,
+            Collective::Reduce => comm.reduce_into(input, output, op, root, deadline)?,
+            Collective::AllToAll => comm.all_to_all_into(input, output, deadline)?,
+            Collective::Gather => comm.gather_into(input, output, root, deadline)?,
+            Collective::Scatter => comm.scatter_into(input, output, root, deadline)?,
+        }
+        Ok(())
+    }
+
     /// Begins it out of place.
     ///
     /// # Errors

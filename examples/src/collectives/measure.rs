@@ -1,6 +1,7 @@
 //! One size, timed and checked, out of place and in place.
 
 use super::args::Args;
+use super::buffer::Buffer;
 use super::call::{Call, Place};
 use super::check::{Element, Expected, Inputs};
 use super::job::Job;
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// What one operation works on, longer than the largest size by what `-u` shifts it; absent while the operation has it.
 struct Buffers<T> {
-    input: Option<Tensor<T>>,
-    output: Option<Tensor<T>>,
+    input: Option<Buffer<T>>,
+    output: Option<Buffer<T>>,
 }
 
 /// What one half of a row is of.
@@ -58,8 +59,8 @@ impl<'a, T: Element> Bench<'a, T> {
         let count = usize::try_from(bytes_max)? / size_of::<T>() + args.unalign as usize;
         let mut buffers = Vec::new();
         for _ in 0..args.agg_iters {
-            let (input, output) = (Some(job.comm.alloc(count)?), Some(job.comm.alloc(count)?));
-            buffers.push(Buffers { input, output });
+            let (input, output) = (Buffer::new(job, args, count)?, Buffer::new(job, args, count)?);
+            buffers.push(Buffers { input: Some(input), output: Some(output) });
         }
         let started = Vec::with_capacity(buffers.len());
         Ok(Self { job, args, buffers, started, round: 0 })
@@ -172,21 +173,33 @@ impl<'a, T: Element> Bench<'a, T> {
         let comm = &mut self.job.comm;
         for buffers in &mut self.buffers {
             view(&mut buffers.output, self.args, case.output())?;
-            let output = buffers.output.take().context(LOST)?;
-            self.started.push(match place {
-                Place::In => Started::In(call.start(comm, output, deadline)?),
-                Place::Out => {
-                    view(&mut buffers.input, self.args, shape.input)?;
-                    let input = buffers.input.take().context(LOST)?;
-                    Started::Out(call.start_into(comm, input, output, deadline)?)
+            if place == Place::Out {
+                view(&mut buffers.input, self.args, shape.input)?;
+            }
+            match (place, &buffers.input, &mut buffers.output) {
+                (Place::In, _, Some(Buffer::Plain(output))) => {
+                    call.run(comm, output.chosen_mut(), deadline)?
                 }
-            });
+                (Place::Out, Some(Buffer::Plain(input)), Some(Buffer::Plain(output))) => {
+                    call.run_into(comm, input.chosen(), output.chosen_mut(), deadline)?;
+                }
+                (Place::In, ..) => {
+                    let output = buffers.output.take().and_then(Buffer::owned).context(LOST)?;
+                    self.started.push(Started::In(call.start(comm, output, deadline)?));
+                }
+                (Place::Out, ..) => {
+                    let input = buffers.input.take().and_then(Buffer::owned).context(LOST)?;
+                    let output = buffers.output.take().and_then(Buffer::owned).context(LOST)?;
+                    self.started.push(Started::Out(call.start_into(comm, input, output, deadline)?));
+                }
+            }
         }
         for (buffers, started) in self.buffers.iter_mut().zip(self.started.drain(..)) {
             match started {
-                Started::In(output) => buffers.output = Some(output.wait(deadline)?),
+                Started::In(output) => buffers.output = Some(Buffer::Owned(output.wait(deadline)?)),
                 Started::Out(both) => {
                     let (input, output) = both.wait(deadline)?;
+                    let (input, output) = (Buffer::Owned(input), Buffer::Owned(output));
                     *buffers = Buffers { input: Some(input), output: Some(output) };
                 }
             }
@@ -200,14 +213,14 @@ const LOST: &str = "the buffer went with an operation that failed";
 
 /// So many elements of a buffer, from where `-u` has them begin.
 fn view<'b, T: Element>(
-    buffer: &'b mut Option<Tensor<T>>,
+    buffer: &'b mut Option<Buffer<T>>,
     args: &Args,
     count: usize,
-) -> anyhow::Result<&'b mut Tensor<T>> {
-    let tensor = buffer.as_mut().context(LOST)?;
+) -> anyhow::Result<&'b mut Buffer<T>> {
+    let elements = buffer.as_mut().context(LOST)?;
     let start = args.unalign as usize;
-    ensure!(tensor.select(start..start + count), "a size beyond the largest");
-    Ok(tensor)
+    ensure!(elements.select(start..start + count), "a size beyond the largest");
+    Ok(elements)
 }
 
 /// The time in the table, of those of all ranks: `-a`.

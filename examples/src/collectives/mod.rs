@@ -5,6 +5,7 @@
 //! again, with one (`job`).
 
 mod args;
+mod buffer;
 mod call;
 mod check;
 mod job;

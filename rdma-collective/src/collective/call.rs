@@ -3,8 +3,8 @@
 use super::execute::Arithmetic;
 use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
 use super::{DataType, ReduceOp};
-use crate::comm::Reach;
 use crate::comm::operation::Header;
+use crate::comm::{CommunicatorOptions, Reach};
 use crate::error::{CollectiveError, OperationName, ReduceError, ScheduleError};
 
 /// From so many ranks on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
@@ -266,6 +266,11 @@ impl Call {
             root: collective.root().unwrap_or(0),
         }
     }
+}
+
+/// What a schedule needs to know of the mailboxes.
+pub(super) fn staging(options: &CommunicatorOptions) -> Staging {
+    Staging { slots: options.slots, slot_bytes: options.slot_bytes, chunk_bytes_min: options.chunk_bytes_min }
 }
 
 /// What a rank has called, by what it told of it.

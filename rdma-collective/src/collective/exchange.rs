@@ -4,8 +4,8 @@
 //! Every rank has a message for every other one, be it empty. What is reduced is reduced in the order of the ring, so that the
 //! bits do not depend on which way an operation takes.
 
-use super::call::{Call, Collective};
-use super::schedule::Span;
+use super::call::{Call, Collective, staging};
+use super::schedule::{Order, Span};
 use super::{DataType, ReduceOp};
 use crate::comm::{CommunicatorOptions, MESSAGE_BYTES_MAX};
 
@@ -14,12 +14,12 @@ const BYTES_MAX: usize = 8 * 1024;
 const _: () = assert!(BYTES_MAX <= MESSAGE_BYTES_MAX);
 
 /// The part of one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
     pub(super) call: Call,
     pub(super) rank: u32,
     pub(super) ranks: u32,
-    reproducible: bool,
+    order: Order,
 }
 
 /// A range of the output, and what it is made of.
@@ -38,12 +38,15 @@ impl Exchange {
         // Whatever the ring refuses, or cuts into rounds, is the ring's.
         let whole = options.slots > 0 && options.slot_bytes >= bytes.max(call.data_type.size());
         let rooted = call.collective.root().is_none_or(|root| root < ranks);
-        (bytes <= BYTES_MAX && whole && rooted).then_some(Self {
-            call,
-            rank,
-            ranks,
-            reproducible: options.reproducible,
-        })
+        if bytes > BYTES_MAX || !whole || !rooted {
+            return None;
+        }
+        let order = if may_change_places(call, ranks) {
+            Order::from(0)
+        } else {
+            call.order([rank, ranks], staging(options), options.reproducible).ok()?
+        };
+        Some(Self { call, rank, ranks, order })
     }
 
     /// What of the input goes to rank `to`.
@@ -74,14 +77,15 @@ impl Exchange {
     /// All that is made of the messages, in any order.
     pub(super) fn made(self) -> impl Iterator<Item = Made> {
         let all = Span { offset: 0, len: self.call.bytes() };
+        let none = Span { offset: 0, len: 0 };
         let (copied, reduced) = match self.call.collective {
-            Collective::AllGather | Collective::AllToAll => (0..self.ranks, 0..0),
-            Collective::Gather { root } => (0..if root == self.rank { self.ranks } else { 0 }, 0..0),
-            Collective::Broadcast { root } | Collective::Scatter { root } => (root..root + 1, 0..0),
-            Collective::AllReduce(_) => (0..0, 0..if self.is_ordered() { self.ranks } else { 1 }),
-            Collective::ReduceScatter(_) => (0..0, 0..1),
-            Collective::Reduce { root, .. } => (0..0, 0..u32::from(root == self.rank)),
-            Collective::Barrier => (0..0, 0..0),
+            Collective::AllGather | Collective::AllToAll => (0..self.ranks, none),
+            Collective::Gather { root } => (0..if root == self.rank { self.ranks } else { 0 }, none),
+            Collective::Broadcast { root } | Collective::Scatter { root } => (root..root + 1, none),
+            Collective::AllReduce(_) => (0..0, all),
+            Collective::ReduceScatter(_) => (0..0, self.part(self.rank)),
+            Collective::Reduce { root, .. } => (0..0, if root == self.rank { all } else { none }),
+            Collective::Barrier => (0..0, none),
         };
         let copied = copied.map(move |from| {
             let span = match self.call.collective {
@@ -91,43 +95,34 @@ impl Exchange {
             };
             Made::Copied { span, from }
         });
-        let after = move |rank| if self.reproducible { 0 } else { (rank + 1) % self.ranks };
-        let reduced = reduced.map(move |first| match self.call.collective {
-            Collective::ReduceScatter(_) => {
-                Made::Reduced { span: self.part(self.rank), at: 0, first: after(self.rank) }
-            }
-            Collective::Reduce { root, .. } => Made::Reduced { span: all, at: 0, first: after(root) },
-            _ if self.is_ordered() => {
-                let span = self.segment(first);
-                Made::Reduced { span, at: span.offset, first }
-            }
-            _ => Made::Reduced { span: all, at: 0, first },
-        });
-        copied.chain(reduced)
+        copied.chain(self.reduced(reduced))
+    }
+
+    /// The ranges of `span` that are reduced from one rank on each.
+    fn reduced(self, span: Span) -> impl Iterator<Item = Made> {
+        let mut rest = span.range();
+        std::iter::from_fn(move || {
+            let begin = rest.start;
+            (!rest.is_empty()).then(|| {
+                let (first, end) = self.order.at(begin);
+                rest.start = end.min(rest.end);
+                let made = Span { offset: begin, len: rest.start - begin };
+                Made::Reduced { span: made, at: begin - span.offset, first }
+            })
+        })
     }
 
     /// The part of `rank` of a buffer that has one for each.
     fn part(&self, rank: u32) -> Span {
         Span { offset: rank as usize * self.call.bytes(), len: self.call.bytes() }
     }
+}
 
-    /// Whether an all-reduce depends on the rank that an element is reduced from on. Two operands may change places.
-    fn is_ordered(&self) -> bool {
-        let Call { collective, data_type, .. } = self.call;
-        let floats = matches!(data_type, DataType::F16 | DataType::Bf16 | DataType::F32 | DataType::F64);
-        let picks = matches!(collective, Collective::AllReduce(ReduceOp::Max | ReduceOp::Min));
-        floats && !picks && self.ranks > 2 && !self.reproducible
-    }
-
-    /// What the ring reduces from `rank` on: as equal segments as whole elements allow, the first ones longer.
-    fn segment(&self, rank: u32) -> Span {
-        let Call { count, data_type, .. } = self.call;
-        let (ranks, rank) = (self.ranks as usize, rank as usize);
-        let (len, longer) = (count / ranks, count % ranks);
-        let start = rank * len + rank.min(longer);
-        let len = len + usize::from(rank < longer);
-        Span { offset: start * data_type.size(), len: len * data_type.size() }
-    }
+/// Whether it is all the same from which rank on an all-reduce begins: two operands may change places, and whole numbers.
+fn may_change_places(Call { collective, data_type, .. }: Call, ranks: u32) -> bool {
+    let Collective::AllReduce(op) = collective else { return false };
+    let floats = matches!(data_type, DataType::F16 | DataType::Bf16 | DataType::F32 | DataType::F64);
+    !floats || matches!(op, ReduceOp::Max | ReduceOp::Min) || ranks <= 2
 }
 
 #[cfg(test)]

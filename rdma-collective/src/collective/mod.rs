@@ -14,6 +14,7 @@ mod direct;
 mod exchange;
 mod execute;
 mod gather;
+mod pieces;
 mod reduce;
 mod reduce_scatter;
 mod reduce_to_root;

@@ -32,7 +32,7 @@ use crate::error::CollectiveError;
 pub use abort::Aborter;
 use announce::Announcer;
 use apart::{Apart, Begun};
-pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX};
+pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES};
 pub use info::RankInfo;
 pub(crate) use job::Job;
 #[cfg(any(fuzzing, test))]

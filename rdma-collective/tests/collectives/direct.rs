@@ -1,5 +1,5 @@
 //! Large operations on memory that the library owns, which ranks of one host reach where it lies: the bits are those of the same
-//! call on borrowed slices, which go around the ring.
+//! call on borrowed slices, which are cut into pieces.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -16,5 +16,6 @@ mod mesh;
 mod mismatch;
 mod numerics;
 mod pending;
+mod pieces;
 mod queued;
 mod setup;

@@ -92,7 +92,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_long_or_what_the_ring_refuses_is_the_rings() {
+fn what_is_long_goes_another_way_and_what_the_ring_refuses_is_the_rings() {
     let call =
         |count| Call { collective: Collective::AllReduce(ReduceOp::Sum), count, data_type: DataType::F64 };
     let options = CommunicatorOptions::default();

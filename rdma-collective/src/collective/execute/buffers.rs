@@ -114,6 +114,23 @@ pub(super) trait Buffers {
     /// `output[span] = bytes`.
     fn write(&mut self, span: Span, bytes: &[u8]);
 
+    /// `output[span] = input[span] op theirs`, and `last` what is done once at the end; gives the result. There is room for it in `own`,
+    /// if that is needed.
+    fn combine<'b>(
+        &'b mut self,
+        span: Span,
+        theirs: &[u8],
+        own: &'b mut [u8],
+        arithmetic: Arithmetic,
+        last: bool,
+    ) -> Result<&'b [u8], ReduceError>;
+
+    /// Hands `input[span]` on, each part with its place in the span.
+    fn read_in_pieces(&self, span: Span, scratch: &mut Scratch, with: impl FnMut(usize, &[u8]));
+
+    /// Has `output[span]` filled, each part by its place in the span.
+    fn write_in_pieces(&mut self, span: Span, scratch: &mut Scratch, with: impl FnMut(usize, &mut [u8]));
+
     /// Whether input and output are one.
     fn is_in_place(&self) -> bool;
 
@@ -221,16 +238,11 @@ impl Buffers for Borrowed<'_> {
         last: bool,
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
+        let [piece, unused] = scratch;
         for (at, span) in pieces(span) {
-            let piece = &mut scratch[0][..span.len];
+            let piece = &mut piece[..span.len];
             message.inbox.read(message.number, at, piece);
-            match self {
-                Self::InPlace(buffer) => arithmetic.reduce_into(&mut buffer[span.range()], piece, last)?,
-                Self::OutOfPlace { input, output, origins } => {
-                    let (out, own) = (within(span, origins.output), within(span, origins.input));
-                    arithmetic.reduce(&mut output[out], &input[own], piece, last)?;
-                }
-            }
+            self.combine(span, piece, unused, arithmetic, last)?;
         }
         Ok(())
     }
@@ -284,6 +296,37 @@ impl Buffers for Borrowed<'_> {
     fn write(&mut self, span: Span, bytes: &[u8]) {
         let (output, origin) = self.output();
         output[within(span, origin)].copy_from_slice(bytes);
+    }
+
+    fn combine<'b>(
+        &'b mut self,
+        span: Span,
+        theirs: &[u8],
+        _: &'b mut [u8],
+        arithmetic: Arithmetic,
+        last: bool,
+    ) -> Result<&'b [u8], ReduceError> {
+        match self {
+            Self::InPlace(buffer) => {
+                let out = &mut buffer[span.range()];
+                arithmetic.reduce_into(out, theirs, last)?;
+                Ok(out)
+            }
+            Self::OutOfPlace { input, output, origins } => {
+                let out = &mut output[within(span, origins.output)];
+                arithmetic.reduce(out, &input[within(span, origins.input)], theirs, last)?;
+                Ok(out)
+            }
+        }
+    }
+
+    fn read_in_pieces(&self, span: Span, _: &mut Scratch, mut with: impl FnMut(usize, &[u8])) {
+        with(0, self.source(Source::Input, span));
+    }
+
+    fn write_in_pieces(&mut self, span: Span, _: &mut Scratch, mut with: impl FnMut(usize, &mut [u8])) {
+        let (output, origin) = self.output();
+        with(0, &mut output[within(span, origin)]);
     }
 
     fn is_sent(&mut self, _: Option<&mut Lane>) -> bool {

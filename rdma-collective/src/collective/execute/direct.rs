@@ -27,7 +27,7 @@ const YIELD_FOR: Duration = Duration::from_micros(300);
 /// What an operation has come to.
 pub(super) enum Came {
     Done,
-    /// Not all ranks own their memory: nothing is done, and it goes around the ring.
+    /// Not all ranks own their memory, and all know it: nothing is done, and it goes another way. The round of messages is not ended.
     Elsewhere,
 }
 
@@ -99,18 +99,23 @@ impl Direct {
         self.started
     }
 
-    /// Goes on as far as it can, and not for long.
+    /// The first messages of all.
+    pub(super) fn meeting(&self) -> Meeting {
+        self.meeting
+    }
+
+    /// Goes on as far as it can, and not for long. Ranks that come elsewhere may go `around` the ring.
     pub(super) fn advance<B: Buffers>(
         &mut self,
         with: &mut With<'_, B>,
         host: &HostGroup,
+        around: bool,
     ) -> Poll<Result<Came, Stop>> {
-        match self.try_advance(with, host) {
+        match self.try_advance(with, host, around) {
             Ok(Some(came)) => Poll::Ready(Ok(came)),
             Ok(None) => {
-                let (awaited, Meeting { header, progressed, .. }) =
-                    (self.waits_for(with.ring), &self.meeting);
-                with.ring.wait(with.core, header.sequence, awaited, *progressed);
+                let (awaited, Meeting { header, progressed, .. }) = (self.waits_for(with.ring), self.meeting);
+                with.ring.wait(with.core, header.sequence, awaited, progressed);
                 Poll::Pending
             }
             Err(stop) => Poll::Ready(Err(stop)),
@@ -121,8 +126,9 @@ impl Direct {
         &mut self,
         with: &mut With<'_, B>,
         host: &HostGroup,
+        around: bool,
     ) -> Result<Option<Came>, Stop> {
-        self.meeting.listen(with.ring, with.core, Some(host))?;
+        self.meeting.listen(with.ring, with.core, around.then_some(host))?;
         if self.stage == Stage::Telling {
             let told = self.export(with.core, with.buffers);
             self.tell(with.ring, host, &told.encode())?;
@@ -132,12 +138,11 @@ impl Direct {
             if !self.meeting.attend_patiently(with.ring, with.core, host)? {
                 return Ok(None);
             }
-            let all = self.hear(host);
-            host.end_round();
-            if !all {
+            if !self.hear(host) {
                 with.buffers.revoke(Deadline::after(REVOKE_WITHIN));
                 return Ok(Some(Came::Elsewhere));
             }
+            host.end_round();
             self.meeting.again(with.core.driven());
             self.stage = Stage::Moving;
         }
@@ -257,7 +262,7 @@ impl Direct {
     pub(super) fn waits_for(&self, ring: &RingLinks) -> Awaited {
         match self.blocked {
             Some(rank) => Awaited::Ranks(1 << rank),
-            None => self.meeting.waits_for(ring),
+            None => self.meeting.missing.waits_for(ring),
         }
     }
 

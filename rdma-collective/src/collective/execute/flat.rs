@@ -1,42 +1,71 @@
-//! One operation of one rank by messages to all others at once: without the engine while that is quick, and as a step of the
-//! engine from then on.
+//! One operation of one rank in the windows of a host, by messages to all others at once and by pieces behind them: without the
+//! engine while that is quick, and as a step of the engine from then on.
 
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 use rdma_core::error::ReachError;
 
-use super::buffers::{Arithmetic, Buffers};
+use super::InWindows;
+use super::buffers::{Arithmetic, Buffers, Told};
 use super::give_up::Progress;
+use super::hurry::{Looked, hurry};
 use super::meeting::Meeting;
+use super::missing::Missing;
 use super::run::{Stop, With};
+use super::stage::{At, Stage};
 use crate::collective::exchange::{Exchange, Made};
+use crate::collective::pieces::Pieces;
 use crate::collective::schedule::Span;
 use crate::comm::{Awaited, HostGroup, RingLinks, Scratch};
 use crate::error::ReduceError;
 
+/// How long the engine looks for the next piece when one has come, and for pieces that follow each other.
+const LOOK_FOR: Duration = Duration::from_micros(20);
+const GO_FOR: Duration = Duration::from_micros(200);
+
 /// See the module.
 #[derive(Debug)]
 pub(in crate::collective) struct Flat {
-    exchange: Exchange,
-    arithmetic: Arithmetic,
+    content: Content,
     meeting: Meeting,
     /// Whether this rank has left its messages.
     told: bool,
+    /// Whether the engine looks again at once.
+    look_soon: bool,
     started: Instant,
 }
 
+/// What the messages have, or tell of.
+#[derive(Debug)]
+enum Content {
+    Messages(Exchange, Arithmetic),
+    Pieces(Stage),
+}
+
 impl Flat {
-    pub(super) fn new(exchange: Exchange, sequence: u64, started: Instant) -> Self {
-        let Exchange { call, rank, ranks, .. } = exchange;
-        Self {
-            exchange,
-            arithmetic: call.arithmetic(ranks),
-            meeting: Meeting::new(call.header(rank, sequence), ranks, started),
-            told: false,
-            started,
-        }
+    pub(super) fn new(what: InWindows, sequence: u64, started: Instant) -> Self {
+        let [rank, ranks] = what.ranks();
+        let call = what.call();
+        let content = match what {
+            InWindows::Messages(exchange) => Content::Messages(exchange, call.arithmetic(ranks)),
+            InWindows::Pieces(pieces) => Content::Pieces(Stage::new(pieces, call.arithmetic(ranks))),
+        };
+        let meeting = Meeting::new(call.header(rank, sequence), ranks, started);
+        Self { content, meeting, told: false, look_soon: false, started }
+    }
+
+    /// Of ranks that have met, and told each other that they go on in pieces.
+    pub(super) fn go_on<B: Buffers>(
+        pieces: Pieces,
+        meeting: Meeting,
+        started: Instant,
+        with: &mut At<'_, B>,
+    ) -> Self {
+        let mut stage = Stage::new(pieces, pieces.call.arithmetic(pieces.ranks));
+        stage.begin(with.host, with.buffers, with.scratch);
+        Self { content: Content::Pieces(stage), meeting, told: true, look_soon: false, started }
     }
 
     /// Leaves a message for every other rank.
@@ -50,32 +79,95 @@ impl Flat {
         buffers: &B,
         scratch: &mut Scratch,
     ) -> Result<(), ReachError> {
-        let mut read = None;
-        for to in host.others() {
-            let span = self.exchange.sent(to);
-            let message = &mut scratch[0][..span.len];
-            if span.len > 0 && read != Some(span) {
-                buffers.read(span, message);
-                read = Some(span);
+        // A child must not change what its parent has left.
+        host.check()?;
+        match &mut self.content {
+            Content::Messages(exchange, _) => {
+                let mut read = None;
+                for to in host.others() {
+                    let span = exchange.sent(to);
+                    let message = &mut scratch[0][..span.len];
+                    if span.len > 0 && read != Some(span) {
+                        buffers.read(span, message);
+                        read = Some(span);
+                    }
+                    host.put(to, &self.meeting.header, message)?;
+                }
             }
-            host.put(to, &self.meeting.header, message)?;
+            Content::Pieces(stage) => {
+                stage.begin(host, buffers, scratch);
+                // Ranks that own their memory ask where that of the others is.
+                let told = Told::BORROWED.encode();
+                host.others().try_for_each(|to| host.put(to, &self.meeting.header, &told))?;
+            }
         }
         self.told = true;
         Ok(())
     }
 
-    /// Whether all messages are there; not when one is none of this operation.
-    pub(super) fn has_all(&mut self, host: &HostGroup) -> bool {
-        self.meeting.look(host).unwrap_or(false)
+    /// Whether all has come: messages, and pieces behind them.
+    ///
+    /// # Errors
+    ///
+    /// A rank that is in another operation, or leaves what is none.
+    fn look<B: Buffers>(&mut self, with: &mut At<'_, B>) -> Result<bool, Stop> {
+        let met = self.meeting.look(with.host)?;
+        match &mut self.content {
+            Content::Pieces(stage) if met => stage.go(with).map_err(Stop::Reduce),
+            _ => Ok(met),
+        }
+    }
+
+    /// How far it has come, in no unit.
+    fn way(&self) -> (Missing, u64) {
+        match &self.content {
+            Content::Messages(..) => (self.meeting.missing, 0),
+            Content::Pieces(stage) => (self.meeting.missing, stage.step()),
+        }
+    }
+
+    /// The ranks that it waits for.
+    fn missing(&self) -> Missing {
+        match &self.content {
+            Content::Pieces(stage) if self.meeting.missing.is_empty() => stage.missing(),
+            _ => self.meeting.missing,
+        }
+    }
+
+    fn is_in_pieces(&self) -> bool {
+        matches!(self.content, Content::Pieces(_))
+    }
+
+    /// Looks once; whether all has come. Not when something is none of this operation.
+    pub(super) fn has_all<B: Buffers>(&mut self, with: &mut At<'_, B>) -> bool {
+        self.look(with).unwrap_or(false)
     }
 
     pub(super) fn rank(&self) -> u32 {
-        self.exchange.rank
+        self.meeting.header.rank
     }
 
-    /// Looks for as long as messages take when their ranks are there; whether all have come.
-    pub(super) fn hurry(&mut self, host: &HostGroup, deadline: Deadline) -> bool {
-        self.meeting.hurry(host, deadline)
+    /// Looks for as long as messages take when their ranks are there, unless it goes on no more; whether all has come.
+    pub(super) fn hurry<B: Buffers>(
+        &mut self,
+        with: &mut At<'_, B>,
+        deadline: Deadline,
+        goes_on: impl Fn() -> bool,
+    ) -> bool {
+        let at_first = self.way();
+        let done = hurry(with.host, deadline, goes_on, || {
+            let before = self.way();
+            match self.look(with) {
+                Ok(true) => Looked::Done,
+                Ok(false) if self.is_in_pieces() && self.way() != before => Looked::Further,
+                Ok(false) => Looked::Nothing,
+                Err(_) => Looked::Wrong,
+            }
+        });
+        if !done && self.way() != at_first {
+            self.meeting.progressed = Instant::now();
+        }
+        done
     }
 
     /// Makes the output, once all messages have come.
@@ -85,9 +177,11 @@ impl Flat {
         buffers: &mut B,
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
-        let Exchange { rank: own, ranks, .. } = self.exchange;
+        // Pieces are in it already.
+        let Content::Messages(exchange, arithmetic) = &self.content else { return Ok(()) };
+        let Exchange { rank: own, ranks, .. } = *exchange;
         let [all, one] = scratch;
-        for made in self.exchange.made() {
+        for made in exchange.made() {
             match made {
                 Made::Copied { span, from } if from == own => buffers.copy(span),
                 Made::Copied { span, from } => {
@@ -101,13 +195,13 @@ impl Flat {
                         if rank == own {
                             buffers.read(span, out);
                         } else {
-                            host.read(rank, (at, self.exchange.received(rank)), out);
+                            host.read(rank, (at, exchange.received(rank)), out);
                         }
                     };
                     input(first, all);
                     for step in 1..ranks {
                         input((first + step) % ranks, one);
-                        self.arithmetic.reduce_into(all, one, step + 1 == ranks)?;
+                        arithmetic.reduce_into(all, one, step + 1 == ranks)?;
                     }
                     buffers.write(span, all);
                 }
@@ -125,9 +219,8 @@ impl Flat {
         match self.try_advance(with, host) {
             Ok(true) => Poll::Ready(Ok(())),
             Ok(false) => {
-                let (awaited, Meeting { header, progressed, .. }) =
-                    (self.waits_for(with.ring), &self.meeting);
-                with.ring.wait(with.core, header.sequence, awaited, *progressed);
+                let (awaited, Meeting { header, progressed, .. }) = (self.waits_for(with.ring), self.meeting);
+                with.ring.wait(with.core, header.sequence, awaited, progressed);
                 Poll::Pending
             }
             Err(stop) => Poll::Ready(Err(stop)),
@@ -141,27 +234,58 @@ impl Flat {
             let told = self.tell(host, with.buffers, with.scratch);
             told.map_err(|refused| Stop::Lost(with.ring.next.refused(&refused)))?;
         }
-        let come = self.meeting.attend(with.ring, with.core, host)?;
-        if come {
+        // Who has gone has left its messages before.
+        let ended = with.ring.ended(with.core);
+        let before = self.way();
+        if self.look_for_more(with, host)? {
             self.finish(host, with.buffers, with.scratch).map_err(Stop::Reduce)?;
             host.end_round();
+            return Ok(true);
         }
-        Ok(come)
+        let further = self.way() != before;
+        if further {
+            self.meeting.progressed = with.core.driven();
+        }
+        self.look_soon = further && self.is_in_pieces();
+        self.missing().can_come(&self.meeting.header, with.ring, ended).map(|()| false)
+    }
+
+    /// Looks, and again for a while as long as pieces come: the next one is there before the engine looks again.
+    fn look_for_more<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
+        let mut at = At { host, buffers: with.buffers, scratch: with.scratch };
+        let (mut way, begun) = (self.way(), Instant::now());
+        let mut until = begun;
+        loop {
+            if self.look(&mut at)? {
+                return Ok(true);
+            }
+            let now = Instant::now();
+            if self.is_in_pieces() && self.way() != way {
+                way = self.way();
+                until = (now + LOOK_FOR).min(begun + GO_FOR);
+            }
+            if now >= until {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
     }
 
     pub(super) fn waits_for(&self, ring: &RingLinks) -> Awaited {
-        self.meeting.waits_for(ring)
+        self.missing().waits_for(ring)
     }
 
     /// When to look again after `now`, since messages wake nobody.
     pub(super) fn look_at(&self, now: Instant) -> Instant {
-        self.meeting.look_at(now)
+        if self.look_soon { now } else { self.meeting.look_at(now) }
     }
 
     pub(super) fn progress(&self) -> Progress {
-        let Self { meeting, started, exchange, .. } = self;
-        let bytes_outstanding = meeting.missing().map(|rank| exchange.received(rank) as u64).sum();
-        let Meeting { header, progressed, .. } = *meeting;
-        Progress { header, bytes_outstanding, started: *started, progressed }
+        let Meeting { header, progressed, missing, .. } = self.meeting;
+        let bytes_outstanding = match &self.content {
+            Content::Messages(exchange, _) => missing.iter().map(|rank| exchange.received(rank) as u64).sum(),
+            Content::Pieces(stage) => stage.outstanding(),
+        };
+        Progress { header, bytes_outstanding, started: self.started, progressed }
     }
 }

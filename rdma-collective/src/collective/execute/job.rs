@@ -10,6 +10,7 @@ use rdma_core::{Deadline, LocalBuf, Region};
 use super::buffers::{Borrowed, Buffers, Place, Registered};
 use super::flat::Flat;
 use super::running::{self, Running};
+use super::stage::At;
 use super::{Plan, Way};
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
 use crate::comm::{self, Communicator, Core, EngineId, HostGroup, Output, Parts, Pending, Scratch};
@@ -194,9 +195,9 @@ impl comm::Job for Job {
         sequence: u64,
         now: Instant,
     ) -> bool {
-        let Some(Work { plan: Plan { way: Way::Flat(exchange), .. }, .. }) = &self.work else { return false };
-        let mut flat = Flat::new(*exchange, sequence, now);
-        let rank = exchange.rank;
+        let Some(Work { plan: Plan { way: Way::Flat(what), .. }, .. }) = &self.work else { return false };
+        let mut flat = Flat::new(*what, sequence, now);
+        let rank = flat.rank();
         if !self.stays() {
             return false;
         }
@@ -209,20 +210,18 @@ impl comm::Job for Job {
     }
 
     fn end_at_once(&mut self, host: &HostGroup, scratch: &mut Scratch, until: Option<Deadline>) -> bool {
-        let Some(Work { running: Some(Running::Flat(flat)), .. }) = &mut self.work else { return false };
-        let come = match until {
-            Some(until) => flat.hurry(host, until),
-            None => flat.has_all(host),
-        };
-        if !come {
-            return false;
-        }
+        let Some(Work { running: Some(Running::Flat(flat)), .. }) = &self.work else { return false };
         let rank = flat.rank();
         let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.at_hand(rank) else {
             return false;
         };
-        if flat.finish(host, &mut buffers, scratch).is_err() {
-            // The engine says why.
+        let mut at = At { host, buffers: &mut buffers, scratch };
+        let come = match until {
+            Some(until) => flat.hurry(&mut at, until, || true),
+            None => flat.has_all(&mut at),
+        };
+        // If not, the engine goes on, or says why.
+        if !come || flat.finish(host, &mut buffers, scratch).is_err() {
             return false;
         }
         self.work = None;

@@ -7,11 +7,14 @@ mod buffers;
 mod direct;
 mod flat;
 mod give_up;
+mod hurry;
 mod job;
 mod meeting;
 mod mesh;
+mod missing;
 mod run;
 mod running;
+mod stage;
 
 use std::time::Instant;
 
@@ -21,15 +24,15 @@ pub(super) use self::buffers::{Arithmetic, Borrowed};
 use self::flat::Flat;
 pub(super) use self::job::{Job, from_any as job_from_any};
 use self::running::Running;
-use super::call::{Call, Collective};
+use self::stage::At;
+use super::call::{Call, Collective, staging};
 use super::direct::Direct;
 use super::exchange::Exchange;
+use super::pieces::Pieces;
 use super::schedule::{Operation, Rounds, Schedule, Staging};
 use super::{DataType, Element, Tensor};
 use crate::comm::link::mailbox::Geometry;
-use crate::comm::{
-    Communicator, CommunicatorOptions, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes,
-};
+use crate::comm::{Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes};
 use crate::error::{CollectiveError, ScheduleError};
 
 /// An operation that can begin.
@@ -40,15 +43,55 @@ pub(super) struct Plan {
     way: Way,
 }
 
-/// Which way an operation takes; the same on all ranks.
+/// Which way an operation takes; the same on all ranks but for what each does with memory that is borrowed or its own, until they
+/// have told each other.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
 enum Way {
     Ring(Schedule),
-    Flat(Exchange),
+    Flat(InWindows),
     Mesh(InRounds),
-    /// As the first when not all ranks own their memory.
-    Direct(Direct, Schedule),
+    Direct(Direct, Elsewhere),
+}
+
+/// What ranks of one host leave each other.
+#[derive(Clone, Copy, Debug)]
+enum InWindows {
+    /// All that is needed.
+    Messages(Exchange),
+    /// What is longer than that.
+    Pieces(Pieces),
+}
+
+/// Where all ranks of a host go on when not all of them own their memory.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
+enum Elsewhere {
+    Pieces(Pieces),
+    Ring(Schedule),
+}
+
+/// Whose the memory of a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    Borrowed,
+    Owned,
+}
+
+impl InWindows {
+    fn call(&self) -> Call {
+        match self {
+            Self::Messages(exchange) => exchange.call,
+            Self::Pieces(pieces) => pieces.call,
+        }
+    }
+
+    fn ranks(&self) -> [u32; 2] {
+        match self {
+            Self::Messages(exchange) => [exchange.rank, exchange.ranks],
+            Self::Pieces(pieces) => [pieces.rank, pieces.ranks],
+        }
+    }
 }
 
 /// What goes by links to ranks that are no neighbours.
@@ -62,9 +105,9 @@ struct InRounds {
 
 impl Communicator {
     /// What this rank does in `call`.
-    fn plan(&mut self, call: Call) -> Result<Plan, CollectiveError> {
-        let way = match self.exchange(call) {
-            Some(exchange) => Way::Flat(exchange),
+    fn plan(&mut self, call: Call, memory: Memory) -> Result<Plan, CollectiveError> {
+        let way = match self.in_windows(call, memory) {
+            Some(what) => Way::Flat(what),
             None => self.way(call)?,
         };
         Ok(Plan { call, arithmetic: call.arithmetic(self.size()), way })
@@ -79,7 +122,8 @@ impl Communicator {
                 return Ok(Way::Ring(steps));
             }
             let order = call.order(ranks, staging, options.reproducible)?;
-            return Ok(Way::Direct(Direct::new(call, ranks, order, NEAR_BYTES), steps));
+            let elsewhere = self.pieces(call).map_or(Elsewhere::Ring(steps), Elsewhere::Pieces);
+            return Ok(Way::Direct(Direct::new(call, ranks, order, NEAR_BYTES), elsewhere));
         }
         let Geometry { slots, slot_bytes } = link_geometry(options, self.size());
         let (steps, reach) = call.rounds(ranks, Staging { slots, slot_bytes, ..staging })?;
@@ -96,10 +140,22 @@ impl Communicator {
         Schedule::all_gather(Operation { rank, ranks, count, data_type: DataType::U8, staging })
     }
 
-    /// What is told to whom, when that is the way to take.
-    fn exchange(&self, call: Call) -> Option<Exchange> {
-        let ranks = [self.rank(), self.size()];
-        if self.has_host_group() { Exchange::new(call, ranks, self.options()) } else { None }
+    /// What is left in the windows of a host, when that is the way to take.
+    fn in_windows(&self, call: Call, memory: Memory) -> Option<InWindows> {
+        if !self.has_host_group() {
+            return None;
+        }
+        let (ranks, options) = ([self.rank(), self.size()], self.options());
+        match (Exchange::new(call, ranks, options), memory) {
+            (Some(exchange), _) => Some(InWindows::Messages(exchange)),
+            (None, Memory::Borrowed) => self.pieces(call).map(InWindows::Pieces),
+            (None, Memory::Owned) => None,
+        }
+    }
+
+    /// What is left there of a longer call, if that pays.
+    fn pieces(&self, call: Call) -> Option<Pieces> {
+        Pieces::new(call, [self.rank(), self.size()], self.options()).filter(Pieces::pays)
     }
 
     /// Carries a collective out on slices of the caller's.
@@ -114,8 +170,8 @@ impl Communicator {
         buffers.lie_at(call.origins(self.rank()));
         let started = Instant::now();
         let mut flat = None;
-        if let Some(exchange) = self.exchange(call) {
-            match self.call_at_once(exchange, &mut buffers, started, deadline) {
+        if let Some(what) = self.in_windows(call, Memory::Borrowed) {
+            match self.call_at_once(what, &mut buffers, started, deadline) {
                 AtOnce::Done => {
                     self.drive_now_and_then(started);
                     return Ok(());
@@ -123,7 +179,7 @@ impl Communicator {
                 AtOnce::Left(begun) => flat = begun,
             }
         }
-        let (plan, told) = (self.plan(call)?, flat.is_some());
+        let (plan, told) = (self.plan(call, Memory::Borrowed)?, flat.is_some());
         self.run(
             deadline,
             told,
@@ -140,7 +196,7 @@ impl Communicator {
     /// The same in the thread of the caller, while nothing else is under way and the others are there.
     fn call_at_once(
         &mut self,
-        exchange: Exchange,
+        what: InWindows,
         buffers: &mut Borrowed<'_>,
         started: Instant,
         deadline: Deadline,
@@ -148,12 +204,14 @@ impl Communicator {
         let Some(now) = self.at_once().filter(|_| !deadline.expired_at(started)) else {
             return AtOnce::Left(None);
         };
-        let mut flat = Flat::new(exchange, now.sequence, started);
+        let mut flat = Flat::new(what, now.sequence, started);
         if flat.tell(now.host, buffers, now.scratch).is_err() {
             // It is refused with its reason there.
             return AtOnce::Left(None);
         }
-        if flat.hurry(now.host, deadline) && flat.finish(now.host, buffers, now.scratch).is_ok() {
+        let mut at = At { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
+        let come = flat.hurry(&mut at, deadline, || now.turn.is_open());
+        if come && flat.finish(now.host, buffers, now.scratch).is_ok() {
             now.done();
             return AtOnce::Done;
         }
@@ -201,7 +259,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
         let call = Call::new(collective, data_type, job.lengths(), [self.rank(), self.size()]);
-        match call.and_then(|call| self.plan(call)) {
+        match call.and_then(|call| self.plan(call, Memory::Owned)) {
             Ok(plan) => self.start_job(job, plan, deadline),
             Err(error) => Err((job, error)),
         }
@@ -209,15 +267,11 @@ impl Communicator {
 }
 
 /// What came of an attempt.
+#[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
 enum AtOnce {
     Done,
     /// It has begun, or it has not.
     Left(Option<Flat>),
-}
-
-/// What the schedule needs to know of the mailboxes.
-fn staging(options: &CommunicatorOptions) -> Staging {
-    Staging { slots: options.slots, slot_bytes: options.slot_bytes, chunk_bytes_min: options.chunk_bytes_min }
 }
 
 #[cfg(test)]

@@ -1,17 +1,21 @@
 //! An operation under way, whichever way it takes.
 
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::buffers::Buffers;
 use super::direct::{Came, Direct};
 use super::flat::Flat;
 use super::mesh::{self, Mesh};
 use super::run::{Run, With};
-use super::{Plan, Way};
+use super::stage::At;
+use super::{Elsewhere, Plan, Way};
 use crate::collective::schedule::{Primitive, Schedule, Step};
-use crate::comm::{Core, Parts, RingLinks};
+use crate::comm::{Core, HostGroup, Parts, RingLinks, Scratch};
 use crate::error::CollectiveError;
+
+/// How often ranks of one host that go by links look for others that do not.
+const LOOK_ASIDE_EVERY: Duration = Duration::from_millis(20);
 
 /// See the module.
 #[derive(Debug)]
@@ -28,11 +32,32 @@ impl Running {
     pub(super) fn begin(plan: &Plan, parts: &Parts<'_>, sequence: u64, started: Instant) -> Option<Self> {
         let ring = parts.ring.as_deref()?;
         Some(match &plan.way {
-            Way::Flat(exchange) => Self::Flat(Flat::new(*exchange, sequence, started)),
+            Way::Flat(what) => Self::Flat(Flat::new(*what, sequence, started)),
             Way::Ring(steps) => Self::Ring(Self::around(ring, plan, steps, (parts.rank, sequence), started)),
             Way::Mesh(rounds) => Self::Mesh(Mesh::new(plan, rounds, ring, (parts.rank, sequence), started)),
             Way::Direct(moves, _) => Self::Direct(Direct::new(moves.clone(), sequence, started)),
         })
+    }
+
+    /// What goes on when not all ranks own their memory.
+    fn elsewhere<B: Buffers>(
+        direct: &Direct,
+        plan: &Plan,
+        elsewhere: &Elsewhere,
+        with: &mut With<'_, B>,
+        host: &HostGroup,
+    ) -> Self {
+        let started = direct.started();
+        match elsewhere {
+            Elsewhere::Ring(steps) => {
+                host.end_round();
+                Self::Ring(Self::around(with.ring, plan, steps, direct.named(), started))
+            }
+            Elsewhere::Pieces(pieces) => {
+                let mut at = At { host, buffers: with.buffers, scratch: with.scratch };
+                Self::Flat(Flat::go_on(*pieces, direct.meeting(), started, &mut at))
+            }
+        }
     }
 
     fn around(ring: &RingLinks, plan: &Plan, steps: &Schedule, named: (u32, u64), started: Instant) -> Run {
@@ -40,10 +65,36 @@ impl Running {
     }
 }
 
+/// A message of a rank that does not go by links wakes nobody.
+fn look_aside<T>(host: Option<&HostGroup>, outcome: &Poll<T>, core: &Core) -> Option<Instant> {
+    host.filter(|_| outcome.is_pending()).map(|_| core.driven() + LOOK_ASIDE_EVERY)
+}
+
 /// From now on the neighbours' silence is looked into.
 pub(super) fn watch(parts: &Parts<'_>, core: &mut Core, now: Instant) {
     if let Some(ring) = &parts.ring {
         ring.watch(core, now);
+    }
+}
+
+/// All that a rank does that is alone.
+fn alone<B: Buffers>(plan: &Plan, buffers: &mut B, scratch: &mut Scratch) {
+    match &plan.way {
+        Way::Ring(steps) => {
+            for step in steps.clone() {
+                if let Step::Copy { span } = step {
+                    buffers.copy(span);
+                }
+            }
+        }
+        Way::Mesh(rounds) => {
+            for step in rounds.steps.clone() {
+                if let Primitive::Copy { source, target } = step {
+                    mesh::copy(buffers, [source, target], scratch);
+                }
+            }
+        }
+        Way::Flat(_) | Way::Direct(..) => {}
     }
 }
 
@@ -56,47 +107,36 @@ pub(super) fn advance<B: Buffers>(
     buffers: &mut B,
 ) -> Poll<Result<(), CollectiveError>> {
     let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
-        // All that a rank does that is alone.
-        match &plan.way {
-            Way::Ring(steps) => {
-                for step in steps.clone() {
-                    if let Step::Copy { span } = step {
-                        buffers.copy(span);
-                    }
-                }
-            }
-            Way::Mesh(rounds) => {
-                for step in rounds.steps.clone() {
-                    if let Primitive::Copy { source, target } = step {
-                        mesh::copy(buffers, [source, target], parts.scratch);
-                    }
-                }
-            }
-            Way::Flat(_) | Way::Direct(..) => {}
-        }
+        alone(plan, buffers, parts.scratch);
         return Poll::Ready(Ok(()));
     };
     let mut with = With { ring, host: parts.host, core, buffers, scratch: parts.scratch };
     let outcome = match (&mut *running, parts.host) {
-        (Running::Ring(run), _) => run.advance(&mut with),
-        (Running::Mesh(mesh), _) => mesh.advance(&mut with),
+        (Running::Ring(run), host) => {
+            let outcome = run.advance(&mut with);
+            *parts.look_at = look_aside(host, &outcome, with.core);
+            outcome
+        }
+        (Running::Mesh(mesh), host) => {
+            let outcome = mesh.advance(&mut with);
+            *parts.look_at = look_aside(host, &outcome, with.core);
+            outcome
+        }
         (Running::Flat(flat), Some(host)) => {
             let outcome = flat.advance(&mut with, host);
             *parts.look_at = outcome.is_pending().then(|| flat.look_at(with.core.driven()));
             outcome
         }
         (Running::Direct(direct), Some(host)) => {
-            let outcome = direct.advance(&mut with, host);
+            let around = matches!(plan.way, Way::Direct(_, Elsewhere::Ring(_)));
+            let outcome = direct.advance(&mut with, host, around);
             *parts.look_at = outcome.is_pending().then(|| direct.look_at(with.core.driven()));
-            match (outcome, &plan.way) {
-                (Poll::Ready(Ok(Came::Elsewhere)), Way::Direct(_, steps)) => {
-                    let (named, started) = (direct.named(), direct.started());
-                    let mut run = Running::around(with.ring, plan, steps, named, started);
-                    let outcome = run.advance(&mut with);
-                    *running = Running::Ring(run);
-                    outcome
-                }
-                (outcome, _) => outcome.map_ok(|_| ()),
+            if let (Poll::Ready(Ok(Came::Elsewhere)), Way::Direct(_, elsewhere)) = (&outcome, &plan.way) {
+                *running = Running::elsewhere(direct, plan, elsewhere, &mut with, host);
+                *parts.look_at = Some(with.core.driven());
+                Poll::Pending
+            } else {
+                outcome.map_ok(|_| ())
             }
         }
         // Nothing is planned for a group that is not there.

@@ -11,7 +11,7 @@ use crate::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreSer
 use crate::comm::link::control::Kind;
 use crate::comm::link::imm::Imm;
 use crate::comm::operation::{ABORT, Header, OPERATION, WAITS};
-use crate::comm::{Core, Engine, EngineOptions, RingLinks};
+use crate::comm::{CommunicatorOptions, Core, Engine, EngineOptions, RingLinks};
 use crate::error::LaneFailure;
 
 #[test]
@@ -23,23 +23,22 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(20))
 }
 
-/// So many that they go around the ring.
+/// So many that they are more than messages between ranks of a host have.
 const COUNT: usize = 10_000;
 const HEADER: Header =
     Header { rank: 1, sequence: 0, count: COUNT as u64, collective: 1, data_type: 1, reduction: 1, root: 0 };
 
+const SLOT_BYTES: usize = 256 * 1024;
+
 /// What rank 0 of two says of its first operation, when the other rank does `wrong` in its place.
 fn against(wrong: impl FnOnce(&mut Core, &mut RingLinks) + Send + 'static) -> CollectiveError {
-    against_in(COUNT, |comm| {
-        // As one whose memory is borrowed, so that both go around the ring.
-        comm.at_once().unwrap().host.put(0, &HEADER, &[0; 24]).unwrap();
-        comm.with_ring(wrong).unwrap();
-    })
+    against_on((Wire::Tcp, SLOT_BYTES), COUNT, |comm| comm.with_ring(wrong).unwrap())
 }
 
 #[test]
 fn who_goes_around_the_ring_before_it_can_know_is_named() {
-    let error = against_in(COUNT, |comm| {
+    // With slots so short it is not cut into pieces.
+    let error = against_on((Wire::Local, 16 * 1024), COUNT, |comm| {
         comm.with_ring(|core, ring| {
             let lane = core.lane(ring.next.lane).unwrap();
             assert!(ring.next.mailbox.is_ready(lane));
@@ -49,18 +48,25 @@ fn who_goes_around_the_ring_before_it_can_know_is_named() {
     assert_violation(&error, "before it could know");
 }
 
-/// The same of one of so many elements.
+/// The same of one of so many elements, between ranks of one host.
 fn against_in(count: usize, wrong: impl FnOnce(&mut Communicator) + Send + 'static) -> CollectiveError {
+    against_on((Wire::Local, SLOT_BYTES), count, wrong)
+}
+
+fn against_on(
+    (wire, slot_bytes): (Wire, usize),
+    count: usize,
+    wrong: impl FnOnce(&mut Communicator) + Send + 'static,
+) -> CollectiveError {
     let token = JobToken::from_bytes([2; 16]);
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 2)).unwrap();
     let address = server.address();
     let communicator = move |rank| {
         let mut store = StoreClient::connect(Join { address, token, rank, world: 2 }, soon()).unwrap();
-        let context =
-            Device::soft(SoftOptions { wire: Wire::Local, ..SoftOptions::default() }).open().unwrap();
+        let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
         let engine = Engine::new(&context, EngineOptions::default()).unwrap();
-        let options =
-            CommunicatorOptions { linger: Duration::from_millis(20), ..CommunicatorOptions::default() };
+        let linger = Duration::from_millis(20);
+        let options = CommunicatorOptions { linger, slot_bytes, ..CommunicatorOptions::default() };
         (Communicator::new(&engine, &mut store, options, soon()).unwrap(), store)
     };
     let other = thread::spawn(move || {

@@ -43,7 +43,7 @@ impl Staging {
 ///
 /// A round is small enough that what was reduced in it is still in the cache when it is sent on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunking {
+pub(in crate::collective) struct Chunking {
     count: usize,
     element: usize,
     ranks: usize,
@@ -55,14 +55,14 @@ pub(super) struct Chunking {
 
 /// A chunk by its place in the cut.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) round: usize,
-    pub(super) segment: usize,
-    pub(super) chunk: usize,
+pub(in crate::collective) struct Place {
+    pub(in crate::collective) round: usize,
+    pub(in crate::collective) segment: usize,
+    pub(in crate::collective) chunk: usize,
 }
 
 impl Chunking {
-    pub(super) fn new(
+    pub(in crate::collective) fn new(
         count: usize,
         element: usize,
         ranks: usize,
@@ -78,7 +78,7 @@ impl Chunking {
     }
 
     /// The cut of a buffer that has a part of `part` elements for each rank: a round has a piece of each.
-    pub(super) fn of_parts(
+    pub(in crate::collective) fn of_parts(
         part: usize,
         element: usize,
         ranks: usize,
@@ -88,11 +88,26 @@ impl Chunking {
         Ok(Self { part: Some(part), ..cut })
     }
 
-    pub(super) fn rounds(&self) -> usize {
+    /// The same rounds and segments in chunks of so many bytes at most, which are at least one element.
+    pub(in crate::collective) fn finer(self, bytes_max: usize) -> Self {
+        let longest = match self.part {
+            None => self.count.div_ceil(self.rounds.max(1)).div_ceil(self.ranks),
+            Some(part) => part.div_ceil(self.rounds.max(1)),
+        };
+        let chunks = longest.div_ceil((bytes_max / self.element).max(1)).max(1);
+        Self { chunks, ..self }
+    }
+
+    /// Whether all ranks have the same one.
+    pub(in crate::collective) fn has_one_segment(&self) -> bool {
+        self.ranks == 1
+    }
+
+    pub(in crate::collective) fn rounds(&self) -> usize {
         self.rounds
     }
 
-    pub(super) fn chunks(&self) -> usize {
+    pub(in crate::collective) fn chunks(&self) -> usize {
         self.chunks
     }
 
@@ -108,7 +123,7 @@ impl Chunking {
     }
 
     /// The bytes of a chunk; it may be empty, and is never longer than a slot.
-    pub(super) fn span(&self, place: Place) -> Span {
+    pub(in crate::collective) fn span(&self, place: Place) -> Span {
         let (segment_start, segment_len) = match self.part {
             None => {
                 let (round_start, round_len) = split(self.count, self.rounds, place.round);

@@ -28,6 +28,7 @@ mod tests;
 pub use any::Schedule;
 pub use chain::Chain;
 pub use chunk::Staging;
+pub(in crate::collective) use chunk::{Chunking, Place as ChunkPlace};
 pub use line::Line;
 pub use operation::Operation;
 pub(crate) use order::Order;

@@ -5,6 +5,7 @@
 //! knows that all have taken what they were left in the last but one, and its room is used again.
 
 mod setup;
+mod units;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,10 @@ use super::PIECE_BYTES;
 use crate::comm::LaneId;
 use crate::comm::operation::{Header, LINE_HEADER_BYTES};
 
-/// Ranks of a group, at most: what each of them holds for the others is less than 300 KiB.
+pub(crate) use units::UNIT_BYTES;
+use units::Units;
+
+/// Ranks of a group, at most: what each of them holds for the others is less than 300 KiB of messages, and 64 KiB a rank of pieces.
 pub(crate) const RANKS_MAX: u32 = 16;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = PIECE_BYTES;
@@ -29,6 +33,11 @@ const SHORT_BYTES_MAX: usize = FLAG_AT - LINE_HEADER_BYTES;
 const SLOT_BYTES: usize = LINE_BYTES + MESSAGE_BYTES_MAX;
 /// Rounds whose messages are kept at a time.
 const GENERATIONS: u64 = 2;
+
+/// Bytes of the messages of so many ranks.
+const fn mailboxes_bytes(ranks: usize) -> usize {
+    ranks * GENERATIONS as usize * SLOT_BYTES
+}
 
 /// Bytes that are read from other ranks and reduced at a time: so few that what is made of them is in the processor's second
 /// cache still when it is stored.
@@ -55,6 +64,7 @@ pub(crate) struct HostGroup {
     near: Mutex<Box<Near>>,
     /// Rounds that have ended.
     round: AtomicU64,
+    units: Units,
     /// Whether every rank can have a core.
     roomy: bool,
     /// Whether the last messages came while this rank looked for them, and kept no core from those that leave them.
@@ -67,12 +77,14 @@ impl HostGroup {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let roomy = cores >= peers.len();
         let (round, prompt) = (AtomicU64::new(0), AtomicBool::new(roomy));
+        let units = Units::new(mailboxes_bytes(peers.len()), peers.len());
         Self {
             own,
             peers,
             lanes,
             near: Mutex::new(Box::new(Near { made: [0; NEAR_BYTES], read: [0; NEAR_BYTES] })),
             round,
+            units,
             roomy,
             prompt,
         }
@@ -93,7 +105,7 @@ impl HostGroup {
     }
 
     fn window_bytes(ranks: u32) -> usize {
-        ranks as usize * GENERATIONS as usize * SLOT_BYTES
+        mailboxes_bytes(ranks as usize) + Units::bytes(ranks as usize)
     }
 
     /// The other ranks.

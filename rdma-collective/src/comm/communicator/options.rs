@@ -11,8 +11,8 @@ pub struct CommunicatorOptions {
     pub epoch: u32,
     /// Messages that a neighbour may be ahead (8).
     pub slots: u16,
-    /// Bytes of the longest message (256 KiB). `2 * slots * slot_bytes` is what a rank holds besides its buffers, and 16 KiB for
-    /// each rank of a group on one host.
+    /// Bytes of the longest message (256 KiB). `2 * slots * slot_bytes` is what a rank holds besides its buffers, and 80 KiB for
+    /// each rank of a group on one host. Below 32 KiB, longer operations on slices go around the ring there, too.
     pub slot_bytes: usize,
     /// Bytes below which what goes to a neighbour is not cut further (16 KiB).
     pub chunk_bytes_min: usize,

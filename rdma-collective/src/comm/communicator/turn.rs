@@ -9,7 +9,7 @@ use super::{Apart, HostGroup, Scratch};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     open: AtomicBool,
     /// Operations begun.
     sequence: AtomicU64,
@@ -25,7 +25,7 @@ impl Turn {
         Self { open, sequence: AtomicU64::default(), handles: AtomicU64::default(), apart }
     }
 
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
@@ -59,7 +59,7 @@ pub(crate) struct AtOnce<'a> {
     pub(crate) scratch: &'a mut Scratch,
     /// Its number.
     pub(crate) sequence: u64,
-    pub(super) turn: &'a Turn,
+    pub(crate) turn: &'a Turn,
 }
 
 impl AtOnce<'_> {

@@ -197,6 +197,37 @@ impl Buffers for Registered {
         checked(self.output.region.copy_in(self.output.at(span), bytes));
     }
 
+    fn combine<'b>(
+        &'b mut self,
+        span: Span,
+        theirs: &[u8],
+        own: &'b mut [u8],
+        arithmetic: Arithmetic,
+        last: bool,
+    ) -> Result<&'b [u8], ReduceError> {
+        let own = &mut own[..span.len];
+        self.read(span, own);
+        arithmetic.reduce_into(own, theirs, last)?;
+        self.write(span, own);
+        Ok(own)
+    }
+
+    fn read_in_pieces(&self, span: Span, scratch: &mut Scratch, mut with: impl FnMut(usize, &[u8])) {
+        for (at, span) in pieces(span) {
+            let piece = &mut scratch[0][..span.len];
+            self.read(span, piece);
+            with(at, piece);
+        }
+    }
+
+    fn write_in_pieces(&mut self, span: Span, scratch: &mut Scratch, mut with: impl FnMut(usize, &mut [u8])) {
+        for (at, span) in pieces(span) {
+            let piece = &mut scratch[0][..span.len];
+            with(at, piece);
+            self.write(span, piece);
+        }
+    }
+
     fn export(&mut self, pd: &ProtectionDomain, rights: Rights, origins: Origins) -> Option<Told> {
         let read = if rights.read { Access::REMOTE_READ } else { Access::empty() };
         let write = if rights.write { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::empty() };

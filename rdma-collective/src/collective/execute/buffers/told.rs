@@ -34,6 +34,9 @@ impl At {
 }
 
 impl Told {
+    pub(in crate::collective::execute) const BORROWED: Self =
+        Self { input: At { addr: 0, rkey: 0 }, output: At { addr: 0, rkey: 0 } };
+
     /// Whether others cannot come to it.
     pub(in crate::collective::execute) fn is_borrowed(&self) -> bool {
         [self.input.rkey, self.output.rkey] == [0; 2]

@@ -1,0 +1,80 @@
+//! Looking for what other ranks leave, in the thread of the caller: for as long as it takes when they are there, and no longer.
+
+use std::time::Duration;
+
+use rdma_core::Deadline;
+
+use crate::comm::HostGroup;
+
+/// Looks in a row before others may run: about as long as a message is under way from a rank that is there.
+const LOOKS: u32 = 500;
+/// More of them, with the processor told that it waits; neither, and a quarter of those before, when that was in vain last.
+const PATIENT_LOOKS: u32 = 500;
+/// How long the caller's thread lets others run, before the engine takes over.
+const YIELD_FOR: Duration = Duration::from_micros(300);
+
+/// What a look has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Looked {
+    Done,
+    /// Something has come, and more is to come.
+    Further,
+    Nothing,
+    /// What is none of this operation: who tells the others is told of it, too.
+    Wrong,
+}
+
+/// Looks for as long as messages take when their ranks are there, again whenever something has come and as long as `goes_on`; whether it
+/// is done, and `None` while that is open.
+pub(super) fn look_patiently(
+    host: &HostGroup,
+    goes_on: impl Fn() -> bool,
+    mut look: impl FnMut() -> Looked,
+) -> Option<bool> {
+    let prompt = host.is_prompt();
+    let (looks, patient) = if prompt { (LOOKS, PATIENT_LOOKS) } else { (LOOKS / 4, 0) };
+    let mut number = 0;
+    while number < looks + patient {
+        number += 1;
+        match look() {
+            Looked::Nothing if number > looks => std::hint::spin_loop(),
+            Looked::Nothing => {}
+            Looked::Further if !goes_on() => return Some(false),
+            Looked::Further => number = 0,
+            ended => {
+                if !prompt {
+                    host.set_prompt(true);
+                }
+                return Some(ended == Looked::Done);
+            }
+        }
+    }
+    // Ranks that share a core, or are more than there are cores, come when they are let.
+    host.set_prompt(false);
+    None
+}
+
+/// The same, and then lets others run for a while; whether it is done, before `deadline`.
+pub(super) fn hurry(
+    host: &HostGroup,
+    deadline: Deadline,
+    goes_on: impl Fn() -> bool,
+    mut look: impl FnMut() -> Looked,
+) -> bool {
+    let goes_on = || goes_on() && !deadline.expired();
+    if let Some(done) = look_patiently(host, goes_on, &mut look) {
+        return done;
+    }
+    let mut until = deadline.min(Deadline::after(YIELD_FOR));
+    while !until.expired() {
+        // It may take as long as others like.
+        std::thread::yield_now();
+        match look() {
+            Looked::Nothing => {}
+            Looked::Further if !goes_on() => return false,
+            Looked::Further => until = deadline.min(Deadline::after(YIELD_FOR)),
+            ended => return ended == Looked::Done,
+        }
+    }
+    false
+}
