@@ -4,6 +4,7 @@
 mod beside;
 mod cargo;
 mod ci;
+mod figures;
 mod packages;
 mod process;
 mod programs;
@@ -44,6 +45,8 @@ enum Command {
     PublicApi(ci::PublicApiArgs),
     /// Checks the measurable part of the house style.
     Tidy,
+    /// Draws the figures of docs/collectives.md anew, by programs that run on this machine.
+    Figures,
 }
 
 fn main() -> ExitCode {
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::main(&args).map(|()| ExitCode::SUCCESS),
         Command::PublicApi(args) => ci::public_api(&args).map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::main().map(|()| ExitCode::SUCCESS),
+        Command::Figures => figures::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
