@@ -1,4 +1,4 @@
-//! All-reduces on slices of the caller's, of sizes at which a copy takes no time: how long one takes, as peers' benches time theirs.
+//! Collectives on slices of the caller's, in place, of sizes at which a copy takes no time: how long one takes, as peers' benches time theirs.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,60 @@ const FOR: Duration = Duration::from_millis(400);
 const BATCH: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes, and the microseconds that one takes.
+/// What is timed: what peers' benches have, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum Collective {
+    /// Sums.
+    AllReduce,
+    /// A part of each rank.
+    AllGather,
+    /// Sums, of which each rank gets a part.
+    ReduceScatter,
+    /// From rank 0.
+    Broadcast,
+}
+
+impl Collective {
+    /// What it is called in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all-reduce",
+            Self::AllGather => "all-gather",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::Broadcast => "broadcast",
+        }
+    }
+
+    /// What peers' benches call it.
+    const fn at_peers(self) -> &'static str {
+        match self {
+            Self::AllReduce => "allreduce",
+            Self::AllGather => "allgather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Broadcast => "bcast",
+        }
+    }
+
+    /// Of so many sizes in bytes those that so many ranks can share evenly, where each has a part.
+    pub fn shared(self, sizes: impl Iterator<Item = usize>, ranks: u32) -> Vec<usize> {
+        let parts = if matches!(self, Self::AllGather | Self::ReduceScatter) { ranks as usize } else { 1 };
+        sizes.filter(|bytes| bytes.is_multiple_of(parts * size_of::<f32>())).collect()
+    }
+
+    fn run(self, comm: &mut Communicator, data: &mut [f32]) -> Outcome<()> {
+        let deadline = Deadline::after(PATIENCE);
+        match self {
+            Self::AllReduce => comm.all_reduce(data, ReduceOp::Sum, deadline)?,
+            Self::AllGather => comm.all_gather(data, deadline)?,
+            Self::ReduceScatter => comm.reduce_scatter(data, ReduceOp::Sum, deadline)?,
+            Self::Broadcast => comm.broadcast(data, 0, deadline)?,
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the whole, and the microseconds that one takes.
 pub type Times = Vec<(usize, f64)>;
 
 /// One rank: rank 0 prints a line a size, of the bytes and the microseconds of one in the slowest rank's best batch: what else runs
@@ -26,7 +79,7 @@ pub type Times = Vec<(usize, f64)>;
 /// # Errors
 ///
 /// The device refuses, or another rank does not come.
-pub fn rank(store: &mut StoreClient, sizes: &[usize]) -> Outcome<()> {
+pub fn rank(store: &mut StoreClient, collective: Collective, sizes: &[usize]) -> Outcome<()> {
     let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
     let options = CommunicatorOptions::default();
     let mut comm = Communicator::new(&engine, store, options, Deadline::after(PATIENCE))?;
@@ -35,7 +88,7 @@ pub fn rank(store: &mut StoreClient, sizes: &[usize]) -> Outcome<()> {
         let mut batch = |comm: &mut Communicator, count: u32| -> Outcome<f64> {
             let begin = Instant::now();
             for _ in 0..count {
-                comm.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(PATIENCE))?;
+                collective.run(comm, &mut data)?;
             }
             Ok(begin.elapsed().as_secs_f64() / f64::from(count))
         };
@@ -59,7 +112,7 @@ pub fn rank(store: &mut StoreClient, sizes: &[usize]) -> Outcome<()> {
 /// # Errors
 ///
 /// It is not there, or fails.
-pub fn mpi(peers: &Path, name: &str, ranks: u32, sizes: &[usize]) -> Outcome<Times> {
+pub fn mpi(peers: &Path, name: &str, collective: Collective, ranks: u32, sizes: &[usize]) -> Outcome<Times> {
     let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
     let root = peers.join(if name == "impi" { "venv-impi" } else { "venv-mpi5" });
     let mut command = Command::new(root.join(if name == "impi" { "bin/mpiexec" } else { "bin/mpirun" }));
@@ -69,7 +122,18 @@ pub fn mpi(peers: &Path, name: &str, ranks: u32, sizes: &[usize]) -> Outcome<Tim
         command.args(["--map-by", ":OVERSUBSCRIBE"]);
     }
     command.arg("-n").arg(ranks.to_string()).arg(peers.join(format!("build/allreduce-{name}")));
-    command.args(["-t", name, "-p", "in", "-m", &FOR.as_millis().to_string(), "-s", &sizes.join(",")]);
+    command.args([
+        "-o",
+        collective.at_peers(),
+        "-t",
+        name,
+        "-p",
+        "in",
+        "-m",
+        &FOR.as_millis().to_string(),
+        "-s",
+        &sizes.join(","),
+    ]);
     command.stdin(std::process::Stdio::null());
     let printed = String::from_utf8(crate::programs::output(&mut command)?.stdout)?;
     let line = |line: &str| -> Option<(usize, f64)> {

@@ -1,4 +1,4 @@
-//! All-reduce between processes of one host beside what people would use instead, from a few bytes on, and what an engine
+//! All-reduce and other collectives between processes of one host beside what people would use instead, from a few bytes on, and what an engine
 //! costs that has nothing to do.
 //!
 //! `cargo run --release -p benches --bin collectives`, with `allreduce` built beside it. Peers are looked for under the
@@ -10,10 +10,11 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 
+use benches::programs;
 use benches::ratio::median;
 use benches::ratio::{Bound, HEAD, Row};
-use benches::{programs, small};
-use clap::Parser;
+use benches::small::{self, Collective};
+use clap::{Parser, ValueEnum};
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
@@ -36,9 +37,15 @@ struct Args {
     /// Ranks, each a process.
     #[arg(long, default_value_t = 2)]
     ranks: u32,
-    /// Only sizes of which a copy takes no time, beside MPIs.
+    /// Only what is beside MPIs.
     #[arg(long)]
     only_small: bool,
+    /// Beside MPIs: these collectives, one table each.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "allreduce")]
+    collectives: Vec<Collective>,
+    /// Their sizes in bytes: of a rank's buffer, or of the parts of all ranks [default: powers of two from 8 to 65536]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<usize>,
     /// Sizes that a rank times.
     #[arg(long, hide = true, value_delimiter = ',')]
     small: Vec<usize>,
@@ -65,7 +72,8 @@ fn run(args: &Args) -> Result<bool> {
     if let Some(join) = LocalRanks::joined()? {
         let mut store = StoreClient::connect(join, Deadline::after(Duration::from_secs(60)))?;
         if !args.small.is_empty() {
-            return small::rank(&mut store, &args.small).map(|()| true);
+            let [collective] = args.collectives[..] else { return Err("a rank times one collective".into()) };
+            return small::rank(&mut store, collective, &args.small).map(|()| true);
         }
         let wanted = args.idle.as_deref();
         let wire = WIRES.into_iter().find(|(name, _)| Some(*name) == wanted).ok_or("no such wire")?;
@@ -75,13 +83,16 @@ fn run(args: &Args) -> Result<bool> {
         let this = std::env::current_exe()?;
         let command = |_| {
             let mut command = Command::new(&this);
-            command.arg("--small").arg(list(&args.small));
+            command.args(std::env::args_os().skip(1));
             command
         };
         LocalRanks::spawn(args.ranks, command)?.wait(Deadline::after(Duration::from_secs(300)))?;
         return Ok(true);
     }
-    let mut all_hold = beside_mpi(args)?;
+    let mut all_hold = true;
+    for &collective in &args.collectives {
+        all_hold &= beside_mpi(args, collective)?;
+    }
     if args.only_small {
         return Ok(all_hold);
     }
@@ -122,9 +133,12 @@ fn list(sizes: &[usize]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Sizes at which the way of a message is all that counts, against the better of both MPIs at each.
-fn beside_mpi(args: &Args) -> Result<bool> {
-    let sizes: Vec<usize> = (3..=16).map(|bits| 1 << bits).collect();
+/// By default sizes at which the way of a message is all that counts, against the better of both MPIs at each.
+fn beside_mpi(args: &Args, collective: Collective) -> Result<bool> {
+    let sizes =
+        if args.sizes.is_empty() { (3..=16).map(|bits| 1 << bits).collect() } else { args.sizes.clone() };
+    let sizes = collective.shared(sizes.into_iter(), args.ranks);
+    let of = collective.to_possible_value().ok_or("no such collective")?;
     let peers = std::env::var_os("PEERS").map(PathBuf::from).unwrap_or_default();
     let names =
         ["impi", "mpi5"].into_iter().filter(|name| peers.join(format!("build/allreduce-{name}")).exists());
@@ -133,16 +147,18 @@ fn beside_mpi(args: &Args) -> Result<bool> {
     let mut turns: Vec<Vec<small::Times>> = Vec::new();
     for _ in 0..args.pairs {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--ranks", &args.ranks.to_string(), "--small", &list(&sizes)]);
+        command.args(["--collectives", of.get_name(), "--ranks", &args.ranks.to_string()]);
+        command.args(["--small", &list(&sizes)]);
         let printed = String::from_utf8(programs::output(&mut command)?.stdout)?;
         let mut turn = vec![small::parse(&printed)?];
         for name in &names {
-            turn.push(small::mpi(&peers, name, args.ranks, &sizes)?);
+            turn.push(small::mpi(&peers, name, collective, args.ranks, &sizes)?);
         }
         turns.push(turn);
     }
     println!(
-        "| all-reduce f32, {} ranks: us | ours | {} | best of them over ours | bound | |",
+        "| {} f32, {} ranks: us | ours | {} | best of them over ours | bound | |",
+        collective.name(),
         args.ranks,
         names.join(" | ")
     );
