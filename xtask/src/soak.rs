@@ -36,6 +36,7 @@ const MAPPED: &[&str] = &[
 const KILLED: &[&str] = &["test", "-p", "rdma-collective", "--test", "killed", "--", "--nocapture"];
 const TRANSFERS: &[&str] =
     &["test", "-p", "rdma-collective", "--test", "transfers", "--no-fail-fast", "faulty::"];
+const RAILS: &[&str] = &["test", "-p", "rdma-collective", "--test", "rails", "--", "--nocapture"];
 const ROUNDS: &[&str] = &[
     "test",
     "-p",
@@ -71,6 +72,8 @@ enum Suite {
     Rounds,
     /// KV transfers of random blocks between ends that have trouble.
     Transfers,
+    /// Devices of ranks that die one by one.
+    Rails,
     /// Processes that write memory while it is taken back from them, and such as are killed, on the mapped wire.
     Mapped,
     /// Processes that are killed on a host with soft-RoCE.
@@ -88,6 +91,7 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Chaos => tests(CHAOS, args).and_then(|()| tests(BARRIERS, args)),
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
+            Suite::Rails => tests(RAILS, args),
             Suite::Mapped => tests(MAPPED, args).and_then(|()| tests(KILLED, args)),
             Suite::SoftRoce => on_soft_roce(1, 1),
             Suite::TwoHosts => on_soft_roce(2, TWO_HOSTS_ROUNDS),

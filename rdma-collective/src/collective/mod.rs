@@ -15,6 +15,7 @@ mod exchange;
 mod execute;
 mod gather;
 mod pieces;
+mod rails;
 mod reduce;
 mod reduce_scatter;
 mod reduce_to_root;
@@ -26,5 +27,6 @@ mod tensor;
 pub mod numerics {}
 
 pub use half::{bf16, f16};
+pub use rails::{Rails, RailsOptions};
 pub use reduce::{DataType, Element, ReduceOp, Reduction, Vectors};
 pub use tensor::Tensor;

@@ -48,6 +48,11 @@ impl<T: Element> Tensor<T> {
         at(range.start).zip(at(range.end)).is_some_and(|(start, end)| self.job.select(start..end))
     }
 
+    /// Bytes of its memory, whatever is selected.
+    pub(super) fn room(&self) -> usize {
+        self.job.room()
+    }
+
     /// What an operation owns whose output this is.
     pub(super) fn into_job(self, input: Option<Self>) -> Box<Job> {
         let mut job = self.job;

@@ -341,6 +341,18 @@ pub enum CollectiveError {
     /// Memory of another engine, whose device this one cannot reach it by.
     #[error("the memory is registered with another engine; allocate or register it with this one's")]
     ForeignMemory,
+    /// Memory for the operation could not be had.
+    #[error("memory for the operation could not be had: {source}")]
+    Memory {
+        /// Why.
+        source: Arc<AllocError>,
+    },
+    /// Another rank has lost a rail, so that nothing goes over it any more; what it failed with is told there.
+    #[error("another rank has lost rail {rail}; see its device, its port and the network there")]
+    RailLost {
+        /// The rail's number.
+        rail: usize,
+    },
     /// The engine cannot go on.
     #[error(transparent)]
     Engine(#[from] EngineError),

@@ -166,6 +166,14 @@ pub enum SetupError {
         /// How long the other may say nothing.
         peer_timeout: Duration,
     },
+    /// There are no rails, or more than there can be.
+    #[error("{count} rails; pass an engine for each, at least one and at most {max}")]
+    Rails {
+        /// How many.
+        count: usize,
+        /// How many there can be.
+        max: usize,
+    },
     /// The lane was ended meanwhile.
     #[error("the lane was ended before it was connected; set the link up anew")]
     LaneGone,

@@ -79,6 +79,14 @@ impl Job {
         fits
     }
 
+    /// Bytes of the memory that can be looked at.
+    pub(in crate::collective) fn room(&self) -> usize {
+        match &self.memory {
+            Memory::Here(memory) => memory.len(),
+            _ => 0,
+        }
+    }
+
     /// The bytes, while no device uses them.
     pub(in crate::collective) fn bytes(&self) -> &[u8] {
         match &self.memory {

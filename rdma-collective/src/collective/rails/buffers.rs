@@ -1,0 +1,150 @@
+//! The caller's buffers of an operation, and what of them is in the memory of a piece: some elements of each part.
+
+use std::ops::Range;
+
+use crate::collective::call::{Collective, Lengths};
+
+/// See the module.
+pub(super) enum Buffers<'a> {
+    InPlace(&'a mut [u8]),
+    Apart { input: &'a [u8], output: &'a mut [u8] },
+}
+
+/// Where the elements of an operation are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    collective: Collective,
+    rank: usize,
+    ranks: usize,
+    /// Bytes of each part of the caller's buffers.
+    part: usize,
+}
+
+impl Buffers<'_> {
+    pub(super) fn lengths(&self) -> Lengths {
+        match self {
+            Self::InPlace(buffer) => Lengths::InPlace(buffer.len()),
+            Self::Apart { input, output } => Lengths::OutOfPlace { input: input.len(), output: output.len() },
+        }
+    }
+
+    fn input(&self) -> &[u8] {
+        match self {
+            Self::InPlace(buffer) => buffer,
+            Self::Apart { input, .. } => input,
+        }
+    }
+}
+
+impl Shape {
+    pub(super) fn new(collective: Collective, [rank, ranks]: [u32; 2], part: usize) -> Self {
+        Self { collective, rank: rank as usize, ranks: ranks as usize, part }
+    }
+
+    /// How many parts the memory of a piece has.
+    pub(super) fn parts(self) -> usize {
+        match self.collective {
+            Collective::AllGather | Collective::ReduceScatter(_) => self.ranks,
+            _ => 1,
+        }
+    }
+
+    /// The parts of the memory that are this rank's input, or its result; each, and which part of a buffer in place it is.
+    fn own(self, all: bool) -> Range<usize> {
+        if all { 0..self.parts() } else { self.rank..self.rank + 1 }
+    }
+
+    fn inputs(self) -> Range<usize> {
+        match self.collective {
+            Collective::Broadcast { root } if root as usize != self.rank => 0..0,
+            Collective::AllGather => self.own(false),
+            _ => self.own(true),
+        }
+    }
+
+    fn outputs(self) -> Range<usize> {
+        match self.collective {
+            Collective::Reduce { root, .. } if root as usize != self.rank => 0..0,
+            Collective::ReduceScatter(_) => self.own(false),
+            _ => self.own(true),
+        }
+    }
+
+    /// Writes bytes `piece` of each part of the input into the memory of a piece.
+    pub(super) fn fill(self, memory: &mut [u8], buffers: &Buffers<'_>, piece: Range<usize>) {
+        let inputs = self.inputs();
+        let first = if matches!(buffers, Buffers::Apart { .. }) { inputs.start } else { 0 };
+        for part in inputs {
+            let at = (part - first) * self.part;
+            let (to, from) = (part * piece.len(), at + piece.start..at + piece.end);
+            memory[to..to + piece.len()].copy_from_slice(&buffers.input()[from]);
+        }
+    }
+
+    /// Writes the result in the memory of a piece to bytes `piece` of each part of the output.
+    pub(super) fn give_back(self, memory: &[u8], buffers: &mut Buffers<'_>, piece: Range<usize>) {
+        let outputs = self.outputs();
+        let (output, first) = match buffers {
+            Buffers::InPlace(buffer) => (&mut **buffer, 0),
+            Buffers::Apart { output, .. } => (&mut **output, outputs.start),
+        };
+        for part in outputs {
+            let at = (part - first) * self.part;
+            let (to, from) = (at + piece.start..at + piece.end, part * piece.len());
+            output[to].copy_from_slice(&memory[from..from + piece.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::ReduceOp;
+
+    /// What is in the memory of bytes 1..3 of a part of 4, and in a buffer that gets it back.
+    fn through(collective: Collective, rank: u32, mut buffers: Buffers<'_>) -> Vec<u8> {
+        let shape = Shape::new(collective, [rank, 2], 4);
+        let mut memory = vec![0; shape.parts() * 2];
+        shape.fill(&mut memory, &buffers, 1..3);
+        let filled = memory.clone();
+        memory.iter_mut().for_each(|byte| *byte += 100);
+        shape.give_back(&memory, &mut buffers, 1..3);
+        filled
+    }
+
+    #[test]
+    fn a_piece_has_its_elements_of_every_part() {
+        let whole: Vec<u8> = (0..8).collect();
+        for (collective, rank, filled, given_back) in [
+            (Collective::AllGather, 1, [0, 0, 5, 6], vec![0, 100, 100, 3, 4, 105, 106, 7]),
+            (Collective::ReduceScatter(ReduceOp::Sum), 1, [1, 2, 5, 6], vec![0, 1, 2, 3, 4, 105, 106, 7]),
+        ] {
+            let mut data = whole.clone();
+            assert_eq!(through(collective, rank, Buffers::InPlace(&mut data)), filled);
+            assert_eq!(data, given_back);
+        }
+        let mut output = vec![0; 8];
+        let apart = Buffers::Apart { input: &whole[..4], output: &mut output };
+        assert_eq!(through(Collective::AllGather, 1, apart), [0, 0, 1, 2]);
+        assert_eq!(output, [0, 100, 100, 0, 0, 101, 102, 0]);
+        let mut output = vec![0; 4];
+        let apart = Buffers::Apart { input: &whole, output: &mut output };
+        assert_eq!(through(Collective::ReduceScatter(ReduceOp::Sum), 1, apart), [1, 2, 5, 6]);
+        assert_eq!(output, [0, 105, 106, 0]);
+    }
+
+    #[test]
+    fn of_a_root_only_what_is_its() {
+        let reduce = Collective::Reduce { op: ReduceOp::Sum, root: 0 };
+        for (collective, rank, filled, given_back) in [
+            (Collective::Broadcast { root: 0 }, 0, [1, 2], [0, 101, 102, 3]),
+            (Collective::Broadcast { root: 0 }, 1, [0, 0], [0, 100, 100, 3]),
+            (reduce, 0, [1, 2], [0, 101, 102, 3]),
+            (reduce, 1, [1, 2], [0, 1, 2, 3]),
+        ] {
+            let mut data = vec![0, 1, 2, 3];
+            assert_eq!(through(collective, rank, Buffers::InPlace(&mut data)), filled);
+            assert_eq!(data, given_back);
+        }
+    }
+}

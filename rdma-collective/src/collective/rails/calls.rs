@@ -1,0 +1,183 @@
+//! Operations over rails as callers see them.
+
+use rdma_core::Deadline;
+
+use super::Rails;
+use super::buffers::Buffers;
+use crate::collective::call::Collective;
+use crate::collective::{Element, ReduceOp};
+use crate::error::CollectiveError;
+
+impl Rails {
+    /// Reduces `data` over all ranks in its place, as [`Communicator::all_reduce`](crate::comm::Communicator::all_reduce)
+    /// does.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rdma_collective::collective::{Rails, RailsOptions, ReduceOp};
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Engine, EngineOptions};
+    /// # use rdma_core::{Deadline, Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// // One device twice: two queue pairs to each neighbour.
+    /// let engines = [engine.clone(), engine];
+    /// let mut rails = Rails::new(&engines, &mut store, RailsOptions::default(), deadline)?;
+    /// let mut data = vec![1_i32; 1000];
+    /// rails.all_reduce(&mut data, ReduceOp::Sum, deadline)?;
+    /// assert!(data.iter().all(|sum| *sum == rails.size() as i32));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the last rail failed with: a rank that is lost, late until `deadline` or calls something else, by its number. The
+    /// data is then undefined, and later operations fail with the same.
+    #[doc(alias = "ncclAllReduce")]
+    pub fn all_reduce<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.in_place(Collective::AllReduce(op), data, deadline)
+    }
+
+    /// Reduces `input` over all ranks into `output`; otherwise as [`all_reduce`](Self::all_reduce).
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::LengthsDiffer`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclAllReduce")]
+    pub fn all_reduce_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.apart(Collective::AllReduce(op), input, output, deadline)
+    }
+
+    /// Brings the parts of all ranks to all, as [`Communicator::all_gather`](crate::comm::Communicator::all_gather) does:
+    /// this rank's own part is in its place in `data` already.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Indivisible`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclAllGather")]
+    pub fn all_gather<T: Element>(
+        &mut self,
+        data: &mut [T],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.in_place(Collective::AllGather, data, deadline)
+    }
+
+    /// Brings the `input` of all ranks to the `output` of all, one behind the other by rank.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::PartsDiffer`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclAllGather")]
+    pub fn all_gather_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.apart(Collective::AllGather, input, output, deadline)
+    }
+
+    /// Reduces `data` over all ranks and leaves this rank's part of the result in its place, as
+    /// [`Communicator::reduce_scatter`](crate::comm::Communicator::reduce_scatter) does. The other parts stay as they were.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Indivisible`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclReduceScatter")]
+    pub fn reduce_scatter<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.in_place(Collective::ReduceScatter(op), data, deadline)
+    }
+
+    /// Reduces `input` over all ranks and leaves this rank's part of the result in `output`.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::PartsDiffer`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclReduceScatter")]
+    pub fn reduce_scatter_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.apart(Collective::ReduceScatter(op), input, output, deadline)
+    }
+
+    /// Brings what rank `root` has in `data` to all, as
+    /// [`Communicator::broadcast`](crate::comm::Communicator::broadcast) does.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Schedule`] when `root` is no rank, and then nothing is lost; or as for
+    /// [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclBroadcast")]
+    pub fn broadcast<T: Element>(
+        &mut self,
+        data: &mut [T],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.in_place(Collective::Broadcast { root }, data, deadline)
+    }
+
+    /// Reduces `data` over all ranks and leaves the result at rank `root`, as
+    /// [`Communicator::reduce`](crate::comm::Communicator::reduce) does; on other ranks it stays as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Schedule`] when `root` is no rank, and then nothing is lost; or as for
+    /// [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclReduce")]
+    pub fn reduce<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: ReduceOp,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.in_place(Collective::Reduce { op, root }, data, deadline)
+    }
+
+    fn in_place<T: Element>(
+        &mut self,
+        collective: Collective,
+        data: &mut [T],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let mut buffers = Buffers::InPlace(T::as_bytes_mut(data));
+        self.carry_out(collective, T::DATA_TYPE, &mut buffers, deadline)
+    }
+
+    fn apart<T: Element>(
+        &mut self,
+        collective: Collective,
+        input: &[T],
+        output: &mut [T],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let mut buffers = Buffers::Apart { input: T::as_bytes(input), output: T::as_bytes_mut(output) };
+        self.carry_out(collective, T::DATA_TYPE, &mut buffers, deadline)
+    }
+}
