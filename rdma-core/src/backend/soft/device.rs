@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::channel::Channel;
+use super::draws::Draws;
 use super::engine::keys::KeyTable;
 use super::engine::timer::Timer;
 use super::event::Events;
@@ -100,6 +101,7 @@ impl Device {
             faults: faults.clone(),
             planted: *planted,
             keys: KeyTable::default(),
+            draws: Draws::default(),
             qp_nums: Default::default(),
             domains: 0,
             exposure: None,

@@ -51,6 +51,7 @@ pub(super) struct DeviceState {
     pub(super) faults: Option<FaultPlan>,
     pub(super) planted: Option<Planted>,
     pub(super) keys: KeyTable,
+    pub(super) draws: super::draws::Draws,
     pub(super) qp_nums: HashMap<u32, QpRef>,
     pub(super) domains: u32,
     /// What processes of this host may map, if they may.

@@ -7,6 +7,7 @@
 mod channel;
 mod cq;
 mod device;
+mod draws;
 mod driver;
 mod engine;
 mod event;

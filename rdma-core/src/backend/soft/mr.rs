@@ -76,7 +76,7 @@ fn enter(
     let gone = || io::Error::from_raw_os_error(libc::ENODEV);
     let mut hold = opened.lock();
     let device = hold.devices.get_mut(opened.device);
-    let DeviceState { keys, exposure, .. } =
+    let DeviceState { keys, draws, exposure, .. } =
         device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?;
     if keys.len() >= port::MAX_MR as usize {
         let full = io::Error::from_raw_os_error(libc::ENOMEM);
@@ -84,7 +84,7 @@ fn enter(
     }
     let drawn = keys.insert(domain, addr, len, access, || {
         loop {
-            let key = getrandom::u32()?;
+            let key = draws.next()?;
             if exposure.as_ref().is_none_or(|exposure| exposure.is_free(key)) {
                 return Ok(key);
             }

@@ -16,6 +16,7 @@ use super::*;
 use crate::backend::interface::{RawReach, RawRecv, RawTouch, Reached};
 use crate::backend::soft::channel::Channel;
 use crate::backend::soft::cq::{CompletionQueue, Hint};
+use crate::backend::soft::draws::Draws;
 use crate::backend::soft::engine::keys::{Domain, KeyTable};
 use crate::backend::soft::engine::timer::Timer;
 use crate::backend::soft::event::Events;
@@ -57,6 +58,7 @@ impl Rig {
             faults: None,
             planted: None,
             keys: KeyTable::default(),
+            draws: Draws::default(),
             qp_nums: HashMap::new(),
             domains: 0,
             exposure: Some(Exposure::new().unwrap()),
