@@ -78,9 +78,13 @@ fn one_rank() {
             }
         }
         ("kill in large" | "stop in large", _) => {
-            let stops = role.starts_with("stop");
-            suffer(rank, if stops { Signal::STOP } else { Signal::KILL });
-            in_large(&mut comm, &engine, stops);
+            let signal = if role.starts_with("stop") { Signal::STOP } else { Signal::KILL };
+            suffer(rank, signal);
+            in_large(&mut comm, &engine, signal, None);
+        }
+        ("kill at a beginning" | "stop at a beginning", _) => {
+            let signal = if role.starts_with("stop") { Signal::STOP } else { Signal::KILL };
+            in_large(&mut comm, &engine, signal, Some(20));
         }
         ("fail", 2) => std::process::exit(7),
         ("fail" | "wait", _) => std::thread::sleep(Duration::from_secs(120)),
@@ -124,13 +128,17 @@ fn until_an_error(comm: &mut Communicator, operation: Operation) -> CollectiveEr
 }
 
 /// Operations on memory that the others reach, to the first that fails: then it is nobody's but this rank's, whatever the one
-/// that was stopped was at when it goes on.
-fn in_large(comm: &mut Communicator, engine: &Engine, stops: bool) {
+/// that was stopped was at when it goes on. Rank 1 suffers it by itself once it has begun operation `last`, if that is told.
+fn in_large(comm: &mut Communicator, engine: &Engine, signal: Signal, last: Option<u32>) {
     const BYTES: usize = 8 << 20;
     let region = engine.register(Memory::allocate(BYTES).unwrap(), Access::LOCAL_WRITE).unwrap();
-    let begun = Instant::now();
+    let (begun, mut number) = (Instant::now(), 0);
     let error = loop {
         let started = comm.start_all_reduce_region(&region, 0..BYTES, DataType::F32, ReduceOp::Sum, long());
+        number += 1;
+        if comm.rank() == 1 && last == Some(number) {
+            kill_process(getpid(), signal).unwrap();
+        }
         match started.map(|pending| pending.wait(long())) {
             Ok(Ok(())) => assert!(begun.elapsed() < Duration::from_secs(40)),
             Ok(Err(WaitError::Failed(error))) | Err(error) => break error,
@@ -145,7 +153,7 @@ fn in_large(comm: &mut Communicator, engine: &Engine, stops: bool) {
     }
     let pattern = vec![0xa5; BYTES];
     region.copy_in(0, &pattern).unwrap();
-    if rank == 0 && stops {
+    if rank == 0 && signal == Signal::STOP {
         std::thread::sleep(Duration::from_millis(200));
         let stopped = Pid::from_raw(comm.ranks()[1].pid as i32).unwrap();
         kill_process(stopped, Signal::CONT).unwrap();
@@ -160,12 +168,13 @@ fn in_large(comm: &mut Communicator, engine: &Engine, stops: bool) {
 
 #[test]
 fn a_process_that_is_killed_or_stopped_among_large_operations_writes_nothing_any_more() {
-    for _ in 0..3 {
-        let ranks = LocalRanks::spawn(4, |_| rank_process("kill in large", "auto")).unwrap();
+    for when in ["in large", "in large", "at a beginning", "at a beginning"] {
+        let ranks = LocalRanks::spawn(4, |_| rank_process(&format!("kill {when}"), "auto")).unwrap();
         let error = ranks.wait(long()).unwrap_err();
         let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
-        assert!(only && error.to_string().contains("signal: 9"), "{error:?}");
-        LocalRanks::spawn(4, |_| rank_process("stop in large", "auto")).unwrap().wait(long()).unwrap();
+        assert!(only && error.to_string().contains("signal: 9"), "{when}: {error:?}");
+        let ranks = LocalRanks::spawn(4, |_| rank_process(&format!("stop {when}"), "auto")).unwrap();
+        ranks.wait(long()).unwrap_or_else(|error| panic!("{when}: {error}"));
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess};
 
-use super::{Core, Driver, Engine, LaneId, Service};
+use super::{Core, Driver, Engine, LEFT_FOR, LaneId, Service};
 use crate::error::CollectiveError;
 
 pub use abort::Aborter;
@@ -199,7 +199,11 @@ impl Communicator {
         let id = shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             let id = state.push(job, deadline)?;
-            state.advance(core, Instant::now());
+            let now = Instant::now();
+            state.advance(core, now);
+            if shared.engine.options().driver == Driver::Thread {
+                state.leave(core, now + LEFT_FOR);
+            }
             Ok::<_, (Box<dyn Job>, CollectiveError)>(id)
         })?;
         Ok(Pending::new(Arc::clone(shared), id))

@@ -19,7 +19,7 @@ pub(crate) use communicator::{
     PIECE_BYTES, Parts, RANKS_MAX, Reach, Ring as RingLinks, Scratch, UNIT_BYTES, Unlinked, VERDICT_BYTES,
     at_fault, link_geometry, violation, word_bytes,
 };
-pub(crate) use engine::{Core, EngineId, LaneId, Service, gid_preference};
+pub(crate) use engine::{Core, EngineId, LEFT_FOR, LaneId, Service, gid_preference};
 pub use engine::{Driver, Engine, EngineOptions};
 pub use link::handshake::Meet;
 #[cfg(any(fuzzing, test))]

@@ -1,5 +1,5 @@
-//! Small operations that own their memory, which begin in the thread of their caller: whatever becomes of their handles, they end
-//! as others do.
+//! Operations of one host that own their memory, which begin in the thread of their caller and are left to it, small and large
+//! ones: whatever becomes of their handles, they end as others do.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
@@ -13,11 +13,18 @@ use rdma_collective::comm::{Communicator, CommunicatorOptions, Driver, EngineOpt
 use rdma_collective::error::{AbortReason, CollectiveError};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
-/// Begins to reduce `value`.
-fn start(comm: &mut Communicator, value: u64, deadline: Deadline) -> Pending<Tensor<u64>> {
-    let mut tensor = comm.alloc(3).unwrap();
+/// Elements: of what goes in messages, and of what is reached where it lies.
+const COUNTS: [usize; 2] = [3, 5000];
+
+/// Begins to reduce `count` times `value`.
+fn start(comm: &mut Communicator, count: usize, value: u64, deadline: Deadline) -> Pending<Tensor<u64>> {
+    let mut tensor = comm.alloc(count).unwrap();
     tensor.fill(value);
     comm.start_all_reduce(tensor, ReduceOp::Sum, deadline).unwrap()
+}
+
+fn assert_all(tensor: &Tensor<u64>, value: u64) {
+    assert!(tensor.iter().all(|element| *element == value), "{} and others, not {value}", tensor[0]);
 }
 
 fn polled(mut pending: Pending<Tensor<u64>>) -> Tensor<u64> {
@@ -32,23 +39,24 @@ fn polled(mut pending: Pending<Tensor<u64>>) -> Tensor<u64> {
 
 #[test]
 fn handles_are_waited_for_polled_awaited_dropped_and_forgotten_in_any_order() {
-    for wire in [Wire::Local, Wire::Mapped] {
-        each_communicator(3, wire, CommunicatorOptions::default(), |mut comm| {
+    for (wire, count) in [(Wire::Local, 0), (Wire::Mapped, 1), (Wire::Local, 1), (Wire::Mapped, 0)] {
+        let count = COUNTS[count];
+        each_communicator(3, wire, CommunicatorOptions::default(), move |mut comm| {
             let own = u64::from(comm.rank());
             for round in 0..400 {
                 let sum = 3 * round + 3;
-                let pending = start(&mut comm, round + own, long());
+                let pending = start(&mut comm, count, round + own, long());
                 let mixed = (round + 1000 * own).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
                 match mixed % 8 {
                     0 => drop(pending),
                     1 => forget(pending),
-                    2 => assert_eq!(polled(pending)[..], [sum; 3]),
-                    3 => assert_eq!(block_on(pending).unwrap()[..], [sum; 3]),
+                    2 => assert_all(&polled(pending), sum),
+                    3 => assert_all(&block_on(pending).unwrap(), sum),
                     4 => {
                         // By another thread, while this one goes on.
                         thread::scope(|scope| {
                             scope.spawn(move || {
-                                assert_eq!(pending.wait(long()).unwrap()[..], [sum; 3]);
+                                assert_all(&pending.wait(long()).unwrap(), sum);
                             });
                             comm.barrier(long()).unwrap();
                         });
@@ -56,10 +64,10 @@ fn handles_are_waited_for_polled_awaited_dropped_and_forgotten_in_any_order() {
                     }
                     5 => {
                         comm.barrier(long()).unwrap();
-                        assert_eq!(pending.wait(long()).unwrap()[..], [sum; 3]);
+                        assert_all(&pending.wait(long()).unwrap(), sum);
                         continue;
                     }
-                    _ => assert_eq!(pending.wait(long()).unwrap()[..], [sum; 3]),
+                    _ => assert_all(&pending.wait(long()).unwrap(), sum),
                 }
                 comm.start_barrier(long()).unwrap().wait(long()).unwrap();
             }
@@ -71,10 +79,11 @@ fn handles_are_waited_for_polled_awaited_dropped_and_forgotten_in_any_order() {
 #[test]
 fn a_failure_is_found_though_nobody_waits() {
     // Beyond the time that a thread may sleep, and not.
-    for left in [3000, 300].map(Duration::from_millis) {
+    for (left, count) in [(3000, 0), (300, 0), (3000, 1), (300, 1)] {
+        let (left, count) = (Duration::from_millis(left), COUNTS[count]);
         let errors = each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
             if comm.rank() == 0 {
-                forget(start(&mut comm, 1, Deadline::after(left)));
+                forget(start(&mut comm, count, 1, Deadline::after(left)));
             }
             comm.failure(long()).unwrap()
         });
@@ -85,14 +94,16 @@ fn a_failure_is_found_though_nobody_waits() {
         assert!(matches!(errors[0], CollectiveError::DeadlineExceeded { rank: 1, .. }), "{}", errors[0]);
     }
     // Rank 1 does not call the same.
-    let errors = each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), |mut comm| {
-        if comm.rank() == 0 {
-            forget(start(&mut comm, 1, long()));
-            return comm.failure(long()).unwrap();
-        }
-        comm.barrier(long()).unwrap_err()
+    let errors = COUNTS.map(|count| {
+        each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
+            if comm.rank() == 0 {
+                forget(start(&mut comm, count, 1, long()));
+                return comm.failure(long()).unwrap();
+            }
+            comm.barrier(long()).unwrap_err()
+        })
     });
-    for error in errors {
+    for error in errors.into_iter().flatten() {
         assert!(
             matches!(
                 error,
@@ -106,27 +117,29 @@ fn a_failure_is_found_though_nobody_waits() {
 
 #[test]
 fn an_abort_ends_one_that_nobody_has_looked_for_yet() {
-    let begun = AtomicU32::new(0);
-    each_communicator(2, Wire::Local, CommunicatorOptions::default(), move |mut comm| {
-        start(&mut comm, 1, long()).wait(long()).unwrap();
-        let pending = (comm.rank() == 0).then(|| start(&mut comm, 1, long()));
-        begun.fetch_add(1, Ordering::Relaxed);
-        while begun.load(Ordering::Relaxed) < 2 {
-            sleep(Duration::from_millis(1));
-        }
-        let Some(pending) = pending else {
-            comm.aborter().abort();
-            return;
-        };
-        match pending.wait(long()).unwrap_err() {
-            WaitError::Failed(CollectiveError::Aborted {
-                culprit: 1,
-                reason: AbortReason::Requested,
-                ..
-            }) => {}
-            error => panic!("{error}"),
-        }
-    });
+    for count in COUNTS {
+        let begun = AtomicU32::new(0);
+        each_communicator(2, Wire::Local, CommunicatorOptions::default(), move |mut comm| {
+            start(&mut comm, count, 1, long()).wait(long()).unwrap();
+            let pending = (comm.rank() == 0).then(|| start(&mut comm, count, 1, long()));
+            begun.fetch_add(1, Ordering::Relaxed);
+            while begun.load(Ordering::Relaxed) < 2 {
+                sleep(Duration::from_millis(1));
+            }
+            let Some(pending) = pending else {
+                comm.aborter().abort();
+                return;
+            };
+            match pending.wait(long()).unwrap_err() {
+                WaitError::Failed(CollectiveError::Aborted {
+                    culprit: 1,
+                    reason: AbortReason::Requested,
+                    ..
+                }) => {}
+                error => panic!("{error}"),
+            }
+        });
+    }
 }
 
 #[test]
@@ -135,14 +148,34 @@ fn a_callers_loop_drives_them() {
     let device = |_| Device::soft(SoftOptions::default()).open().unwrap();
     each_rank_on(2, options, device, |mut rank: Rank| {
         let mut comm = rank.communicator(CommunicatorOptions::default());
-        for round in 0..50 {
+        for (round, count) in (0..100).zip(COUNTS.into_iter().cycle()) {
             if round % 8 == u64::from(comm.rank()) {
                 sleep(Duration::from_millis(5));
             }
-            let pending = start(&mut comm, round, long());
+            let pending = start(&mut comm, count, round, long());
             let due = rank.engine.next_deadline().expect("it is to be looked for");
             assert!(due < Instant::now() + Duration::from_secs(1));
-            assert_eq!(polled(pending)[..], [2 * round; 3]);
+            assert_all(&polled(pending), 2 * round);
+        }
+    });
+}
+
+#[test]
+fn what_nobody_waits_for_goes_on_all_the_same() {
+    let ended = AtomicU32::new(0);
+    each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
+        for (round, count) in (0..40).zip(COUNTS.into_iter().cycle()) {
+            let pending = start(&mut comm, count, round.into(), long());
+            let deadline = long();
+            // The other has all of it while this one's caller is at something else.
+            while comm.rank() == 0 && ended.load(Ordering::Acquire) == round {
+                assert!(!deadline.expired(), "it is left where it is");
+                sleep(Duration::from_micros(100));
+            }
+            assert_all(&pending.wait(long()).unwrap(), 2 * u64::from(round));
+            if comm.rank() == 1 {
+                ended.store(round + 1, Ordering::Release);
+            }
         }
     });
 }

@@ -237,6 +237,10 @@ impl comm::Job for Job {
         true
     }
 
+    fn can_be_left(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| matches!(work.running, Some(Running::Direct(_))))
+    }
+
     fn advance(
         &mut self,
         parts: &mut Parts<'_>,

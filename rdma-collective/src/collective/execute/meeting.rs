@@ -96,7 +96,7 @@ impl Meeting {
         self.missing.can_come(&self.header, ring, ended).map(|()| false)
     }
 
-    /// The same, and does not let go of the engine while messages are under way.
+    /// The same, and while a caller waits does not let go of the engine while messages are under way.
     pub(super) fn attend_patiently(
         &mut self,
         ring: &RingLinks,
@@ -108,7 +108,7 @@ impl Meeting {
             Ok(false) => Looked::Nothing,
             Err(_) => Looked::Wrong,
         };
-        if host.is_prompt() && look_patiently(host, || true, &mut look) == Some(true) {
+        if core.is_awaited() && look_patiently(host, || true, &mut look) == Some(true) {
             return Ok(true);
         }
         self.attend(ring, core, host)

@@ -8,16 +8,13 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rdma_core::Deadline;
 
 use super::turn::Turn;
 use super::{Communicator, HostGroup, Job, Scratch, Shared, ring};
-use crate::comm::Service;
-
-/// How long it is left to its caller, when the engine is driven meanwhile.
-const LEFT_FOR: Duration = Duration::from_millis(1);
+use crate::comm::{LEFT_FOR, Service};
 
 /// The place of one such operation. Whoever holds its lock takes no other.
 #[derive(Debug)]
@@ -138,8 +135,11 @@ impl Communicator {
 }
 
 impl Shared {
-    /// What is under way without the engine, if anything is, becomes the engine's.
+    /// What is left to its caller, if anything is, becomes the engine's.
     pub(super) fn hand_over(&self) {
+        if self.turn.is_left() {
+            self.engine.lock_with(|_| self.lock().engage());
+        }
         let apart = &self.turn.apart;
         if !apart.is_occupied() {
             return;

@@ -32,6 +32,12 @@ pub(crate) trait Job: Send {
         false
     }
 
+    /// Whether it goes on by nothing but being driven, since no completion tells of what it waits for: then whoever waits for it
+    /// does that best.
+    fn can_be_left(&self) -> bool {
+        false
+    }
+
     /// Goes on as far as it can; after `Ready` it is not called again.
     fn advance(
         &mut self,

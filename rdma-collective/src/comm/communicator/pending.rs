@@ -88,9 +88,11 @@ impl<T: Output> Pending<T> {
             return Ok(self.given_back(Ok(job))?);
         }
         let (engine, id) = (&self.shared.engine, self.id);
-        let ended = engine.wait_for(deadline, |_, _| match self.shared.lock().take(id) {
-            Some(ended) => Poll::Ready(ended),
-            None => Poll::Pending,
+        let ended = engine.wait_for(deadline, |_, _| {
+            let mut state = self.shared.lock();
+            // Whoever waits for it goes on with it at once.
+            state.engage();
+            state.take(id).map_or(Poll::Pending, Poll::Ready)
         });
         match ended {
             None => Err(WaitError::StillPending(StillPending(self))),

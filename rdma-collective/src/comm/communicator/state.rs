@@ -30,6 +30,8 @@ pub(crate) struct State {
     /// Not ended, in order; the first one may have begun.
     queue: VecDeque<Entry>,
     begun: bool,
+    /// Until when that one, which is alone, is left to its caller; the turn knows whether it is.
+    left: Option<Instant>,
     /// An operation on borrowed memory is under way.
     pub(super) borrowed: bool,
     /// Ended, for whoever waits for them.
@@ -69,6 +71,7 @@ impl State {
             turn,
             queue: VecDeque::with_capacity(OPERATIONS_MAX),
             begun: false,
+            left: None,
             borrowed: false,
             done: VecDeque::with_capacity(OPERATIONS_MAX),
             failed: Vec::new(),
@@ -128,6 +131,24 @@ impl State {
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
         self.settle();
         Ok(id)
+    }
+
+    /// Leaves the operation under way to the caller that has begun it, `until` then, unless it needs the engine or others wait
+    /// behind it.
+    pub(super) fn leave(&mut self, core: &mut Core, until: Instant) {
+        let alone = self.begun && self.queue.len() == 1;
+        if alone && self.queue.front().is_some_and(|entry| entry.job.can_be_left()) {
+            core.leave();
+            self.left = Some(until);
+            self.turn.set_left(true);
+        }
+    }
+
+    /// It is left to nobody any more.
+    pub(super) fn engage(&mut self) {
+        if self.left.take().is_some() {
+            self.turn.set_left(false);
+        }
     }
 
     /// Goes on with an operation that has begun without the engine, and with nothing else under way.
@@ -340,6 +361,7 @@ impl Service for State {
             };
             let Some((entry, outcome)) = ended else { break };
             self.look_at = None;
+            self.engage();
             self.finish(core, entry, outcome);
             any = true;
         }
@@ -352,6 +374,11 @@ impl Service for State {
         let waits = self.ring.as_ref().and_then(Ring::next_deadline);
         let apart = self.turn.apart.due();
         let queued = self.queue.iter().map(|entry| entry.deadline.instant());
-        queued.chain(waits).chain(self.look_at).chain(apart).min()
+        let look_at = self.look_at.map(|at| self.left.map_or(at, |left| left.max(at)));
+        queued.chain(waits).chain(look_at).chain(apart).min()
+    }
+
+    fn left_until(&self) -> Option<Instant> {
+        self.left
     }
 }

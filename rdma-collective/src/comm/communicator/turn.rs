@@ -15,14 +15,17 @@ pub(crate) struct Turn {
     sequence: AtomicU64,
     /// Handles given out.
     handles: AtomicU64,
+    /// What is under way is the engine's, and left to its caller for now.
+    left: AtomicBool,
     /// It is neither under way for the engine, nor does it close the turn.
     pub(super) apart: Apart,
 }
 
 impl Turn {
     pub(super) fn new() -> Self {
-        let (open, apart) = (AtomicBool::default(), Apart::new());
-        Self { open, sequence: AtomicU64::default(), handles: AtomicU64::default(), apart }
+        let (open, left) = (AtomicBool::default(), AtomicBool::default());
+        let (sequence, handles) = (AtomicU64::default(), AtomicU64::default());
+        Self { open, sequence, handles, left, apart: Apart::new() }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -31,6 +34,14 @@ impl Turn {
 
     pub(super) fn set_open(&self, open: bool) {
         self.open.store(open, Ordering::Release);
+    }
+
+    pub(super) fn is_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_left(&self, left: bool) {
+        self.left.store(left, Ordering::Release);
     }
 
     pub(super) fn sequence_if_open(&self) -> Option<u64> {

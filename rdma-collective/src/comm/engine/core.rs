@@ -47,7 +47,7 @@ pub(crate) struct Core {
     pub(super) deaths: Deaths,
     pub(super) lanes: Vec<(u32, Place)>,
     by_qp: HashMap<QpNum, usize>,
-    services: Vec<Weak<Mutex<dyn Service>>>,
+    pub(super) services: Vec<Weak<Mutex<dyn Service>>>,
     /// Kept over calls so that driving allocates nothing.
     driven: Vec<Arc<Mutex<dyn Service>>>,
     broken: Option<Arc<PollError>>,

@@ -33,6 +33,7 @@ use self::locked::Locked;
 pub(crate) use options::gid_preference;
 pub use options::{Driver, EngineOptions};
 pub(crate) use service::Service;
+pub(crate) use thread::LEFT_FOR;
 use thread::{Nudge, Thread};
 
 use crate::error::{EngineError, SetupError};

@@ -13,4 +13,10 @@ pub(crate) trait Service: Send {
 
     /// When it has to be advanced at the latest, though nothing arrives.
     fn next_deadline(&self) -> Option<Instant>;
+
+    /// Until when what is pending is left to a caller, who goes on with it when it waits: the engine's thread need not come
+    /// before.
+    fn left_until(&self) -> Option<Instant> {
+        None
+    }
 }

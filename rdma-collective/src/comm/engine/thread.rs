@@ -5,8 +5,8 @@
 //! a caller does that leaves something pending.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,10 @@ use crate::error::SetupError;
 /// How long the thread stays away from an engine that callers drive, unless it is nudged.
 const AWAY: Duration = Duration::from_millis(50);
 
+/// How long what a caller has begun is left to it, and how long the thread stays away while callers begin such: they are not to
+/// wake it each time.
+pub(crate) const LEFT_FOR: Duration = Duration::from_millis(1);
+
 /// Who looks after an engine; part of its core.
 #[derive(Debug, Default)]
 pub(super) struct Attendance {
@@ -26,9 +30,11 @@ pub(super) struct Attendance {
     pub(super) waiting: u32,
     /// How often callers have driven.
     pub(super) visits: u64,
+    /// How often they were left what they began.
+    left: u64,
     /// The thread has left the engine to callers.
     away: bool,
-    /// When the thread looks again by itself, while it sleeps for an event.
+    /// When the thread looks again by itself, while it is away or sleeps for an event.
     until: Option<Instant>,
 }
 
@@ -102,13 +108,30 @@ impl Attendance {
     /// Whether the thread has to be told of what `core` waits for.
     fn needs_thread(core: &Core) -> bool {
         let Self { waiting, away, until, .. } = core.attendance;
-        waiting == 0
-            && (away || until.is_some())
-            && match (core.next_pending(), until) {
-                (None, _) => false,
-                (Some(_), None) => true,
-                (Some(due), Some(until)) => due < until,
-            }
+        let Some(until) = until.filter(|_| waiting == 0) else { return false };
+        core.next_pending().is_some_and(|due| due < until) || away && core.is_engaged(None)
+    }
+}
+
+impl Core {
+    /// Whether a caller waits, who goes on with what it waits for.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.attendance.waiting > 0
+    }
+
+    /// Whether anything is pending that is not left to its caller beyond `now`.
+    fn is_engaged(&self, now: Option<Instant>) -> bool {
+        let mut services = self.services.iter().filter_map(Weak::upgrade);
+        services.any(|service| {
+            let service = service.lock().unwrap_or_else(PoisonError::into_inner);
+            let left = service.left_until().is_some_and(|until| now.is_none_or(|now| now < until));
+            !left && service.next_deadline().is_some()
+        })
+    }
+
+    /// Something was begun that is [left to its caller](super::Service::left_until).
+    pub(crate) fn leave(&mut self) {
+        self.attendance.left += 1;
     }
 }
 
@@ -142,17 +165,22 @@ fn timespec(timeout: Duration) -> Timespec {
 }
 
 fn run(shared: &Shared) {
-    let mut seen = 0;
+    let (mut seen, mut left) = (0, 0);
     while !shared.nudge.stop.load(Ordering::Acquire) {
         let mut core = shared.lock();
         let Attendance { waiting, visits, .. } = core.attendance;
-        if waiting > 0 || (visits != seen && core.next_pending().is_none()) {
-            seen = visits;
-            core.attendance.away = true;
+        let now = Instant::now();
+        if waiting > 0 || (visits != seen && !core.is_engaged(Some(now))) {
+            // What is pending is left to its caller until then; who begins one such begins the next.
+            let leaves = core.attendance.left != left || waiting == 0 && core.next_pending().is_some();
+            let pause = if leaves { LEFT_FOR } else { AWAY };
+            (seen, left) = (visits, core.attendance.left);
+            (core.attendance.away, core.attendance.until) = (true, now.checked_add(pause));
             drop(core);
-            shared.pause(true, AWAY);
+            shared.pause(true, pause);
             shared.nudge.clear();
-            shared.lock().attendance.away = false;
+            let mut core = shared.lock();
+            (core.attendance.away, core.attendance.until) = (false, None);
             continue;
         }
         let happened = core.drive(Instant::now, BUDGET);
