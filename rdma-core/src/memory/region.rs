@@ -80,19 +80,9 @@ impl Region {
     /// [`RangeError`] when they do not fit; nothing is copied then.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
-        self.copy_in_expecting(offset, bytes, Expect::of_total(bytes.len()))
-    }
-
-    /// The same of one of several pieces that are written one after the other.
-    ///
-    /// # Errors
-    ///
-    /// As for [`copy_in`](Self::copy_in).
-    #[doc(hidden)]
-    pub fn copy_in_expecting(&self, offset: usize, bytes: &[u8], expect: Expect) -> Result<(), RangeError> {
         let target = self.address_of(offset, bytes.len())?;
         // SAFETY: `address_of` checked that the range is inside the mapping, which `memory` keeps alive.
-        unsafe { self.fill(bytes.as_ptr(), target.as_ptr(), bytes.len(), expect) };
+        unsafe { self.fill(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
         Ok(())
     }
 
@@ -134,7 +124,7 @@ impl Region {
         let (source, to) = (self.address_of(offset, len)?, target.address_of(start, len)?);
         // SAFETY: `address_of` checked both ranges, and both regions are alive. No reference to either memory exists: a
         // `LocalBuf`, which gives one, is the only handle to its own.
-        unsafe { target.fill(source.as_ptr(), to.as_ptr(), len, Expect::of_total(len)) };
+        unsafe { target.fill(source.as_ptr(), to.as_ptr(), len) };
         Ok(())
     }
 
@@ -209,8 +199,8 @@ impl Region {
     /// # Safety
     ///
     /// As for [`copy_shared`](copy::copy_shared), and `to` is in this region.
-    unsafe fn fill(&self, from: *const u8, to: *mut u8, len: usize, expect: Expect) {
-        let pieces = len.div_ceil(HOLD_BYTES_MAX);
+    unsafe fn fill(&self, from: *const u8, to: *mut u8, len: usize) {
+        let (expect, pieces) = (Expect::of_total(len), len.div_ceil(HOLD_BYTES_MAX));
         // From the end where what is copied first would lie over what is still to be read.
         let backwards = to.addr().checked_sub(from.addr()).is_some_and(|ahead| (1..len).contains(&ahead));
         for index in 0..pieces {

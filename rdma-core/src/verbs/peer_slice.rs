@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::backend::dispatch::AnyWorker;
 use crate::backend::worker::{Core, QpHandle, Reach};
 use crate::error::{RangeError, ReachError};
-use crate::memory::{Expect, Patience, Pause};
+use crate::memory::{Patience, Pause};
 use crate::{Deadline, Flag, Region, RemoteMemory};
 
 /// Bytes that a reduction looks at at a time: half of what a processor's first cache holds.
@@ -55,7 +55,6 @@ pub struct PeerSlice<'w> {
     qp: QpHandle,
     memory: RemoteMemory,
     deadline: Deadline,
-    expect: Expect,
 }
 
 impl<'w> PeerSlice<'w> {
@@ -65,15 +64,7 @@ impl<'w> PeerSlice<'w> {
         memory: RemoteMemory,
         deadline: Deadline,
     ) -> Self {
-        Self { core, qp, memory, deadline, expect: Expect::Cached }
-    }
-
-    /// For one of several that move more together than the caches hold.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn expecting(mut self, expect: Expect) -> Self {
-        self.expect = expect;
-        self
+        Self { core, qp, memory, deadline }
     }
 
     /// Waits until it is mapped, and checks that the peer has registered all of it, and allows something to be done with it.
@@ -300,7 +291,7 @@ impl<'w> PeerSlice<'w> {
     }
 
     fn reach(&mut self, offset: usize, len: usize, reach: Reach<'_>) -> Result<u64, ReachError> {
-        self.core.reach(self.qp, self.memory, (offset, len), (reach, self.expect), self.deadline)
+        self.core.reach(self.qp, self.memory, (offset, len), reach, self.deadline)
     }
 }
 

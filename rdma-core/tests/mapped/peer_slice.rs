@@ -10,7 +10,9 @@ use rdma_core::error::ReachError;
 use rdma_core::{
     Access, Deadline, Device, Memory, Region, RemoteMemory, SoftOptions, Wire, Work, WorkerOptions,
 };
+use rustix::process::Signal;
 
+use super::deaths::signal;
 use super::end::{self, End, soon};
 use super::processes::{Peer, line, parse};
 
@@ -339,4 +341,33 @@ fn what_another_process_copies_ends_with_the_registration() {
         assert!(memory.iter().all(|byte| *byte == 0xee), "a byte of an old copy, in round {round}");
         drop(peer);
     }
+}
+
+#[test]
+fn what_was_exported_is_the_owners_alone_once_it_is_revoked_beside_a_writer_that_is_stopped() {
+    const WRITE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
+    let mut midst = 0;
+    for round in 0..8 {
+        let idle = End::new();
+        let region = idle.pd.alloc_local(BYTES).unwrap().into_region().expect("it is whole");
+        let exported = idle.pd.export(&region, WRITE).unwrap();
+        let peer = Peer::start_as("peer_slice::one_that_writes", &idle.endpoint(), exported.remote());
+        let _end = idle.connect(&peer.endpoint);
+        let (mut first, deadline) = ([0], soon());
+        while first == [0] {
+            assert!(!deadline.expired(), "nothing is written");
+            region.copy_out(0, &mut first).unwrap();
+        }
+        std::thread::sleep(Duration::from_micros(100 * round));
+        signal(&peer, Signal::STOP);
+        let begun = Instant::now();
+        exported.revoke(soon()).map_err(|refused| refused.error).unwrap();
+        midst += u32::from(begun.elapsed() > Duration::from_millis(200));
+        let mut memory = region.into_local().expect("no peer has a right to it");
+        memory.fill(0xee);
+        signal(&peer, Signal::CONT);
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(memory.iter().all(|byte| *byte == 0xee), "a byte of an old copy, in round {round}");
+    }
+    assert!(midst > 0, "it was never stopped in the midst of a copy");
 }

@@ -13,16 +13,28 @@ use super::give_up::Progress;
 use super::job::REVOKE_WITHIN;
 use super::meeting::Meeting;
 use super::run::{Stop, With};
+use crate::collective::call::{Call, Collective};
 use crate::collective::direct::{Direct as Moves, From, Move, To};
 use crate::collective::schedule::Span;
 use crate::comm::operation::Header;
-use crate::comm::{Awaited, Core, HostGroup, Lost, Near, RANKS_MAX, RingLinks};
+use crate::comm::{Awaited, Core, HostGroup, Lost, Near, PIECE_BYTES, RANKS_MAX, RingLinks};
 use crate::error::LaneFailure;
 
 /// Bytes that are made between two looks at what becomes of the others, and at the time.
 const LOOK_EVERY: usize = 256 * 1024;
 /// How long others are let run before this rank naps.
 const YIELD_FOR: Duration = Duration::from_micros(300);
+
+/// Bytes that are made at a time where memory lies, `most` at most: what is reduced stays in the processor's first cache, unless
+/// inputs come from no cache at all, which are read in longer runs then.
+pub(super) fn piece_bytes(call: Call, ranks: u32, most: usize) -> usize {
+    let all = match call.collective {
+        Collective::AllReduce(_) | Collective::Reduce { .. } => call.bytes(),
+        Collective::ReduceScatter(_) => call.bytes() * ranks as usize,
+        _ => return most,
+    };
+    if Expect::of_total(all) == Expect::Cached { PIECE_BYTES.min(most) } else { most }
+}
 
 /// What an operation has come to.
 pub(super) enum Came {
@@ -46,8 +58,6 @@ pub(super) struct Direct {
     arithmetic: Arithmetic,
     meeting: Meeting,
     stage: Stage,
-    /// Of what all of them store.
-    expect: Expect,
     /// By rank.
     told: [Told; RANKS_MAX as usize],
     /// What is being moved, and whether it is made.
@@ -72,13 +82,11 @@ enum Halt {
 impl Direct {
     pub(super) fn new(moves: Moves, sequence: u64, started: Instant) -> Self {
         let Moves { call, rank, ranks, .. } = moves;
-        let expect = Expect::of_total(moves.lengths().into_iter().max().unwrap_or(0));
         Self {
             moves,
             arithmetic: call.arithmetic(ranks),
             meeting: Meeting::new(call.header(rank, sequence), ranks, started),
             stage: Stage::Telling,
-            expect,
             told: [Told::default(); RANKS_MAX as usize],
             current: None,
             made: false,
@@ -224,8 +232,7 @@ impl Direct {
     ) -> Result<(), Halt> {
         let own = self.moves.rank;
         let Some([input, output]) = with.buffers.places() else { return Ok(()) };
-        let mut reach =
-            Reach { core: with.core, host, moves: &self.moves, told: &self.told, expect: self.expect };
+        let mut reach = Reach { core: with.core, host, moves: &self.moves, told: &self.told };
         match (from, to) {
             (From::One(rank), To::One(other)) if rank == own && other == own => with.buffers.copy(span),
             (From::One(rank), To::One(_)) if rank != own => {
@@ -290,7 +297,6 @@ struct Reach<'a> {
     host: &'a HostGroup,
     moves: &'a Moves,
     told: &'a [Told],
-    expect: Expect,
 }
 
 impl Reach<'_> {
@@ -329,9 +335,7 @@ impl Reach<'_> {
         let Some(id) = self.host.lane(rank) else { return Err(Halt::Blocked(rank)) };
         // Nothing is waited for with the engine at hand.
         let at_once = Deadline::at(self.core.driven());
-        let expect = self.expect;
-        let done =
-            self.core.peer_slice(id, memory, at_once).and_then(|peer| with(&mut peer.expecting(expect)));
+        let done = self.core.peer_slice(id, memory, at_once).and_then(|mut peer| with(&mut peer));
         done.map_err(|why| match why {
             ReachError::DeadlineExceeded { .. }
             | ReachError::Revoked
@@ -379,10 +383,13 @@ impl Reach<'_> {
 
     fn store(&mut self, rank: u32, own: &Place, span: Span, made: &[u8]) -> Result<(), Halt> {
         if rank == self.moves.rank {
-            let stored = own.region.copy_in_expecting(own.at(span), made, self.expect);
+            let stored = own.region.copy_in(own.at(span), made);
             debug_assert!(stored.is_ok(), "a span beyond the output");
             return Ok(());
         }
         self.output(rank, span, |peer, at| peer.copy_in(at, made))
     }
 }
+
+#[cfg(test)]
+mod tests;

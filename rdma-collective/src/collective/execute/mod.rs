@@ -123,7 +123,8 @@ impl Communicator {
             }
             let order = call.order(ranks, staging, options.reproducible)?;
             let elsewhere = self.pieces(call).map_or(Elsewhere::Ring(steps), Elsewhere::Pieces);
-            return Ok(Way::Direct(Direct::new(call, ranks, order, NEAR_BYTES), elsewhere));
+            let piece = direct::piece_bytes(call, ranks[1], NEAR_BYTES);
+            return Ok(Way::Direct(Direct::new(call, ranks, order, piece), elsewhere));
         }
         let Geometry { slots, slot_bytes } = link_geometry(options, self.size());
         let (steps, reach) = call.rounds(ranks, Staging { slots, slot_bytes, ..staging })?;

@@ -1,0 +1,134 @@
+//! What ranks of one host come to when they reach each other's memory where it lies, against plain sums, and that they do: no
+//! message goes around the ring.
+
+use std::thread;
+use std::time::Duration;
+
+use rdma_core::{Deadline, Device, SoftOptions, Wire};
+
+use crate::collective::{ReduceOp, Tensor};
+use crate::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use crate::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+
+/// Elements of a part: no whole number of lines, and more than goes in messages.
+const PART: usize = 9_001;
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+fn each_rank(world: u32, body: impl Fn(Communicator) + Copy + Send + 'static) {
+    let token = JobToken::from_bytes([7; 16]);
+    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, world)).unwrap();
+    let address = server.address();
+    let rank = move |rank| {
+        let mut store = StoreClient::connect(Join { address, token, rank, world }, soon()).unwrap();
+        let wire = if world.is_multiple_of(2) { Wire::Mapped } else { Wire::Local };
+        let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
+        let engine = Engine::new(&context, EngineOptions::default()).unwrap();
+        // So little that what is not reached where it lies goes around the ring, and by no windows.
+        let options = CommunicatorOptions { slot_bytes: 4096, ..CommunicatorOptions::default() };
+        body(Communicator::new(&engine, &mut store, options, soon()).unwrap());
+    };
+    let ranks: Vec<_> = (0..world).map(|number| thread::spawn(move || rank(number))).collect();
+    ranks.into_iter().for_each(|rank| rank.join().unwrap());
+}
+
+/// Element `at` of the input of a rank.
+fn element(rank: u32, at: usize) -> u32 {
+    (at as u32).wrapping_mul(0x9e37_79b9).rotate_left(rank) ^ rank
+}
+
+fn sum(world: u32, at: usize) -> u32 {
+    (0..world).fold(0, |sum, rank| sum.wrapping_add(element(rank, at)))
+}
+
+fn tensor(comm: &Communicator, elements: impl ExactSizeIterator<Item = u32>) -> Tensor<u32> {
+    let mut tensor = comm.alloc(elements.len()).unwrap();
+    tensor.iter_mut().zip(elements).for_each(|(place, element)| *place = element);
+    tensor
+}
+
+fn input(comm: &Communicator, count: usize) -> Tensor<u32> {
+    let rank = comm.rank();
+    tensor(comm, (0..count).map(|at| element(rank, at)))
+}
+
+fn assert_is(what: &str, found: &[u32], expected: impl Fn(usize) -> u32) {
+    let wrong = (0..found.len()).find(|at| found[*at] != expected(*at));
+    assert_eq!(wrong, None, "{what}: {:?}", wrong.map(|at| (found[at], expected(at))));
+}
+
+/// Messages that have come around the ring.
+fn messages(comm: &Communicator) -> u64 {
+    comm.with_ring(|_, ring| ring.previous.mailbox.given_back()).unwrap()
+}
+
+#[test]
+fn every_collective_is_what_plain_sums_are_and_sends_nothing_around_the_ring() {
+    for world in 2..=5 {
+        each_rank(world, |mut comm| {
+            let (rank, world) = (comm.rank(), comm.size());
+            let (all, own) = (PART * world as usize, PART * rank as usize);
+            for root in 0..world {
+                let before = messages(&comm);
+                in_place(&mut comm, [all, own], root);
+                out_of_place(&mut comm, [all, own], root);
+                assert_eq!(messages(&comm), before, "it went around the ring");
+            }
+            // What is borrowed does.
+            let before = messages(&comm);
+            comm.all_reduce(&mut vec![1_u32; all], ReduceOp::Sum, soon()).unwrap();
+            assert!(messages(&comm) > before);
+            comm.close(soon()).unwrap();
+        });
+    }
+}
+
+fn in_place(comm: &mut Communicator, [all, own]: [usize; 2], root: u32) {
+    let (rank, world) = (comm.rank(), comm.size());
+    let data = input(comm, all);
+    let data = comm.start_reduce_scatter(data, ReduceOp::Sum, soon()).unwrap().wait(soon()).unwrap();
+    assert_is("reduce-scatter", &data[own..own + PART], |at| sum(world, own + at));
+    let data =
+        tensor(comm, (0..all).map(|at| if at / PART == rank as usize { element(rank, at) } else { 7 }));
+    let data = comm.start_all_gather(data, soon()).unwrap().wait(soon()).unwrap();
+    assert_is("all-gather", &data, |at| element((at / PART) as u32, at));
+    let data = input(comm, all);
+    let data = comm.start_broadcast(data, root, soon()).unwrap().wait(soon()).unwrap();
+    assert_is("broadcast", &data, |at| element(root, at));
+    let data = input(comm, all);
+    let data = comm.start_reduce(data, ReduceOp::Sum, root, soon()).unwrap().wait(soon()).unwrap();
+    if rank == root {
+        assert_is("reduce", &data, |at| sum(world, at));
+    }
+    let data = input(comm, all);
+    let data = comm.start_all_reduce(data, ReduceOp::Sum, soon()).unwrap().wait(soon()).unwrap();
+    assert_is("all-reduce", &data, |at| sum(world, at));
+}
+
+/// The same into other memory; inputs stay as they are.
+fn out_of_place(comm: &mut Communicator, [all, own]: [usize; 2], root: u32) {
+    let (rank, world) = (comm.rank(), comm.size());
+    let is_input = |data: &Tensor<u32>| assert_is("an input", data, |at| element(rank, at));
+    let (data, out) = (input(comm, all), comm.alloc(PART).unwrap());
+    let pending = comm.start_reduce_scatter_into(data, out, ReduceOp::Sum, soon()).unwrap();
+    let (data, out) = pending.wait(soon()).unwrap();
+    is_input(&data);
+    assert_is("reduce-scatter", &out, |at| sum(world, own + at));
+    let (data, out) = (input(comm, PART), comm.alloc(all).unwrap());
+    let (data, out) = comm.start_all_gather_into(data, out, soon()).unwrap().wait(soon()).unwrap();
+    is_input(&data);
+    assert_is("all-gather", &out, |at| element((at / PART) as u32, at % PART));
+    let (data, out) = (input(comm, all), comm.alloc(all).unwrap());
+    let (data, out) = comm.start_broadcast_into(data, out, root, soon()).unwrap().wait(soon()).unwrap();
+    is_input(&data);
+    assert_is("broadcast", &out, |at| element(root, at));
+    let (data, out) = (input(comm, all), comm.alloc(all).unwrap());
+    let pending = comm.start_reduce_into(data, out, ReduceOp::Sum, root, soon()).unwrap();
+    let (data, out) = pending.wait(soon()).unwrap();
+    is_input(&data);
+    if rank == root {
+        assert_is("reduce", &out, |at| sum(world, at));
+    }
+}
