@@ -17,12 +17,30 @@ pub(super) enum Collective {
     AllReduce(ReduceOp),
     AllGather,
     ReduceScatter(ReduceOp),
-    Broadcast { root: u32 },
-    Reduce { op: ReduceOp, root: u32 },
+    Broadcast {
+        root: u32,
+    },
+    Reduce {
+        op: ReduceOp,
+        root: u32,
+    },
     Barrier,
-    Gather { root: u32 },
-    Scatter { root: u32 },
+    Gather {
+        root: u32,
+    },
+    Scatter {
+        root: u32,
+    },
     AllToAll,
+    /// Links to all ranks, and nothing else.
+    Connect,
+    /// Of two ranks alone, as either of them sees it; the one that sends tells the other.
+    Send {
+        to: u32,
+    },
+    Receive {
+        from: u32,
+    },
 }
 
 /// A call of a collective: all but its place among the others, and the same on all ranks.
@@ -60,6 +78,10 @@ impl Collective {
             Self::Gather { .. } => 7,
             Self::Scatter { .. } => 8,
             Self::AllToAll => 9,
+            Self::Connect => 10,
+            Self::Send { .. } => 11,
+            // No rank is told this one.
+            Self::Receive { .. } => 12,
         }
     }
 
@@ -74,6 +96,9 @@ impl Collective {
             7 => "gather",
             8 => "scatter",
             9 => "all-to-all",
+            10 => "connect",
+            11 => "send",
+            12 => "receive",
             _ => "an unknown operation",
         }
     }
@@ -90,14 +115,23 @@ impl Collective {
             Self::Broadcast { root }
             | Self::Reduce { root, .. }
             | Self::Gather { root }
-            | Self::Scatter { root } => Some(root),
+            | Self::Scatter { root }
+            | Self::Send { to: root }
+            | Self::Receive { from: root } => Some(root),
             _ => None,
         }
     }
 
     /// Whether a buffer has a part for each rank.
     const fn has_parts(self) -> bool {
-        !matches!(self, Self::AllReduce(_) | Self::Broadcast { .. } | Self::Reduce { .. } | Self::Barrier)
+        matches!(
+            self,
+            Self::AllGather
+                | Self::ReduceScatter(_)
+                | Self::Gather { .. }
+                | Self::Scatter { .. }
+                | Self::AllToAll
+        )
     }
 
     /// Bytes that the count stands for, as rank `rank` of `ranks` finds them in two buffers of so many bytes.
@@ -148,8 +182,8 @@ impl Call {
             false => Err(ReduceError::PartialElement { bytes, data_type }),
         };
         let count = match (collective, lengths) {
-            // What goes around for it is nobody's.
-            (Collective::Barrier, _) => 0,
+            // What goes around for them is nobody's.
+            (Collective::Barrier | Collective::Connect, _) => 0,
             (_, Lengths::InPlace(whole)) if collective.has_parts() => {
                 let (count, parts) = (elements(whole)?, ranks as usize);
                 if !count.is_multiple_of(parts) {
@@ -192,7 +226,12 @@ impl Call {
             Collective::Barrier => {
                 Schedule::all_reduce(Operation { count: BARRIER_BYTES, ..operation }, reproducible)
             }
-            Collective::Gather { .. } | Collective::Scatter { .. } | Collective::AllToAll => return Ok(None),
+            Collective::Gather { .. }
+            | Collective::Scatter { .. }
+            | Collective::AllToAll
+            | Collective::Connect
+            | Collective::Send { .. }
+            | Collective::Receive { .. } => return Ok(None),
         }
         .map(Some)
     }
@@ -211,7 +250,8 @@ impl Call {
             Collective::AllToAll if ranks >= SHORT_RANKS_MIN && self.bytes() <= SHORT_BYTES_MAX => {
                 (Rounds::all_to_all_short(operation)?, Reach::Doublings)
             }
-            Collective::AllToAll => (Rounds::all_to_all(operation)?, Reach::All),
+            // In one of nothing, ranks tell each other nothing but of their links.
+            Collective::AllToAll | Collective::Connect => (Rounds::all_to_all(operation)?, Reach::All),
             Collective::Broadcast { root } => (Rounds::broadcast(operation, root)?, Reach::Doublings),
             Collective::Reduce { root, .. } => (Rounds::reduce(operation, root)?, Reach::Doublings),
             _ => (Rounds::halving_doubling(operation)?, Reach::All),
@@ -279,9 +319,9 @@ pub(super) fn name(header: &Header) -> OperationName {
     let known = (DataType::of_code(data_type), ReduceOp::of_code(reduction));
     let of = match (collective, known, reduction, root) {
         (1 | 3, (Some(data_type), Some(op)), _, 0) => format!("{data_type} ({op})"),
-        (2 | 6 | 9, (Some(data_type), _), 0, 0) => data_type.to_string(),
-        (4 | 8, (Some(data_type), _), 0, root) => format!("{data_type} from rank {root}"),
-        (7, (Some(data_type), _), 0, root) => format!("{data_type} to rank {root}"),
+        (2 | 6 | 9 | 10, (Some(data_type), _), 0, 0) => data_type.to_string(),
+        (4 | 8 | 12, (Some(data_type), _), 0, root) => format!("{data_type} from rank {root}"),
+        (7 | 11, (Some(data_type), _), 0, root) => format!("{data_type} to rank {root}"),
         (5, (Some(data_type), Some(op)), _, root) => format!("{data_type} ({op}) to rank {root}"),
         _ => format!("elements of type {data_type} (operation {reduction}, root {root})"),
     };
@@ -305,6 +345,9 @@ mod tests {
             (Collective::Gather { root: 2 }, "gather 7 of 3 float to rank 2"),
             (Collective::Scatter { root: 2 }, "scatter 7 of 3 float from rank 2"),
             (Collective::AllToAll, "all-to-all 7 of 3 float"),
+            (Collective::Connect, "connect 7 of 3 float"),
+            (Collective::Send { to: 2 }, "send 7 of 3 float to rank 2"),
+            (Collective::Receive { from: 2 }, "receive 7 of 3 float from rank 2"),
         ];
         for (collective, expected) in named {
             let header = Call { collective, count: 3, data_type: DataType::F32 }.header(1, 7);

@@ -68,7 +68,12 @@ impl Direct {
             Collective::AllReduce(_) => true,
             Collective::AllGather | Collective::ReduceScatter(_) | Collective::Barrier => false,
             // They go by links of their own.
-            Collective::Gather { .. } | Collective::Scatter { .. } | Collective::AllToAll => false,
+            Collective::Gather { .. }
+            | Collective::Scatter { .. }
+            | Collective::AllToAll
+            | Collective::Connect
+            | Collective::Send { .. }
+            | Collective::Receive { .. } => false,
             Collective::Broadcast { root } => root != rank,
             Collective::Reduce { root, .. } => root == rank,
         }

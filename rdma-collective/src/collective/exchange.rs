@@ -38,7 +38,8 @@ impl Exchange {
         // Whatever the ring refuses, or cuts into rounds, is the ring's.
         let whole = options.slots > 0 && options.slot_bytes >= bytes.max(call.data_type.size());
         let rooted = call.collective.root().is_none_or(|root| root < ranks);
-        if bytes > BYTES_MAX || !whole || !rooted {
+        let links = call.collective == Collective::Connect;
+        if bytes > BYTES_MAX || !whole || !rooted || links {
             return None;
         }
         let order = if may_change_places(call, ranks) {
@@ -85,7 +86,10 @@ impl Exchange {
             Collective::AllReduce(_) => (0..0, all),
             Collective::ReduceScatter(_) => (0..0, self.part(self.rank)),
             Collective::Reduce { root, .. } => (0..0, if root == self.rank { all } else { none }),
-            Collective::Barrier => (0..0, none),
+            Collective::Barrier
+            | Collective::Connect
+            | Collective::Send { .. }
+            | Collective::Receive { .. } => (0..0, none),
         };
         let copied = copied.map(move |from| {
             let span = match self.call.collective {

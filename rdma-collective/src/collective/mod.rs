@@ -10,22 +10,27 @@ mod all_to_all;
 mod barrier;
 mod broadcast;
 mod call;
+mod connect;
 mod direct;
 mod exchange;
 mod execute;
 mod gather;
+mod group;
 mod pieces;
+mod points;
 mod rails;
 mod reduce;
 mod reduce_scatter;
 mod reduce_to_root;
 mod scatter;
 pub mod schedule;
+mod send_recv;
 mod tensor;
 
 #[doc = include_str!("../../../docs/numerics.md")]
 pub mod numerics {}
 
+pub use group::Group;
 pub use half::{bf16, f16};
 pub use rails::{Rails, RailsOptions};
 pub use reduce::{DataType, Element, ReduceOp, Reduction, Vectors};

@@ -80,7 +80,10 @@ impl Pieces {
             Collective::Barrier
             | Collective::Gather { .. }
             | Collective::Scatter { .. }
-            | Collective::AllToAll => return None,
+            | Collective::AllToAll
+            | Collective::Connect
+            | Collective::Send { .. }
+            | Collective::Receive { .. } => return None,
         };
         let order = call.order([rank, ranks], staging, options.reproducible).ok()?;
         Some(Self { call, rank, ranks, cut: cut.ok()?.finer(UNIT_BYTES), order })

@@ -65,6 +65,14 @@ impl<T: Element> Tensor<T> {
         let input = job.input.take().map(|job| Self { job, elements: PhantomData });
         (input, Self { job, elements: PhantomData })
     }
+
+    /// The same of an operation that has an input of its own.
+    pub(super) fn both_from_job(job: Box<Job>) -> (Self, Self) {
+        match Self::pair_from_job(job) {
+            (Some(input), output) => (input, output),
+            (None, _) => unreachable!("an operation out of place has an input"),
+        }
+    }
 }
 
 impl<T: Element> JobOutput for Tensor<T> {
@@ -75,10 +83,7 @@ impl<T: Element> JobOutput for Tensor<T> {
 
 impl<T: Element> JobOutput for (Tensor<T>, Tensor<T>) {
     fn from_job(job: Box<dyn Any + Send>) -> Self {
-        match Tensor::pair_from_job(job_from_any(job)) {
-            (Some(input), output) => (input, output),
-            (None, _) => unreachable!("an operation out of place has an input"),
-        }
+        Tensor::both_from_job(job_from_any(job))
     }
 }
 

@@ -34,7 +34,7 @@ use announce::Announcer;
 use apart::{Apart, Begun};
 pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES};
 pub use info::RankInfo;
-pub(crate) use job::Job;
+pub(crate) use job::{Among, Job};
 #[cfg(any(fuzzing, test))]
 pub(crate) use mesh::find_blob;
 pub(crate) use mesh::{Boxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
@@ -210,12 +210,11 @@ impl Communicator {
     }
 
     /// Runs an operation on memory that is borrowed, behind those that are pending: `begin` is called once with its
-    /// number, `step` until it is ready or `deadline` passes, and then `late`. The communicator ends with an error. One of
-    /// which the other ranks know is `told`: it cannot be too late to begin.
+    /// number, `step` until it is ready or `deadline` passes, and then `late`. The communicator ends with an error.
     pub(crate) fn run<R>(
         &mut self,
         deadline: Deadline,
-        told: bool,
+        among: Among,
         mut begin: impl FnMut(&mut Parts<'_>, &mut Core, u64) -> R,
         mut step: impl FnMut(&mut R, &mut Parts<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
         late: impl FnOnce(&mut R, &mut Parts<'_>, &mut Core) -> CollectiveError,
@@ -229,13 +228,13 @@ impl Communicator {
                 if let Some(ended) = state.ended() {
                     return Poll::Ready(Err(ended));
                 }
-                if deadline.expired_at(now) && !told {
+                if deadline.expired_at(now) && among != Among::AllTold {
                     return Poll::Ready(Err(state.end_queued(core)));
                 }
                 if !state.is_idle() {
                     return Poll::Pending;
                 }
-                let sequence = state.next_sequence();
+                let sequence = state.next_sequence(among);
                 state.borrowed = true;
                 state.settle();
                 running = Some(begin(&mut state.parts(), core, sequence));

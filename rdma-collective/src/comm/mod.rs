@@ -15,9 +15,9 @@ pub use communicator::{
     WaitError,
 };
 pub(crate) use communicator::{
-    Awaited, Boxes, Direction, HostGroup, Job, JobOutput, Link, Lost, MESSAGE_BYTES_MAX, NEAR_BYTES, Near,
-    PIECE_BYTES, Parts, RANKS_MAX, Reach, Ring as RingLinks, Scratch, UNIT_BYTES, Unlinked, VERDICT_BYTES,
-    at_fault, link_geometry, violation, word_bytes,
+    Among, Awaited, Boxes, Direction, HostGroup, Job, JobOutput, Link, Lost, MESSAGE_BYTES_MAX, NEAR_BYTES,
+    Near, PIECE_BYTES, Parts, RANKS_MAX, Reach, Ring as RingLinks, Scratch, UNIT_BYTES, Unlinked,
+    VERDICT_BYTES, at_fault, link_geometry, violation, word_bytes,
 };
 pub(crate) use engine::{Core, EngineId, LEFT_FOR, LaneId, Service, gid_preference};
 pub use engine::{Driver, Engine, EngineOptions};

@@ -270,6 +270,29 @@ pub enum CollectiveError {
         /// What it said.
         reason: String,
     },
+    /// There are no links yet by which ranks send to each other; nothing was sent, and the communicator goes on.
+    #[error(
+        "there is no link to rank {rank} yet; call `connect` on all ranks before they send to each other"
+    )]
+    Unconnected {
+        /// The rank.
+        rank: u32,
+    },
+    /// A rank sends to itself, or receives from itself, and does not do the other in the same operation.
+    #[error(
+        "rank {rank} would wait for itself: what it sends to itself it has to receive in the same operation; put both \
+         into one `send_recv` or one group"
+    )]
+    ToItself {
+        /// The rank.
+        rank: u32,
+    },
+    /// More sends and receives than go on together.
+    #[error("more than {max} sends and receives in one group; run it in parts")]
+    GroupTooLong {
+        /// How many there can be.
+        max: usize,
+    },
     /// Input and output differ in length.
     #[error("{input} bytes of input and {output} of output; pass buffers of one length")]
     LengthsDiffer {

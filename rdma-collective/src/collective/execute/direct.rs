@@ -287,7 +287,7 @@ impl Direct {
         let current = self.current.map_or(0, |current| current.span.len);
         let bytes_outstanding = (self.moves.left() + current) as u64;
         let Meeting { header, progressed, .. } = self.meeting;
-        Progress { header, bytes_outstanding, started: self.started, progressed }
+        Progress { header, sequence: header.sequence, bytes_outstanding, started: self.started, progressed }
     }
 }
 

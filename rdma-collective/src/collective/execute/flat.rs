@@ -286,6 +286,6 @@ impl Flat {
             Content::Messages(exchange, _) => missing.iter().map(|rank| exchange.received(rank) as u64).sum(),
             Content::Pieces(stage) => stage.outstanding(),
         };
-        Progress { header, bytes_outstanding, started: self.started, progressed }
+        Progress { header, sequence: header.sequence, bytes_outstanding, started: self.started, progressed }
     }
 }

@@ -11,6 +11,8 @@ use crate::error::{AbortReason, CollectiveError, Interrupted};
 /// How far an operation has come.
 pub(super) struct Progress {
     pub(super) header: Header,
+    /// Its place among the operations of all ranks, which is not the number of a send or receive.
+    pub(super) sequence: u64,
     /// What was to come from other ranks and has not been used.
     pub(super) bytes_outstanding: u64,
     pub(super) started: Instant,
@@ -69,14 +71,14 @@ impl Progress {
             ring.tell(core, self.because(self.header.rank, AbortReason::PeerFailed));
             return CollectiveError::Fenced { away: Some(away), interrupted: Some(interrupted) };
         }
-        let rank = ring.late(self.header.sequence, awaited);
+        let rank = ring.late(self.sequence, awaited);
         ring.tell(core, self.because(rank, AbortReason::DeadlineExceeded));
         let waited = core.driven().saturating_duration_since(self.started);
         CollectiveError::DeadlineExceeded { rank, lane, interrupted, waited }
     }
 
     fn because(&self, culprit: u32, reason: AbortReason) -> Abort {
-        Abort { sequence: self.header.sequence, culprit, reporter: self.header.rank, reason }
+        Abort { sequence: self.sequence, culprit, reporter: self.header.rank, reason }
     }
 
     fn interrupted(&self, core: &Core) -> Interrupted {

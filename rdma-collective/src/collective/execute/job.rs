@@ -13,7 +13,7 @@ use super::running::{self, Running};
 use super::stage::At;
 use super::{Plan, Way};
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
-use crate::comm::{self, Communicator, Core, EngineId, HostGroup, Output, Parts, Pending, Scratch};
+use crate::comm::{self, Among, Communicator, Core, EngineId, HostGroup, Output, Parts, Pending, Scratch};
 use crate::error::CollectiveError;
 
 /// How long it may take that no other rank is at the memory any more: nothing else on the engine goes on meanwhile.
@@ -103,6 +103,11 @@ impl Job {
         }
     }
 
+    /// Bytes of what is operated on, which is the output where there are two.
+    pub(super) fn len(&self) -> usize {
+        self.range.len()
+    }
+
     pub(super) fn lengths(&self) -> Lengths {
         let output = self.range.len();
         match &self.input {
@@ -179,6 +184,11 @@ impl Job {
 }
 
 impl comm::Job for Job {
+    fn among(&self) -> Among {
+        let points = |work: &Work| matches!(work.plan.way, Way::Points(_));
+        if self.work.as_ref().is_some_and(points) { Among::Some } else { Among::All }
+    }
+
     fn begin(&mut self, parts: &mut Parts<'_>, core: &mut Core, sequence: u64, now: Instant) {
         if !self.stays() {
             let origins = match &self.work {

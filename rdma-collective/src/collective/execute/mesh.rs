@@ -6,11 +6,14 @@ mod places;
 use std::task::Poll;
 use std::time::Instant;
 
+use rdma_core::AttachedRange;
+
 use super::buffers::{Arithmetic, Borrowed, Buffers};
 use super::give_up::Progress;
 use super::run::{DAMAGED, Run, Stop, With, is_ended_by, send_header, wrong};
 use super::{InRounds, Plan};
 use crate::collective::schedule::{Buffer, Place, Primitive, Rounds, Schedule};
+use crate::comm::link::Lane;
 use crate::comm::link::mailbox::HEADER_BYTES;
 use crate::comm::operation::Header;
 use crate::comm::{Awaited, Boxes, Core, Direction, Link, Lost, Reach, RingLinks, violation};
@@ -20,7 +23,7 @@ use self::places::Memory;
 pub(super) use self::places::copy;
 
 /// Bytes from which a message is sent from where it lies instead of being copied.
-const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
+pub(super) const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 
 /// See the module.
 #[derive(Debug)]
@@ -213,17 +216,22 @@ impl Mesh {
                 Ok(self.is_agreed(link, core)? && link.mailbox.inbox.arrived(number).is_some())
             }
             Primitive::ReduceFrom { message, operand, target, last, .. } => {
-                let number = check_length(link, core, message, target)?;
+                let number = link.mailbox.received_before + message;
+                check_length(link, core, (number, message == 0), target.len())?;
                 let reduced =
                     memory.reduce(&link.mailbox.inbox, number, [operand, target], self.arithmetic, last);
                 reduced.map(|()| true).map_err(Stop::Reduce)
             }
             Primitive::CopyFrom { message, target, .. } => {
-                let number = check_length(link, core, message, target)?;
+                let number = link.mailbox.received_before + message;
+                check_length(link, core, (number, message == 0), target.len())?;
                 memory.copy_from(&link.mailbox.inbox, number, target);
                 Ok(true)
             }
-            Primitive::Signal { consumed, .. } => Ok(signal(link, core, consumed)),
+            Primitive::Signal { consumed, .. } => {
+                let number = link.mailbox.received_before + consumed;
+                Ok(signal(link, core, number))
+            }
             Primitive::Copy { .. } => Ok(true),
         }
     }
@@ -288,7 +296,7 @@ impl Mesh {
             _ => 0,
         });
         let Self { header, started, progressed, .. } = *self;
-        Progress { header, bytes_outstanding: bytes.sum(), started, progressed }
+        Progress { header, sequence: header.sequence, bytes_outstanding: bytes.sum(), started, progressed }
     }
 }
 
@@ -314,8 +322,7 @@ fn put<B: Buffers>(
     copied: bool,
 ) -> bool {
     let Some(lane) = core.lane(link.lane) else { return false };
-    let Boxes { outbox, ranges, ranges_before, .. } = &mut link.mailbox;
-    if !outbox.is_ready(lane) {
+    if !link.mailbox.outbox.is_ready(lane) {
         return false;
     }
     let holds_still = !copied || (source.buffer() == Buffer::Input && !memory.buffers.is_in_place());
@@ -324,41 +331,50 @@ fn put<B: Buffers>(
         && source.len() >= ZERO_COPY_BYTES_MIN
         && let Some(range) = memory.range(source)
     {
-        if *ranges == 0 {
-            *ranges_before = lane.ranges_done();
-        }
-        *ranges += 1;
-        return outbox.put_range(lane, range, source.len(), true);
+        return put_range(&mut link.mailbox, lane, range, source.len());
     }
-    outbox.put_with(lane, header, source.len(), |slot| memory.read(source, slot))
+    link.mailbox.outbox.put_with(lane, header, source.len(), |slot| memory.read(source, slot))
 }
 
-fn signal(link: &mut Link, core: &mut Core, consumed: u64) -> bool {
+/// Puts a message from where it lies; the mailbox is ready.
+pub(super) fn put_range(boxes: &mut Boxes, lane: &mut Lane, range: AttachedRange, len: usize) -> bool {
+    if boxes.ranges == 0 {
+        boxes.ranges_before = lane.ranges_done();
+    }
+    boxes.ranges += 1;
+    boxes.outbox.put_range(lane, range, len, true)
+}
+
+/// Gives the slots of all messages below `number` back; `false` when there is no room to say so now.
+pub(super) fn signal(link: &mut Link, core: &mut Core, number: u64) -> bool {
     let Some(lane) = core.lane(link.lane) else { return false };
     // A rank that has left sends nothing more and is not told.
     if lane.room() == 0 && !lane.is_closed() {
         return false;
     }
-    let Boxes { inbox, received_before, .. } = &mut link.mailbox;
-    let freed = inbox.give_back(*received_before + consumed);
+    let freed = link.mailbox.inbox.give_back(number);
     if !lane.is_closed() {
         lane.note(freed);
     }
     true
 }
 
-/// A message is as long as both ranks must think it is; its number in the mailbox.
-fn check_length(link: &Link, core: &mut Core, message: u64, target: Place) -> Result<u64, Stop> {
-    let number = link.mailbox.received_before + message;
-    let expected = target.len() + if message == 0 { HEADER_BYTES } else { 0 };
+/// A message, which may be the first of its operation, is as long as both ranks must think it is.
+pub(super) fn check_length(
+    link: &Link,
+    core: &mut Core,
+    (number, first): (u64, bool),
+    len: usize,
+) -> Result<(), Stop> {
+    let expected = len + if first { HEADER_BYTES } else { 0 };
     if link.mailbox.inbox.arrived(number) == Some(expected) {
-        return Ok(number);
+        return Ok(());
     }
     Err(odd(link, core, "a message of another length"))
 }
 
 /// A rank to which the device still writes from the operation's memory.
-fn unsent(ring: &RingLinks, core: &mut Core) -> Option<u32> {
+pub(super) fn unsent(ring: &RingLinks, core: &mut Core) -> Option<u32> {
     ring.mesh.links().find_map(|link| {
         let Boxes { ranges, ranges_before, .. } = link.mailbox;
         let lane = core.lane(link.lane).filter(|_| ranges > 0)?;
@@ -369,7 +385,7 @@ fn unsent(ring: &RingLinks, core: &mut Core) -> Option<u32> {
 }
 
 /// The rank at the other end has sent what it may not send.
-fn odd(link: &Link, core: &mut Core, what: &str) -> Stop {
+pub(super) fn odd(link: &Link, core: &mut Core, what: &str) -> Stop {
     Stop::Lost(match core.lane(link.lane) {
         Some(lane) => violation(link.rank, lane, what),
         None => Lost { rank: link.rank, lane: link.name, cause: LaneFailure::Fenced, away: None },

@@ -6,12 +6,14 @@
 mod buffers;
 mod direct;
 mod flat;
+mod flows;
 mod give_up;
 mod hurry;
 mod job;
 mod meeting;
 mod mesh;
 mod missing;
+mod points;
 mod run;
 mod running;
 mod stage;
@@ -22,6 +24,7 @@ use rdma_core::{Deadline, Refused};
 
 pub(super) use self::buffers::{Arithmetic, Borrowed};
 use self::flat::Flat;
+pub(super) use self::flows::Slices;
 pub(super) use self::job::{Job, from_any as job_from_any};
 use self::running::Running;
 use self::stage::At;
@@ -29,10 +32,13 @@ use super::call::{Call, Collective, staging};
 use super::direct::Direct;
 use super::exchange::Exchange;
 use super::pieces::Pieces;
+use super::points::Points;
 use super::schedule::{Operation, Rounds, Schedule, Staging};
 use super::{DataType, Element, Tensor};
 use crate::comm::link::mailbox::Geometry;
-use crate::comm::{Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes};
+use crate::comm::{
+    Among, Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes,
+};
 use crate::error::{CollectiveError, ScheduleError};
 
 /// An operation that can begin.
@@ -51,6 +57,8 @@ enum Way {
     Ring(Schedule),
     Flat(InWindows),
     Mesh(InRounds),
+    /// Between the rank and some others alone.
+    Points(Points),
     Direct(Direct, Elsewhere),
 }
 
@@ -180,10 +188,11 @@ impl Communicator {
                 AtOnce::Left(begun) => flat = begun,
             }
         }
-        let (plan, told) = (self.plan(call, Memory::Borrowed)?, flat.is_some());
+        let plan = self.plan(call, Memory::Borrowed)?;
+        let among = if flat.is_some() { Among::AllTold } else { Among::All };
         self.run(
             deadline,
-            told,
+            among,
             |parts, core, sequence| {
                 let told = flat.take().map(Running::Flat);
                 told.or_else(|| Running::begin(&plan, parts, sequence, started))
@@ -242,13 +251,8 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
         let job = output.into_job(Some(input));
-        self.start_call(collective, T::DATA_TYPE, job, deadline).map_err(|(job, error)| {
-            let (input, output) = Tensor::pair_from_job(job);
-            match input {
-                Some(input) => Refused { object: (input, output), error },
-                None => unreachable!("the operation was given one"),
-            }
-        })
+        self.start_call(collective, T::DATA_TYPE, job, deadline)
+            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
 
     /// Begins a collective on the memory of a job, or gives it back.

@@ -168,7 +168,7 @@ impl Run {
             _ => 0,
         });
         let Self { header, started, progressed, .. } = *self;
-        Progress { header, bytes_outstanding: bytes.sum(), started, progressed }
+        Progress { header, sequence: header.sequence, bytes_outstanding: bytes.sum(), started, progressed }
     }
 
     fn agree(&mut self, ring: &mut RingLinks, theirs: &Header) -> Result<(), Stop> {

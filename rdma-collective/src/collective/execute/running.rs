@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 use super::buffers::Buffers;
 use super::direct::{Came, Direct};
 use super::flat::Flat;
+use super::flows::{Flows, Lent, Slices, copy_own};
+use super::give_up::Progress;
 use super::mesh::{self, Mesh};
-use super::run::{Run, With};
+use super::run::{Run, Stop, With};
 use super::stage::At;
 use super::{Elsewhere, Plan, Way};
+use crate::collective::points::Points;
 use crate::collective::schedule::{Primitive, Schedule, Step};
 use crate::comm::{Core, HostGroup, Parts, RingLinks, Scratch};
 use crate::error::CollectiveError;
@@ -25,6 +28,7 @@ pub(super) enum Running {
     Flat(Flat),
     Mesh(Mesh),
     Direct(Direct),
+    Points(Flows),
 }
 
 impl Running {
@@ -35,6 +39,7 @@ impl Running {
             Way::Flat(what) => Self::Flat(Flat::new(*what, sequence, started)),
             Way::Ring(steps) => Self::Ring(Self::around(ring, plan, steps, (parts.rank, sequence), started)),
             Way::Mesh(rounds) => Self::Mesh(Mesh::new(plan, rounds, ring, (parts.rank, sequence), started)),
+            Way::Points(points) => Self::Points(Flows::new(points, (parts.rank, sequence), started)),
             Way::Direct(moves, _) => Self::Direct(Direct::new(moves.clone(), sequence, started)),
         })
     }
@@ -57,6 +62,16 @@ impl Running {
                 let mut at = At { host, buffers: with.buffers, scratch: with.scratch };
                 Self::Flat(Flat::go_on(*pieces, direct.meeting(), started, &mut at))
             }
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        match self {
+            Self::Ring(run) => run.progress(),
+            Self::Flat(flat) => flat.progress(),
+            Self::Mesh(mesh) => mesh.progress(),
+            Self::Direct(direct) => direct.progress(),
+            Self::Points(flows) => flows.progress(),
         }
     }
 
@@ -94,6 +109,7 @@ fn alone<B: Buffers>(plan: &Plan, buffers: &mut B, scratch: &mut Scratch) {
                 }
             }
         }
+        Way::Points(points) => copy_own(&points.own, &mut Lent(buffers)),
         Way::Flat(_) | Way::Direct(..) => {}
     }
 }
@@ -122,6 +138,7 @@ pub(super) fn advance<B: Buffers>(
             *parts.look_at = look_aside(host, &outcome, with.core);
             outcome
         }
+        (Running::Points(flows), _) => flows.advance(with.ring, with.core, &mut Lent(with.buffers)),
         (Running::Flat(flat), Some(host)) => {
             let outcome = flat.advance(&mut with, host);
             *parts.look_at = outcome.is_pending().then(|| flat.look_at(with.core.driven()));
@@ -143,14 +160,38 @@ pub(super) fn advance<B: Buffers>(
         (Running::Flat(_) | Running::Direct(_), None) => Poll::Pending,
     };
     let With { ring, core, .. } = with;
+    conclude(running, ring, core, outcome)
+}
+
+/// The same for sends and receives of slices.
+pub(super) fn advance_points(
+    running: Option<&mut Running>,
+    points: &Points,
+    parts: &mut Parts<'_>,
+    core: &mut Core,
+    slices: &mut Slices<'_>,
+) -> Poll<Result<(), CollectiveError>> {
+    let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
+        copy_own(&points.own, slices);
+        return Poll::Ready(Ok(()));
+    };
+    let outcome = match running {
+        Running::Points(flows) => flows.advance(ring, core, slices),
+        _ => Poll::Pending,
+    };
+    conclude(running, ring, core, outcome)
+}
+
+/// Tells the others and the caller of what has stopped it, if anything has.
+fn conclude(
+    running: &Running,
+    ring: &mut RingLinks,
+    core: &mut Core,
+    outcome: Poll<Result<(), Stop>>,
+) -> Poll<Result<(), CollectiveError>> {
     outcome.map(|outcome| {
         ring.unwatch(core);
-        outcome.map_err(|stop| match running {
-            Running::Ring(run) => run.progress().give_up(ring, core, stop),
-            Running::Flat(flat) => flat.progress().give_up(ring, core, stop),
-            Running::Mesh(mesh) => mesh.progress().give_up(ring, core, stop),
-            Running::Direct(direct) => direct.progress().give_up(ring, core, stop),
-        })
+        outcome.map_err(|stop| running.progress().give_up(ring, core, stop))
     })
 }
 
@@ -160,13 +201,14 @@ pub(super) fn late(running: Option<&mut Running>, parts: &mut Parts<'_>, core: &
         // A rank that is alone waits for nobody.
         return CollectiveError::Queued;
     };
-    let (progress, awaited) = match running {
-        Running::Ring(run) => (run.progress(), run.waits_for()),
-        Running::Flat(flat) => (flat.progress(), flat.waits_for(ring)),
-        Running::Mesh(mesh) => (mesh.progress(), mesh.waits_for(ring, core)),
-        Running::Direct(direct) => (direct.progress(), direct.waits_for(ring)),
+    let awaited = match running {
+        Running::Ring(run) => run.waits_for(),
+        Running::Flat(flat) => flat.waits_for(ring),
+        Running::Mesh(mesh) => mesh.waits_for(ring, core),
+        Running::Direct(direct) => direct.waits_for(ring),
+        Running::Points(flows) => flows.waits_for(ring, core),
     };
-    let error = progress.give_up_late(ring, core, awaited);
+    let error = running.progress().give_up_late(ring, core, awaited);
     ring.unwatch(core);
     error
 }

@@ -10,8 +10,24 @@ use super::{HostGroup, Parts, Scratch};
 use crate::comm::Core;
 use crate::error::CollectiveError;
 
+/// Among whom an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Among {
+    /// It has a number, the same on all ranks.
+    All,
+    /// The same, and the others know of it by now: it cannot be too late to begin.
+    AllTold,
+    /// It has none, and lies before the next of all ranks.
+    Some,
+}
+
 /// One operation that owns all it works with, so that nobody's memory is used however it ends.
 pub(crate) trait Job: Send {
+    /// Among whom it is.
+    fn among(&self) -> Among {
+        Among::All
+    }
+
     /// Starts it as number `sequence` of its communicator.
     fn begin(&mut self, parts: &mut Parts<'_>, core: &mut Core, sequence: u64, now: Instant);
 

@@ -74,6 +74,9 @@ pub(crate) struct Boxes {
     /// Writes from memory of the operation's that were posted, and those that were done before the first.
     pub(crate) ranges: u64,
     pub(crate) ranges_before: u64,
+    /// Sends to the rank and receives from it so far, which have numbers of their own.
+    pub(crate) points_sent: u64,
+    pub(crate) points_received: u64,
 }
 
 /// One of them.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Announcer, Begun, HostGroup, Job, Parts, Ring, Scratch, Turn, ring};
+use super::{Among, Announcer, Begun, HostGroup, Job, Parts, Ring, Scratch, Turn, ring};
 use crate::comm::operation::Abort;
 use crate::comm::{Core, Service};
 use crate::error::{AbortReason, CollectiveError};
@@ -98,9 +98,11 @@ impl State {
     }
 
     /// The number of an operation that begins now.
-    pub(super) fn next_sequence(&mut self) -> u64 {
+    pub(super) fn next_sequence(&mut self, among: Among) -> u64 {
         let sequence = self.turn.sequence();
-        self.turn.count();
+        if among != Among::Some {
+            self.turn.count();
+        }
         sequence
     }
 
@@ -294,7 +296,9 @@ impl State {
             if let Some(ring) = &mut parts.ring {
                 ring.give_up_at(core, entry.deadline);
             }
-            self.turn.count();
+            if entry.job.among() != Among::Some {
+                self.turn.count();
+            }
         }
         match entry.job.advance(&mut parts, core, now) {
             Poll::Ready(outcome) => Some(outcome),
@@ -318,8 +322,9 @@ impl State {
     /// would take the next one for it.
     pub(super) fn end_queued(&mut self, core: &mut Core) -> CollectiveError {
         let known = self.failure(core);
+        let counted = self.begun && self.queue.front().is_some_and(|entry| entry.job.among() != Among::Some);
         if let Some(ring) = self.ring.as_mut().filter(|_| known.is_none()) {
-            let (culprit, sequence) = (self.rank, self.turn.sequence() - u64::from(self.begun));
+            let (culprit, sequence) = (self.rank, self.turn.sequence() - u64::from(counted));
             ring.unwatch(core);
             ring.tell(core, Abort { sequence, culprit, reporter: culprit, reason: AbortReason::Queued });
         }

@@ -5,6 +5,7 @@
 
 mod all_reduce;
 mod all_to_all;
+mod cut;
 mod fold;
 mod pieces;
 mod round;
@@ -17,11 +18,11 @@ use std::iter::FusedIterator;
 
 use self::all_reduce::{Doubling, Halving};
 use self::all_to_all::{Barrier, Bruck, Pairs};
+pub(in crate::collective) use self::cut::Cut;
 use self::pieces::Pieces;
 use self::round::{Receive, Round};
 use self::tree::{Along, Tree};
-use super::chunk::split;
-use super::{Operation, Place, Primitive, Span, Staging};
+use super::{Operation, Primitive, Staging};
 use crate::error::ScheduleError;
 
 /// The steps of one rank in an algorithm of rounds, made one by one.
@@ -84,45 +85,6 @@ struct Counts {
     sent: u64,
     received: u64,
     signalled: u64,
-}
-
-/// The cut of messages into chunks.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    element: usize,
-    slot_elements: usize,
-    chunk_bytes_min: usize,
-    /// Chunks that are sent before the first is received.
-    ahead: u64,
-    signal_every: u64,
-    /// Whether there are messages of no bytes.
-    empty: bool,
-}
-
-impl Cut {
-    fn new(element: usize, staging: &Staging) -> Result<Self, ScheduleError> {
-        let ahead = (u64::from(staging.slots) / 2).max(1);
-        Ok(Self {
-            element,
-            slot_elements: staging.slot_elements(element)?,
-            chunk_bytes_min: staging.chunk_bytes_min,
-            ahead,
-            signal_every: ((u64::from(staging.slots) + 1 - ahead) / 2).max(1),
-            empty: false,
-        })
-    }
-
-    fn chunks(&self, place: &Place) -> u64 {
-        let needed = (place.len() / self.element).div_ceil(self.slot_elements) as u64;
-        let worth = (place.len() / self.chunk_bytes_min.max(self.element)) as u64;
-        needed.max(worth.min(self.ahead)).max(u64::from(self.empty))
-    }
-
-    fn chunk(&self, place: Place, index: u64) -> Place {
-        let (start, len) =
-            split(place.len() / self.element, self.chunks(&place).max(1) as usize, index as usize);
-        place.part(Span { offset: start * self.element, len: len * self.element })
-    }
 }
 
 impl Rounds {
@@ -227,7 +189,7 @@ impl Rounds {
         if rank >= ranks {
             return Err(ScheduleError::RankOutOfRange { rank, ranks });
         }
-        let cut = Cut { empty: true, ..Cut::new(1, &Staging { slots: 1, ..Staging::default() })? };
+        let cut = Cut::new(1, &Staging { slots: 1, ..Staging::default() })?.with_empty();
         Ok(Self::made(Algorithm::Barrier(Barrier::new(rank, ranks)), cut, None))
     }
 
@@ -278,8 +240,8 @@ impl Rounds {
         let copy = copy.filter(|[source, _]| self.next == 0 && !source.is_empty());
         self.ready = [None; 5];
         self.ready[0] = copy.map(|[source, target]| Primitive::Copy { source, target });
-        let sends = send.map_or(0, |send| self.cut.chunks(&send.source));
-        let receives = receive.map_or(0, |receive| self.cut.chunks(&receive.target));
+        let sends = send.map_or(0, |send| self.cut.chunks(send.source.len()));
+        let receives = receive.map_or(0, |receive| self.cut.chunks(receive.target.len()));
         let index = self.next.checked_sub(self.cut.ahead);
         if let (Some(receive), Some(index)) = (receive, index.filter(|index| *index < receives)) {
             let steps = self.receive(receive, index, index + 1 == receives);

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use self::call::{Call, world};
 use super::*;
 use crate::collective::DataType;
-use crate::collective::schedule::Buffer;
 use crate::collective::schedule::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
+use crate::collective::schedule::{Buffer, Place, Span};
 use crate::error::ReduceError;
 
 #[test]

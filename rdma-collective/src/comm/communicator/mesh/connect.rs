@@ -207,6 +207,8 @@ fn make_link(core: &mut Core, link: Opened, peer: &Blob) -> Result<Link, SetupEr
         untold: false,
         ranges: 0,
         ranges_before: 0,
+        points_sent: 0,
+        points_received: 0,
     };
     Ok(Link { rank, lane, name, mailbox, access })
 }

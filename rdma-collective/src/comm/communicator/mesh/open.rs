@@ -9,7 +9,7 @@ use crate::comm::communicator::{Communicator, FENCE_WITHIN};
 use crate::comm::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::comm::link::{Blob, LaneOptions, LinkKind};
 use crate::comm::{Engine, LaneId};
-use crate::error::SetupError;
+use crate::error::{CollectiveError, SetupError};
 
 /// A link that its rank has not been told of.
 #[derive(Debug)]
@@ -61,6 +61,18 @@ impl Communicator {
         if let Some(ring) = &mut self.shared.lock().ring {
             ring.mesh.opening.push_back(opening);
         }
+    }
+
+    /// Whether an operation that begins now finds links to all ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Unconnected`], to `rank` for instance; or the communicator has ended.
+    pub(crate) fn check_links(&self, rank: u32) -> Result<(), CollectiveError> {
+        if self.size() == 1 || self.opened == Reach::All {
+            return Ok(());
+        }
+        Err(self.shared.lock().ended().unwrap_or(CollectiveError::Unconnected { rank }))
     }
 
     /// Whether the links of `reach` are connected.

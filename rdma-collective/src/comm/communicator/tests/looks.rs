@@ -15,7 +15,7 @@ fn only_the_caller_of_a_borrowed_operation_looks_again_for_it() {
         scope.spawn(move || {
             let error = left.run(
                 soon(),
-                false,
+                Among::All,
                 |_, _, _| (),
                 |(), parts, _| {
                     let looked = looks.fetch_add(1, Ordering::Relaxed);
