@@ -94,6 +94,16 @@ fn every_rank_can_be_the_root_and_no_other() {
 }
 
 #[test]
+fn every_collective_is_exact_on_slices_of_the_programs_own() {
+    for &collective in Collective::ALL {
+        let line = "--plain --wire mapped -b 48 -e 3M -f 256 -n 2 -w 1 -r 1";
+        let (table, text) = table_of(collective, line, 3, 0);
+        assert_eq!(table.rows.len(), 3, "{text}");
+        assert!(measured(&table).all(|measured| measured.wrong == Some(0.0)), "{text}");
+    }
+}
+
+#[test]
 fn every_type_and_reduction_is_exact_for_every_collective() {
     for &collective in &Collective::ALL[1..] {
         let line = "-b 6K -e 6K -n 1 -w 0 -o all -d all -m 2 -u 3 -r 2";

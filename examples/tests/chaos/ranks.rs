@@ -13,7 +13,7 @@ use crate::seed::Random;
 use crate::strangers::beside_strangers;
 use crate::verdict::{Place, checked_rows, final_error, named, place};
 use crate::{
-    Over, TIMEOUT, alone, count, device, end_of_killed_within, end_of_stopped_within, header, is_full,
+    Over, SOFT, TIMEOUT, alone, count, device, end_of_killed_within, end_of_stopped_within, header, is_full,
     joins_slowly, kills, wire,
 };
 
@@ -66,12 +66,14 @@ impl Scene {
         let wire = wire(round);
         let root = if collective.is_rooted() { random.below(world) } else { 0 };
         let (program, seed) = (collective.name(), random.seed());
+        // Memory of the library's, or of the program's own.
+        let memory = ["", "--plain"][random.below(2) as usize];
         let mut text = format!(
-            "{name}, round {round}, SOAK_SEED={seed}: {program}, wire {wire}, root {root}, of {world} ranks"
+            "{name}, round {round}, SOAK_SEED={seed}: {program} {memory}, wire {wire}, root {root}, of {world} ranks"
         );
         let port = free_port();
         let workload = WORKLOADS[round as usize / 2 % WORKLOADS.len()];
-        let flags = format!("{workload} -r {root} --wire {wire} {}", fault.flags);
+        let flags = format!("{workload} {memory} -r {root} --wire {wire} {}", fault.flags);
         let ranks = job(collective, world, port, &flags, timeout);
         let mut survivors: Vec<(u32, Running)> = (0..).zip(ranks).collect();
         wait_for_row(&mut survivors);
@@ -248,8 +250,10 @@ fn others(name: &'static str, timeout: Duration) -> impl Iterator<Item = Fault> 
     others.map(move |&collective| Fault { name, collective, timeout, ..KILL })
 }
 
-/// On each wire with each workload in a soak, and else so many on the first wire, with other workloads.
+/// On each wire with each workload in a soak, and else so many on the first wire, with other workloads; one where each takes
+/// long.
 fn few(rounds: u32) -> impl Iterator<Item = u32> {
+    let rounds = if device() == SOFT { rounds } else { 1 };
     if is_full() { (0..count(20)).step_by(1) } else { (0..2 * rounds).step_by(2) }
 }
 
