@@ -20,6 +20,8 @@ pub(super) struct Point {
     pub(super) cut: Cut,
     /// The one before it the same way over the same link, which goes first.
     pub(super) behind: Option<usize>,
+    /// Of a receive, the send whose bytes it takes the place of, and of that the receive: chunk by chunk, and from copies.
+    pub(super) in_place: Option<usize>,
 }
 
 /// A send of the rank to itself, and its receive.
@@ -61,7 +63,7 @@ impl Points {
             }
             let cut = Cut::new(call.data_type.size(), staging)?.with_empty();
             let behind = last.insert((peer, sends), index);
-            all.push(Point { call: *call, peer, sends, cut, behind });
+            all.push(Point { call: *call, peer, sends, cut, behind, in_place: None });
         }
         let [sent, received] = own;
         if sent.len() != received.len() {
@@ -72,6 +74,19 @@ impl Points {
             Ok(Own { from, to, bytes: calls[from].bytes() })
         });
         Ok(Self { own: own.collect::<Result<_, CollectiveError>>()?, all })
+    }
+
+    /// A send and a receive of as much, in its place.
+    pub(super) fn in_place(
+        [send, receive]: [Call; 2],
+        ranks: [u32; 2],
+        staging: &Staging,
+    ) -> Result<Self, CollectiveError> {
+        let mut points = Self::new(&[send, receive], ranks, staging)?;
+        for (point, other) in points.all.iter_mut().zip([1, 0]) {
+            point.in_place = Some(other);
+        }
+        Ok(points)
     }
 }
 

@@ -167,6 +167,48 @@ impl Communicator {
         self.send_recv_bytes(data, to, output, from, T::DATA_TYPE, deadline)
     }
 
+    /// Sends `data` to rank `to` and receives as much from rank `from` in its place, at the same time: ranks that hand what they
+    /// have on around a ring need one buffer each. Otherwise as [`send_recv`](Self::send_recv).
+    ///
+    /// # Errors
+    ///
+    /// As for [`send_recv`](Self::send_recv); after an error `data` is undefined.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # let deadline = Deadline::after(Duration::from_secs(10));
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
+    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// comm.connect(deadline)?;
+    /// let (rank, size) = (comm.rank(), comm.size());
+    /// let mut data = [rank; 1000];
+    /// for _ in 0..size {
+    ///     // … work with what is there …
+    ///     comm.send_recv_replace(&mut data, (rank + 1) % size, (rank + size - 1) % size, deadline)?;
+    /// }
+    /// assert_eq!(data, [rank; 1000], "once around");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "MPI_Sendrecv_replace")]
+    pub fn send_recv_replace<T: Element>(
+        &mut self,
+        data: &mut [T],
+        to: u32,
+        from: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.send_recv_replace_bytes(T::as_bytes_mut(data), T::DATA_TYPE, to, from, deadline)
+    }
+
     /// [`send`](Self::send) for a type that is known at run time: the bytes of elements as in memory, at any alignment.
     ///
     /// # Errors
@@ -225,6 +267,24 @@ impl Communicator {
         self.call_points(&[send, receive], slices, deadline)
     }
 
+    /// [`send_recv_replace`](Self::send_recv_replace) for a type that is known at run time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send_bytes`](Self::send_bytes) and [`recv`](Self::recv).
+    pub fn send_recv_replace_bytes(
+        &mut self,
+        data: &mut [u8],
+        data_type: DataType,
+        to: u32,
+        from: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let [send, receive] = [Collective::Send { to }, Collective::Receive { from }];
+        let calls = [Call::point(send, data_type, data.len())?, Call::point(receive, data_type, data.len())?];
+        self.call_in_place(calls, data, deadline)
+    }
+
     /// Begins to send a tensor to rank `to`, from where it lies, and returns at once; the tensor comes back.
     ///
     /// It runs behind the operations that are pending. Ranks may mix this with the other calls.
@@ -240,7 +300,7 @@ impl Communicator {
         to: u32,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_point(Collective::Send { to }, tensor, deadline)
+        self.start_points_on(&[Collective::Send { to }], tensor, deadline)
     }
 
     /// Begins to receive a tensor from rank `from`, and returns at once; the tensor comes back. Otherwise as
@@ -255,7 +315,7 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_point(Collective::Receive { from }, tensor, deadline)
+        self.start_points_on(&[Collective::Receive { from }], tensor, deadline)
     }
 
     /// Begins to send `input` to rank `to` and to receive `output` from rank `from` at the same time, and returns at once; both come
@@ -302,13 +362,29 @@ impl Communicator {
             .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
 
-    fn start_point<T: Element>(
+    /// Begins to send a tensor to rank `to` and to receive as much from rank `from` in its place, and returns at once; the tensor comes
+    /// back. Otherwise as [`start_send`](Self::start_send).
+    ///
+    /// # Errors
+    ///
+    /// As for [`start_send`](Self::start_send) and [`recv`](Self::recv).
+    pub fn start_send_recv_replace<T: Element>(
         &mut self,
-        point: Collective,
+        tensor: Tensor<T>,
+        to: u32,
+        from: u32,
+        deadline: Deadline,
+    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+        self.start_points_on(&[Collective::Send { to }, Collective::Receive { from }], tensor, deadline)
+    }
+
+    fn start_points_on<T: Element>(
+        &mut self,
+        points: &[Collective],
         tensor: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_points(tensor.into_job(None), &[point], T::DATA_TYPE, deadline)
+        self.start_points(tensor.into_job(None), points, T::DATA_TYPE, deadline)
             .map_err(|(job, error)| Refused { object: Tensor::pair_from_job(job).1, error })
     }
 }

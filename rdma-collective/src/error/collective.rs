@@ -102,7 +102,7 @@ pub struct ParseNameError {
 /// What a rank asked for, as errors quote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationName {
-    /// Operations of the communicator before this one.
+    /// Operations of the communicator before this one; of a send or receive, those before it from the one rank to the other.
     pub sequence: u64,
     /// Such as `all-reduce`.
     pub collective: &'static str,

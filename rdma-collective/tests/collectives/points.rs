@@ -52,6 +52,12 @@ fn a_ring_of_ranks_sends_and_receives_at_once() {
                     let pending = comm.start_send_recv(input, next, output, previous, long()).unwrap();
                     let (input, output) = pending.wait(long()).unwrap();
                     assert!(*output == *expected && *input == *sent, "{count} owned, on {wire:?}");
+                    let mut data = sent.clone();
+                    comm.send_recv_replace(&mut data, next, previous, long()).unwrap();
+                    assert!(data == expected, "{count} in place, on {wire:?}");
+                    let pending = comm.start_send_recv_replace(input, next, previous, long()).unwrap();
+                    let data = pending.wait(long()).unwrap();
+                    assert!(*data == *expected, "{count} owned, in place, on {wire:?}");
                 }
                 comm.close(long()).unwrap();
             });

@@ -111,7 +111,8 @@ impl Flow {
             }
             let span = self.span();
             let header = (self.moved == 0).then(|| self.point.call.header(rank, self.number).in_slot());
-            let range = if header.is_none() && span.len >= ZERO_COPY_BYTES_MIN {
+            let stays = self.point.in_place.is_none();
+            let range = if header.is_none() && stays && span.len >= ZERO_COPY_BYTES_MIN {
                 memory.range(index, span)
             } else {
                 None
@@ -130,19 +131,20 @@ impl Flow {
         self.moved > before
     }
 
-    /// Uses what has arrived; whether there was something.
+    /// Uses what has arrived of the chunks below `end`; whether there was something.
     fn receive<M: Memory>(
         &mut self,
         (rank, index): (u32, usize),
+        end: u64,
         link: &mut Link,
         core: &mut Core,
         memory: &mut M,
     ) -> Result<bool, Stop> {
         let first = *self.first.get_or_insert_with(|| link.mailbox.inbox.given_back());
-        let before = self.moved;
+        let (before, end) = (self.moved, end.min(self.chunks));
         loop {
             let number = first + self.moved;
-            if self.moved < self.chunks && link.mailbox.inbox.arrived(number).is_some() {
+            if self.moved < end && link.mailbox.inbox.arrived(number).is_some() {
                 if self.moved == 0 {
                     self.check_header(rank, number, link, core)?;
                 }
@@ -156,7 +158,7 @@ impl Flow {
             if owed > 0 && due && signal(link, core, first + self.moved) {
                 self.given_back = self.moved;
             }
-            let more = self.moved < self.chunks && link.mailbox.inbox.arrived(first + self.moved).is_some();
+            let more = self.moved < end && link.mailbox.inbox.arrived(first + self.moved).is_some();
             if !more {
                 return Ok(self.moved > before);
             }
@@ -235,7 +237,7 @@ impl Flows {
         }
         taken.map_err(Stop::Lost)?;
         for index in 0..self.flows.len() {
-            let waits = self.waits_behind(index);
+            let (waits, end) = (self.waits_behind(index), self.end(index));
             let flow = &mut self.flows[index];
             if waits || flow.is_done() {
                 continue;
@@ -245,7 +247,7 @@ impl Flows {
             let moved = if flow.point.sends {
                 Ok(flow.send(which, link, core, memory))
             } else {
-                flow.receive(which, link, core, memory)
+                flow.receive(which, end, link, core, memory)
             };
             match moved {
                 Ok(true) => self.progressed = core.driven(),
@@ -268,6 +270,12 @@ impl Flows {
     /// Whether one before it goes first.
     fn waits_behind(&self, index: usize) -> bool {
         self.flows[index].point.behind.is_some_and(|before| !self.flows[before].is_done())
+    }
+
+    /// Up to which chunk there is room for what is received: in place, what lies there has to be put before.
+    fn end(&self, index: usize) -> u64 {
+        let Flow { point, chunks, .. } = &self.flows[index];
+        point.in_place.map_or(*chunks, |sent| self.flows[sent].moved)
     }
 
     /// Not all is done: whether it ever will be. A rank that has left in good order matters if something is to come from it, or to

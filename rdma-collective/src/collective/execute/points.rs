@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::flows::{Flows, Slices};
+use super::flows::{Flows, Lent, Memory, Slices};
 use super::running::{self, Running};
-use super::{Job, Plan, Way, staging};
+use super::{Borrowed, Job, Plan, Way, staging};
 use crate::collective::DataType;
 use crate::collective::call::{Call, Collective};
 use crate::collective::points::Points;
@@ -23,7 +23,28 @@ impl Communicator {
         mut slices: Slices<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let points = self.points(calls)?;
+        let points = Points::new(calls, [self.rank(), self.size()], &self.link_staging())?;
+        self.run_points(&points, &mut slices, deadline)
+    }
+
+    /// Sends a slice and receives as much in its place.
+    pub(in crate::collective) fn call_in_place(
+        &mut self,
+        calls: [Call; 2],
+        data: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let points = Points::in_place(calls, [self.rank(), self.size()], &self.link_staging())?;
+        self.run_points(&points, &mut Lent(&mut Borrowed::InPlace(data)), deadline)
+    }
+
+    fn run_points<M: Memory>(
+        &mut self,
+        points: &Points,
+        memory: &mut M,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.check_points(points)?;
         let started = Instant::now();
         self.run(
             deadline,
@@ -33,11 +54,9 @@ impl Communicator {
                 parts
                     .ring
                     .is_some()
-                    .then(|| Running::Points(Flows::new(&points, (parts.rank, sequence), started)))
+                    .then(|| Running::Points(Flows::new(points, (parts.rank, sequence), started)))
             },
-            |running, parts, core| {
-                running::advance_points(running.as_mut(), &points, parts, core, &mut slices)
-            },
+            |running, parts, core| running::advance_points(running.as_mut(), points, parts, core, memory),
             |running, parts, core| running::late(running.as_mut(), parts, core),
         )
     }
@@ -58,9 +77,15 @@ impl Communicator {
             Ok(calls) => calls,
             Err(error) => return Err((job, error.into())),
         };
-        let plan = self.points(&calls).map(|points| {
+        let (ranks, staging) = ([self.rank(), self.size()], self.link_staging());
+        let points = match calls[..] {
+            [send, receive] if job.input.is_none() => Points::in_place([send, receive], ranks, &staging),
+            _ => Points::new(&calls, ranks, &staging),
+        };
+        let plan = points.and_then(|points| {
+            self.check_points(&points)?;
             let call = points.all[0].call;
-            Plan { call, arithmetic: call.arithmetic(self.size()), way: Way::Points(points) }
+            Ok(Plan { call, arithmetic: call.arithmetic(self.size()), way: Way::Points(points) })
         });
         match plan {
             Ok(plan) => self.start_job(job, plan, deadline),
@@ -68,14 +93,16 @@ impl Communicator {
         }
     }
 
-    /// What this rank does in `calls`, to and from ranks that it has links to.
-    fn points(&self, calls: &[Call]) -> Result<Points, CollectiveError> {
+    /// What the cut of messages between two ranks follows from.
+    fn link_staging(&self) -> Staging {
         let Geometry { slots, slot_bytes } = link_geometry(self.options(), self.size());
-        let staging = Staging { slots, slot_bytes, ..staging(self.options()) };
-        let points = Points::new(calls, [self.rank(), self.size()], &staging)?;
+        Staging { slots, slot_bytes, ..staging(self.options()) }
+    }
+
+    /// That there are links to the ranks.
+    fn check_points(&self, points: &Points) -> Result<(), CollectiveError> {
         let mut others = points.all.iter().map(|point| point.peer);
         let other = others.find(|peer| *peer != self.rank());
-        other.map_or(Ok(()), |peer| self.check_links(peer))?;
-        Ok(points)
+        other.map_or(Ok(()), |peer| self.check_links(peer))
     }
 }

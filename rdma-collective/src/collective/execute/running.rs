@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::buffers::Buffers;
 use super::direct::{Came, Direct};
 use super::flat::Flat;
-use super::flows::{Flows, Lent, Slices, copy_own};
+use super::flows::{self, Flows, Lent, copy_own};
 use super::give_up::Progress;
 use super::mesh::{self, Mesh};
 use super::run::{Run, Stop, With};
@@ -163,20 +163,20 @@ pub(super) fn advance<B: Buffers>(
     conclude(running, ring, core, outcome)
 }
 
-/// The same for sends and receives of slices.
-pub(super) fn advance_points(
+/// The same for sends and receives of memory that is borrowed.
+pub(super) fn advance_points<M: flows::Memory>(
     running: Option<&mut Running>,
     points: &Points,
     parts: &mut Parts<'_>,
     core: &mut Core,
-    slices: &mut Slices<'_>,
+    memory: &mut M,
 ) -> Poll<Result<(), CollectiveError>> {
     let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
-        copy_own(&points.own, slices);
+        copy_own(&points.own, memory);
         return Poll::Ready(Ok(()));
     };
     let outcome = match running {
-        Running::Points(flows) => flows.advance(ring, core, slices),
+        Running::Points(flows) => flows.advance(ring, core, memory),
         _ => Poll::Pending,
     };
     conclude(running, ring, core, outcome)
