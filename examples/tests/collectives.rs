@@ -83,6 +83,11 @@ fn the_table_of_scatter_follows_for_1_to_8_ranks() {
 }
 
 #[test]
+fn the_table_of_sendrecv_follows_for_1_to_8_ranks() {
+    assert_follows_for_1_to_8_ranks(Collective::SendRecv);
+}
+
+#[test]
 fn every_rank_can_be_the_root_and_no_other() {
     for &collective in Collective::ALL.iter().filter(|collective| collective.is_rooted()) {
         let (table, text) = table_of(collective, "-b 48 -e 96000 -f 2000 -n 1 -r all", 3, 0);

@@ -58,6 +58,10 @@ impl Call {
             Collective::AllToAll => comm.start_all_to_all(tensor, deadline)?,
             Collective::Gather => comm.start_gather(tensor, root, deadline)?,
             Collective::Scatter => comm.start_scatter(tensor, root, deadline)?,
+            Collective::SendRecv => {
+                let (next, previous) = around(comm);
+                comm.start_send_recv_replace(tensor, next, previous, deadline)?
+            }
         })
     }
 
@@ -77,6 +81,10 @@ impl Call {
             Collective::AllToAll => comm.all_to_all(data, deadline)?,
             Collective::Gather => comm.gather(data, root, deadline)?,
             Collective::Scatter => comm.scatter(data, root, deadline)?,
+            Collective::SendRecv => {
+                let (next, previous) = around(comm);
+                comm.send_recv_replace(data, next, previous, deadline)?;
+            }
         }
         Ok(())
     }
@@ -103,6 +111,10 @@ impl Call {
             Collective::AllToAll => comm.all_to_all_into(input, output, deadline)?,
             Collective::Gather => comm.gather_into(input, output, root, deadline)?,
             Collective::Scatter => comm.scatter_into(input, output, root, deadline)?,
+            Collective::SendRecv => {
+                let (next, previous) = around(comm);
+                comm.send_recv(input, next, output, previous, deadline)?;
+            }
         }
         Ok(())
     }
@@ -129,6 +141,16 @@ impl Call {
             Collective::AllToAll => comm.start_all_to_all_into(input, output, deadline)?,
             Collective::Gather => comm.start_gather_into(input, output, root, deadline)?,
             Collective::Scatter => comm.start_scatter_into(input, output, root, deadline)?,
+            Collective::SendRecv => {
+                let (next, previous) = around(comm);
+                comm.start_send_recv(input, next, output, previous, deadline)?
+            }
         })
     }
+}
+
+/// The rank after this one, and the rank before it.
+fn around(comm: &Communicator) -> (u32, u32) {
+    let (rank, size) = (comm.rank(), comm.size());
+    ((rank + 1) % size, (rank + size - 1) % size)
 }

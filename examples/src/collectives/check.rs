@@ -95,6 +95,7 @@ impl Expected {
             Collective::AllGather => inputs.given(index / count, index),
             Collective::AllToAll => inputs.given(index / count, rank * count + index % count),
             Collective::Broadcast => inputs.given(root, index),
+            Collective::SendRecv => inputs.given((rank + inputs.ranks - 1) % inputs.ranks, index),
             Collective::Reduce if rank == root => inputs.reduced(index),
             Collective::Gather if rank == root => inputs.given(index / count, index),
             Collective::ReduceScatter if place == Place::Out => inputs.reduced(rank * count + index),

@@ -1,6 +1,7 @@
 //! One rank: its device, its communicator, and what it tells the other ranks besides the data.
 
 use super::args::Args;
+use super::kind::Collective;
 use crate::columns::header::{RankDevice, Refused};
 use crate::fault::CorruptAt;
 use anyhow::{Context, ensure};
@@ -58,7 +59,10 @@ impl Job {
         let engine = Engine::new(&selected.context, selected.engine_options(nccl))?;
         let options =
             CommunicatorOptions { reproducible: args.reproducible, ..CommunicatorOptions::default() };
-        let comm = Communicator::new(&engine, &mut store, options, deadline)?;
+        let mut comm = Communicator::new(&engine, &mut store, options, deadline)?;
+        if args.collective == Collective::SendRecv {
+            comm.connect(deadline)?;
+        }
         let wire = describe_wire(&comm, &selected);
         let told = store.all_gather("wires", wire.as_bytes(), deadline)?;
         let devices = comm.ranks().iter().zip(&told).enumerate().map(|(rank, (info, wire))| RankDevice {

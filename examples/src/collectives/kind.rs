@@ -19,6 +19,8 @@ pub enum Collective {
     Gather,
     /// Every rank gets its part of what the root has.
     Scatter,
+    /// Every rank gets what the one before it has; each send is of two ranks alone.
+    SendRecv,
 }
 
 impl Collective {
@@ -32,6 +34,7 @@ impl Collective {
         Self::AllToAll,
         Self::Gather,
         Self::Scatter,
+        Self::SendRecv,
     ];
 
     /// Its program.
@@ -45,6 +48,7 @@ impl Collective {
             Self::AllToAll => "alltoall",
             Self::Gather => "gather",
             Self::Scatter => "scatter",
+            Self::SendRecv => "sendrecv",
         }
     }
 
@@ -59,6 +63,7 @@ impl Collective {
             Self::AllToAll => ("All-to-all", "alltoall_perf"),
             Self::Gather => ("Gather", "gather_perf"),
             Self::Scatter => ("Scatter", "scatter_perf"),
+            Self::SendRecv => ("Sends around a ring", "sendrecv_perf"),
         };
         format!("{what} among ranks, each a process, measured and checked as nccl-tests' {twin} does")
     }
@@ -75,7 +80,7 @@ impl Collective {
 
     /// Whether the whole has a part for each rank: `size` is then of the whole, and `count` of a part.
     pub const fn has_parts(self) -> bool {
-        !matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce)
+        !matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce | Self::SendRecv)
     }
 
     /// Bus bandwidth over algorithm bandwidth: what each link must carry of the bytes of the whole; the root's, where all
@@ -84,7 +89,7 @@ impl Collective {
         let n = ranks.max(1) as f64;
         match self {
             Self::AllReduce => 2.0 * (n - 1.0) / n,
-            Self::Broadcast | Self::Reduce => 1.0,
+            Self::Broadcast | Self::Reduce | Self::SendRecv => 1.0,
             Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => {
                 (n - 1.0) / n
             }
@@ -99,7 +104,9 @@ impl Collective {
         let (input, output) = match self {
             Self::AllGather | Self::Gather => (count, whole),
             Self::ReduceScatter | Self::Scatter => (whole, count),
-            Self::AllReduce | Self::Broadcast | Self::Reduce | Self::AllToAll => (whole, whole),
+            Self::AllReduce | Self::Broadcast | Self::Reduce | Self::AllToAll | Self::SendRecv => {
+                (whole, whole)
+            }
         };
         Shape { count, whole, input, output }
     }
@@ -125,9 +132,9 @@ mod tests {
     #[test]
     fn bus_factors_are_nccl_tests() {
         let factors = |ranks| Collective::ALL.iter().map(|one| one.bus_factor(ranks)).collect::<Vec<_>>();
-        assert_eq!(factors(1), [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
-        assert_eq!(factors(2), [1.0, 0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 0.5]);
-        assert_eq!(factors(8), [1.75, 0.875, 0.875, 1.0, 1.0, 0.875, 0.875, 0.875]);
+        assert_eq!(factors(1), [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
+        assert_eq!(factors(2), [1.0, 0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 0.5, 1.0]);
+        assert_eq!(factors(8), [1.75, 0.875, 0.875, 1.0, 1.0, 0.875, 0.875, 0.875, 1.0]);
     }
 
     #[test]
@@ -136,7 +143,7 @@ mod tests {
         let shapes = Collective::ALL.iter().map(|one| one.shape(11, 4)).collect::<Vec<_>>();
         let (whole, all) = (shape(11, 11, 11, 11), shape(2, 8, 8, 8));
         let (grows, shrinks) = (shape(2, 8, 2, 8), shape(2, 8, 8, 2));
-        assert_eq!(shapes, [whole, grows, shrinks, whole, whole, all, grows, shrinks]);
+        assert_eq!(shapes, [whole, grows, shrinks, whole, whole, all, grows, shrinks, whole]);
         assert_eq!(Collective::AllGather.shape(3, 4), shape(0, 0, 0, 0));
     }
 }

@@ -68,22 +68,24 @@ pub enum Place {
 }
 
 /// How errors call its operations.
-fn operation(collective: Collective) -> &'static str {
+fn operations(collective: Collective) -> &'static [&'static str] {
     match collective {
-        Collective::AllReduce => "all-reduce",
-        Collective::AllGather => "all-gather",
-        Collective::ReduceScatter => "reduce-scatter",
-        Collective::Broadcast => "broadcast",
-        Collective::Reduce => "reduce",
-        Collective::AllToAll => "all-to-all",
-        Collective::Gather => "gather",
-        Collective::Scatter => "scatter",
+        Collective::AllReduce => &["all-reduce"],
+        Collective::AllGather => &["all-gather"],
+        Collective::ReduceScatter => &["reduce-scatter"],
+        Collective::Broadcast => &["broadcast"],
+        Collective::Reduce => &["reduce"],
+        Collective::AllToAll => &["all-to-all"],
+        Collective::Gather => &["gather"],
+        Collective::Scatter => &["scatter"],
+        Collective::SendRecv => &["send", "receive"],
     }
 }
 
 /// Where an error says that its rank was; fails the test when it does not, or says no more than that of an operation.
 pub fn place(error: &str, collective: Collective) -> Place {
-    let Some((_, operation)) = error.split_once(&format!(" in {} ", operation(collective))) else {
+    let inside = |name| error.split_once(&format!(" in {name} "));
+    let Some((_, operation)) = operations(collective).iter().find_map(inside) else {
         // The store is needed between operations alone: who serves it is lost with it, and who waits there for a rank
         // that does not come says so.
         let in_store =

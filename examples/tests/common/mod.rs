@@ -46,6 +46,7 @@ pub const fn program(collective: Collective) -> &'static str {
         Collective::AllToAll => env!("CARGO_BIN_EXE_alltoall"),
         Collective::Gather => env!("CARGO_BIN_EXE_gather"),
         Collective::Scatter => env!("CARGO_BIN_EXE_scatter"),
+        Collective::SendRecv => env!("CARGO_BIN_EXE_sendrecv"),
     }
 }
 

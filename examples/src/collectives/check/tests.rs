@@ -165,7 +165,8 @@ fn what_every_rank_has_after_each_collective_and_what_it_keeps() {
         };
         let is_root = rank == 1;
         let of_root = |result, others| if is_root { result } else { others };
-        let results: [(_, &[u32], &[u32]); 8] = [
+        let before = given((rank + RANKS - 1) % RANKS);
+        let results: [(_, &[u32], &[u32]); 9] = [
             (Collective::AllReduce, &all, &all),
             (Collective::AllGather, &gathered, &gathered),
             (Collective::ReduceScatter, &all[part.clone()], &keeps(&all)),
@@ -174,6 +175,7 @@ fn what_every_rank_has_after_each_collective_and_what_it_keeps() {
             (Collective::AllToAll, &exchanged, &exchanged),
             (Collective::Gather, of_root(&gathered, &zeros), of_root(&gathered, &own)),
             (Collective::Scatter, &given(1)[part.clone()], &keeps(&given(1))),
+            (Collective::SendRecv, &before, &before),
         ];
         assert!(results.iter().map(|(collective, ..)| collective).eq(Collective::ALL));
         for (collective, out, in_place) in results {

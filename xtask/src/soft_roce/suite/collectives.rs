@@ -85,4 +85,11 @@ pub const CASES: &[Case] = &[
         names_device: Sides::Server,
         ..PLAIN
     },
+    Case {
+        name: "sendrecv, three ranks",
+        hosts: &[1],
+        server: "{bin:sendrecv} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
 ];
