@@ -183,6 +183,15 @@ const CASES: &[Case] = &[
         ..PLAIN
     },
     Case {
+        name: "kills in any collective",
+        hosts: &[1],
+        server: "env CHAOS_DEVICE={device} {test:chaos} killed_in_any_collective --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        share: Share::Soak,
+        seconds: 420,
+        ..PLAIN
+    },
+    Case {
         name: "backend over libibverbs",
         hosts: &[1],
         server: "{test:rdma_core} ibverbs::tests --ignored --nocapture --test-threads=1",
