@@ -89,6 +89,12 @@ impl Flow {
         self.point.cut.span(self.point.call.bytes(), self.moved)
     }
 
+    /// Whether what it receives next has arrived, and waits for room alone.
+    fn has_more(&self, ring: &RingLinks) -> bool {
+        let (Some(first), Some(link)) = (self.first, ring.mesh.link(self.point.peer)) else { return false };
+        self.moved < self.chunks && link.mailbox.inbox.arrived(first + self.moved).is_some()
+    }
+
     fn left(&self) -> u64 {
         let len = self.point.call.bytes();
         let rest = self.moved..if self.point.sends { self.moved } else { self.chunks };
@@ -282,7 +288,10 @@ impl Flows {
     /// go to it.
     fn check_lanes(&mut self, ring: &RingLinks, core: &mut Core) -> Result<(), Stop> {
         let near = ring.ended(core).into_iter().flatten().filter(Lost::is_loss);
-        let undone = |rank| self.flows.iter().position(|flow| flow.point.peer == rank && !flow.is_done());
+        let undone = |rank| {
+            let waits = |flow: &Flow| flow.point.peer == rank && !flow.is_done() && !flow.has_more(ring);
+            self.flows.iter().position(waits)
+        };
         let linked = ring.mesh.ended(core);
         let matters = |lost: &Lost| !matches!(lost.cause, LaneFailure::Closed) || undone(lost.rank).is_some();
         // It may have left because of another, which is named then.
