@@ -57,8 +57,9 @@ impl Job {
             selected.context.name()
         );
         let engine = Engine::new(&selected.context, selected.engine_options(nccl))?;
-        let options =
+        let mut options =
             CommunicatorOptions { reproducible: args.reproducible, ..CommunicatorOptions::default() };
+        nccl.apply_to_communicator(&mut options);
         let mut comm = Communicator::new(&engine, &mut store, options, deadline)?;
         if args.collective == Collective::SendRecv {
             comm.connect(deadline)?;

@@ -202,6 +202,12 @@ impl Call {
         Ok(Self { collective, count, data_type })
     }
 
+    /// Which collective, by number and name, and its bytes: what the way depends on.
+    pub(super) fn class(&self) -> (u8, &'static str, usize) {
+        let code = self.collective.code();
+        (code, Collective::name_of(code), self.bytes())
+    }
+
     /// Bytes of each rank's buffer, or of its part.
     pub(super) fn bytes(&self) -> usize {
         self.count.saturating_mul(self.data_type.size())
@@ -234,6 +240,14 @@ impl Call {
             | Collective::Receive { .. } => return Ok(None),
         }
         .map(Some)
+    }
+
+    /// Whether there is a tree for it, or what is like one, besides a ring.
+    pub(super) fn has_tree(&self) -> bool {
+        matches!(
+            self.collective,
+            Collective::AllReduce(_) | Collective::Broadcast { .. } | Collective::Reduce { .. }
+        )
     }
 
     /// The steps of rank `rank` of `ranks` in rounds, and how far the links must reach.

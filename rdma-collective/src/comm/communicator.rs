@@ -3,6 +3,7 @@
 //! How the links come to be is `connect`'s; what operations do is `collective`'s, on top of this.
 
 mod abort;
+mod algorithms;
 mod announce;
 mod apart;
 mod blame;
@@ -30,6 +31,7 @@ use super::{Core, Driver, Engine, LEFT_FOR, LaneId, Service};
 use crate::error::CollectiveError;
 
 pub use abort::Aborter;
+pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
 use apart::{Apart, Begun};
 pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES};
@@ -77,9 +79,14 @@ pub struct Communicator {
     closed: bool,
     /// Of what is done at once, without the engine.
     scratch: Option<Box<Scratch>>,
+    /// Of each collective the powers of two of bytes of which it was said which way they take, a bit each.
+    chosen: [u64; COLLECTIVES],
     /// When such an operation drove the engine.
     driven: Instant,
 }
+
+/// More than the number of any collective.
+const COLLECTIVES: usize = 16;
 
 /// What a communicator and its pending operations have in common.
 pub(crate) struct Shared {
@@ -124,6 +131,7 @@ impl Communicator {
             job,
             closed: false,
             scratch,
+            chosen: [0; COLLECTIVES],
             driven: Instant::now(),
         }
     }
@@ -157,6 +165,16 @@ impl Communicator {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
+    }
+
+    /// Says at INFO, once for each power of two of bytes, which way a collective takes.
+    pub(crate) fn chose(&mut self, (code, collective, bytes): (u8, &str, usize), way: &str) {
+        let class = (usize::BITS - bytes.saturating_sub(1).leading_zeros()).min(usize::BITS - 1);
+        let Some(said) = self.chosen.get_mut(usize::from(code)) else { return };
+        if *said & (1 << class) == 0 {
+            *said |= 1 << class;
+            self.shared.lock().say_way(collective, 1 << class, way);
+        }
     }
 
     /// The neighbours that this rank is connected to, and how their memory is reached; none when it is alone.

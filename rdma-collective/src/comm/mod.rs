@@ -11,8 +11,8 @@ pub(crate) mod operation;
 #[cfg(any(fuzzing, test))]
 pub(crate) use communicator::find_blob;
 pub use communicator::{
-    Aborter, Communicator, CommunicatorOptions, Output, Pending, PendingFuture, RankInfo, StillPending,
-    WaitError,
+    Aborter, Algorithm, Algorithms, Communicator, CommunicatorOptions, Output, Pending, PendingFuture,
+    RankInfo, StillPending, UnknownAlgorithm, WaitError,
 };
 pub(crate) use communicator::{
     Among, Awaited, Boxes, Direction, HostGroup, Job, JobOutput, Link, Lost, MESSAGE_BYTES_MAX, NEAR_BYTES,

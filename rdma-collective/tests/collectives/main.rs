@@ -6,6 +6,7 @@ mod common;
 #[path = "../world/mod.rs"]
 mod world;
 
+mod algorithms;
 mod all_reduce;
 mod apart;
 mod barrier;

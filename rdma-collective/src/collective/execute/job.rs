@@ -11,7 +11,7 @@ use super::buffers::{Borrowed, Buffers, Place, Registered};
 use super::flat::Flat;
 use super::running::{self, Running};
 use super::stage::At;
-use super::{Plan, Way};
+use super::{InWindows, Plan, Way};
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
 use crate::comm::{self, Among, Communicator, Core, EngineId, HostGroup, Output, Parts, Pending, Scratch};
 use crate::error::CollectiveError;
@@ -214,6 +214,10 @@ impl comm::Job for Job {
         now: Instant,
     ) -> bool {
         let Some(Work { plan: Plan { way: Way::Flat(what), .. }, .. }) = &self.work else { return false };
+        // Others wait for what this rank makes of pieces: the engine sees to that while nobody waits here.
+        if matches!(what, InWindows::Pieces(_)) {
+            return false;
+        }
         let mut flat = Flat::new(*what, sequence, now);
         let rank = flat.rank();
         if !self.stays() {

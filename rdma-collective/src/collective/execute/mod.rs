@@ -37,7 +37,7 @@ use super::schedule::{Operation, Rounds, Schedule, Staging};
 use super::{DataType, Element, Tensor};
 use crate::comm::link::mailbox::Geometry;
 use crate::comm::{
-    Among, Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes,
+    Algorithm, Among, Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes,
 };
 use crate::error::{CollectiveError, ScheduleError};
 
@@ -86,7 +86,28 @@ enum Memory {
     Owned,
 }
 
+impl Way {
+    /// As it is said; where memory turns out to be borrowed it is another.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Ring(_) => "ring",
+            Self::Flat(what) => what.name(),
+            Self::Mesh(_) => "tree, or in pairs",
+            Self::Points(_) => "from rank to rank",
+            Self::Direct(_, Elsewhere::Ring(_)) => "direct, or ring where slices are borrowed",
+            Self::Direct(_, Elsewhere::Pieces(_)) => "direct, or pieces where slices are borrowed",
+        }
+    }
+}
+
 impl InWindows {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Messages(_) => "flat",
+            Self::Pieces(_) => "pieces",
+        }
+    }
+
     fn call(&self) -> Call {
         match self {
             Self::Messages(exchange) => exchange.call,
@@ -118,6 +139,7 @@ impl Communicator {
             Some(what) => Way::Flat(what),
             None => self.way(call)?,
         };
+        self.chose(call.class(), way.name());
         Ok(Plan { call, arithmetic: call.arithmetic(self.size()), way })
     }
 
@@ -125,14 +147,20 @@ impl Communicator {
     fn way(&mut self, call: Call) -> Result<Way, CollectiveError> {
         let (ranks, options) = ([self.rank(), self.size()], self.options());
         let staging = staging(options);
+        let algorithms = options.algorithms;
+        // A tree reduces in an order of its own.
+        let may_climb = call.has_tree() && algorithms.contains(Algorithm::Tree) && !options.reproducible;
+        let climbs = may_climb && !algorithms.contains(Algorithm::Ring);
         if let Some(steps) = call.schedule(ranks, staging, options.reproducible)? {
-            if !self.has_host_group() {
+            if self.has_host_group() && algorithms.contains(Algorithm::Direct) {
+                let order = call.order(ranks, staging, options.reproducible)?;
+                let elsewhere = self.pieces(call).map_or(Elsewhere::Ring(steps), Elsewhere::Pieces);
+                let piece = direct::piece_bytes(call, ranks[1], NEAR_BYTES);
+                return Ok(Way::Direct(Direct::new(call, ranks, order, piece), elsewhere));
+            }
+            if !climbs {
                 return Ok(Way::Ring(steps));
             }
-            let order = call.order(ranks, staging, options.reproducible)?;
-            let elsewhere = self.pieces(call).map_or(Elsewhere::Ring(steps), Elsewhere::Pieces);
-            let piece = direct::piece_bytes(call, ranks[1], NEAR_BYTES);
-            return Ok(Way::Direct(Direct::new(call, ranks, order, piece), elsewhere));
         }
         let Geometry { slots, slot_bytes } = link_geometry(options, self.size());
         let (steps, reach) = call.rounds(ranks, Staging { slots, slot_bytes, ..staging })?;
@@ -155,16 +183,20 @@ impl Communicator {
             return None;
         }
         let (ranks, options) = ([self.rank(), self.size()], self.options());
-        match (Exchange::new(call, ranks, options), memory) {
+        let algorithms = options.algorithms;
+        let exchange = Exchange::new(call, ranks, options).filter(|_| algorithms.contains(Algorithm::Flat));
+        match (exchange, memory) {
             (Some(exchange), _) => Some(InWindows::Messages(exchange)),
-            (None, Memory::Borrowed) => self.pieces(call).map(InWindows::Pieces),
-            (None, Memory::Owned) => None,
+            (None, Memory::Owned) if algorithms.contains(Algorithm::Direct) => None,
+            (None, _) => self.pieces(call).map(InWindows::Pieces),
         }
     }
 
     /// What is left there of a longer call, if that pays.
     fn pieces(&self, call: Call) -> Option<Pieces> {
-        Pieces::new(call, [self.rank(), self.size()], self.options()).filter(Pieces::pays)
+        let options = self.options();
+        let pieces = Pieces::new(call, [self.rank(), self.size()], options).filter(Pieces::pays);
+        pieces.filter(|_| options.algorithms.contains(Algorithm::Pieces))
     }
 
     /// Carries a collective out on slices of the caller's.
@@ -180,6 +212,7 @@ impl Communicator {
         let started = Instant::now();
         let mut flat = None;
         if let Some(what) = self.in_windows(call, Memory::Borrowed) {
+            self.chose(call.class(), what.name());
             match self.call_at_once(what, &mut buffers, started, deadline) {
                 AtOnce::Done => {
                     self.drive_now_and_then(started);

@@ -1,5 +1,5 @@
 //! What a communicator says of itself, in NCCL's words: its beginning, its links and its end at INFO, and once at WARN
-//! why it has failed. Operations say nothing.
+//! why it has failed. Operations say nothing but which way they take, once for each collective and size.
 
 use std::fmt;
 use std::time::Instant;
@@ -62,6 +62,11 @@ impl Announcer {
     fn channel(&self, [from, to]: [u32; 2], way: &str, access: PeerAccess, lane: LaneName) {
         let net = self.net;
         tracing::info!("Channel 00/0 : {from}[0] -> {to}[0] [{way}] via {net}/0/{access}, {lane}");
+    }
+
+    /// Which way a collective of so many bytes, or as few as half of them, takes.
+    pub(super) fn way(&self, collective: &str, bytes: usize, way: &str) {
+        tracing::info!("{} - {collective} of up to {bytes} bytes: {way}", self.who);
     }
 
     /// There are no operations any more; only the first word of it is said.

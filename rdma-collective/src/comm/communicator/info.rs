@@ -2,16 +2,16 @@
 
 use rdma_core::Context;
 
-use super::CommunicatorOptions;
+use super::{Algorithms, CommunicatorOptions};
 use crate::comm::link::codec::{NoRoom, Reader, Writer};
 use crate::error::SetupError;
 
 /// The version of the encoding below.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// Bytes of a host's or a device's name that are told.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding.
-const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 2 * (1 + NAME_BYTES_MAX);
+const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + 2 * (1 + NAME_BYTES_MAX);
 
 /// What a rank has said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,7 @@ pub(super) struct Introduction {
     pub(super) slot_bytes: u64,
     pub(super) chunk_bytes_min: u64,
     pub(super) reproducible: bool,
+    pub(super) algorithms: Algorithms,
 }
 
 impl Introduction {
@@ -52,6 +53,7 @@ impl Introduction {
             slot_bytes: options.slot_bytes as u64,
             chunk_bytes_min: options.chunk_bytes_min as u64,
             reproducible: options.reproducible,
+            algorithms: options.algorithms,
         }
     }
 
@@ -73,6 +75,7 @@ impl Introduction {
         writer.u64(self.slot_bytes)?;
         writer.u64(self.chunk_bytes_min)?;
         writer.u8(self.reproducible.into())?;
+        writer.u8(self.algorithms.bits())?;
         for name in [&self.info.host, &self.info.device] {
             let told = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
             writer.u8(told.len() as u8)?;
@@ -96,6 +99,7 @@ impl Introduction {
         let slot_bytes = reader.u64().map_err(malformed)?;
         let chunk_bytes_min = reader.u64().map_err(malformed)?;
         let reproducible = reader.u8().map_err(malformed)? != 0;
+        let algorithms = Algorithms::from_bits(reader.u8().map_err(malformed)?);
         let mut name = || {
             let len = usize::from(reader.u8().map_err(malformed)?);
             let told = reader.take(len).map_err(malformed)?;
@@ -106,7 +110,7 @@ impl Introduction {
             return Err(SetupError::Introduction { rank });
         }
         let info = RankInfo { pid, host, device, soft };
-        Ok(Self { info, slots, slot_bytes, chunk_bytes_min, reproducible })
+        Ok(Self { info, slots, slot_bytes, chunk_bytes_min, reproducible, algorithms })
     }
 
     /// That `theirs`, which `rank` has said, goes with this.
@@ -117,6 +121,7 @@ impl Introduction {
             ("slot_bytes", self.slot_bytes.to_string(), theirs.slot_bytes.to_string()),
             ("chunk_bytes_min", self.chunk_bytes_min.to_string(), theirs.chunk_bytes_min.to_string()),
             ("reproducible", self.reproducible.to_string(), theirs.reproducible.to_string()),
+            ("algorithms", self.algorithms.to_string(), theirs.algorithms.to_string()),
             ("device", kind(self.info.soft), kind(theirs.info.soft)),
         ];
         match fields.into_iter().find(|(_, ours, theirs)| ours != theirs) {
@@ -133,7 +138,14 @@ mod tests {
     fn introduction() -> Introduction {
         let info =
             RankInfo { pid: 7, host: "node-1".to_owned(), device: "mlx5_bond_0".to_owned(), soft: false };
-        Introduction { info, slots: 8, slot_bytes: 1 << 18, chunk_bytes_min: 1 << 14, reproducible: false }
+        Introduction {
+            info,
+            slots: 8,
+            slot_bytes: 1 << 18,
+            chunk_bytes_min: 1 << 14,
+            reproducible: false,
+            algorithms: Algorithms::default(),
+        }
     }
 
     #[test]
@@ -173,6 +185,10 @@ mod tests {
         theirs = introduction();
         theirs.reproducible = true;
         assert!(ours.check(&theirs, 2).unwrap_err().to_string().contains("reproducible"));
+        theirs = introduction();
+        theirs.algorithms = "tree".parse().unwrap();
+        let error = ours.check(&theirs, 2).unwrap_err().to_string();
+        assert!(error.contains("algorithms") && error.contains("ring,tree,flat,pieces,direct"), "{error}");
         theirs = introduction();
         theirs.info.soft = true;
         assert!(ours.check(&theirs, 2).unwrap_err().to_string().contains("software device"));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Algorithms;
+
 /// Options of a [`Communicator`](super::Communicator); all but `linger` are alike on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommunicatorOptions {
@@ -19,6 +21,8 @@ pub struct CommunicatorOptions {
     /// Every operation reduces in the order of ranks (off), so that floating point gives the same bits whatever the count,
     /// the place of an element and the other options; see [`numerics`](crate::collective::numerics).
     pub reproducible: bool,
+    /// Which ways operations may take (all). Bits depend on it: a tree reduces in another order than a ring.
+    pub algorithms: Algorithms,
     /// How long dropping it may wait for what it has sent to arrive (1 s).
     pub linger: Duration,
 }
@@ -32,6 +36,7 @@ impl Default for CommunicatorOptions {
             slot_bytes: 256 * 1024,
             chunk_bytes_min: 16 * 1024,
             reproducible: false,
+            algorithms: Algorithms::default(),
             linger: Duration::from_secs(1),
         }
     }

@@ -85,6 +85,10 @@ impl State {
         self.ended.as_ref().map(|first| CollectiveError::Ended { first: Arc::clone(first) })
     }
 
+    pub(super) fn say_way(&self, collective: &str, bytes: usize, way: &str) {
+        self.announcer.way(collective, bytes, way);
+    }
+
     /// An operation failed: there are no more.
     pub(crate) fn end(&mut self, error: &CollectiveError) {
         self.announcer.ended(error);

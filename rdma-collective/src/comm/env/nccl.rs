@@ -8,7 +8,7 @@ use rdma_core::{AckTimeout, Context, GidType, LinkLayer, RetryOptions};
 use super::reader::{Reader, invalid, parse};
 use super::table::VARIABLES;
 use super::{DebugLevel, NameFilter, Variables};
-use crate::comm::{EngineOptions, gid_preference};
+use crate::comm::{Algorithms, CommunicatorOptions, EngineOptions, gid_preference};
 use crate::error::{EnvError, Setting};
 
 pub(super) const NCCL_IB_HCA: &str = "NCCL_IB_HCA";
@@ -22,6 +22,7 @@ pub(super) const NCCL_IB_TC: &str = "NCCL_IB_TC";
 pub(super) const NCCL_IB_SL: &str = "NCCL_IB_SL";
 pub(super) const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
 pub(super) const NCCL_DEBUG: &str = "NCCL_DEBUG";
+pub(super) const NCCL_ALGO: &str = "NCCL_ALGO";
 pub(super) const NCCL_COMM_ID: &str = "NCCL_COMM_ID";
 
 /// What NCCL's variables ask for; what they do not ask for is `None`, and each default is the library's own.
@@ -48,6 +49,8 @@ pub struct NcclOptions {
     pub service_level: Option<u8>,
     /// `NCCL_SOCKET_IFNAME`: which network interfaces.
     pub socket_ifname: NameFilter,
+    /// `NCCL_ALGO`: which ways operations may take.
+    pub algorithms: Option<Algorithms>,
     /// `NCCL_DEBUG`: how much is said.
     pub debug: DebugLevel,
     set: Vec<Setting>,
@@ -84,6 +87,7 @@ impl NcclOptions {
             traffic_class: number(reader, NCCL_IB_TC, 0..=255)?.map(|value| value as u8),
             service_level: number(reader, NCCL_IB_SL, 0..=15)?.map(|value| value as u8),
             socket_ifname: NameFilter::read(reader, NCCL_SOCKET_IFNAME, false)?,
+            algorithms: algorithms(reader)?,
             debug: DebugLevel::read(reader)?,
             set: set.collect(),
             unread: unread.collect(),
@@ -123,6 +127,11 @@ impl NcclOptions {
         self.apply_to(options, device.is_soft(), suiting);
     }
 
+    /// Puts what is asked for into the options of a communicator; what is not stays as it is.
+    pub fn apply_to_communicator(&self, options: &mut CommunicatorOptions) {
+        options.algorithms = self.algorithms.unwrap_or(options.algorithms);
+    }
+
     pub(super) fn apply_to(&self, options: &mut EngineOptions, is_soft: bool, suiting: RetryOptions) {
         if !is_soft {
             options.gid_index = self.gid_index.or(options.gid_index);
@@ -149,6 +158,11 @@ fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result
         Some(value) if range.contains(&value) => Ok(Some(value)),
         _ => Err(invalid(setting)),
     }
+}
+
+fn algorithms(reader: &Reader<'_>) -> Result<Option<Algorithms>, EnvError> {
+    let setting = reader.setting(NCCL_ALGO)?;
+    setting.map(|setting| setting.value.parse().map_err(|_| invalid(setting))).transpose()
 }
 
 fn roce_version(reader: &Reader<'_>) -> Result<Option<GidType>, EnvError> {

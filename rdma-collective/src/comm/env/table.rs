@@ -255,6 +255,13 @@ pub(super) const VARIABLES: &[Variable] = &[
         "a list such as eth0,ib, =eth0 or ^docker,lo",
         "the one by which the ranks meet",
     ),
+    row(
+        NCCL_ALGO,
+        PEOPLE,
+        "which ways operations may take; the same on all ranks",
+        "a list of ring, tree, flat, pieces and direct, in any case, such as ring,direct or ^pieces",
+        "all",
+    ),
     row(NCCL_DEBUG, PEOPLE, "how much is said", "NONE, VERSION, WARN, INFO, ABORT or TRACE", "NONE"),
 ];
 

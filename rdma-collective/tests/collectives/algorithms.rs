@@ -1,0 +1,86 @@
+//! Ways that operations may take: all are right, whichever are asked for, and ranks that ask for others are told.
+
+use rdma_collective::collective::{ReduceOp, Tensor};
+use rdma_collective::comm::{Algorithms, Communicator, CommunicatorOptions};
+use rdma_collective::error::SetupError;
+use rdma_core::Wire;
+
+use crate::common::long;
+use crate::world::{each_communicator, each_rank};
+
+fn input(rank: u32, count: usize) -> Vec<u32> {
+    (0..count as u32).map(|index| index.wrapping_mul(0x9e37_79b9) ^ rank).collect()
+}
+
+/// On slices and on tensors.
+fn all_right(comm: &mut Communicator, count: usize) -> bool {
+    let (rank, ranks, root) = (comm.rank(), comm.size(), comm.size() - 1);
+    let mut sum = vec![0_u32; count];
+    for rank in 0..ranks {
+        sum.iter_mut().zip(input(rank, count)).for_each(|(sum, of)| *sum = sum.wrapping_add(of));
+    }
+    let own = input(rank, count);
+    let mut right = true;
+
+    let mut data = own.clone();
+    comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();
+    right &= data == sum;
+    let mut data = own.clone();
+    comm.broadcast(&mut data, root, long()).unwrap();
+    right &= data == input(root, count);
+    let mut output = vec![0; count];
+    comm.reduce_into(&own, &mut output, ReduceOp::Sum, root, long()).unwrap();
+    right &= rank != root || output == sum;
+    let mut all = vec![0; count * ranks as usize];
+    comm.all_gather_into(&own, &mut all, long()).unwrap();
+    right &= (0..ranks).flat_map(|rank| input(rank, count)).eq(all.iter().copied());
+    comm.barrier(long()).unwrap();
+
+    let mut tensor: Tensor<u32> = comm.alloc(count).unwrap();
+    tensor.copy_from_slice(&own);
+    let tensor = comm.start_all_reduce(tensor, ReduceOp::Sum, long()).unwrap().wait(long()).unwrap();
+    right && *tensor == *sum
+}
+
+#[test]
+fn operations_are_right_whichever_ways_they_may_take() {
+    for ranks in 1..=4 {
+        for (wire, algorithms) in [
+            (Wire::Mapped, "ring"),
+            (Wire::Mapped, "tree"),
+            (Wire::Mapped, "flat"),
+            (Wire::Mapped, "pieces"),
+            (Wire::Mapped, "direct"),
+            (Wire::Mapped, "^ring"),
+            (Wire::Tcp, "tree"),
+            (Wire::Tcp, "direct"),
+        ] {
+            let set: Algorithms = algorithms.parse().unwrap();
+            for reproducible in [false, true] {
+                let options =
+                    CommunicatorOptions { algorithms: set, reproducible, ..CommunicatorOptions::default() };
+                let right = each_communicator(ranks, wire, options, |mut comm| {
+                    let right = [0, 1, 1000, 5000, 100_000].map(|count| all_right(&mut comm, count));
+                    comm.close(long()).unwrap();
+                    right
+                });
+                assert!(right.iter().all(|right| *right == [true; 5]), "{ranks}, {algorithms}: {right:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_that_ask_for_other_ways_are_told_when_they_meet() {
+    let errors = each_rank(3, Wire::Mapped, |mut rank| {
+        let asked = if rank.rank == 1 { "Tree" } else { "ring,direct" };
+        let options =
+            CommunicatorOptions { algorithms: asked.parse().unwrap(), ..CommunicatorOptions::default() };
+        Communicator::new(&rank.engine, &mut rank.store, options, long()).unwrap_err()
+    });
+    for (rank, error) in errors.into_iter().enumerate() {
+        let text = error.to_string();
+        let SetupError::Differs { field: "algorithms", .. } = error else { panic!("{rank}: {text}") };
+        assert!(text.contains("tree") && text.contains("ring,direct"), "{text}");
+    }
+}
