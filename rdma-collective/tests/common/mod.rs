@@ -55,12 +55,14 @@ pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
 /// What a rank on the software device with default options says: `docs/wire.md`.
 pub fn introduction() -> Vec<u8> {
     let options = CommunicatorOptions::default();
-    let mut told = vec![2, 0, 1];
+    let mut told = vec![3, 0, 1];
     told.extend(7_u32.to_le_bytes());
     told.extend(options.slots.to_le_bytes());
     told.extend((options.slot_bytes as u64).to_le_bytes());
     told.extend((options.chunk_bytes_min as u64).to_le_bytes());
     told.push(options.reproducible.into());
+    // Every way.
+    told.push(0b1_1111);
     told.extend([1, b'h', 1, b'd']);
     told
 }
