@@ -136,7 +136,8 @@ fn nccls_variables_that_are_not_read_are_named() {
         report,
         [
             "NCCL_IB_TC set by environment to 106",
-            "not read here, though set: NCCL_ALGO, NCCL_IB_QPS_PER_CONNECTION"
+            "NCCL_ALGO set by environment to Ring",
+            "not read here, though set: NCCL_IB_QPS_PER_CONNECTION"
         ]
     );
 }
