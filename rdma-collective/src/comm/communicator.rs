@@ -309,6 +309,11 @@ impl Communicator {
         }
     }
 
+    /// That one more operation can be queued.
+    pub(crate) fn check_queue(&self) -> Result<(), CollectiveError> {
+        self.shared.lock().check_queue()
+    }
+
     /// Whether ranks leave each other messages without a link between.
     pub(crate) fn has_host_group(&self) -> bool {
         self.shared.host.is_some()

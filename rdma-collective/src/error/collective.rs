@@ -370,8 +370,11 @@ pub enum CollectiveError {
         /// Why.
         source: Arc<AllocError>,
     },
-    /// Another rank has lost a rail, so that nothing goes over it any more; what it failed with is told there.
-    #[error("another rank has lost rail {rail}; see its device, its port and the network there")]
+    /// Nothing goes over a rail any more: another rank has lost it, and says there why, or it was behind the others for too
+    /// long.
+    #[error(
+        "rail {rail} is given up, since another rank has lost it or it was too far behind; see its devices, ports and network"
+    )]
     RailLost {
         /// The rail's number.
         rail: usize,

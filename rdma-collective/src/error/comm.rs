@@ -174,6 +174,9 @@ pub enum SetupError {
         /// How many there can be.
         max: usize,
     },
+    /// An engine of a rail is driven by its callers alone.
+    #[error("an engine of a rail has no thread of its own; make it with `Driver::Thread`")]
+    RailUndriven,
     /// The lane was ended meanwhile.
     #[error("the lane was ended before it was connected; set the link up anew")]
     LaneGone,

@@ -313,6 +313,15 @@ impl comm::Job for Job {
 }
 
 impl Communicator {
+    /// That the memory of a job is of this engine.
+    pub(super) fn check_memory(&self, job: &Job) -> Result<(), CollectiveError> {
+        let own = self.engine().id();
+        if job.engine != own || job.input.as_ref().is_some_and(|input| input.engine != own) {
+            return Err(CollectiveError::ForeignMemory);
+        }
+        Ok(())
+    }
+
     /// Queues a job, or gives it back.
     pub(super) fn start_job<T: Output>(
         &mut self,
@@ -320,9 +329,8 @@ impl Communicator {
         plan: Plan,
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
-        let own = self.engine().id();
-        if job.engine != own || job.input.as_ref().is_some_and(|input| input.engine != own) {
-            return Err((job, CollectiveError::ForeignMemory));
+        if let Err(error) = self.check_memory(&job) {
+            return Err((job, error));
         }
         job.work = Some(Work { plan, running: None });
         self.start(job, deadline).map_err(|(job, error)| (from_any(job.into_any()), error))

@@ -103,6 +103,7 @@ impl Meeting {
         core: &mut Core,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
+        let missing = self.missing;
         let mut look = || match self.look(host) {
             Ok(true) => Looked::Done,
             Ok(false) => Looked::Nothing,
@@ -110,6 +111,9 @@ impl Meeting {
         };
         if core.is_awaited() && look_patiently(host, || true, &mut look) == Some(true) {
             return Ok(true);
+        }
+        if self.missing != missing {
+            self.progressed = core.driven();
         }
         self.attend(ring, core, host)
     }

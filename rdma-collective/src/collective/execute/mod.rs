@@ -137,14 +137,14 @@ impl Communicator {
     fn plan(&mut self, call: Call, memory: Memory) -> Result<Plan, CollectiveError> {
         let way = match self.in_windows(call, memory) {
             Some(what) => Way::Flat(what),
-            None => self.way(call)?,
+            None => self.way(call, memory)?,
         };
         self.chose(call.class(), way.name());
         Ok(Plan { call, arithmetic: call.arithmetic(self.size()), way })
     }
 
     /// Where the memory of all lies, around the ring, or else by links that it opens.
-    fn way(&mut self, call: Call) -> Result<Way, CollectiveError> {
+    fn way(&mut self, call: Call, memory: Memory) -> Result<Way, CollectiveError> {
         let (ranks, options) = ([self.rank(), self.size()], self.options());
         let staging = staging(options);
         let algorithms = options.algorithms;
@@ -167,6 +167,10 @@ impl Communicator {
         let words = |bytes| self.words(bytes, staging);
         let connect = [words(word_bytes(reach, self.size()))?, words(VERDICT_BYTES)?];
         let connect = (!self.is_linked(reach)).then(|| Box::new(connect));
+        if memory == Memory::Owned {
+            // Links that are opened for an operation which is refused would be connected by none.
+            self.check_queue()?;
+        }
         self.open_links(reach);
         Ok(Way::Mesh(InRounds { steps, reach, connect }))
     }
@@ -297,6 +301,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
         let call = Call::new(collective, data_type, job.lengths(), [self.rank(), self.size()]);
+        let call = call.and_then(|call| self.check_memory(&job).map(|()| call));
         match call.and_then(|call| self.plan(call, Memory::Owned)) {
             Ok(plan) => self.start_job(job, plan, deadline),
             Err(error) => Err((job, error)),

@@ -28,7 +28,9 @@ pub(super) struct At<'a, B> {
 
 impl Stage {
     pub(super) fn new(pieces: Pieces, arithmetic: Arithmetic) -> Self {
-        Self { pieces, arithmetic, rank: pieces.rank, at: 0, missing: Missing::default() }
+        // Until it has looked: at its deadline somebody has to be named.
+        let missing = Missing::all_but(pieces.rank, pieces.ranks);
+        Self { pieces, arithmetic, rank: pieces.rank, at: 0, missing }
     }
 
     /// Leaves the first pieces. Whatever the others do, it is read by those alone that go on in pieces.

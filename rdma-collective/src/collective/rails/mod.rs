@@ -15,7 +15,7 @@ use rail::Rail;
 use stripe::{RAILS_MAX, RailSet};
 
 use crate::comm::bootstrap::StoreClient;
-use crate::comm::{Communicator, CommunicatorOptions, Engine};
+use crate::comm::{Communicator, CommunicatorOptions, Driver, Engine};
 use crate::error::{CollectiveError, SetupError};
 
 /// How [`Rails`] are made; alike on all ranks.
@@ -98,7 +98,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Rails`] when there are none, or more than 8; [`SetupError::Differs`] when ranks have not as many, or
+    /// [`SetupError::Rails`] when there are none, or more than 8; [`SetupError::RailUndriven`] when an engine has no thread of
+    /// its own, without which what a rail is behind with would not go on between calls; [`SetupError::Differs`] when ranks have not as many, or
     /// other options; otherwise as for [`Communicator::new`].
     pub fn new(
         engines: &[Engine],
@@ -109,6 +110,9 @@ impl Rails {
         let count = engines.len();
         if !(1..=RAILS_MAX).contains(&count) {
             return Err(SetupError::Rails { count, max: RAILS_MAX });
+        }
+        if engines.iter().any(|engine| engine.options().driver != Driver::Thread) {
+            return Err(SetupError::RailUndriven);
         }
         check_alike(count, store, &options, deadline)?;
         let on = |(number, engine): (usize, &Engine)| {
@@ -158,7 +162,14 @@ impl Rails {
     ///
     /// That of a rail which had not failed before.
     pub fn close(self, deadline: Deadline) -> Result<(), CollectiveError> {
-        self.rails.into_iter().map(|rail| rail.close(deadline)).fold(Ok(()), Result::and)
+        let mut left = self.rails.len() as u32;
+        let close = |rail: Rail| {
+            // One that takes long leaves time for those after it.
+            let share = Deadline::after(deadline.remaining() / left);
+            left -= 1;
+            rail.close(deadline.min(share))
+        };
+        self.rails.into_iter().map(close).fold(Ok(()), Result::and)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdma_core::Deadline;
 
@@ -76,6 +76,8 @@ impl Rail {
         }
         tracing::warn!(rail = number, rank = self.comm.rank(), "a rail has failed: {error}");
         self.failure = Some(error.clone());
+        // Others need not wait for what this rank alone cannot do.
+        self.comm.aborter().abort();
         self.behind.clear();
         self.spare.clear();
         true
@@ -136,19 +138,21 @@ impl Rail {
         }
     }
 
-    /// Takes back what is done meanwhile, and waits for it while there is too much.
+    /// Takes back what is done meanwhile. While there is too much it waits for it, and leaves half of the time to the other
+    /// rails.
     ///
     /// # Errors
     ///
-    /// Why the rail has failed.
-    pub(super) fn catch_up(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
+    /// Why the rail has failed, be it that it is too far behind.
+    pub(super) fn catch_up(&mut self, number: usize, deadline: Deadline) -> Result<(), CollectiveError> {
         while let Some(pending) = self.behind.pop_front() {
             let too_much = self.behind.len() >= BEHIND_MAX;
-            match pending.wait(if too_much { deadline } else { Deadline::at(Instant::now()) }) {
+            let patience = if too_much { deadline.remaining() / 2 } else { Duration::ZERO };
+            match pending.wait(Deadline::after(patience)) {
                 Ok(tensor) => self.take_back(tensor),
                 Err(WaitError::StillPending(StillPending(pending))) => {
                     self.behind.push_front(pending);
-                    break;
+                    return if too_much { Err(CollectiveError::RailLost { rail: number }) } else { Ok(()) };
                 }
                 Err(WaitError::Failed(error)) => return Err(error),
             }

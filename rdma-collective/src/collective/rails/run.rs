@@ -41,12 +41,7 @@ impl Rails {
         let call = Call::new(collective, data_type, buffers.lengths(), ranks)?;
         let shape = Shape::new(collective, ranks, call.bytes());
         let task = Task { call: (collective, data_type), shape, deadline };
-        for number in 0..self.rails.len() {
-            if let Err(error) = self.rails[number].catch_up(deadline) {
-                self.fail(number, error);
-            }
-        }
-        if self.live.len() > 1 && shape.parts() * call.bytes() >= self.options.stripe_bytes_min {
+        if shape.parts() * call.bytes() >= self.options.stripe_bytes_min {
             self.striped(task, call.count, buffers)
         } else {
             self.everywhere(task, 0..call.bytes(), buffers)
@@ -62,6 +57,9 @@ impl Rails {
     ) -> Result<(), CollectiveError> {
         let mut under_way = Vec::new();
         for number in 0..self.rails.len() {
+            if let Err(error) = self.rails[number].catch_up(number, task.deadline) {
+                self.fail(number, error);
+            }
             under_way.extend(self.start(number, task, bytes.clone(), buffers)?);
         }
         loop {
@@ -203,7 +201,12 @@ impl Rails {
 
     /// Nothing goes over a rail any more.
     fn fail(&mut self, number: usize, error: CollectiveError) {
-        if self.rails[number].fail(number, &error) {
+        // What comes only since another rail has failed before says nothing of why.
+        let follows = matches!(
+            error,
+            CollectiveError::Queued | CollectiveError::Ended { .. } | CollectiveError::RailLost { .. }
+        );
+        if self.rails[number].fail(number, &error) && !(follows && self.failure.is_some()) {
             self.failure = Some(error);
         }
     }

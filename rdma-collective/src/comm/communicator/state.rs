@@ -121,17 +121,23 @@ impl State {
         Parts { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch }
     }
 
+    /// That one more can be queued.
+    pub(super) fn check_queue(&self) -> Result<(), CollectiveError> {
+        match self.ended() {
+            Some(ended) => Err(ended),
+            None if self.queue.len() < OPERATIONS_MAX => Ok(()),
+            None => Err(CollectiveError::TooManyOperations { max: OPERATIONS_MAX }),
+        }
+    }
+
     /// Puts an operation behind the others; its number. A full queue gives it back.
     pub(super) fn push(
         &mut self,
         job: Box<dyn Job>,
         deadline: Deadline,
     ) -> Result<u64, (Box<dyn Job>, CollectiveError)> {
-        if let Some(ended) = self.ended() {
-            return Err((job, ended));
-        }
-        if self.queue.len() >= OPERATIONS_MAX {
-            return Err((job, CollectiveError::TooManyOperations { max: OPERATIONS_MAX }));
+        if let Err(refused) = self.check_queue() {
+            return Err((job, refused));
         }
         let id = self.turn.next_id();
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
