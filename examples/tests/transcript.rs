@@ -30,6 +30,10 @@ const WHOLE: [&str; 16] = [
     "INFO comm world rank {own} nranks 2 dev soft0 job ???????? epoch 0 - Destroy COMPLETE",
 ];
 
+/// Said of each power of two of bytes, from 8 to 64 KiB.
+const WAY: &str =
+    "INFO comm world rank {own} nranks 2 dev soft0 job ???????? epoch 0 - all-reduce of up to * bytes: *";
+
 /// Whether `text` is `pattern`, in which `*` is something and `?` one character.
 fn is(text: &str, pattern: &str) -> bool {
     match (pattern.chars().next(), text.chars().next()) {
@@ -78,7 +82,7 @@ fn info(program: &str, line: &str) -> Ended {
 }
 
 #[test]
-fn both_ranks_tell_device_links_beginning_and_end_and_no_operation() {
+fn both_ranks_tell_device_links_beginning_and_end_and_the_way_of_each_size_once() {
     let ended = info(ALLREDUCE, "--device soft --ranks 2 -b 8 -e 64K -f 2 -n 20");
     let mut told = by_process(&ended.stderr, &[VERSION]);
     assert_eq!(ended.stderr.lines().filter(|line| is(line, VERSION)).count(), 3, "{}", ended.stderr);
@@ -91,6 +95,12 @@ fn both_ranks_tell_device_links_beginning_and_end_and_no_operation() {
         assert!(said.len() < all, "{}", ended.stderr);
         let other = if own == "0" { "1" } else { "0" };
         let whole = WHOLE.map(|line| line.replace("{own}", own).replace("{other}", other));
+        let way = WAY.replace("{own}", own);
+        let mut ways: Vec<_> = said.extract_if(.., |said| is(said, &way)).collect();
+        // Of each of these sizes there are many operations.
+        assert_eq!(ways.len(), 14, "{ways:#?}");
+        ways.dedup();
+        assert_eq!(ways.len(), 14, "{ways:#?}");
         assert_eq!(said.len(), whole.len(), "{said:#?}");
         for (said, expected) in said.into_iter().zip(&whole) {
             assert!(is(said, expected), "not `{expected}`: {said}\nin:\n{}", ended.stderr);
