@@ -260,8 +260,10 @@ fn a_byte_that_is_flipped_on_its_way_is_in_the_result() {
         _ => FaultPlan::seeded(0),
     };
     let (_, device) = faulty(Wire::Tcp, plan);
-    // With heartbeats that are far apart nobody says meanwhile that it waits.
-    let right = each_rank_on(2, EngineOptions::default(), device, |mut rank| {
+    // Nobody says meanwhile that it waits or lives, however slow the machine is.
+    let (heartbeat, peer_timeout) = (Duration::from_secs(30), Duration::from_secs(60));
+    let options = EngineOptions { heartbeat, peer_timeout, ..EngineOptions::default() };
+    let right = each_rank_on(2, options, device, |mut rank| {
         let mut comm = rank.communicator(CommunicatorOptions::default());
         Call { count: 1 << 20, half: false, in_place: false, seed: 9 }.run(&mut comm)
     });

@@ -182,8 +182,10 @@ fn a_byte_that_is_flipped_on_its_way_is_in_the_result() {
             _ => FaultPlan::seeded(0),
         };
         let (_, device) = faulty(Wire::Tcp, plan);
-        // With heartbeats that are far apart nobody says meanwhile that it waits.
-        let right = each_rank_on(2, EngineOptions::default(), device, move |mut rank| {
+        // Nobody says meanwhile that it waits or lives, however slow the machine is.
+        let (heartbeat, peer_timeout) = (Duration::from_secs(30), Duration::from_secs(60));
+        let options = EngineOptions { heartbeat, peer_timeout, ..EngineOptions::default() };
+        let right = each_rank_on(2, options, device, move |mut rank| {
             let mut comm = rank.communicator(CommunicatorOptions::default());
             let root = if kind == Kind::Reduce { 1 } else { 0 };
             let call = Call { kind, count: 1 << 20, data_type: DataType::I32, root, ..CALL };
