@@ -9,7 +9,7 @@ use common::{is_soak, long};
 use rdma_collective::collective::{DataType, ReduceOp};
 use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, WaitError};
-use rdma_collective::error::{CollectiveError, SpawnError};
+use rdma_collective::error::{CollectiveError, SetupError, SpawnError};
 use rdma_core::{Access, Deadline, Device, Memory, PeerAccess, SoftOptions, Wire};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
@@ -77,6 +77,11 @@ fn one_rank() {
                 kill_process(stopped, Signal::CONT).unwrap();
             }
         }
+        ("kill in splits" | "stop in splits", _) => {
+            let signal = if role.starts_with("stop") { Signal::STOP } else { Signal::KILL };
+            suffer(rank, signal);
+            in_splits(&mut comm, signal);
+        }
         ("kill in large" | "stop in large", _) => {
             let signal = if role.starts_with("stop") { Signal::STOP } else { Signal::KILL };
             suffer(rank, signal);
@@ -124,6 +129,36 @@ fn until_an_error(comm: &mut Communicator, operation: Operation) -> CollectiveEr
             assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
             return error;
         }
+    }
+}
+
+/// Communicators of some of the ranks, with rank 1 or without it, to the first that fails to be made.
+fn in_splits(comm: &mut Communicator, signal: Signal) {
+    let rank = comm.rank();
+    let (error, took) = (0..)
+        .find_map(|number| {
+            let (begun, color) = (Instant::now(), rank >> (number % 3));
+            match comm.split((color < 2).then_some(color), -(rank as i32), long()) {
+                Ok(made) => {
+                    // That of the others may have failed by now: what this one says of it is no matter here.
+                    drop(made.map(|made| made.close(Deadline::after(Duration::from_millis(100)))));
+                    None
+                }
+                Err(error) => Some((error, begun.elapsed())),
+            }
+        })
+        .unwrap();
+    assert!(took < Duration::from_secs(30), "{error}");
+    match error {
+        SetupError::Parent(CollectiveError::Fenced { .. }) if rank == 1 => {}
+        SetupError::Parent(
+            CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. },
+        ) => {}
+        other => panic!("rank {rank}: {other}"),
+    }
+    if rank == 0 && signal == Signal::STOP {
+        let stopped = Pid::from_raw(comm.ranks()[1].pid as i32).unwrap();
+        kill_process(stopped, Signal::CONT).unwrap();
     }
 }
 
@@ -205,6 +240,22 @@ fn a_process_that_is_killed_or_stopped_among_barriers_is_named_by_all_others() {
         for _ in 0..if is_soak() { 5 } else { 1 } {
             let ranks = LocalRanks::spawn(3, |_| rank_process("stop in barriers", wire)).unwrap();
             ranks.wait(long()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_or_stopped_among_splits_is_named_by_all_others() {
+    for (wire, ..) in WIRES {
+        for _ in 0..if is_soak() { 50 } else { 3 } {
+            let ranks = LocalRanks::spawn(4, |_| rank_process("kill in splits", wire)).unwrap();
+            let error = ranks.wait(long()).unwrap_err();
+            let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
+            assert!(only && error.to_string().contains("signal: 9"), "{wire}: {error:?}");
+        }
+        for _ in 0..if is_soak() { 5 } else { 1 } {
+            let ranks = LocalRanks::spawn(4, |_| rank_process("stop in splits", wire)).unwrap();
+            ranks.wait(long()).unwrap_or_else(|error| panic!("{wire}: {error}"));
         }
     }
 }

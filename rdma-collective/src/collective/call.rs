@@ -34,6 +34,8 @@ pub(super) enum Collective {
     AllToAll,
     /// Links to all ranks, and nothing else.
     Connect,
+    /// What ranks tell each other, as an all-gather, that are about to form other communicators.
+    Split,
     /// Of two ranks alone, as either of them sees it; the one that sends tells the other.
     Send {
         to: u32,
@@ -82,6 +84,7 @@ impl Collective {
             Self::Send { .. } => 11,
             // No rank is told this one.
             Self::Receive { .. } => 12,
+            Self::Split => 13,
         }
     }
 
@@ -99,6 +102,7 @@ impl Collective {
             10 => "connect",
             11 => "send",
             12 => "receive",
+            13 => "split",
             _ => "an unknown operation",
         }
     }
@@ -127,6 +131,7 @@ impl Collective {
         matches!(
             self,
             Self::AllGather
+                | Self::Split
                 | Self::ReduceScatter(_)
                 | Self::Gather { .. }
                 | Self::Scatter { .. }
@@ -143,7 +148,7 @@ impl Collective {
         ranks: u32,
     ) -> Result<usize, CollectiveError> {
         match self {
-            Self::AllGather => part(input, output, ranks),
+            Self::AllGather | Self::Split => part(input, output, ranks),
             Self::ReduceScatter(_) => part(output, input, ranks),
             // What other ranks pass for what the root alone has is not looked at.
             Self::Broadcast { root } if rank != root => Ok(output),
@@ -224,7 +229,7 @@ impl Call {
         let operation = Operation { rank, ranks, count, data_type, staging };
         match collective {
             Collective::AllReduce(_) => Schedule::all_reduce(operation, reproducible),
-            Collective::AllGather => Schedule::all_gather(operation),
+            Collective::AllGather | Collective::Split => Schedule::all_gather(operation),
             Collective::ReduceScatter(_) => Schedule::reduce_scatter(operation, reproducible),
             Collective::Broadcast { root } => Schedule::broadcast(operation, root),
             Collective::Reduce { root, .. } => Schedule::reduce(operation, root, reproducible),
@@ -295,7 +300,9 @@ impl Call {
     pub(super) fn origins(&self, rank: u32) -> Origins {
         let own = rank as usize * self.count * self.data_type.size();
         match self.collective {
-            Collective::AllGather | Collective::Gather { .. } => Origins { input: own, output: 0 },
+            Collective::AllGather | Collective::Split | Collective::Gather { .. } => {
+                Origins { input: own, output: 0 }
+            }
             Collective::ReduceScatter(_) | Collective::Scatter { .. } => Origins { input: 0, output: own },
             _ => Origins::default(),
         }
@@ -333,7 +340,7 @@ pub(super) fn name(header: &Header) -> OperationName {
     let known = (DataType::of_code(data_type), ReduceOp::of_code(reduction));
     let of = match (collective, known, reduction, root) {
         (1 | 3, (Some(data_type), Some(op)), _, 0) => format!("{data_type} ({op})"),
-        (2 | 6 | 9 | 10, (Some(data_type), _), 0, 0) => data_type.to_string(),
+        (2 | 6 | 9 | 10 | 13, (Some(data_type), _), 0, 0) => data_type.to_string(),
         (4 | 8 | 12, (Some(data_type), _), 0, root) => format!("{data_type} from rank {root}"),
         (7 | 11, (Some(data_type), _), 0, root) => format!("{data_type} to rank {root}"),
         (5, (Some(data_type), Some(op)), _, root) => format!("{data_type} ({op}) to rank {root}"),
@@ -360,6 +367,7 @@ mod tests {
             (Collective::Scatter { root: 2 }, "scatter 7 of 3 float from rank 2"),
             (Collective::AllToAll, "all-to-all 7 of 3 float"),
             (Collective::Connect, "connect 7 of 3 float"),
+            (Collective::Split, "split 7 of 3 float"),
             (Collective::Send { to: 2 }, "send 7 of 3 float to rank 2"),
             (Collective::Receive { from: 2 }, "receive 7 of 3 float from rank 2"),
         ];

@@ -67,11 +67,12 @@ impl Direct {
         match self.call.collective {
             Collective::AllReduce(_) => true,
             Collective::AllGather | Collective::ReduceScatter(_) | Collective::Barrier => false,
-            // They go by links of their own.
+            // They go by links of their own, or on borrowed slices alone.
             Collective::Gather { .. }
             | Collective::Scatter { .. }
             | Collective::AllToAll
             | Collective::Connect
+            | Collective::Split
             | Collective::Send { .. }
             | Collective::Receive { .. } => false,
             Collective::Broadcast { root } => root != rank,
@@ -83,7 +84,7 @@ impl Direct {
     pub(super) fn lengths(&self) -> [usize; 2] {
         let (one, all) = (self.call.bytes(), self.call.bytes() * self.ranks as usize);
         match self.call.collective {
-            Collective::AllGather => [one, all],
+            Collective::AllGather | Collective::Split => [one, all],
             Collective::ReduceScatter(_) => [all, one],
             _ => [one, one],
         }

@@ -56,7 +56,7 @@ impl Exchange {
         let none = Span { offset: 0, len: 0 };
         match self.call.collective {
             Collective::AllReduce(_) => all,
-            Collective::AllGather => self.part(self.rank),
+            Collective::AllGather | Collective::Split => self.part(self.rank),
             Collective::ReduceScatter(_) | Collective::AllToAll => self.part(to),
             Collective::Gather { root } if root == to => self.part(self.rank),
             Collective::Scatter { root } if root == self.rank => self.part(to),
@@ -80,7 +80,7 @@ impl Exchange {
         let all = Span { offset: 0, len: self.call.bytes() };
         let none = Span { offset: 0, len: 0 };
         let (copied, reduced) = match self.call.collective {
-            Collective::AllGather | Collective::AllToAll => (0..self.ranks, none),
+            Collective::AllGather | Collective::Split | Collective::AllToAll => (0..self.ranks, none),
             Collective::Gather { root } => (0..if root == self.rank { self.ranks } else { 0 }, none),
             Collective::Broadcast { root } | Collective::Scatter { root } => (root..root + 1, none),
             Collective::AllReduce(_) => (0..0, all),

@@ -25,6 +25,7 @@ mod reduce_to_root;
 mod scatter;
 pub mod schedule;
 mod send_recv;
+mod split;
 mod tensor;
 
 #[doc = include_str!("../../../docs/numerics.md")]

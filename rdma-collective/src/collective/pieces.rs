@@ -82,6 +82,7 @@ impl Pieces {
             | Collective::Scatter { .. }
             | Collective::AllToAll
             | Collective::Connect
+            | Collective::Split
             | Collective::Send { .. }
             | Collective::Receive { .. } => return None,
         };

@@ -15,6 +15,7 @@ mod job;
 mod mesh;
 mod options;
 mod pending;
+mod rendezvous;
 mod ring;
 mod stalls;
 mod state;
@@ -43,6 +44,7 @@ pub(crate) use mesh::{Boxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as l
 pub use options::CommunicatorOptions;
 pub(crate) use pending::sealed::Output as JobOutput;
 pub use pending::{Output, Pending, PendingFuture, StillPending, WaitError};
+pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
 pub(crate) use ring::{Lost, Neighbour, PIECE_BYTES, Parts, Ring, Scratch, at_fault, violation};
 pub(crate) use stalls::{Awaited, Direction};
 pub(crate) use state::State;
@@ -73,9 +75,11 @@ pub struct Communicator {
     ranks: Vec<RankInfo>,
     /// Rank of, and way to the memory of, the rank before and the rank after.
     neighbours: Option<[(u32, PeerAccess); 2]>,
-    /// How far callers have opened links, and what its ends are told of the job.
+    /// How far callers have opened links.
     opened: Reach,
-    job: u32,
+    origin: Origin,
+    /// How often it was split.
+    splits: u32,
     closed: bool,
     /// Of what is done at once, without the engine.
     scratch: Option<Box<Scratch>>,
@@ -106,7 +110,7 @@ impl Shared {
 impl Communicator {
     fn connected(
         engine: &Engine,
-        (rank, job): (u32, u32),
+        (rank, origin): (u32, Origin),
         options: CommunicatorOptions,
         ranks: Vec<RankInfo>,
         (ring, host): (Option<Ring>, Option<HostGroup>),
@@ -128,7 +132,8 @@ impl Communicator {
             ranks,
             neighbours,
             opened: Reach::default(),
-            job,
+            origin,
+            splits: 0,
             closed: false,
             scratch,
             chosen: [0; COLLECTIVES],

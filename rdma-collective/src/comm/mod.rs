@@ -16,8 +16,8 @@ pub use communicator::{
 };
 pub(crate) use communicator::{
     Among, Awaited, Boxes, Direction, HostGroup, Job, JobOutput, Link, Lost, MESSAGE_BYTES_MAX, NEAR_BYTES,
-    Near, PIECE_BYTES, Parts, RANKS_MAX, Reach, Ring as RingLinks, Scratch, UNIT_BYTES, Unlinked,
-    VERDICT_BYTES, at_fault, link_geometry, violation, word_bytes,
+    Near, Origin, PIECE_BYTES, Parent, Parts, RANKS_MAX, Reach, Rendezvous, Ring as RingLinks, Scratch,
+    UNIT_BYTES, Unlinked, VERDICT_BYTES, at_fault, link_geometry, violation, word_bytes,
 };
 pub(crate) use engine::{Core, EngineId, LEFT_FOR, LaneId, Service, gid_preference};
 pub use engine::{Driver, Engine, EngineOptions};

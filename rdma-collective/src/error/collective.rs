@@ -189,6 +189,20 @@ impl fmt::Display for AbortReason {
     }
 }
 
+impl CollectiveError {
+    /// The rank that it names.
+    pub(crate) fn culprit(&self) -> Option<u32> {
+        match self {
+            Self::PeerFailed { rank, .. }
+            | Self::DeadlineExceeded { rank, .. }
+            | Self::Unlinked { rank, .. } => Some(*rank),
+            Self::Aborted { culprit, .. } => Some(*culprit),
+            Self::Mismatch { peer, .. } => Some(*peer),
+            _ => None,
+        }
+    }
+}
+
 /// Why an operation of a communicator did not complete. The output is then undefined, and the communicator ends.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -10,7 +10,7 @@ use rdma_core::error::{
     RegisterError,
 };
 
-use super::{BlobError, BootstrapError, HandshakeError, LaneFailure, LayoutError};
+use super::{BlobError, BootstrapError, CollectiveError, HandshakeError, LaneFailure, LayoutError};
 use crate::kv::PoolUse;
 
 /// An engine, a communicator or a link could not be set up.
@@ -70,6 +70,9 @@ pub enum SetupError {
     /// The ranks did not meet.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// An operation of the communicator that is split failed, and with it that communicator.
+    #[error(transparent)]
+    Parent(#[from] CollectiveError),
     /// A rank has another option than this one.
     #[error("{field} is {ours} here and {theirs} on rank {rank}; start all ranks alike")]
     Differs {

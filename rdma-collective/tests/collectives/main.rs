@@ -22,3 +22,4 @@ mod pieces;
 mod points;
 mod queued;
 mod setup;
+mod split;

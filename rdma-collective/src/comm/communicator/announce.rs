@@ -7,8 +7,8 @@ use std::time::Instant;
 use rdma_core::PeerAccess;
 
 use super::connect::Links;
+use super::rendezvous::{Parent, Rendezvous};
 use super::{CommunicatorOptions, Ring};
-use crate::comm::bootstrap::StoreClient;
 use crate::comm::engine::{Engine, net};
 use crate::error::{AbortReason, CollectiveError, LaneName, SetupError};
 
@@ -19,6 +19,8 @@ pub(super) struct Announcer {
     who: String,
     net: &'static str,
     rank: u32,
+    /// What it was split from.
+    parent: Option<Parent>,
     begun: Instant,
     /// It was said that it has ended.
     ended: bool,
@@ -26,16 +28,23 @@ pub(super) struct Announcer {
 
 impl Announcer {
     /// A communicator that is begun.
-    pub(super) fn start(engine: &Engine, store: &StoreClient, options: &CommunicatorOptions) -> Self {
+    pub(super) fn start(engine: &Engine, store: &dyn Rendezvous, options: &CommunicatorOptions) -> Self {
         let CommunicatorOptions { name, epoch, .. } = options;
         let (rank, world, job) = (store.rank(), store.world(), store.token().fingerprint());
         let device = engine.context().name();
         let who = format!("comm {name} rank {rank} nranks {world} dev {device} job {job:08x} epoch {epoch}");
-        if let Ok(address) = store.local_address() {
+        if let Some(address) = store.local_address() {
             tracing::info!("Bootstrap : Using {address}");
         }
-        tracing::info!("{who} - Init START");
-        Self { who, net: net(engine.context()), rank, begun: Instant::now(), ended: false }
+        let parent = store.parent().cloned();
+        match &parent {
+            None => tracing::info!("{who} - Init START"),
+            Some(Parent { name, ranks, color, key }) => {
+                let there = ranks.get(rank as usize).copied().unwrap_or(rank);
+                tracing::info!("{who} parent {name} rank {there} color {color} key {key} - Init START");
+            }
+        }
+        Self { who, net: net(engine.context()), rank, parent, begun: Instant::now(), ended: false }
     }
 
     /// It is connected, or cannot be.
@@ -74,12 +83,17 @@ impl Announcer {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        let Self { who, rank, .. } = self;
+        let Self { who, rank, parent, .. } = self;
         match error {
             CollectiveError::Aborted { culprit, reason: AbortReason::Requested, .. } if culprit == rank => {
                 tracing::info!("{who} - Abort START");
             }
-            _ => tracing::warn!("{who} has failed: {error}"),
+            _ => {
+                let there = parent.as_ref().zip(error.culprit()).and_then(|(parent, culprit)| {
+                    Some(format!(" (rank {culprit} is rank {} of {})", parent.rank_of(culprit)?, parent.name))
+                });
+                tracing::warn!("{who} has failed: {error}{}", there.unwrap_or_default());
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use super::host::HostGroup;
 use super::info::Introduction;
 use super::mesh::Mesh;
 use super::ring::{Neighbour, Ring};
-use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN};
+use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, Rendezvous};
 use crate::comm::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::comm::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::comm::link::{Blob, LaneOptions, LinkKind};
@@ -52,6 +52,16 @@ impl Communicator {
         options: CommunicatorOptions,
         deadline: Deadline,
     ) -> Result<Self, SetupError> {
+        Self::meet(engine, store, options, deadline)
+    }
+
+    /// The same wherever the ranks meet.
+    pub(crate) fn meet(
+        engine: &Engine,
+        store: &mut dyn Rendezvous,
+        options: CommunicatorOptions,
+        deadline: Deadline,
+    ) -> Result<Self, SetupError> {
         let announcer = Announcer::start(engine, store, &options);
         let mut setup = Setup { engine, store, options: &options, deadline };
         let made = setup.ranks();
@@ -59,8 +69,9 @@ impl Communicator {
         let (ranks, links) = made?;
         let (ring, host) = links.map_or((None, None), |(ring, host)| (Some(ring), host));
         let ranks = ranks.into_iter().map(|introduction| introduction.info).collect();
-        let who = (store.rank(), store.token().fingerprint());
-        Ok(Self::connected(engine, who, options, ranks, (ring, host), announcer))
+        let origin =
+            Origin { token: store.token(), address: store.local_address(), parent: store.parent().cloned() };
+        Ok(Self::connected(engine, (store.rank(), origin), options, ranks, (ring, host), announcer))
     }
 }
 
@@ -83,7 +94,7 @@ pub(super) type Links = (Ring, Option<HostGroup>);
 
 pub(super) struct Setup<'a> {
     pub(super) engine: &'a Engine,
-    pub(super) store: &'a mut StoreClient,
+    pub(super) store: &'a mut dyn Rendezvous,
     pub(super) options: &'a CommunicatorOptions,
     pub(super) deadline: Deadline,
 }
@@ -153,7 +164,7 @@ impl Setup<'_> {
         let next = self.engine.open_lane(lane.clone())?;
         match self.engine.open_lane(lane) {
             Ok(previous) => {
-                let door = Door::open(self.engine, self.store);
+                let door = Door::open(self.engine, self.store.local_address());
                 Ok(Opened { next, previous, geometry, inbox, door })
             }
             Err(error) => {

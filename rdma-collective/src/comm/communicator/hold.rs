@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rdma_core::Deadline;
 
-use crate::comm::bootstrap::{JobToken, StoreClient};
+use crate::comm::bootstrap::JobToken;
 use crate::comm::link::Blob;
 use crate::comm::link::handshake::{Meet, meet};
 use crate::comm::{Engine, LaneId};
@@ -30,9 +30,9 @@ pub(super) struct Held<'a> {
 
 impl Door {
     /// Listens where lanes come from, or else where the store is reached from.
-    pub(super) fn open(engine: &Engine, store: &StoreClient) -> Self {
+    pub(super) fn open(engine: &Engine, of_store: Option<SocketAddr>) -> Self {
         let of_device = engine.gid().entry.gid.ipv4_mapped().map(Into::into);
-        let of_store = store.local_address().ok().map(|address| address.ip());
+        let of_store = of_store.map(|address| address.ip());
         let listen = |ip| TcpListener::bind(SocketAddr::new(ip, 0)).ok();
         Self(of_device.into_iter().chain(of_store).find_map(listen))
     }

@@ -95,7 +95,7 @@ impl Communicator {
             credits: requests,
             control_bytes_max: CONTROL_BYTES_MAX,
         })?;
-        let blob = blob(engine, lane, self.job, &inbox);
+        let blob = blob(engine, lane, self.origin.token.fingerprint(), &inbox);
         // What it was opened for is fenced with the others, which this one is not among.
         let blob = blob.inspect_err(|_| self.fence_unused(lane))?;
         Ok(Opened { rank, lane, outbox, inbox, blob })
