@@ -4,6 +4,7 @@
 //! median of the pairs' ratios. [`RESULTS.md`](../RESULTS.md) keeps the figures with their commands.
 
 pub mod blocks;
+pub mod collectives;
 pub mod pair;
 pub mod peers;
 pub mod plain;
@@ -11,7 +12,6 @@ pub mod preparing;
 pub mod programs;
 pub mod ratio;
 pub mod samples;
-pub mod small;
 pub mod soft;
 pub mod turns;
 pub mod ucx;

@@ -1,0 +1,159 @@
+//! Turns of all sides, and the ratios in them.
+
+use crate::ratio::{Bound, median};
+use crate::soft::Outcome;
+
+use super::side::{Setup, Side, Times};
+use super::table::{Ratios, Table};
+
+/// What all sides of a table took, turn by turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pairs {
+    sizes: Vec<usize>,
+    sides: Vec<Side>,
+    /// Of each side, in that order.
+    turns: Vec<Vec<Times>>,
+}
+
+impl Pairs {
+    /// So many turns; those that begin one end the next.
+    ///
+    /// # Errors
+    ///
+    /// The first measurement that fails.
+    pub fn measure(setup: &Setup, table: Table, sizes: Vec<usize>, count: usize) -> Outcome<Self> {
+        let sides = table.sides();
+        let mut turns = Vec::with_capacity(count);
+        for turn in 0..count {
+            let mut times = vec![Times::new(); sides.len()];
+            let mut order: Vec<usize> = (0..sides.len()).collect();
+            if turn % 2 == 1 {
+                order.reverse();
+            }
+            for at in order {
+                times[at] = setup.times(sides[at], table, &sizes)?;
+            }
+            turns.push(times);
+        }
+        Ok(Self { sizes, sides, turns })
+    }
+
+    /// The times of a side at a size, turn by turn.
+    fn times(&self, side: Side, bytes: usize) -> Vec<Option<f64>> {
+        let at = self.sides.iter().position(|one| *one == side);
+        let time = |turn: &Vec<Times>| turn[at?].get(&bytes).copied();
+        self.turns.iter().map(time).collect()
+    }
+
+    /// The median of a side's times, if it has any.
+    fn microseconds(&self, side: Side, bytes: usize) -> Option<f64> {
+        let times: Vec<f64> = self.times(side, bytes).into_iter().flatten().collect();
+        (!times.is_empty()).then(|| median(times))
+    }
+
+    /// The median of the turns' ratios, of the best of some over one.
+    fn ratio(&self, ratios: &Ratios, bytes: usize) -> Option<f64> {
+        let mut best = vec![f64::INFINITY; self.turns.len()];
+        for side in ratios.among {
+            for (best, time) in best.iter_mut().zip(self.times(*side, bytes)) {
+                *best = best.min(time.unwrap_or(f64::INFINITY));
+            }
+        }
+        let over = self.times(ratios.over, bytes);
+        let turns = best.into_iter().zip(over).filter(|(best, _)| best.is_finite());
+        let all: Vec<f64> = turns.filter_map(|(best, over)| Some(best / over?)).collect();
+        (!all.is_empty()).then(|| median(all))
+    }
+
+    /// Prints a table, if there is a row in it; whether each of its rows holds.
+    #[must_use]
+    pub fn print(&self, title: &str, ratios: &Ratios) -> bool {
+        let sizes: Vec<usize> = self.sizes.iter().copied().filter(|bytes| (ratios.sizes)(*bytes)).collect();
+        if sizes.is_empty() {
+            return true;
+        }
+        let columns: Vec<Side> = std::iter::once(ratios.over).chain(ratios.among.iter().copied()).collect();
+        let names: Vec<_> = columns.iter().map(|side| side.name()).collect();
+        let (over, among) = (names[0], if names.len() > 2 { "best of the others" } else { names[1] });
+        println!("\n| {title}: us | {} | {among} over {over} | bound | |", names.join(" | "));
+        println!("|---|{}---|---|---|", "---|".repeat(names.len()));
+        let (mut all_hold, mut of_sizes) = (true, Vec::new());
+        for bytes in sizes {
+            let cells = columns.iter().map(|side| match self.microseconds(*side, bytes) {
+                Some(time) => format!("{time:.3} | "),
+                None => "absent | ".to_owned(),
+            });
+            let ratio = self.ratio(ratios, bytes);
+            of_sizes.push(ratio);
+            let (verdict, holds) = judge(ratio, ratios.each);
+            println!("| {bytes} B | {}{verdict}", cells.collect::<String>());
+            all_hold &= holds;
+        }
+        let (verdict, holds) = judge(geometric_mean(&of_sizes), ratios.mean);
+        println!("| geometric mean | {}{verdict}", " | ".repeat(columns.len()));
+        all_hold & holds
+    }
+}
+
+/// The last columns of a row, and whether it holds.
+fn judge(ratio: Option<f64>, bound: Bound) -> (String, bool) {
+    let Some(ratio) = ratio else {
+        return (format!("not measured | {bound} | |"), bound == Bound::Told);
+    };
+    let (word, holds) = match bound {
+        Bound::AtLeast(least) if ratio < least => ("DOES NOT HOLD", false),
+        Bound::AtMost(most) if ratio > most => ("DOES NOT HOLD", false),
+        Bound::Told => ("", true),
+        _ => ("holds", true),
+    };
+    (format!("{ratio:.2} | {bound} | {word} |"), holds)
+}
+
+/// None when one is missing, or there are none.
+fn geometric_mean(ratios: &[Option<f64>]) -> Option<f64> {
+    let logarithms = ratios.iter().map(|ratio| ratio.map(f64::ln)).collect::<Option<Vec<f64>>>()?;
+    let count = logarithms.len() as f64;
+    (count > 0.0).then(|| (logarithms.iter().sum::<f64>() / count).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATIOS: Ratios = Ratios {
+        of: "",
+        over: Side::Owned,
+        among: &[Side::IntelMpi, Side::Gloo],
+        each: Bound::AtLeast(1.0),
+        mean: Bound::AtLeast(1.5),
+        sizes: |_| true,
+    };
+
+    /// Two turns, at 8 and 16 bytes; gloo is not there.
+    fn pairs(ours: f64) -> Pairs {
+        let of = |small, large| Times::from([(8, small), (16, large)]);
+        let turn =
+            |drift: f64| vec![of(ours * drift, 2.0 * drift), of(2.0 * drift, 8.0 * drift), Times::new()];
+        let sides = vec![Side::Owned, Side::IntelMpi, Side::Gloo];
+        Pairs { sizes: vec![8, 16], sides, turns: vec![turn(1.0), turn(10.0)] }
+    }
+
+    #[test]
+    fn ratios_are_those_of_turns() {
+        let pairs = pairs(1.0);
+        assert_eq!([8, 16].map(|bytes| pairs.ratio(&RATIOS, bytes)), [Some(2.0), Some(4.0)]);
+        assert_eq!(pairs.microseconds(Side::Owned, 8), Some(5.5));
+        assert_eq!(pairs.microseconds(Side::Gloo, 8), None);
+        assert_eq!(pairs.ratio(&Ratios { among: &[Side::Gloo], ..RATIOS }, 8), None);
+        let mean = geometric_mean(&[Some(2.0), Some(4.5)]).unwrap();
+        assert!((mean - 3.0).abs() < 1e-9 && geometric_mean(&[Some(2.0), None]).is_none());
+    }
+
+    #[test]
+    fn a_size_that_does_not_hold_and_one_that_was_not_measured_fail_the_table() {
+        assert!(pairs(1.0).print("x", &RATIOS));
+        assert!(!pairs(2.5).print("x", &RATIOS)); // 8 bytes: 0.8
+        assert!(!pairs(2.0).print("x", &Ratios { mean: Bound::AtLeast(2.1), ..RATIOS }));
+        assert!(!pairs(1.0).print("x", &Ratios { among: &[Side::Gloo], ..RATIOS }));
+    }
+}
