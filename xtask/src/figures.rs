@@ -8,8 +8,17 @@ use crate::cargo::{self, cargo};
 use crate::{process, programs, workspace};
 
 /// The programs that draw one each.
-const PROGRAMS: [&str; 8] =
-    ["allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall", "gather", "scatter"];
+const PROGRAMS: [&str; 9] = [
+    "allreduce",
+    "allgather",
+    "reducescatter",
+    "broadcast",
+    "reduce",
+    "alltoall",
+    "gather",
+    "scatter",
+    "sendrecv",
+];
 
 /// What each is asked for, besides the file.
 const FLAGS: &str = "--device soft --wire mapped --ranks 2 -b 8 -e 32M -f 4 -n 400 -w 20";
