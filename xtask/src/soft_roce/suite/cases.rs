@@ -31,6 +31,8 @@ const TESTS: &[&str] = &[
     "on_device",
     "--test",
     "chaos",
+    "--test",
+    "processes",
 ];
 
 /// A case as it is written down.
@@ -189,6 +191,13 @@ const CASES: &[Case] = &[
         names_device: Sides::Server,
         share: Share::Soak,
         seconds: 420,
+        ..PLAIN
+    },
+    Case {
+        name: "kills and stops in every operation",
+        hosts: &[1],
+        server: "{test:processes} on_a_device --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
         ..PLAIN
     },
     Case {

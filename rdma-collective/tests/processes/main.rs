@@ -1,6 +1,8 @@
 //! Ranks as processes of one host: they meet, they reduce, and a killed one is named by the others.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod signals;
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
