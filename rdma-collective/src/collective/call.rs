@@ -1,11 +1,17 @@
 //! Which collective is called, on what: what all ranks must agree on, and where a rank's buffers lie in it.
 
+mod name;
+
 use super::execute::Arithmetic;
 use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
+use super::uneven::Uneven;
 use super::{DataType, ReduceOp};
 use crate::comm::operation::Header;
 use crate::comm::{CommunicatorOptions, Reach};
-use crate::error::{CollectiveError, OperationName, ReduceError, ScheduleError};
+use crate::error::{CollectiveError, ReduceError, ScheduleError};
+
+pub(super) use self::name::name;
+use self::name::name_of;
 
 /// From so many ranks on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
 const SHORT_RANKS_MIN: u32 = 5;
@@ -36,6 +42,8 @@ pub(super) enum Collective {
     Connect,
     /// What ranks tell each other, as an all-gather, that are about to form other communicators.
     Split,
+    /// With parts of any length.
+    Uneven(Uneven),
     /// Of two ranks alone, as either of them sees it; the one that sends tells the other.
     Send {
         to: u32,
@@ -85,25 +93,7 @@ impl Collective {
             // No rank is told this one.
             Self::Receive { .. } => 12,
             Self::Split => 13,
-        }
-    }
-
-    const fn name_of(code: u8) -> &'static str {
-        match code {
-            1 => "all-reduce",
-            2 => "all-gather",
-            3 => "reduce-scatter",
-            4 => "broadcast",
-            5 => "reduce",
-            6 => "barrier",
-            7 => "gather",
-            8 => "scatter",
-            9 => "all-to-all",
-            10 => "connect",
-            11 => "send",
-            12 => "receive",
-            13 => "split",
-            _ => "an unknown operation",
+            Self::Uneven(uneven) => uneven.code(),
         }
     }
 
@@ -122,6 +112,7 @@ impl Collective {
             | Self::Scatter { root }
             | Self::Send { to: root }
             | Self::Receive { from: root } => Some(root),
+            Self::Uneven(uneven) => uneven.root(),
             _ => None,
         }
     }
@@ -210,7 +201,7 @@ impl Call {
     /// Which collective, by number and name, and its bytes: what the way depends on.
     pub(super) fn class(&self) -> (u8, &'static str, usize) {
         let code = self.collective.code();
-        (code, Collective::name_of(code), self.bytes())
+        (code, name_of(code), self.bytes())
     }
 
     /// Bytes of each rank's buffer, or of its part.
@@ -241,6 +232,7 @@ impl Call {
             | Collective::Scatter { .. }
             | Collective::AllToAll
             | Collective::Connect
+            | Collective::Uneven(_)
             | Collective::Send { .. }
             | Collective::Receive { .. } => return Ok(None),
         }
@@ -332,57 +324,4 @@ impl Call {
 /// What a schedule needs to know of the mailboxes.
 pub(super) fn staging(options: &CommunicatorOptions) -> Staging {
     Staging { slots: options.slots, slot_bytes: options.slot_bytes, chunk_bytes_min: options.chunk_bytes_min }
-}
-
-/// What a rank has called, by what it told of it.
-pub(super) fn name(header: &Header) -> OperationName {
-    let Header { sequence, count, collective, data_type, reduction, root, .. } = *header;
-    let known = (DataType::of_code(data_type), ReduceOp::of_code(reduction));
-    let of = match (collective, known, reduction, root) {
-        (1 | 3, (Some(data_type), Some(op)), _, 0) => format!("{data_type} ({op})"),
-        (2 | 6 | 9 | 10 | 13, (Some(data_type), _), 0, 0) => data_type.to_string(),
-        (4 | 8 | 12, (Some(data_type), _), 0, root) => format!("{data_type} from rank {root}"),
-        (7 | 11, (Some(data_type), _), 0, root) => format!("{data_type} to rank {root}"),
-        (5, (Some(data_type), Some(op)), _, root) => format!("{data_type} ({op}) to rank {root}"),
-        _ => format!("elements of type {data_type} (operation {reduction}, root {root})"),
-    };
-    OperationName { sequence, collective: Collective::name_of(collective), count, of }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_say_what_was_called() {
-        let sum = ReduceOp::Sum;
-        let named = [
-            (Collective::AllReduce(sum), "all-reduce 7 of 3 float (sum)"),
-            (Collective::AllGather, "all-gather 7 of 3 float"),
-            (Collective::ReduceScatter(sum), "reduce-scatter 7 of 3 float (sum)"),
-            (Collective::Broadcast { root: 2 }, "broadcast 7 of 3 float from rank 2"),
-            (Collective::Reduce { op: sum, root: 0 }, "reduce 7 of 3 float (sum) to rank 0"),
-            (Collective::Barrier, "barrier 7 of 3 float"),
-            (Collective::Gather { root: 2 }, "gather 7 of 3 float to rank 2"),
-            (Collective::Scatter { root: 2 }, "scatter 7 of 3 float from rank 2"),
-            (Collective::AllToAll, "all-to-all 7 of 3 float"),
-            (Collective::Connect, "connect 7 of 3 float"),
-            (Collective::Split, "split 7 of 3 float"),
-            (Collective::Send { to: 2 }, "send 7 of 3 float to rank 2"),
-            (Collective::Receive { from: 2 }, "receive 7 of 3 float from rank 2"),
-        ];
-        for (collective, expected) in named {
-            let header = Call { collective, count: 3, data_type: DataType::F32 }.header(1, 7);
-            assert_eq!(name(&header).to_string(), expected);
-            // What it cannot have is told as it came.
-            let odd = name(&Header { data_type: 99, ..header });
-            assert!(odd.to_string().contains("type 99"), "{odd}");
-        }
-        let unknown =
-            Header { rank: 0, sequence: 1, count: 2, collective: 99, data_type: 1, reduction: 1, root: 5 };
-        assert_eq!(
-            name(&unknown).to_string(),
-            "an unknown operation 1 of 2 elements of type 1 (operation 1, root 5)"
-        );
-    }
 }

@@ -73,6 +73,7 @@ impl Direct {
             | Collective::AllToAll
             | Collective::Connect
             | Collective::Split
+            | Collective::Uneven(_)
             | Collective::Send { .. }
             | Collective::Receive { .. } => false,
             Collective::Broadcast { root } => root != rank,

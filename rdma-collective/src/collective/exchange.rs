@@ -38,7 +38,7 @@ impl Exchange {
         // Whatever the ring refuses, or cuts into rounds, is the ring's.
         let whole = options.slots > 0 && options.slot_bytes >= bytes.max(call.data_type.size());
         let rooted = call.collective.root().is_none_or(|root| root < ranks);
-        let links = call.collective == Collective::Connect;
+        let links = matches!(call.collective, Collective::Connect | Collective::Uneven(_));
         if bytes > BYTES_MAX || !whole || !rooted || links {
             return None;
         }
@@ -88,6 +88,7 @@ impl Exchange {
             Collective::Reduce { root, .. } => (0..0, if root == self.rank { all } else { none }),
             Collective::Barrier
             | Collective::Connect
+            | Collective::Uneven(_)
             | Collective::Send { .. }
             | Collective::Receive { .. } => (0..0, none),
         };

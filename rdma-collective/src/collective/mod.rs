@@ -27,6 +27,7 @@ pub mod schedule;
 mod send_recv;
 mod split;
 mod tensor;
+mod uneven;
 
 #[doc = include_str!("../../../docs/numerics.md")]
 pub mod numerics {}

@@ -83,6 +83,7 @@ impl Pieces {
             | Collective::AllToAll
             | Collective::Connect
             | Collective::Split
+            | Collective::Uneven(_)
             | Collective::Send { .. }
             | Collective::Receive { .. } => return None,
         };

@@ -90,7 +90,7 @@ pub struct Communicator {
 }
 
 /// More than the number of any collective.
-const COLLECTIVES: usize = 16;
+const COLLECTIVES: usize = 32;
 
 /// What a communicator and its pending operations have in common.
 pub(crate) struct Shared {

@@ -1,103 +1,10 @@
-//! Errors of collectives: their arithmetic, their schedules, and what ends them.
+//! Errors of collectives: what ends them, and what they are named in it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdma_core::error::RegisterError;
-
-use super::{EngineError, LaneFailure, LaneName};
-use crate::collective::DataType;
-
-/// Why bytes were not reduced; the destination is untouched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReduceError {
-    /// The operands do not have one length.
-    #[error("operands of {left} and {right} bytes cannot be reduced; pass ranges of one length")]
-    LengthsDiffer {
-        /// Bytes of the destination, or of the first operand.
-        left: usize,
-        /// Bytes of the source that did not match it.
-        right: usize,
-    },
-    /// There is nothing to reduce.
-    #[error("a reduction out of place needs an input; pass at least one")]
-    NoInputs,
-    /// The operands end inside an element.
-    #[error(
-        "{bytes} bytes end inside a {data_type} element of {} bytes; pass whole elements",
-        data_type.size()
-    )]
-    PartialElement {
-        /// Bytes of each operand.
-        bytes: usize,
-        /// The element type the bytes were said to hold.
-        data_type: DataType,
-    },
-    /// A count of elements has more bytes than one buffer can.
-    #[error(
-        "{count} {data_type} elements are more bytes than one buffer can have ({}); split the operation",
-        isize::MAX
-    )]
-    TooManyElements {
-        /// The count asked for.
-        count: usize,
-        /// The element type.
-        data_type: DataType,
-    },
-}
-
-/// Why there is no schedule for an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ScheduleError {
-    /// The rank is not one of the ranks, or there are none.
-    #[error("rank {rank} is not one of {ranks}; ranks count from 0")]
-    RankOutOfRange {
-        /// The rank asked for.
-        rank: u32,
-        /// How many ranks there are.
-        ranks: u32,
-    },
-    /// The count has more bytes than a buffer can.
-    #[error(transparent)]
-    Count(#[from] ReduceError),
-    /// There is no slot, or none that an element fits.
-    #[error(
-        "staging of {slots} slots of {slot_bytes} bytes cannot carry elements of {element_bytes} bytes; \
-         give it at least one slot of one element"
-    )]
-    StagingTooSmall {
-        /// Slots a link.
-        slots: u16,
-        /// Bytes a slot.
-        slot_bytes: usize,
-        /// Bytes an element.
-        element_bytes: usize,
-    },
-}
-
-/// Why there is no tensor.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AllocError {
-    /// More elements than a buffer can have.
-    #[error(transparent)]
-    Count(#[from] ReduceError),
-    /// The memory is not to be had, or a limit on pinned memory refuses.
-    #[error(transparent)]
-    Register(#[from] RegisterError),
-}
-
-/// A name that is no data type or no operation of this library.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} {name:?}; use one of {known}")]
-pub struct ParseNameError {
-    pub(crate) what: &'static str,
-    pub(crate) name: String,
-    pub(crate) known: String,
-}
+use super::{AllocError, EngineError, LaneFailure, LaneName, ReduceError, ScheduleError};
 
 /// What a rank asked for, as errors quote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +13,7 @@ pub struct OperationName {
     pub sequence: u64,
     /// Such as `all-reduce`.
     pub collective: &'static str,
-    /// Elements.
+    /// Elements; 0 where each rank has counts of its own.
     pub count: u64,
     /// The type of an element, and how elements are combined.
     pub of: String,
@@ -154,6 +61,9 @@ fn aborted(culprit: u32, reporter: u32, reason: AbortReason, interrupted: &Optio
 impl fmt::Display for OperationName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sequence, collective, count, of } = self;
+        if *count == 0 && collective.ends_with("-v") {
+            return write!(f, "{collective} {sequence} of {of}");
+        }
         write!(f, "{collective} {sequence} of {count} {of}")
     }
 }
@@ -197,7 +107,7 @@ impl CollectiveError {
             | Self::DeadlineExceeded { rank, .. }
             | Self::Unlinked { rank, .. } => Some(*rank),
             Self::Aborted { culprit, .. } => Some(*culprit),
-            Self::Mismatch { peer, .. } => Some(*peer),
+            Self::Mismatch { peer, .. } | Self::CountsDiffer { peer, .. } => Some(*peer),
             _ => None,
         }
     }
@@ -275,6 +185,38 @@ pub enum CollectiveError {
         ours: OperationName,
         /// What the other one called.
         theirs: OperationName,
+    },
+    /// A rank sends another one more or fewer elements than that expects.
+    #[error(
+        "rank {peer} sends {sent} elements to rank {rank}, which expects {expected}; pass counts on ranks {peer} and {rank} \
+         that agree"
+    )]
+    CountsDiffer {
+        /// This rank.
+        rank: u32,
+        /// The rank that sends, which may be this one.
+        peer: u32,
+        /// Elements that this rank expects.
+        expected: u64,
+        /// Elements that the other one sends.
+        sent: u64,
+    },
+    /// There is not a count for each rank, or the counts are not those of the buffer.
+    #[error(
+        "{counts} counts, {sum} together, are not those of {elements} elements of {buffer} for {ranks} ranks; pass a count for \
+         each rank, and a buffer of as many elements as they are together"
+    )]
+    CountsDoNotFit {
+        /// Which buffer.
+        buffer: &'static str,
+        /// Its elements.
+        elements: usize,
+        /// How many counts there are.
+        counts: usize,
+        /// Their sum.
+        sum: usize,
+        /// How many ranks there are.
+        ranks: u32,
     },
     /// A rank could not be connected to the others that an operation needs links to; all ranks know it.
     #[error("rank {rank} could not be connected to other ranks: {reason}; mend it there")]

@@ -23,3 +23,4 @@ mod points;
 mod queued;
 mod setup;
 mod split;
+mod uneven;

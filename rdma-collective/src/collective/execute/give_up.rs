@@ -39,6 +39,10 @@ impl Progress {
                     theirs: name(&theirs),
                 },
             ),
+            Stop::Counts { theirs: Header { rank: peer, count: sent, .. }, expected } => (
+                self.because(peer, AbortReason::Mismatch),
+                CollectiveError::CountsDiffer { rank: own, peer, expected, sent },
+            ),
             Stop::Damaged(rank) => {
                 let lost = ring.violation_of(core, rank, DAMAGED);
                 (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))

@@ -1,6 +1,7 @@
 //! One operation of one rank by messages to and from any others: takes the steps of its rounds as messages and slots allow. When it
 //! is the first that needs its links, all ranks make them before.
 
+mod headers;
 mod places;
 
 use std::task::Poll;
@@ -208,7 +209,7 @@ impl Mesh {
         let Some(link) = ring.mesh.link_mut(peer) else { return Ok(false) };
         match step {
             Primitive::Put { message, source, copied, .. } => {
-                let header = (message == 0).then(|| self.header.in_slot());
+                let header = (message == 0).then(|| self.header_on(peer, |share| share.sent).in_slot());
                 Ok(put(link, core, &mut memory, header.as_ref(), source, copied))
             }
             Primitive::WaitCount { message, .. } => {
@@ -234,19 +235,6 @@ impl Mesh {
             }
             Primitive::Copy { .. } => Ok(true),
         }
-    }
-
-    /// Whether the rank at the other end is in the same operation: its first message says so.
-    fn is_agreed(&self, link: &mut Link, core: &mut Core) -> Result<bool, Stop> {
-        let Boxes { inbox, received_before, agreed, .. } = &mut link.mailbox;
-        if !*agreed && inbox.arrived(*received_before).is_some() {
-            match Header::read(&inbox.header(*received_before)) {
-                Ok(theirs) if self.header.agrees(&theirs) => *agreed = true,
-                Ok(theirs) => return Err(Stop::Mismatch(theirs)),
-                Err(_) => return Err(odd(link, core, DAMAGED)),
-            }
-        }
-        Ok(link.mailbox.agreed)
     }
 
     /// A step cannot be taken: whether it ever will. Who is waited for may not even have left in good order.

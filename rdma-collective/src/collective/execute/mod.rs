@@ -17,6 +17,7 @@ mod points;
 mod run;
 mod running;
 mod stage;
+mod uneven;
 
 use std::time::Instant;
 
@@ -35,10 +36,7 @@ use super::pieces::Pieces;
 use super::points::Points;
 use super::schedule::{Operation, Rounds, Schedule, Staging};
 use super::{DataType, Element, Tensor};
-use crate::comm::link::mailbox::Geometry;
-use crate::comm::{
-    Algorithm, Among, Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, link_geometry, word_bytes,
-};
+use crate::comm::{Algorithm, Among, Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, word_bytes};
 use crate::error::{CollectiveError, ScheduleError};
 
 /// An operation that can begin.
@@ -162,8 +160,13 @@ impl Communicator {
                 return Ok(Way::Ring(steps));
             }
         }
-        let Geometry { slots, slot_bytes } = link_geometry(options, self.size());
-        let (steps, reach) = call.rounds(ranks, Staging { slots, slot_bytes, ..staging })?;
+        let (steps, reach) = call.rounds(ranks, self.link_staging())?;
+        self.by_links(steps, reach, memory)
+    }
+
+    /// In rounds, by links of that reach: they are opened for it unless there are some.
+    fn by_links(&mut self, steps: Rounds, reach: Reach, memory: Memory) -> Result<Way, CollectiveError> {
+        let staging = staging(self.options());
         let words = |bytes| self.words(bytes, staging);
         let connect = [words(word_bytes(reach, self.size()))?, words(VERDICT_BYTES)?];
         let connect = (!self.is_linked(reach)).then(|| Box::new(connect));
@@ -226,16 +229,27 @@ impl Communicator {
             }
         }
         let plan = self.plan(call, Memory::Borrowed)?;
-        let among = if flat.is_some() { Among::AllTold } else { Among::All };
+        self.carry_out((&plan, flat), &mut buffers, started, deadline)
+    }
+
+    /// Carries out what is planned, and may have begun.
+    fn carry_out(
+        &mut self,
+        (plan, mut begun): (&Plan, Option<Flat>),
+        buffers: &mut Borrowed<'_>,
+        started: Instant,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let among = if begun.is_some() { Among::AllTold } else { Among::All };
         self.run(
             deadline,
             among,
             |parts, core, sequence| {
-                let told = flat.take().map(Running::Flat);
-                told.or_else(|| Running::begin(&plan, parts, sequence, started))
+                let told = begun.take().map(Running::Flat);
+                told.or_else(|| Running::begin(plan, parts, sequence, started))
                     .inspect(|_| running::watch(parts, core, started))
             },
-            |running, parts, core| running::advance(running.as_mut(), &plan, parts, core, &mut buffers),
+            |running, parts, core| running::advance(running.as_mut(), plan, parts, core, buffers),
             |running, parts, core| running::late(running.as_mut(), parts, core),
         )
     }

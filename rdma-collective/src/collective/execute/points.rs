@@ -94,7 +94,7 @@ impl Communicator {
     }
 
     /// What the cut of messages between two ranks follows from.
-    fn link_staging(&self) -> Staging {
+    pub(super) fn link_staging(&self) -> Staging {
         let Geometry { slots, slot_bytes } = link_geometry(self.options(), self.size());
         Staging { slots, slot_bytes, ..staging(self.options()) }
     }

@@ -24,6 +24,8 @@ pub(super) enum Stop {
     Abort(Abort),
     /// Another rank is in another operation.
     Mismatch(Header),
+    /// Another rank sends another count than this one expects.
+    Counts { theirs: Header, expected: u64 },
     /// A rank of this host has left what is no header.
     Damaged(u32),
     /// The arithmetic refused.

@@ -35,6 +35,6 @@ pub(crate) use order::Order;
 pub use place::{Buffer, Place};
 pub use primitive::Primitive;
 pub use ring::Ring;
-pub(super) use rounds::Cut;
 pub use rounds::Rounds;
+pub(super) use rounds::{Cut, Share};
 pub use step::{Source, Span, Step, Target};

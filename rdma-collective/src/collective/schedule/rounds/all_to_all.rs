@@ -1,7 +1,7 @@
 //! All-to-all: in pairs, and after Bruck; and the barrier, which is one of nothing.
 
 use super::pieces::Pieces;
-use super::round::{Round, doublings};
+use super::round::{Round, doublings, partner};
 use crate::collective::schedule::{Buffer, Operation, Place, Span};
 
 /// In round `t` ranks whose numbers add up to `t`, around, exchange their parts.
@@ -24,7 +24,7 @@ impl Pairs {
     }
 
     pub(super) fn round(&self, round: u32) -> Round {
-        let partner = if round >= self.rank { round - self.rank } else { round + (self.ranks - self.rank) };
+        let partner = partner([self.rank, self.ranks], round);
         let part = |buffer| self.part.parts(buffer, partner, 1, self.part.piece(0));
         let (input, output) = (part(Buffer::Input), part(Buffer::Output));
         if partner == self.rank {

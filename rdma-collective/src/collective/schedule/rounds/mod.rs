@@ -12,9 +12,11 @@ mod round;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod uneven;
 
 use std::collections::BTreeMap;
 use std::iter::FusedIterator;
+use std::sync::Arc;
 
 use self::all_reduce::{Doubling, Halving};
 use self::all_to_all::{Barrier, Bruck, Pairs};
@@ -22,6 +24,8 @@ pub(in crate::collective) use self::cut::Cut;
 use self::pieces::Pieces;
 use self::round::{Receive, Round};
 use self::tree::{Along, Tree};
+pub(in crate::collective) use self::uneven::Share;
+use self::uneven::Uneven;
 use super::{Operation, Primitive, Staging};
 use crate::error::ScheduleError;
 
@@ -68,12 +72,13 @@ pub struct Rounds {
     ready: [Option<Primitive>; 5],
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Algorithm {
     Doubling(Doubling),
     Halving(Halving),
     Tree(Tree),
     Pairs(Pairs),
+    Uneven(Uneven),
     Bruck(Bruck),
     Barrier(Barrier),
     /// Of a rank that is alone.
@@ -193,6 +198,28 @@ impl Rounds {
         Ok(Self::made(Algorithm::Barrier(Barrier::new(rank, ranks)), cut, None))
     }
 
+    /// Parts of any length in pairs: what this rank sends to each and receives from each is said by rank, and the count is not
+    /// looked at.
+    ///
+    /// # Errors
+    /// As [`recursive_doubling`](Self::recursive_doubling).
+    pub(in crate::collective) fn uneven(
+        operation: Operation,
+        shares: Arc<[Share]>,
+    ) -> Result<Self, ScheduleError> {
+        operation.check()?;
+        let cut = Cut::new(operation.data_type.size(), &operation.staging)?.with_empty();
+        Ok(Self::made(Algorithm::Uneven(Uneven::new(operation.rank, shares)), cut, None))
+    }
+
+    /// What goes to a rank and comes from it, where parts are of any length.
+    pub(in crate::collective) fn share(&self, peer: u32) -> Option<Share> {
+        match &self.algorithm {
+            Algorithm::Uneven(uneven) => Some(uneven.share(peer)),
+            _ => None,
+        }
+    }
+
     /// Bytes of scratch that this rank needs.
     #[must_use]
     pub fn scratch_bytes(&self) -> usize {
@@ -309,6 +336,7 @@ impl Algorithm {
             Self::Halving(halving) => halving.rounds(),
             Self::Tree(tree) => tree.rounds(),
             Self::Pairs(pairs) => pairs.rounds(),
+            Self::Uneven(uneven) => uneven.rounds(),
             Self::Bruck(bruck) => bruck.rounds(),
             Self::Barrier(barrier) => barrier.rounds(),
             Self::Nothing => 0,
@@ -321,6 +349,7 @@ impl Algorithm {
             Self::Halving(halving) => halving.round(round),
             Self::Tree(tree) => tree.round(pass, round),
             Self::Pairs(pairs) => pairs.round(round),
+            Self::Uneven(uneven) => uneven.round(round),
             Self::Bruck(bruck) => bruck.round(pass, round),
             Self::Barrier(barrier) => barrier.round(round),
             Self::Nothing => Round::default(),

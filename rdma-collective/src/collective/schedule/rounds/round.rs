@@ -61,3 +61,8 @@ impl Round {
 pub(super) fn doublings(ranks: u32) -> u32 {
     u64::from(ranks).next_power_of_two().trailing_zeros()
 }
+
+/// Whom a rank exchanges with in a round: itself in one of them.
+pub(super) fn partner([rank, ranks]: [u32; 2], round: u32) -> u32 {
+    if round >= rank { round - rank } else { round + (ranks - rank) }
+}

@@ -2,6 +2,7 @@
 
 mod call;
 mod faults;
+mod uneven;
 
 use std::collections::BTreeSet;
 

@@ -1,0 +1,119 @@
+//! Gather of any counts as callers see it: typed, by bytes, and on tensors.
+
+use rdma_core::{Deadline, Refused};
+
+use super::{Counts, Uneven};
+use crate::collective::{DataType, Element, Tensor};
+use crate::comm::{Communicator, Pending};
+use crate::error::CollectiveError;
+
+impl Communicator {
+    /// Brings the `input` of all ranks, of any length each, into the `output` of rank `root`: there `counts[i]` elements come from rank
+    /// `i`, one behind the other by rank.
+    ///
+    /// On other ranks output and counts are not looked at, and may be empty. All ranks call it with the same type and root.
+    /// Slices are copied through memory of the library, so that nothing of them is in use when this returns, whatever happened.
+    /// The first call that needs it connects each rank to all others, and takes the longer for that.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Schedule`] when `root` is no rank; then nothing is lost.
+    /// [`CollectiveError::CountsDoNotFit`] when there is not a count for each rank, or they are together not as many as the buffer's elements,
+    /// and then nothing is lost. [`CollectiveError::CountsDiffer`] when another rank sends this one another count than it expects: it
+    /// names both ranks and counts. Otherwise a rank that is lost, late until `deadline` or calls something else, by its
+    /// number, or one that could not be connected: the output is then undefined, and the communicator has ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::Deadline;
+    ///
+    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_core::{Device, SoftOptions};
+    /// # fn run(join: Join) -> Result<(), Box<dyn std::error::Error>> {
+    /// # let deadline = Deadline::after(Duration::from_secs(30));
+    /// # let mut store = StoreClient::connect(join, deadline)?;
+    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// // Rank 0 gets one element of itself, two of rank 1, and so on.
+    /// let input = vec![comm.rank(); comm.rank() as usize + 1];
+    /// let counts: Vec<usize> = (1..=comm.size() as usize).collect();
+    /// let mut output = vec![0; if comm.rank() == 0 { counts.iter().sum() } else { 0 }];
+    /// comm.gather_v(&input, &mut output, &counts, 0, deadline)?;
+    /// assert!(comm.rank() != 0 || output == [0, 1, 1]);
+    /// # comm.close(deadline)?;
+    /// # Ok(())
+    /// # }
+    /// # let token = JobToken::random()?;
+    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 2))?;
+    /// # let join = |rank| Join { address: server.address(), token, rank, world: 2 };
+    /// # let (zero, one) = (join(0), join(1));
+    /// # let other = std::thread::spawn(move || run(one).map_err(|error| error.to_string()));
+    /// # run(zero)?;
+    /// # other.join().unwrap()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "MPI_Gatherv")]
+    pub fn gather_v<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        counts: &[usize],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.gather_v_bytes(T::as_bytes(input), T::as_bytes_mut(output), counts, root, T::DATA_TYPE, deadline)
+    }
+
+    /// [`gather_v`](Self::gather_v) for a type that is known at run time: the bytes of elements as in memory, at any alignment. Counts are
+    /// of elements.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`gather_v`](Self::gather_v).
+    pub fn gather_v_bytes(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        counts: &[usize],
+        root: u32,
+        data_type: DataType,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.call_uneven(
+            (Uneven::Gather { root }, Counts { received: counts, ..Counts::default() }),
+            data_type,
+            input,
+            output,
+            deadline,
+        )
+    }
+
+    /// Begins what [`gather_v`](Self::gather_v) does, on tensors, and returns at once; both come back.
+    ///
+    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix this with the
+    /// other calls.
+    ///
+    /// # Errors
+    ///
+    /// The tensors come back when it cannot begin: [`CollectiveError::ForeignMemory`] when one is of another engine,
+    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts that cannot be, as for
+    /// [`gather_v`](Self::gather_v). Waiting tells of the others; the tensors are lost then.
+    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
+    pub fn start_gather_v<T: Element>(
+        &mut self,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        counts: &[usize],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+        self.start_uneven(
+            (Uneven::Gather { root }, Counts { received: counts, ..Counts::default() }),
+            input,
+            output,
+            deadline,
+        )
+    }
+}

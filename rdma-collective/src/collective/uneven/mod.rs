@@ -1,0 +1,181 @@
+//! Collectives whose ranks have parts of any length: which, and who sends how much to whom.
+//!
+//! They go straight from rank to rank. Nobody knows all counts: what the one end of a link sends and the other end expects is in front
+//! of the first message, and compared there.
+
+mod all_gather;
+mod all_to_all;
+mod gather;
+mod reduce_scatter;
+mod scatter;
+
+use super::DataType;
+use super::schedule::{Share, Span};
+use crate::error::{CollectiveError, ReduceError, ScheduleError};
+
+/// A collective of such parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Uneven {
+    AllToAll,
+    Gather { root: u32 },
+    Scatter { root: u32 },
+    AllGather,
+}
+
+impl Uneven {
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::AllToAll => 14,
+            Self::Gather { .. } => 15,
+            Self::Scatter { .. } => 16,
+            Self::AllGather => 17,
+        }
+    }
+
+    pub(super) const fn root(self) -> Option<u32> {
+        match self {
+            Self::Gather { root } | Self::Scatter { root } => Some(root),
+            Self::AllToAll | Self::AllGather => None,
+        }
+    }
+}
+
+/// All of a buffer of so many bytes.
+const fn all(len: usize) -> Span {
+    Span { offset: 0, len }
+}
+
+/// What a rank counts its parts by, one count a rank, where it has any.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts<'a> {
+    /// What it sends to each.
+    pub(super) sent: &'a [usize],
+    /// What it receives from each.
+    pub(super) received: &'a [usize],
+}
+
+/// Who takes part, and with what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sides {
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
+    pub(super) data_type: DataType,
+    /// Bytes of the input and of the output.
+    pub(super) input: usize,
+    pub(super) output: usize,
+}
+
+impl Sides {
+    /// What this rank sends to each rank and receives from each, by rank.
+    ///
+    /// # Errors
+    ///
+    /// Counts and buffers do not fit each other, or there is no such root.
+    pub(super) fn shares(&self, uneven: Uneven, counts: Counts<'_>) -> Result<Vec<Share>, CollectiveError> {
+        let Self { rank, ranks, .. } = *self;
+        if let Some(root) = uneven.root().filter(|root| *root >= ranks) {
+            return Err(ScheduleError::RankOutOfRange { rank: root, ranks }.into());
+        }
+        self.check_elements()?;
+        let mut shares = vec![Share::default(); ranks as usize];
+        match uneven {
+            Uneven::AllToAll => {
+                let (sent, received) = (self.parts_of_input(counts)?, self.parts_of_output(counts)?);
+                for (share, (sent, received)) in shares.iter_mut().zip(sent.into_iter().zip(received)) {
+                    *share = Share { sent: Some(sent), received: Some(received) };
+                }
+            }
+            Uneven::AllGather => {
+                for (share, received) in shares.iter_mut().zip(self.parts_of_output(counts)?) {
+                    *share = Share { sent: Some(all(self.input)), received: Some(received) };
+                }
+            }
+            Uneven::Gather { root } => {
+                if root == rank {
+                    for (share, received) in shares.iter_mut().zip(self.parts_of_output(counts)?) {
+                        share.received = Some(received);
+                    }
+                }
+                shares[root as usize].sent = Some(all(self.input));
+            }
+            Uneven::Scatter { root } => {
+                if root == rank {
+                    for (share, sent) in shares.iter_mut().zip(self.parts_of_input(counts)?) {
+                        share.sent = Some(sent);
+                    }
+                }
+                shares[root as usize].received = Some(all(self.output));
+            }
+        }
+        self.check_own(shares[rank as usize])?;
+        Ok(shares)
+    }
+
+    /// The parts of the input, of which this rank gets the reduction of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`shares`](Self::shares).
+    pub(super) fn reduced(&self, counts: Counts<'_>) -> Result<Vec<Span>, CollectiveError> {
+        self.check_elements()?;
+        let parts = self.parts_of_input(counts)?;
+        self.check_own(Share { sent: Some(parts[self.rank as usize]), received: Some(all(self.output)) })?;
+        Ok(parts)
+    }
+
+    fn parts_of_input(&self, counts: Counts<'_>) -> Result<Vec<Span>, CollectiveError> {
+        self.parts("input", self.input, counts.sent)
+    }
+
+    fn parts_of_output(&self, counts: Counts<'_>) -> Result<Vec<Span>, CollectiveError> {
+        self.parts("output", self.output, counts.received)
+    }
+
+    /// The parts of a buffer of `len` bytes, one behind the other.
+    fn parts(
+        &self,
+        buffer: &'static str,
+        len: usize,
+        counts: &[usize],
+    ) -> Result<Vec<Span>, CollectiveError> {
+        let (element, ranks) = (self.data_type.size(), self.ranks);
+        let sum = counts.iter().fold(0_usize, |sum, count| sum.saturating_add(*count));
+        let elements = len / element;
+        if counts.len() != ranks as usize || sum != elements {
+            return Err(CollectiveError::CountsDoNotFit {
+                buffer,
+                elements,
+                counts: counts.len(),
+                sum,
+                ranks,
+            });
+        }
+        let mut offset = 0;
+        let span = |count: &usize| {
+            let span = Span { offset, len: count * element };
+            offset += span.len;
+            span
+        };
+        Ok(counts.iter().map(span).collect())
+    }
+
+    /// That buffers end behind an element.
+    fn check_elements(&self) -> Result<(), ReduceError> {
+        let data_type = self.data_type;
+        let partial =
+            [self.input, self.output].into_iter().find(|bytes| !bytes.is_multiple_of(data_type.size()));
+        partial.map_or(Ok(()), |bytes| Err(ReduceError::PartialElement { bytes, data_type }))
+    }
+
+    /// That the rank receives from itself what it sends to itself.
+    fn check_own(&self, Share { sent, received }: Share) -> Result<(), CollectiveError> {
+        let (rank, element) = (self.rank, self.data_type.size() as u64);
+        match (sent, received) {
+            (Some(sent), Some(received)) if sent.len != received.len => {
+                let [sent, expected] = [sent, received].map(|span| span.len as u64 / element);
+                Err(CollectiveError::CountsDiffer { rank, peer: rank, expected, sent })
+            }
+            _ => Ok(()),
+        }
+    }
+}
