@@ -34,7 +34,7 @@ const ELEMENTS: usize = 24_000;
 /// What the ranks do over and over, with a root where there is one.
 type Operation = fn(&mut Communicator, &mut [f32], u32, Deadline) -> Result<(), CollectiveError>;
 
-const OPERATIONS: [(&str, Operation); 10] = [
+const OPERATIONS: [(&str, Operation); 11] = [
     ("all-reduce", |comm, data, _, deadline| comm.all_reduce(data, ReduceOp::Sum, deadline)),
     ("reduce-scatter", |comm, data, _, deadline| comm.reduce_scatter(data, ReduceOp::Sum, deadline)),
     ("all-gather", |comm, data, _, deadline| comm.all_gather(data, deadline)),
@@ -48,6 +48,13 @@ const OPERATIONS: [(&str, Operation); 10] = [
         comm.send_recv_replace(data, (rank + 1) % ranks, (rank + ranks - 1) % ranks, deadline)
     }),
     ("barrier", |comm, _, _, deadline| comm.barrier(deadline)),
+    ("all-to-all-v", |comm, data, root, deadline| {
+        // As many back as there, and to one nothing.
+        let counts: Vec<usize> =
+            (0..comm.size()).map(|to| ((comm.rank() + to + root) % 3) as usize * 4000).collect();
+        let (input, output) = data.split_at_mut(counts.iter().sum());
+        comm.all_to_all_v(input, &counts, &mut output[..input.len()], &counts, deadline)
+    }),
 ];
 
 /// What becomes of a rank amid one of them.

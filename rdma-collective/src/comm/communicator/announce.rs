@@ -88,12 +88,7 @@ impl Announcer {
             CollectiveError::Aborted { culprit, reason: AbortReason::Requested, .. } if culprit == rank => {
                 tracing::info!("{who} - Abort START");
             }
-            _ => {
-                let there = parent.as_ref().zip(error.culprit()).and_then(|(parent, culprit)| {
-                    Some(format!(" (rank {culprit} is rank {} of {})", parent.rank_of(culprit)?, parent.name))
-                });
-                tracing::warn!("{who} has failed: {error}{}", there.unwrap_or_default());
-            }
+            _ => tracing::warn!("{who} has failed: {error}{}", named_there(parent.as_ref(), error)),
         }
     }
 
@@ -106,5 +101,27 @@ impl Announcer {
 impl fmt::Display for Announcer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} - {} COMPLETE", self.who, if self.ended { "Abort" } else { "Destroy" })
+    }
+}
+
+/// Who the rank that an error names is in the communicator that its own was split from.
+fn named_there(parent: Option<&Parent>, error: &CollectiveError) -> String {
+    let named = parent.zip(error.culprit());
+    let there = named.and_then(|(parent, rank)| Some((&parent.name, rank, parent.rank_of(rank)?)));
+    there.map_or_else(String::new, |(name, rank, there)| format!(" (rank {rank} is rank {there} of {name})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_is_named_is_told_by_its_number_in_the_parent_too() {
+        let parent = Parent { name: "world".to_owned(), ranks: vec![7, 3], color: 1, key: 0 };
+        let unlinked = |rank| CollectiveError::Unlinked { rank, reason: String::new() };
+        assert_eq!(named_there(Some(&parent), &unlinked(1)), " (rank 1 is rank 3 of world)");
+        assert_eq!(named_there(Some(&parent), &unlinked(2)), "");
+        assert_eq!(named_there(Some(&parent), &CollectiveError::Unsent), "");
+        assert_eq!(named_there(None, &unlinked(1)), "");
     }
 }
