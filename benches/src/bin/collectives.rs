@@ -7,7 +7,7 @@
 
 use std::process::{Command, ExitCode};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use benches::collectives::rank::{self, Work};
 use benches::collectives::{Pairs, Setup, Side, Table};
@@ -29,9 +29,12 @@ const JOB_MAX: Duration = Duration::from_secs(300);
 /// Ratios of collectives in one run.
 #[derive(Parser)]
 struct Args {
-    /// Interleaved pairs a row.
+    /// Interleaved pairs a row; less where they do not end in time.
     #[arg(long, default_value_t = 5)]
     pairs: usize,
+    /// How long all tables may take together, about.
+    #[arg(long, default_value_t = 9)]
+    minutes: u32,
     /// Ranks, each a process.
     #[arg(long, default_value_t = 2)]
     ranks: u32,
@@ -119,11 +122,18 @@ fn compare(args: &Args) -> Result<bool> {
     let setup = Setup::new(args.ranks, args.milliseconds, args.best)?;
     let all = if args.collectives.is_empty() { Table::value_variants() } else { &args.collectives };
     let tables = all.iter().copied().filter(|table| !args.only_small || *table != Table::Tcp);
-    let mut all_hold = true;
-    for table in tables {
+    let sized = tables.map(|table| {
         let sizes = if args.sizes.is_empty() { table.sizes() } else { args.sizes.clone() };
-        let sizes = table.shared(sizes, args.ranks);
-        let pairs = Pairs::measure(&setup, table, sizes, args.pairs)?;
+        (table, table.shared(sizes, args.ranks))
+    });
+    let sized: Vec<(Table, Vec<usize>)> = sized.collect();
+    // What is to be timed in each shares the time that is left.
+    let cells = |(table, sizes): &(Table, Vec<usize>)| (table.sides().len() * sizes.len()).max(1) as f64;
+    let (until, mut all_hold) = (Instant::now() + Duration::from_secs(60) * args.minutes, true);
+    for (at, (table, sizes)) in sized.iter().enumerate() {
+        let part = cells(&sized[at]) / sized[at..].iter().map(cells).sum::<f64>();
+        let within = until.saturating_duration_since(Instant::now()).mul_f64(part);
+        let pairs = Pairs::measure(&setup, *table, sizes, (args.pairs, within))?;
         all_hold &= table.print(args.ranks, &pairs);
     }
     if args.only_small || !args.collectives.is_empty() {

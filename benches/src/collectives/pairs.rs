@@ -1,5 +1,7 @@
 //! Turns of all sides, and the ratios in them.
 
+use std::time::{Duration, Instant};
+
 use crate::ratio::{Bound, median};
 use crate::soft::Outcome;
 
@@ -16,26 +18,36 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// So many turns; those that begin one end the next.
+    /// So many turns, or as many as end in time, but one at least; those that begin one end the next.
     ///
     /// # Errors
     ///
     /// The first measurement that fails.
-    pub fn measure(setup: &Setup, table: Table, sizes: Vec<usize>, count: usize) -> Outcome<Self> {
+    pub fn measure(
+        setup: &Setup,
+        table: Table,
+        sizes: &[usize],
+        (count, within): (usize, Duration),
+    ) -> Outcome<Self> {
         let sides = table.sides();
         let mut turns = Vec::with_capacity(count);
+        let begin = Instant::now();
         for turn in 0..count {
+            // The next one takes as long as the others did.
+            if turn > 0 && begin.elapsed() / turn as u32 * (turn as u32 + 1) > within {
+                break;
+            }
             let mut times = vec![Times::new(); sides.len()];
             let mut order: Vec<usize> = (0..sides.len()).collect();
             if turn % 2 == 1 {
                 order.reverse();
             }
             for at in order {
-                times[at] = setup.times(sides[at], table, &sizes)?;
+                times[at] = setup.times(sides[at], table, sizes)?;
             }
             turns.push(times);
         }
-        Ok(Self { sizes, sides, turns })
+        Ok(Self { sizes: sizes.to_vec(), sides, turns })
     }
 
     /// The times of a side at a size, turn by turn.
@@ -75,7 +87,8 @@ impl Pairs {
         let columns: Vec<Side> = std::iter::once(ratios.over).chain(ratios.among.iter().copied()).collect();
         let names: Vec<_> = columns.iter().map(|side| side.name()).collect();
         let (over, among) = (names[0], if names.len() > 2 { "best of the others" } else { names[1] });
-        println!("\n| {title}: us | {} | {among} over {over} | bound | |", names.join(" | "));
+        let pairs = self.turns.len();
+        println!("\n| {title}, {pairs} pairs: us | {} | {among} over {over} | bound | |", names.join(" | "));
         println!("|---|{}---|---|---|", "---|".repeat(names.len()));
         let (mut all_hold, mut of_sizes) = (true, Vec::new());
         for bytes in sizes {
