@@ -9,7 +9,7 @@ use crate::comm::env::fuzz as env_fuzz;
 use crate::comm::link::imm::Imm;
 use crate::comm::link::{Blob, LinkKind, control};
 use crate::comm::operation::{Abort, Header};
-use crate::comm::{Process, find_blob as fuzz_word};
+use crate::comm::{Process, find_blob as fuzz_word, fuzz_tuning};
 use crate::kv::layout::{Layout, Shape};
 use crate::kv::plan::fuzz as fuzz_parts;
 use crate::kv::plan::{BlockPair, BlockPlan, Limits, WriteDescriptor, coalesce};
@@ -30,6 +30,11 @@ pub fn store(data: &[u8]) {
 /// A line whose first byte is small sets the variable of that number in the library's own table.
 pub fn environment(data: &[u8]) {
     env_fuzz(data);
+}
+
+/// A table of ways as a person, a program or a disk that is full leaves it.
+pub fn tuning(data: &[u8]) {
+    fuzz_tuning(data);
 }
 
 /// A blob from a peer, as it comes, and what it says of a pool; and one of ours, with a byte of it altered.
@@ -165,6 +170,27 @@ mod tests {
         ) {
             let lines = lines.iter().flat_map(|(name, value)| [&[*name][..], value.as_bytes(), b"\n"].concat());
             environment(&lines.chain(rest).collect::<Vec<u8>>());
+        }
+
+        #[test]
+        fn no_lines_break_a_table_of_ways(
+            rows in prop::collection::vec((
+                prop_oneof![Just("all-reduce"), Just("gather"), Just("all-to-all"), Just("#"), Just("end")],
+                prop_oneof![Just("2"), Just("2-16"), Just("17-"), Just("-"), Just("0")],
+                prop_oneof![Just("mapped"), Just("links"), Just("any")],
+                prop_oneof!["[0-9]{1,3}[KMG]?", Just("any".to_owned()), "[0-9]{18,22}G?"],
+                prop_oneof![Just("ring"), Just("tree"), Just("flat,direct"), Just("pairs,bruck"), Just(",")],
+            ), 0..6),
+            header: bool,
+            rest in prop::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let mut text = if header { "rdma-collective tuning 1\n".to_owned() } else { String::new() };
+            for (collective, ranks, peers, bytes, ways) in rows {
+                text.push_str(&format!("{collective} {ranks} {peers} {bytes} {ways}\n"));
+            }
+            text.push_str("end\n");
+            tuning(text.as_bytes());
+            tuning(&[text.as_bytes(), &rest].concat());
         }
 
         #[test]

@@ -45,6 +45,9 @@ impl Job {
     /// Whatever of that fails; a rank that does not come is named when the time is up.
     pub fn join(launch: &Launch, nccl: &NcclOptions, args: &Args) -> anyhow::Result<Self> {
         let deadline = Deadline::after(args.timeout());
+        let mut options =
+            CommunicatorOptions { reproducible: args.reproducible, ..CommunicatorOptions::default() };
+        nccl.apply_to_communicator(&mut options)?;
         let Joined { mut store, server, address, .. } = launch.join(deadline)?;
         let faults = args.fault.filter(|_| launch.rank == 0).map(CorruptAt::plan);
         let wire = args.wire.into();
@@ -57,9 +60,6 @@ impl Job {
             selected.context.name()
         );
         let engine = Engine::new(&selected.context, selected.engine_options(nccl))?;
-        let mut options =
-            CommunicatorOptions { reproducible: args.reproducible, ..CommunicatorOptions::default() };
-        nccl.apply_to_communicator(&mut options);
         let mut comm = Communicator::new(&engine, &mut store, options, deadline)?;
         if args.collective == Collective::SendRecv {
             comm.connect(deadline)?;

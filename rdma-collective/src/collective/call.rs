@@ -7,15 +7,11 @@ use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
 use super::uneven::Uneven;
 use super::{DataType, ReduceOp};
 use crate::comm::operation::Header;
-use crate::comm::{CommunicatorOptions, Reach};
+use crate::comm::{Algorithm, CommunicatorOptions, Reach, tuning};
 use crate::error::{CollectiveError, ReduceError, ScheduleError};
 
 pub(super) use self::name::name;
 use self::name::name_of;
-
-/// From so many ranks on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
-const SHORT_RANKS_MIN: u32 = 5;
-const SHORT_BYTES_MAX: usize = 256;
 
 /// A collective, with what it takes besides elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +126,22 @@ impl Collective {
         )
     }
 
+    /// Under which name the way that it takes is looked up; `None` of what goes by links always.
+    pub(super) const fn tuned(self) -> Option<tuning::Collective> {
+        Some(match self {
+            Self::AllReduce(_) => tuning::Collective::AllReduce,
+            Self::AllGather | Self::Split => tuning::Collective::AllGather,
+            Self::ReduceScatter(_) => tuning::Collective::ReduceScatter,
+            Self::Broadcast { .. } => tuning::Collective::Broadcast,
+            Self::Reduce { .. } => tuning::Collective::Reduce,
+            Self::Barrier => tuning::Collective::Barrier,
+            Self::Gather { .. } => tuning::Collective::Gather,
+            Self::Scatter { .. } => tuning::Collective::Scatter,
+            Self::AllToAll => tuning::Collective::AllToAll,
+            Self::Connect | Self::Send { .. } | Self::Receive { .. } | Self::Uneven(_) => return None,
+        })
+    }
+
     /// Bytes that the count stands for, as rank `rank` of `ranks` finds them in two buffers of so many bytes.
     fn count_bytes(
         self,
@@ -239,26 +251,19 @@ impl Call {
         .map(Some)
     }
 
-    /// Whether there is a tree for it, or what is like one, besides a ring.
-    pub(super) fn has_tree(&self) -> bool {
-        matches!(
-            self.collective,
-            Collective::AllReduce(_) | Collective::Broadcast { .. } | Collective::Reduce { .. }
-        )
-    }
-
-    /// The steps of rank `rank` of `ranks` in rounds, and how far the links must reach.
+    /// The steps of rank `rank` of `ranks` in rounds, as that algorithm has them, and how far the links must reach.
     pub(super) fn rounds(
         &self,
         [rank, ranks]: [u32; 2],
         staging: Staging,
+        by: Algorithm,
     ) -> Result<(Rounds, Reach), ScheduleError> {
         let Self { collective, count, data_type } = *self;
         let operation = Operation { rank, ranks, count, data_type, staging };
         let (steps, reach) = match collective {
             Collective::Gather { root } => (Rounds::gather(operation, root)?, Reach::Doublings),
             Collective::Scatter { root } => (Rounds::scatter(operation, root)?, Reach::Doublings),
-            Collective::AllToAll if ranks >= SHORT_RANKS_MIN && self.bytes() <= SHORT_BYTES_MAX => {
+            Collective::AllToAll if by == Algorithm::Bruck => {
                 (Rounds::all_to_all_short(operation)?, Reach::Doublings)
             }
             // In one of nothing, ranks tell each other nothing but of their links.

@@ -9,10 +9,6 @@ use super::schedule::{Order, Span};
 use super::{DataType, ReduceOp};
 use crate::comm::{CommunicatorOptions, MESSAGE_BYTES_MAX};
 
-/// Bytes of a rank's message up to which an exchange is faster than a ring.
-const BYTES_MAX: usize = 8 * 1024;
-const _: () = assert!(BYTES_MAX <= MESSAGE_BYTES_MAX);
-
 /// The part of one rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
@@ -32,14 +28,14 @@ pub(super) enum Made {
 }
 
 impl Exchange {
-    /// `None` for what had better go around the ring. All ranks that call the same come to the same.
+    /// `None` for what goes another way. All ranks that call the same come to the same.
     pub(super) fn new(call: Call, [rank, ranks]: [u32; 2], options: &CommunicatorOptions) -> Option<Self> {
         let bytes = call.bytes();
         // Whatever the ring refuses, or cuts into rounds, is the ring's.
         let whole = options.slots > 0 && options.slot_bytes >= bytes.max(call.data_type.size());
         let rooted = call.collective.root().is_none_or(|root| root < ranks);
         let links = matches!(call.collective, Collective::Connect | Collective::Uneven(_));
-        if bytes > BYTES_MAX || !whole || !rooted || links {
+        if bytes > MESSAGE_BYTES_MAX || !whole || !rooted || links {
             return None;
         }
         let order = if may_change_places(call, ranks) {

@@ -19,9 +19,6 @@ use super::call::{Call, Collective, staging};
 use super::schedule::{ChunkPlace, Chunking, Order, Span};
 use crate::comm::{CommunicatorOptions, UNIT_BYTES};
 
-/// Rounds up to which they are faster than a ring: that has more messages under way, and nobody waits for all others in it.
-const ROUNDS_MAX: u64 = 4;
-
 /// The part of one rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
@@ -89,11 +86,6 @@ impl Pieces {
         };
         let order = call.order([rank, ranks], staging, options.reproducible).ok()?;
         Some(Self { call, rank, ranks, cut: cut.ok()?.finer(UNIT_BYTES), order })
-    }
-
-    /// Whether they are the way to take.
-    pub(super) fn pays(&self) -> bool {
-        self.rounds() <= ROUNDS_MAX
     }
 
     pub(super) fn rounds(&self) -> u64 {

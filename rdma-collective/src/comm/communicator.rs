@@ -7,6 +7,7 @@ mod algorithms;
 mod announce;
 mod apart;
 mod blame;
+mod choice;
 mod connect;
 mod hold;
 mod host;
@@ -19,6 +20,7 @@ mod rendezvous;
 mod ring;
 mod stalls;
 mod state;
+pub mod tuning;
 mod turn;
 
 use std::fmt;
@@ -35,6 +37,7 @@ pub use abort::Aborter;
 pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
 use apart::{Apart, Begun};
+use choice::COLLECTIVES;
 pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES};
 pub use info::RankInfo;
 pub(crate) use job::{Among, Job};
@@ -48,6 +51,7 @@ pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
 pub(crate) use ring::{Lost, Neighbour, PIECE_BYTES, Parts, Ring, Scratch, at_fault, violation};
 pub(crate) use stalls::{Awaited, Direction};
 pub(crate) use state::State;
+use tuning::{Orders, Peers};
 use turn::{AtOnce, Turn};
 
 /// How long a lane may take to end: nothing else on the engine goes on meanwhile.
@@ -83,14 +87,13 @@ pub struct Communicator {
     closed: bool,
     /// Of what is done at once, without the engine.
     scratch: Option<Box<Scratch>>,
+    /// Which way each collective goes.
+    orders: Orders,
     /// Of each collective the powers of two of bytes of which it was said which way they take, a bit each.
     chosen: [u64; COLLECTIVES],
     /// When such an operation drove the engine.
     driven: Instant,
 }
-
-/// More than the number of any collective.
-const COLLECTIVES: usize = 32;
 
 /// What a communicator and its pending operations have in common.
 pub(crate) struct Shared {
@@ -124,6 +127,9 @@ impl Communicator {
         let state = Arc::new(Mutex::new(state));
         engine.lock().register(&state);
         let scratch = host.is_some().then(ring::scratch);
+        let peers = if host.is_some() { Peers::Mapped } else { Peers::Links };
+        let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers);
+        let orders = Orders::new(&options.tuning, options.algorithms, of, options.reproducible);
         let shared = Arc::new(Shared { engine: engine.clone(), state, turn, host });
         Self {
             shared,
@@ -136,6 +142,7 @@ impl Communicator {
             splits: 0,
             closed: false,
             scratch,
+            orders,
             chosen: [0; COLLECTIVES],
             driven: Instant::now(),
         }
@@ -170,16 +177,6 @@ impl Communicator {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
-    }
-
-    /// Says at INFO, once for each power of two of bytes, which way a collective takes.
-    pub(crate) fn chose(&mut self, (code, collective, bytes): (u8, &str, usize), way: &str) {
-        let class = (usize::BITS - bytes.saturating_sub(1).leading_zeros()).min(usize::BITS - 1);
-        let Some(said) = self.chosen.get_mut(usize::from(code)) else { return };
-        if *said & (1 << class) == 0 {
-            *said |= 1 << class;
-            self.shared.lock().say_way(collective, 1 << class, way);
-        }
     }
 
     /// The neighbours that this rank is connected to, and how their memory is reached; none when it is alone.

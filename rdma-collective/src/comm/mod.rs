@@ -8,17 +8,17 @@ pub(crate) mod link;
 mod liveness;
 pub(crate) mod operation;
 
-#[cfg(any(fuzzing, test))]
-pub(crate) use communicator::find_blob;
 pub use communicator::{
     Aborter, Algorithm, Algorithms, Communicator, CommunicatorOptions, Output, Pending, PendingFuture,
-    RankInfo, StillPending, UnknownAlgorithm, WaitError,
+    RankInfo, StillPending, UnknownAlgorithm, WaitError, tuning,
 };
 pub(crate) use communicator::{
     Among, Awaited, Boxes, Direction, HostGroup, Job, JobOutput, Link, Lost, MESSAGE_BYTES_MAX, NEAR_BYTES,
     Near, Origin, PIECE_BYTES, Parent, Parts, RANKS_MAX, Reach, Rendezvous, Ring as RingLinks, Scratch,
     UNIT_BYTES, Unlinked, VERDICT_BYTES, at_fault, link_geometry, violation, word_bytes,
 };
+#[cfg(any(fuzzing, test))]
+pub(crate) use communicator::{find_blob, tuning::fuzz as fuzz_tuning};
 pub(crate) use engine::{Core, EngineId, LEFT_FOR, LaneId, Service, gid_preference};
 pub use engine::{Driver, Engine, EngineOptions};
 pub use link::handshake::Meet;

@@ -10,6 +10,7 @@ mod reduce;
 mod select;
 mod spawn;
 mod transfer;
+mod tuning;
 
 pub use bootstrap::{BootstrapError, Elsewhere, FrameError, RankList};
 pub use collective::{AbortReason, CollectiveError, Interrupted, OperationName};
@@ -21,3 +22,4 @@ pub use reduce::{AllocError, ParseNameError, ReduceError, ScheduleError};
 pub use select::SelectError;
 pub use spawn::SpawnError;
 pub use transfer::{KvError, PoolError, TransferError};
+pub use tuning::TuningError;

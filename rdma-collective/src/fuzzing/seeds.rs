@@ -7,6 +7,7 @@ use super::*;
 use crate::comm::link::codec::Writer;
 use crate::comm::link::control::Kind;
 use crate::comm::operation::{ABORT, OPERATION};
+use crate::comm::tuning::Tuning;
 use crate::error::AbortReason;
 use crate::kv::layout::{Model, Order};
 
@@ -89,7 +90,7 @@ fn plan() -> Vec<u8> {
     shape.into_iter().chain(pairs).collect()
 }
 
-fn targets() -> [Target; 6] {
+fn targets() -> [Target; 7] {
     let launched = b"RANK=1\nWORLD_SIZE=4\nMASTER_ADDR=10.0.0.1\nMASTER_PORT=29500\nNCCL_IB_HCA=^mlx5_3:1\n";
     // Three ranks join, ask, wait and leave.
     let events = [[0, 0, 0], [0, 1, 0], [1, 2, 0], [2, 0, 7], [3, 1, 7], [4, 2, 7], [6, 200, 0], [7, 1, 0]];
@@ -108,6 +109,7 @@ fn targets() -> [Target; 6] {
         ("frame", frame, vec![("requests", fuzz::frames())]),
         ("kv_plan", kv_plan, vec![("blocks", plan())]),
         ("store", store, vec![("three_ranks", events.concat())]),
+        ("tuning", tuning, vec![("built_in", Tuning::default().to_string().into_bytes())]),
     ]
 }
 

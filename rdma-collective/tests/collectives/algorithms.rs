@@ -1,6 +1,7 @@
 //! Ways that operations may take: all are right, whichever are asked for, and ranks that ask for others are told.
 
 use rdma_collective::collective::{ReduceOp, Tensor};
+use rdma_collective::comm::tuning::Tuning;
 use rdma_collective::comm::{Algorithms, Communicator, CommunicatorOptions};
 use rdma_collective::error::SetupError;
 use rdma_core::Wire;
@@ -82,5 +83,85 @@ fn ranks_that_ask_for_other_ways_are_told_when_they_meet() {
         let text = error.to_string();
         let SetupError::Differs { field: "algorithms", .. } = error else { panic!("{rank}: {text}") };
         assert!(text.contains("tree") && text.contains("ring,direct"), "{text}");
+    }
+}
+
+/// All-to-all, which has ways of its own.
+fn is_right_all_to_all(comm: &mut Communicator, count: usize) -> bool {
+    let (rank, ranks) = (comm.rank(), comm.size());
+    let own = input(rank, count * ranks as usize);
+    let mut all = vec![0; own.len()];
+    comm.all_to_all_into(&own, &mut all, long()).unwrap();
+    let part = rank as usize * count..(rank as usize + 1) * count;
+    (0..ranks).flat_map(|from| input(from, count * ranks as usize)[part.clone()].to_vec()).eq(all)
+}
+
+#[test]
+fn all_to_all_is_right_by_others_and_in_pairs_whatever_its_length() {
+    for (wire, algorithm) in
+        [(Wire::Mapped, "bruck"), (Wire::Mapped, "pairs"), (Wire::Tcp, "bruck"), (Wire::Mapped, "tree")]
+    {
+        for ranks in [2, 3, 6] {
+            let options = CommunicatorOptions {
+                algorithms: algorithm.parse().unwrap(),
+                ..CommunicatorOptions::default()
+            };
+            let right = each_communicator(ranks, wire, options, |mut comm| {
+                let right = [0, 1, 64, 3000, 70_000].map(|count| is_right_all_to_all(&mut comm, count));
+                comm.close(long()).unwrap();
+                right
+            });
+            assert!(right.iter().all(|right| *right == [true; 5]), "{ranks}, {algorithm}: {right:?}");
+        }
+    }
+}
+
+/// A table that has another way for each size, of which some cannot be taken.
+pub const MIXED: &str = "rdma-collective tuning 1
+all-reduce 2- mapped 2K direct,flat
+all-reduce 2- mapped 8K tree,direct
+all-reduce 2- mapped 64K direct,tree
+all-reduce 2- mapped any pieces,flat
+broadcast 2-3 mapped 8K pieces
+broadcast 2-3 mapped any tree
+reduce 2- mapped any flat
+all-gather 3 mapped any ring
+barrier 2- mapped any ring
+all-reduce 2- links 8K tree
+end
+";
+
+#[test]
+fn operations_are_right_whatever_a_table_says() {
+    let tuning: Tuning = MIXED.parse().unwrap();
+    for (ranks, wire) in
+        [(1, Wire::Mapped), (2, Wire::Mapped), (3, Wire::Mapped), (4, Wire::Mapped), (3, Wire::Tcp)]
+    {
+        for (algorithms, reproducible) in [("^tree", false), ("^ring", true), ("^flat", false)] {
+            let algorithms: Algorithms = algorithms.parse().unwrap();
+            let tuning = tuning.clone();
+            let options =
+                CommunicatorOptions { algorithms, reproducible, tuning, ..CommunicatorOptions::default() };
+            let right = each_communicator(ranks, wire, options, |mut comm| {
+                let right = [0, 1, 1000, 5000, 100_000].map(|count| all_right(&mut comm, count));
+                comm.close(long()).unwrap();
+                right
+            });
+            assert!(right.iter().all(|right| *right == [true; 5]), "{ranks}, {algorithms}: {right:?}");
+        }
+    }
+}
+
+#[test]
+fn ranks_whose_tables_differ_are_told_of_both_when_they_meet() {
+    let errors = each_rank(3, Wire::Mapped, |mut rank| {
+        let tuning = if rank.rank == 1 { MIXED.parse().unwrap() } else { Tuning::default() };
+        let options = CommunicatorOptions { tuning, ..CommunicatorOptions::default() };
+        Communicator::new(&rank.engine, &mut rank.store, options, long()).unwrap_err()
+    });
+    for (rank, error) in errors.into_iter().enumerate() {
+        let text = error.to_string();
+        let SetupError::Differs { field: "tuning", .. } = error else { panic!("{rank}: {text}") };
+        assert!(text.contains("built in (") && text.contains("given by the program ("), "{text}");
     }
 }

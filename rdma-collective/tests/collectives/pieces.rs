@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::algorithms::MIXED;
 use crate::common::long;
 use crate::world::each_communicator;
 use proptest::prelude::*;
 use rdma_collective::collective::{ReduceOp, Tensor};
+use rdma_collective::comm::tuning::Tuning;
 use rdma_collective::comm::{Communicator, CommunicatorOptions, WaitError};
 use rdma_collective::error::{AbortReason, CollectiveError};
 use rdma_core::{Deadline, Wire};
@@ -123,27 +125,32 @@ fn all_right_owned(comm: &mut Communicator, count: usize, root: u32) -> bool {
     right && *data == *if rank == root { sum } else { input(rank, count) }
 }
 
-#[test]
-fn ranks_that_own_their_memory_go_with_those_that_do_not() {
+fn assert_owners_go_with_others(tuning: &Tuning) {
     for (ranks, owners) in [(2, 0b01), (2, 0b10), (3, 0b010), (4, 0b1011), (5, 0b00100)] {
-        let right =
-            each_communicator(ranks, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
-                let owns = owners & (1 << comm.rank()) != 0;
-                let mut right = true;
-                for (count, root) in [(1100, 0), (30_000, 1), (1100, 1), (70_001, 0)] {
-                    right &= if owns {
-                        all_right_owned(&mut comm, count, root)
-                    } else {
-                        all_right(&mut comm, count, root)
-                    };
-                    // What lies where it is goes between.
-                    right &= all_right_owned(&mut comm, count, root);
-                }
-                comm.close(long()).unwrap();
-                right
-            });
+        let options = CommunicatorOptions { tuning: tuning.clone(), ..CommunicatorOptions::default() };
+        let right = each_communicator(ranks, Wire::Mapped, options, move |mut comm| {
+            let owns = owners & (1 << comm.rank()) != 0;
+            let mut right = true;
+            for (count, root) in [(1100, 0), (30_000, 1), (1100, 1), (70_001, 0)] {
+                right &= if owns {
+                    all_right_owned(&mut comm, count, root)
+                } else {
+                    all_right(&mut comm, count, root)
+                };
+                // What lies where it is goes between.
+                right &= all_right_owned(&mut comm, count, root);
+            }
+            comm.close(long()).unwrap();
+            right
+        });
         assert!(right.iter().all(|right| *right), "{ranks} ranks, owners {owners:b}: {right:?}");
     }
+}
+
+#[test]
+fn ranks_that_own_their_memory_go_with_those_that_do_not() {
+    assert_owners_go_with_others(&Tuning::default());
+    assert_owners_go_with_others(&MIXED.parse().unwrap());
 }
 
 #[test]

@@ -97,7 +97,9 @@ fn what_is_long_goes_another_way_and_what_the_ring_refuses_is_the_rings() {
         |count| Call { collective: Collective::AllReduce(ReduceOp::Sum), count, data_type: DataType::F64 };
     let options = CommunicatorOptions::default();
     let is_flat = |call, options: &_| Exchange::new(call, [0, 2], options).is_some();
-    assert!(is_flat(call(BYTES_MAX / 8), &options) && !is_flat(call(BYTES_MAX / 8 + 1), &options));
+    assert!(
+        is_flat(call(MESSAGE_BYTES_MAX / 8), &options) && !is_flat(call(MESSAGE_BYTES_MAX / 8 + 1), &options)
+    );
     assert!(!is_flat(call(usize::MAX), &options));
     let small = CommunicatorOptions { slot_bytes: 16, ..options.clone() };
     assert!(is_flat(call(2), &small) && !is_flat(call(3), &small));

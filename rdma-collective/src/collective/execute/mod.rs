@@ -36,6 +36,7 @@ use super::pieces::Pieces;
 use super::points::Points;
 use super::schedule::{Operation, Rounds, Schedule, Staging};
 use super::{DataType, Element, Tensor};
+use crate::comm::tuning::Class;
 use crate::comm::{Algorithm, Among, Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, word_bytes};
 use crate::error::{CollectiveError, ScheduleError};
 
@@ -85,24 +86,32 @@ enum Memory {
 }
 
 impl Way {
+    fn taken(&self) -> Algorithm {
+        match self {
+            Self::Ring(_) => Algorithm::Ring,
+            Self::Flat(what) => what.taken(),
+            Self::Mesh(rounds) => rounds.by,
+            Self::Points(_) => Algorithm::Pairs,
+            Self::Direct(..) => Algorithm::Direct,
+        }
+    }
+
     /// As it is said; where memory turns out to be borrowed it is another.
     fn name(&self) -> &'static str {
         match self {
-            Self::Ring(_) => "ring",
-            Self::Flat(what) => what.name(),
-            Self::Mesh(_) => "tree, or in pairs",
             Self::Points(_) => "from rank to rank",
             Self::Direct(_, Elsewhere::Ring(_)) => "direct, or ring where slices are borrowed",
             Self::Direct(_, Elsewhere::Pieces(_)) => "direct, or pieces where slices are borrowed",
+            _ => self.taken().name(),
         }
     }
 }
 
 impl InWindows {
-    fn name(&self) -> &'static str {
+    fn taken(&self) -> Algorithm {
         match self {
-            Self::Messages(_) => "flat",
-            Self::Pieces(_) => "pieces",
+            Self::Messages(_) => Algorithm::Flat,
+            Self::Pieces(_) => Algorithm::Pieces,
         }
     }
 
@@ -124,6 +133,7 @@ impl InWindows {
 /// What goes by links to ranks that are no neighbours.
 #[derive(Clone, Debug)]
 struct InRounds {
+    by: Algorithm,
     steps: Rounds,
     reach: Reach,
     /// The words by which ranks connect, unless they are connected: how each reaches the others, and whether each could.
@@ -133,39 +143,63 @@ struct InRounds {
 impl Communicator {
     /// What this rank does in `call`.
     fn plan(&mut self, call: Call, memory: Memory) -> Result<Plan, CollectiveError> {
-        let way = match self.in_windows(call, memory) {
+        let class = self.class(call);
+        let way = match self.in_windows(call, class, memory) {
             Some(what) => Way::Flat(what),
-            None => self.way(call, memory)?,
+            None => self.way(call, class, memory)?,
         };
-        self.chose(call.class(), way.name());
+        self.say_way(call, class, (way.taken(), way.name()));
         Ok(Plan { call, arithmetic: call.arithmetic(self.size()), way })
     }
 
+    /// The ways that it may take, as the table has them.
+    fn class(&self, call: Call) -> Class {
+        let find = |collective| self.orders().find(collective, call.bytes() as u64);
+        call.collective.tuned().map(find).unwrap_or_default()
+    }
+
+    /// Says which it takes, once for each size.
+    fn say_way(&mut self, call: Call, class: Class, (taken, name): (Algorithm, &str)) {
+        self.chose(call.class(), |orders| match call.collective.tuned() {
+            Some(_) => format!("{name} {}", orders.said(class, taken)),
+            None => name.to_owned(),
+        });
+    }
+
     /// Where the memory of all lies, around the ring, or else by links that it opens.
-    fn way(&mut self, call: Call, memory: Memory) -> Result<Way, CollectiveError> {
+    fn way(&mut self, call: Call, class: Class, memory: Memory) -> Result<Way, CollectiveError> {
         let (ranks, options) = ([self.rank(), self.size()], self.options());
         let staging = staging(options);
-        let algorithms = options.algorithms;
-        // A tree reduces in an order of its own.
-        let may_climb = call.has_tree() && algorithms.contains(Algorithm::Tree) && !options.reproducible;
-        let climbs = may_climb && !algorithms.contains(Algorithm::Ring);
-        if let Some(steps) = call.schedule(ranks, staging, options.reproducible)? {
-            if self.has_host_group() && algorithms.contains(Algorithm::Direct) {
+        // Whatever goes in windows was asked before.
+        let by = class.ways().find(|way| !matches!(way, Algorithm::Flat | Algorithm::Pieces));
+        let by = by.unwrap_or(Algorithm::Pairs);
+        let steps = match by {
+            Algorithm::Ring | Algorithm::Direct => call.schedule(ranks, staging, options.reproducible)?,
+            _ => None,
+        };
+        match (by, steps) {
+            (Algorithm::Direct, Some(steps)) => {
                 let order = call.order(ranks, staging, options.reproducible)?;
-                let elsewhere = self.pieces(call).map_or(Elsewhere::Ring(steps), Elsewhere::Pieces);
+                let elsewhere =
+                    self.in_its_place(call, class).map_or(Elsewhere::Ring(steps), Elsewhere::Pieces);
                 let piece = direct::piece_bytes(call, ranks[1], NEAR_BYTES);
                 return Ok(Way::Direct(Direct::new(call, ranks, order, piece), elsewhere));
             }
-            if !climbs {
-                return Ok(Way::Ring(steps));
-            }
+            (_, Some(steps)) => return Ok(Way::Ring(steps)),
+            (_, None) => {}
         }
-        let (steps, reach) = call.rounds(ranks, self.link_staging())?;
-        self.by_links(steps, reach, memory)
+        let (steps, reach) = call.rounds(ranks, self.link_staging(), by)?;
+        self.by_links(by, steps, reach, memory)
     }
 
     /// In rounds, by links of that reach: they are opened for it unless there are some.
-    fn by_links(&mut self, steps: Rounds, reach: Reach, memory: Memory) -> Result<Way, CollectiveError> {
+    fn by_links(
+        &mut self,
+        by: Algorithm,
+        steps: Rounds,
+        reach: Reach,
+        memory: Memory,
+    ) -> Result<Way, CollectiveError> {
         let staging = staging(self.options());
         let words = |bytes| self.words(bytes, staging);
         let connect = [words(word_bytes(reach, self.size()))?, words(VERDICT_BYTES)?];
@@ -175,7 +209,7 @@ impl Communicator {
             self.check_queue()?;
         }
         self.open_links(reach);
-        Ok(Way::Mesh(InRounds { steps, reach, connect }))
+        Ok(Way::Mesh(InRounds { by, steps, reach, connect }))
     }
 
     /// How words of so many bytes come from each rank to all others.
@@ -185,25 +219,39 @@ impl Communicator {
     }
 
     /// What is left in the windows of a host, when that is the way to take.
-    fn in_windows(&self, call: Call, memory: Memory) -> Option<InWindows> {
+    fn in_windows(&self, call: Call, class: Class, memory: Memory) -> Option<InWindows> {
         if !self.has_host_group() {
             return None;
         }
-        let (ranks, options) = ([self.rank(), self.size()], self.options());
-        let algorithms = options.algorithms;
-        let exchange = Exchange::new(call, ranks, options).filter(|_| algorithms.contains(Algorithm::Flat));
-        match (exchange, memory) {
-            (Some(exchange), _) => Some(InWindows::Messages(exchange)),
-            (None, Memory::Owned) if algorithms.contains(Algorithm::Direct) => None,
-            (None, _) => self.pieces(call).map(InWindows::Pieces),
+        let ranks = [self.rank(), self.size()];
+        for way in class.ways() {
+            match way {
+                Algorithm::Flat => {
+                    if let Some(exchange) = Exchange::new(call, ranks, self.options()) {
+                        return Some(InWindows::Messages(exchange));
+                    }
+                }
+                Algorithm::Pieces => {
+                    if let Some(pieces) = Pieces::new(call, ranks, self.options()) {
+                        return Some(InWindows::Pieces(pieces));
+                    }
+                }
+                // Who knows that its own is borrowed need not ask where that of the others is.
+                Algorithm::Direct if memory == Memory::Borrowed => {
+                    return self.in_its_place(call, class).map(InWindows::Pieces);
+                }
+                _ => return None,
+            }
         }
+        None
     }
 
-    /// What is left there of a longer call, if that pays.
-    fn pieces(&self, call: Call) -> Option<Pieces> {
-        let options = self.options();
-        let pieces = Pieces::new(call, [self.rank(), self.size()], options).filter(Pieces::pays);
-        pieces.filter(|_| options.algorithms.contains(Algorithm::Pieces))
+    /// The pieces that take the place of what needs memory of all ranks' own, unless the ring does.
+    fn in_its_place(&self, call: Call, class: Class) -> Option<Pieces> {
+        let mut behind = class.ways().skip_while(|way| *way != Algorithm::Direct);
+        let next = behind.find(|way| matches!(way, Algorithm::Pieces | Algorithm::Ring));
+        next.filter(|way| *way == Algorithm::Pieces)?;
+        Pieces::new(call, [self.rank(), self.size()], self.options())
     }
 
     /// Carries a collective out on slices of the caller's.
@@ -218,8 +266,10 @@ impl Communicator {
         buffers.lie_at(call.origins(self.rank()));
         let started = Instant::now();
         let mut flat = None;
-        if let Some(what) = self.in_windows(call, Memory::Borrowed) {
-            self.chose(call.class(), what.name());
+        let class = self.class(call);
+        if let Some(what) = self.in_windows(call, class, Memory::Borrowed) {
+            let taken = what.taken();
+            self.say_way(call, class, (taken, taken.name()));
             match self.call_at_once(what, &mut buffers, started, deadline) {
                 AtOnce::Done => {
                     self.drive_now_and_then(started);

@@ -9,7 +9,7 @@ use crate::collective::call::{Call, Collective};
 use crate::collective::schedule::{Operation, Rounds};
 use crate::collective::uneven::{Counts, Sides, Uneven};
 use crate::collective::{DataType, Element, Tensor};
-use crate::comm::{Communicator, Pending, Reach};
+use crate::comm::{Algorithm, Communicator, Pending, Reach};
 use crate::error::CollectiveError;
 
 impl Communicator {
@@ -27,9 +27,9 @@ impl Communicator {
         let count = if uneven == Uneven::AllGather { output / data_type.size() } else { 0 };
         let call = Call { collective: Collective::Uneven(uneven), count, data_type };
         let steps = Rounds::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
-        let way = self.by_links(steps, Reach::All, memory)?;
+        let way = self.by_links(Algorithm::Pairs, steps, Reach::All, memory)?;
         let (code, name, _) = call.class();
-        self.chose((code, name, input.max(output)), way.name());
+        self.chose((code, name, input.max(output)), |_| way.name().to_owned());
         Ok(Plan { call, arithmetic: call.arithmetic(ranks), way })
     }
 

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::MESSAGE_BYTES_MAX;
+
 /// A way to carry a collective out, by the name that `NCCL_ALGO` has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
     /// Around a ring of all ranks; broadcast along a line, and reduce by a chain.
     Ring,
-    /// Trees for broadcast and reduce, and halving and doubling for all-reduce, over links beyond the ring.
+    /// Trees for broadcast, reduce, gather and scatter, and halving and doubling for all-reduce, over links beyond the ring.
     Tree,
     /// One message from each rank of a host to each other one, of up to 8 KiB.
     Flat,
@@ -17,19 +19,23 @@ pub enum Algorithm {
     Pieces,
     /// Tensors and regions of all ranks of a host, reduced where they lie.
     Direct,
+    /// All-to-all in pairs, over links to all ranks.
+    Pairs,
+    /// All-to-all by others' ranks, in messages that are fewer and longer.
+    Bruck,
 }
 
 /// A set of [`Algorithm`]s; all of them unless others are asked for.
 ///
 /// Read from text it is a list as NCCL's: names in any case with commas between them, or with `^` before it all others. Where
-/// none of them can carry an operation out it goes around the ring.
+/// none of them can carry an operation out it goes by links all the same: around the ring, if it has one.
 ///
 /// ```
 /// use rdma_collective::comm::{Algorithm, Algorithms};
 ///
 /// let algorithms: Algorithms = "Ring,Direct".parse()?;
 /// assert!(algorithms.contains(Algorithm::Direct) && !algorithms.contains(Algorithm::Pieces));
-/// assert_eq!("^ring,direct".parse::<Algorithms>()?.to_string(), "tree,flat,pieces");
+/// assert_eq!("^ring,direct".parse::<Algorithms>()?.to_string(), "tree,flat,pieces,pairs,bruck");
 /// assert!("nvls".parse::<Algorithms>().unwrap_err().to_string().contains("ring, tree, flat, pieces"));
 /// # Ok::<(), rdma_collective::comm::UnknownAlgorithm>(())
 /// ```
@@ -39,7 +45,7 @@ pub struct Algorithms(u8);
 /// A list of algorithms has a name that is none, or has no name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{name:?} is no algorithm; there are ring, tree, flat, pieces and direct, in a list such as ring,direct or ^pieces"
+    "{name:?} is no algorithm; there are ring, tree, flat, pieces, direct, pairs and bruck, in a list such as ring,direct or ^pieces"
 )]
 pub struct UnknownAlgorithm {
     /// What stands there instead.
@@ -47,19 +53,44 @@ pub struct UnknownAlgorithm {
 }
 
 impl Algorithm {
-    const ALL: [Self; 5] = [Self::Ring, Self::Tree, Self::Flat, Self::Pieces, Self::Direct];
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Ring, Self::Tree, Self::Flat, Self::Pieces, Self::Direct, Self::Pairs, Self::Bruck];
+
+    /// The most bytes of each rank's buffer, or of its part, that go this way; `None` where there is no bound.
+    ///
+    /// ```
+    /// use rdma_collective::comm::Algorithm;
+    ///
+    /// assert_eq!((Algorithm::Flat.bytes_max(), Algorithm::Ring.bytes_max()), (Some(8192), None));
+    /// ```
+    #[must_use]
+    pub const fn bytes_max(self) -> Option<usize> {
+        match self {
+            Self::Flat => Some(MESSAGE_BYTES_MAX),
+            _ => None,
+        }
+    }
+
+    /// Whether it needs ranks that map each other's memory.
+    #[must_use]
+    pub const fn needs_mapped(self) -> bool {
+        matches!(self, Self::Flat | Self::Pieces | Self::Direct)
+    }
 
     const fn bit(self) -> u8 {
         1 << self as u8
     }
 
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ring => "ring",
             Self::Tree => "tree",
             Self::Flat => "flat",
             Self::Pieces => "pieces",
             Self::Direct => "direct",
+            Self::Pairs => "pairs",
+            Self::Bruck => "bruck",
         }
     }
 }
@@ -145,13 +176,13 @@ mod tests {
             ("ring", "ring"),
             ("Tree,RING", "ring,tree"),
             ("flat,flat", "flat"),
-            ("^Pieces", "ring,tree,flat,direct"),
+            ("^Pieces", "ring,tree,flat,direct,pairs,bruck"),
         ] {
             let read: Algorithms = text.parse().unwrap();
             assert_eq!(read.to_string(), expected);
             assert_eq!(Algorithms::from_bits(read.bits()), read);
         }
-        assert_eq!(Algorithms::default().to_string(), "ring,tree,flat,pieces,direct");
+        assert_eq!(Algorithms::default().to_string(), "ring,tree,flat,pieces,direct,pairs,bruck");
     }
 
     #[test]
@@ -161,7 +192,7 @@ mod tests {
         {
             let error = text.parse::<Algorithms>().unwrap_err();
             assert_eq!(error.name, name);
-            assert!(error.to_string().contains("ring, tree, flat, pieces and direct"), "{error}");
+            assert!(error.to_string().contains("ring, tree, flat, pieces, direct"), "{error}");
         }
     }
 }

@@ -2,16 +2,17 @@
 
 use rdma_core::Context;
 
+use super::tuning::Tuning;
 use super::{Algorithms, CommunicatorOptions};
 use crate::comm::link::codec::{NoRoom, Reader, Writer};
 use crate::error::SetupError;
 
 /// The version of the encoding below.
-const VERSION: u16 = 3;
-/// Bytes of a host's or a device's name that are told.
+const VERSION: u16 = 4;
+/// Bytes of a host's, a device's or a table's name that are told.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding.
-const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + 2 * (1 + NAME_BYTES_MAX);
+const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + 8 + 3 * (1 + NAME_BYTES_MAX);
 
 /// What a rank has said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,30 @@ pub(super) struct Introduction {
     pub(super) chunk_bytes_min: u64,
     pub(super) reproducible: bool,
     pub(super) algorithms: Algorithms,
+    pub(super) tuning: TableInfo,
+}
+
+/// Which table says which way operations go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TableInfo {
+    /// Where it is from, which need not be alike.
+    source: String,
+    digest: u64,
+}
+
+impl TableInfo {
+    fn of(tuning: &Tuning) -> Self {
+        Self { source: tuning.source().to_owned(), digest: tuning.digest() }
+    }
+
+    /// As it is told where another differs: the same table by another name is none that does.
+    fn told_beside(&self, other: &Self) -> String {
+        if self.digest == other.digest {
+            String::new()
+        } else {
+            format!("{} ({:x})", self.source, self.digest)
+        }
+    }
 }
 
 impl Introduction {
@@ -54,6 +79,7 @@ impl Introduction {
             chunk_bytes_min: options.chunk_bytes_min as u64,
             reproducible: options.reproducible,
             algorithms: options.algorithms,
+            tuning: TableInfo::of(&options.tuning),
         }
     }
 
@@ -76,7 +102,8 @@ impl Introduction {
         writer.u64(self.chunk_bytes_min)?;
         writer.u8(self.reproducible.into())?;
         writer.u8(self.algorithms.bits())?;
-        for name in [&self.info.host, &self.info.device] {
+        writer.u64(self.tuning.digest)?;
+        for name in [&self.info.host, &self.info.device, &self.tuning.source] {
             let told = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
             writer.u8(told.len() as u8)?;
             writer.put(told)?;
@@ -100,17 +127,19 @@ impl Introduction {
         let chunk_bytes_min = reader.u64().map_err(malformed)?;
         let reproducible = reader.u8().map_err(malformed)? != 0;
         let algorithms = Algorithms::from_bits(reader.u8().map_err(malformed)?);
+        let digest = reader.u64().map_err(malformed)?;
         let mut name = || {
             let len = usize::from(reader.u8().map_err(malformed)?);
             let told = reader.take(len).map_err(malformed)?;
             Ok::<_, SetupError>(String::from_utf8_lossy(told).into_owned())
         };
-        let (host, device) = (name()?, name()?);
+        let (host, device, source) = (name()?, name()?, name()?);
         if !reader.rest().is_empty() {
             return Err(SetupError::Introduction { rank });
         }
         let info = RankInfo { pid, host, device, soft };
-        Ok(Self { info, slots, slot_bytes, chunk_bytes_min, reproducible, algorithms })
+        let tuning = TableInfo { source, digest };
+        Ok(Self { info, slots, slot_bytes, chunk_bytes_min, reproducible, algorithms, tuning })
     }
 
     /// That `theirs`, which `rank` has said, goes with this.
@@ -122,6 +151,7 @@ impl Introduction {
             ("chunk_bytes_min", self.chunk_bytes_min.to_string(), theirs.chunk_bytes_min.to_string()),
             ("reproducible", self.reproducible.to_string(), theirs.reproducible.to_string()),
             ("algorithms", self.algorithms.to_string(), theirs.algorithms.to_string()),
+            ("tuning", self.tuning.told_beside(&theirs.tuning), theirs.tuning.told_beside(&self.tuning)),
             ("device", kind(self.info.soft), kind(theirs.info.soft)),
         ];
         match fields.into_iter().find(|(_, ours, theirs)| ours != theirs) {
@@ -145,6 +175,7 @@ mod tests {
             chunk_bytes_min: 1 << 14,
             reproducible: false,
             algorithms: Algorithms::default(),
+            tuning: TableInfo::of(&Tuning::default()),
         }
     }
 
@@ -189,6 +220,12 @@ mod tests {
         theirs.algorithms = "tree".parse().unwrap();
         let error = ours.check(&theirs, 2).unwrap_err().to_string();
         assert!(error.contains("algorithms") && error.contains("ring,tree,flat,pieces,direct"), "{error}");
+        theirs = introduction();
+        theirs.tuning.source = "table".to_owned();
+        assert!(ours.check(&theirs, 2).is_ok(), "the same table by another name");
+        theirs.tuning.digest ^= 1;
+        let error = ours.check(&theirs, 2).unwrap_err().to_string();
+        assert!(error.contains("tuning is built in (") && error.contains("table ("), "{error}");
         theirs = introduction();
         theirs.info.soft = true;
         assert!(ours.check(&theirs, 2).unwrap_err().to_string().contains("software device"));

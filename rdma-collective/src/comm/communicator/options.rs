@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Algorithms;
+use super::tuning::Tuning;
 
 /// Options of a [`Communicator`](super::Communicator); all but `linger` are alike on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct CommunicatorOptions {
     pub reproducible: bool,
     /// Which ways operations may take (all). Bits depend on it: a tree reduces in another order than a ring.
     pub algorithms: Algorithms,
+    /// Which of them an operation takes ([built in](Tuning::default)). Bits depend on it likewise, where it has trees.
+    pub tuning: Tuning,
     /// How long dropping it may wait for what it has sent to arrive (1 s).
     pub linger: Duration,
 }
@@ -37,6 +40,7 @@ impl Default for CommunicatorOptions {
             chunk_bytes_min: 16 * 1024,
             reproducible: false,
             algorithms: Algorithms::default(),
+            tuning: Tuning::default(),
             linger: Duration::from_secs(1),
         }
     }

@@ -1,6 +1,8 @@
-//! NCCL's variables, which people have in their pod specs: devices, addresses, paths, retries, and how much is said.
+//! NCCL's variables, which people have in their pod specs: devices, addresses, paths, retries, and how much is said; and the one
+//! of ours beside them, for what NCCL has a plugin.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use rdma_core::gid::{AddressFamily, Preference};
 use rdma_core::{AckTimeout, Context, GidType, LinkLayer, RetryOptions};
@@ -8,8 +10,9 @@ use rdma_core::{AckTimeout, Context, GidType, LinkLayer, RetryOptions};
 use super::reader::{Reader, invalid, parse};
 use super::table::VARIABLES;
 use super::{DebugLevel, NameFilter, Variables};
+use crate::comm::tuning::Tuning;
 use crate::comm::{Algorithms, CommunicatorOptions, EngineOptions, gid_preference};
-use crate::error::{EnvError, Setting};
+use crate::error::{EnvError, Setting, TuningError};
 
 pub(super) const NCCL_IB_HCA: &str = "NCCL_IB_HCA";
 pub(super) const NCCL_IB_GID_INDEX: &str = "NCCL_IB_GID_INDEX";
@@ -23,9 +26,10 @@ pub(super) const NCCL_IB_SL: &str = "NCCL_IB_SL";
 pub(super) const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
 pub(super) const NCCL_DEBUG: &str = "NCCL_DEBUG";
 pub(super) const NCCL_ALGO: &str = "NCCL_ALGO";
+pub(super) const RDMA_TUNING_FILE: &str = "RDMA_TUNING_FILE";
 pub(super) const NCCL_COMM_ID: &str = "NCCL_COMM_ID";
 
-/// What NCCL's variables ask for; what they do not ask for is `None`, and each default is the library's own.
+/// What NCCL's variables ask for, and `RDMA_TUNING_FILE`; what they do not ask for is `None`, and each default is the library's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NcclOptions {
@@ -51,6 +55,8 @@ pub struct NcclOptions {
     pub socket_ifname: NameFilter,
     /// `NCCL_ALGO`: which ways operations may take.
     pub algorithms: Option<Algorithms>,
+    /// `RDMA_TUNING_FILE`: the file that says which of them each takes.
+    pub tuning_file: Option<PathBuf>,
     /// `NCCL_DEBUG`: how much is said.
     pub debug: DebugLevel,
     set: Vec<Setting>,
@@ -71,7 +77,7 @@ impl NcclOptions {
     pub(super) fn by(reader: &Reader<'_>, variables: &Variables) -> Result<Self, EnvError> {
         let is_read = |name: &String| VARIABLES.iter().any(|variable| variable.name == name);
         let unread = variables.named("NCCL_", "").into_iter().filter(|name| !is_read(name));
-        let names = VARIABLES.iter().map(|variable| variable.name).filter(|name| name.starts_with("NCCL_"));
+        let names = VARIABLES.iter().map(|variable| variable.name).filter(|name| is_steering(name));
         let set = names.filter_map(|name| {
             let value = variables.get(name)?.to_string_lossy().into_owned();
             Some(Setting { name: name.to_owned(), value })
@@ -88,6 +94,7 @@ impl NcclOptions {
             service_level: number(reader, NCCL_IB_SL, 0..=15)?.map(|value| value as u8),
             socket_ifname: NameFilter::read(reader, NCCL_SOCKET_IFNAME, false)?,
             algorithms: algorithms(reader)?,
+            tuning_file: reader.text(RDMA_TUNING_FILE)?.map(PathBuf::from),
             debug: DebugLevel::read(reader)?,
             set: set.collect(),
             unread: unread.collect(),
@@ -127,9 +134,28 @@ impl NcclOptions {
         self.apply_to(options, device.is_soft(), suiting);
     }
 
-    /// Puts what is asked for into the options of a communicator; what is not stays as it is.
-    pub fn apply_to_communicator(&self, options: &mut CommunicatorOptions) {
+    /// Puts what is asked for into the options of a communicator; what is not stays as it is. The tuning file is read now.
+    ///
+    /// # Errors
+    ///
+    /// [`TuningError`]: that file cannot be read, is damaged, or of another version.
+    ///
+    /// ```
+    /// use rdma_collective::comm::CommunicatorOptions;
+    /// use rdma_collective::comm::env::{NcclOptions, Variables};
+    ///
+    /// let nccl = NcclOptions::read(&Variables::from_iter([("NCCL_ALGO", "ring,direct")]))?;
+    /// let mut options = CommunicatorOptions::default();
+    /// nccl.apply_to_communicator(&mut options)?;
+    /// assert_eq!(options.algorithms.to_string(), "ring,direct");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply_to_communicator(&self, options: &mut CommunicatorOptions) -> Result<(), TuningError> {
+        if let Some(path) = &self.tuning_file {
+            options.tuning = Tuning::read(path)?;
+        }
         options.algorithms = self.algorithms.unwrap_or(options.algorithms);
+        Ok(())
     }
 
     pub(super) fn apply_to(&self, options: &mut EngineOptions, is_soft: bool, suiting: RetryOptions) {
@@ -146,6 +172,10 @@ impl NcclOptions {
             retry.retry_cnt = self.retry_cnt.unwrap_or(retry.retry_cnt);
         }
     }
+}
+
+fn is_steering(name: &str) -> bool {
+    name.starts_with("NCCL_") || name == RDMA_TUNING_FILE
 }
 
 /// A number within `range`; NCCL takes -1 for «not set», and so do we.

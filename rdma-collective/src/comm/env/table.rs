@@ -259,8 +259,15 @@ pub(super) const VARIABLES: &[Variable] = &[
         NCCL_ALGO,
         PEOPLE,
         "which ways operations may take; the same on all ranks",
-        "a list of ring, tree, flat, pieces and direct, in any case, such as ring,direct or ^pieces",
+        "a list of ring, tree, flat, pieces, direct, pairs and bruck, in any case, such as ring,direct or ^pieces",
         "all",
+    ),
+    row(
+        RDMA_TUNING_FILE,
+        PEOPLE,
+        "which of them an operation takes, by collective, ranks, peers and bytes; the same on all ranks",
+        "a file as `tune` writes it",
+        "a table that is built in",
     ),
     row(NCCL_DEBUG, PEOPLE, "how much is said", "NONE, VERSION, WARN, INFO, ABORT or TRACE", "NONE"),
 ];

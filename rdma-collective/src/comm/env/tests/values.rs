@@ -22,7 +22,7 @@ fn values_that_are_none_are_quoted_with_what_is_expected() {
         ("NCCL_IB_TC", "256", "a number from 0 to 255"),
         ("NCCL_IB_SL", "16", "a number from 0 to 15"),
         ("NCCL_SOCKET_IFNAME", "^", "a list such as"),
-        ("NCCL_ALGO", "nvls", "a list of ring, tree, flat, pieces and direct"),
+        ("NCCL_ALGO", "nvls", "a list of ring, tree, flat, pieces, direct"),
         ("NCCL_DEBUG", "LOUD", "NONE, VERSION, WARN, INFO"),
         ("NCCL_COMM_ID", "10.0.0.1", "host:port"),
     ];

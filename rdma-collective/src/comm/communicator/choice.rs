@@ -1,0 +1,33 @@
+//! Which ways the operations of a communicator go, and what it says of that.
+
+use super::Communicator;
+use super::tuning::{Orders, Peers};
+
+/// More than the number of any collective.
+pub(super) const COLLECTIVES: usize = 32;
+
+impl Communicator {
+    /// How the ranks reach each other, as a [table](tuning) of ways has it.
+    #[must_use]
+    pub fn peers(&self) -> Peers {
+        if self.has_host_group() { Peers::Mapped } else { Peers::Links }
+    }
+
+    pub(crate) fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
+    /// Says at INFO, once for each power of two of bytes, which way a collective takes.
+    pub(crate) fn chose(
+        &mut self,
+        (code, collective, bytes): (u8, &str, usize),
+        way: impl FnOnce(&Orders) -> String,
+    ) {
+        let class = (usize::BITS - bytes.saturating_sub(1).leading_zeros()).min(usize::BITS - 1);
+        let Some(said) = self.chosen.get_mut(usize::from(code)) else { return };
+        if *said & (1 << class) == 0 {
+            *said |= 1 << class;
+            self.shared.lock().say_way(collective, 1 << class, &way(&self.orders));
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The table that holds where no other does; `docs/defaults.md` says why each row is as it is.
+
+use std::ops::RangeInclusive;
+use std::sync::{Arc, LazyLock};
+
+use super::row::RANKS_MAX as ANY;
+use super::{Algorithm, Collective, Peers, Row};
+use Algorithm::{Bruck, Direct, Flat, Pairs, Pieces, Ring, Tree};
+
+/// Ranks of a host, at most.
+const NEAR: u32 = crate::comm::RANKS_MAX;
+/// What a message between ranks of a host is faster for.
+const MESSAGE: u64 = 8 * 1024;
+/// What of each rank's part is faster in pieces than around a ring, which has more under way and lets nobody wait for all others.
+const PIECES: u64 = 128 * 1024;
+/// From so many ranks on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
+const FEW: u32 = 4;
+const SHORT: u64 = 256;
+
+pub(super) fn rows() -> Arc<[Row]> {
+    static ROWS: LazyLock<Arc<[Row]>> = LazyLock::new(|| {
+        let mut table = Table(Vec::new());
+        Collective::ALL.into_iter().for_each(|collective| table.add(collective));
+        table.0.into()
+    });
+    Arc::clone(&ROWS)
+}
+
+struct Table(Vec<Row>);
+
+impl Table {
+    fn add(&mut self, collective: Collective) {
+        use Collective::*;
+        match collective {
+            // Each rank has a part of the whole to reduce.
+            AllReduce | Reduce => (2..=NEAR).for_each(|ranks| {
+                self.near(collective, ranks..=ranks, PIECES * u64::from(ranks));
+            }),
+            AllGather | ReduceScatter | Broadcast => self.near(collective, 2..=NEAR, PIECES),
+            Barrier => self.rows(collective, 2..=NEAR, Peers::Mapped, &[(u64::MAX, &[Flat, Direct, Ring])]),
+            Gather | Scatter => {
+                self.rows(
+                    collective,
+                    2..=NEAR,
+                    Peers::Mapped,
+                    &[(MESSAGE, &[Flat, Tree]), (u64::MAX, &[Tree])],
+                );
+            }
+            AllToAll => {
+                let rest: [(u64, &[Algorithm]); 2] = [(MESSAGE, &[Flat, Pairs]), (u64::MAX, &[Pairs])];
+                let [message, long] = rest;
+                self.rows(collective, 2..=FEW, Peers::Mapped, &rest);
+                let short: (u64, &[Algorithm]) = (SHORT, &[Flat, Bruck]);
+                self.rows(collective, FEW + 1..=NEAR, Peers::Mapped, &[short, message, long]);
+            }
+        }
+        match collective {
+            Gather | Scatter => self.rows(collective, 1..=ANY, Peers::Links, &[(u64::MAX, &[Tree])]),
+            AllToAll => {
+                self.rows(collective, 1..=FEW, Peers::Links, &[(u64::MAX, &[Pairs])]);
+                self.rows(
+                    collective,
+                    FEW + 1..=ANY,
+                    Peers::Links,
+                    &[(SHORT, &[Bruck]), (u64::MAX, &[Pairs])],
+                );
+            }
+            _ => self.rows(collective, 1..=ANY, Peers::Links, &[(u64::MAX, &[Ring])]),
+        }
+    }
+
+    /// What is read where it lies, or else passed in pieces up to so many bytes.
+    fn near(&mut self, collective: Collective, ranks: RangeInclusive<u32>, pieces: u64) {
+        let rows: [(u64, &[Algorithm]); 3] = [
+            (MESSAGE, &[Flat, Direct, Pieces, Ring]),
+            (pieces, &[Direct, Pieces, Ring]),
+            (u64::MAX, &[Direct, Ring]),
+        ];
+        self.rows(collective, ranks, Peers::Mapped, &rows);
+    }
+
+    fn rows(
+        &mut self,
+        collective: Collective,
+        ranks: RangeInclusive<u32>,
+        peers: Peers,
+        rows: &[(u64, &[Algorithm])],
+    ) {
+        self.0.extend(rows.iter().map(|&(bytes_max, ways)| Row {
+            collective,
+            ranks: ranks.clone(),
+            peers,
+            bytes_max,
+            ways: ways.to_vec(),
+        }));
+    }
+}

@@ -1,0 +1,111 @@
+//! One row of a table, and which rows go together.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use super::{Algorithm, Collective, Peers, ROWS_MAX};
+
+/// The most ranks that a store serves.
+pub(super) const RANKS_MAX: u32 = 65536;
+
+/// Which ways a collective goes on so many bytes; see [the module](super).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Of which collective.
+    pub collective: Collective,
+    /// Among how many ranks: 1 to 65536.
+    pub ranks: RangeInclusive<u32>,
+    /// How they reach each other.
+    pub peers: Peers,
+    /// The most bytes of each rank's buffer, or of its part; `u64::MAX` for any.
+    pub bytes_max: u64,
+    /// The ways, best first: at least one, and each once.
+    pub ways: Vec<Algorithm>,
+}
+
+impl Row {
+    /// Whether it is of such an operation, whatever its bytes.
+    pub(super) fn is_of(&self, collective: Collective, (ranks, peers): (u32, Peers)) -> bool {
+        self.collective == collective && self.peers == peers && self.ranks.contains(&ranks)
+    }
+}
+
+/// What is wrong with a row behind `before`.
+pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
+    let Row { collective, ranks, peers, bytes_max, ways } = row;
+    let (first, last) = (*ranks.start(), *ranks.end());
+    if before.len() >= ROWS_MAX {
+        return Err(format!("there are more than {ROWS_MAX} rows"));
+    }
+    if first == 0 || last < first || last > RANKS_MAX {
+        return Err(format!("{first}-{last} are no ranks; write them from 1 to {RANKS_MAX}, fewest first"));
+    }
+    if ways.is_empty() {
+        return Err("there is no way; write one at least".to_owned());
+    }
+    for (at, way) in ways.iter().enumerate() {
+        if !collective.has(*way) {
+            let has: Vec<String> = collective.ways().map(|way| way.to_string()).collect();
+            return Err(format!("{collective} has no {way}; it has {}", has.join(", ")));
+        }
+        if !peers.have(*way) {
+            return Err(format!("{way} needs peers that are mapped, and these are {peers}"));
+        }
+        if ways[..at].contains(way) {
+            return Err(format!("{way} stands there twice"));
+        }
+    }
+    for other in before.iter().filter(|other| (other.collective, other.peers) == (*collective, *peers)) {
+        if other.ranks == *ranks {
+            if other.bytes_max >= *bytes_max {
+                let (less, more) = (Bytes(*bytes_max), Bytes(other.bytes_max));
+                return Err(format!("{less} bytes stand behind {more}; put the rows in order, fewest first"));
+            }
+        } else if first <= *other.ranks.end() && *other.ranks.start() <= last {
+            let (these, those) = (Ranks(ranks), Ranks(&other.ranks));
+            return Err(format!(
+                "ranks {these} have some in common with {those} of a row before; write the same, or none of them"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// As they are in a file.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == u64::MAX {
+            return f.pad("any");
+        }
+        let units = [(30, "G"), (20, "M"), (10, "K"), (0, "")];
+        let whole = |shift: u32| self.0 > 0 && self.0.trailing_zeros() >= shift;
+        let (shift, unit) = units.into_iter().find(|(shift, _)| whole(*shift)).unwrap_or((0, ""));
+        f.pad(&format!("{}{unit}", self.0 >> shift))
+    }
+}
+
+struct Ranks<'a>(&'a RangeInclusive<u32>);
+
+impl fmt::Display for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, last) = (self.0.start(), self.0.end());
+        let text = match *last {
+            last if last == *first => first.to_string(),
+            RANKS_MAX => format!("{first}-"),
+            last => format!("{first}-{last}"),
+        };
+        f.pad(&text)
+    }
+}
+
+/// A line of a file.
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { collective, ranks, peers, bytes_max, ways } = self;
+        let ways: Vec<String> = ways.iter().map(Algorithm::to_string).collect();
+        let (ranks, bytes) = (Ranks(ranks), Bytes(*bytes_max));
+        write!(f, "{collective:<14} {ranks:>5}  {peers:>6}  {bytes:>7}  {}", ways.join(","))
+    }
+}
