@@ -7,7 +7,7 @@ use crate::fault::CorruptAt;
 use anyhow::{Context, ensure};
 use rdma_collective::comm::bootstrap::{StoreClient, StoreServer};
 use rdma_collective::comm::env::{Joined, Launch, NcclOptions, SelectedDevice};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine};
+use rdma_collective::comm::{Algorithm, Communicator, CommunicatorOptions, Engine};
 use rdma_collective::error::BootstrapError;
 use rdma_core::fault::FaultPlan;
 use rdma_core::{Deadline, PeerAccess, SoftOptions};
@@ -78,6 +78,24 @@ impl Job {
         let timeout = args.timeout();
         let served_by_rank_0 = launch.parent.is_none();
         Ok(Self { comm, store, devices, refused, faults, timeout, meetings: 0, served_by_rank_0, server })
+    }
+
+    /// Goes on with a communicator that may take this way alone; all ranks call it.
+    ///
+    /// # Errors
+    ///
+    /// As [`join`](Self::join).
+    pub fn renew(&mut self, way: Algorithm) -> anyhow::Result<()> {
+        let options = self.comm.options();
+        let options = CommunicatorOptions {
+            algorithms: [way].into_iter().collect(),
+            epoch: options.epoch + 1,
+            ..options.clone()
+        };
+        let (engine, deadline) = (self.comm.engine().clone(), self.deadline());
+        let comm = Communicator::new(&engine, &mut self.store, options, deadline)?;
+        std::mem::replace(&mut self.comm, comm).close(deadline)?;
+        Ok(())
     }
 
     /// Whether this is the rank that prints.

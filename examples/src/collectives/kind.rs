@@ -1,7 +1,9 @@
 //! The collectives that have a program, and what nccl-tests' contract is for each.
 
+use rdma_collective::comm::tuning;
+
 /// Which collective is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Collective {
     /// Every rank gets the reduction of all.
     AllReduce,
@@ -66,6 +68,21 @@ impl Collective {
             Self::SendRecv => ("Sends around a ring", "sendrecv_perf"),
         };
         format!("{what} among ranks, each a process, measured and checked as nccl-tests' {twin} does")
+    }
+
+    /// As a table of ways has it, where it is in one.
+    pub const fn tuned(self) -> Option<tuning::Collective> {
+        Some(match self {
+            Self::AllReduce => tuning::Collective::AllReduce,
+            Self::AllGather => tuning::Collective::AllGather,
+            Self::ReduceScatter => tuning::Collective::ReduceScatter,
+            Self::Broadcast => tuning::Collective::Broadcast,
+            Self::Reduce => tuning::Collective::Reduce,
+            Self::AllToAll => tuning::Collective::AllToAll,
+            Self::Gather => tuning::Collective::Gather,
+            Self::Scatter => tuning::Collective::Scatter,
+            Self::SendRecv => return None,
+        })
     }
 
     /// Whether elements of several ranks become one.

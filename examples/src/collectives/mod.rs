@@ -15,6 +15,7 @@ mod measure;
 mod plot;
 mod report;
 mod table;
+pub mod tune;
 
 pub use kind::Collective;
 
@@ -68,10 +69,15 @@ fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
     let ranks = args.ranks(cores);
     args.check_root(u32::try_from(ranks)?)?;
     fits(args, sweep, ranks)?;
+    start_ranks(args.collective.name(), ranks)
+}
+
+/// Starts so many ranks, each this program again; whether all of them end well.
+fn start_ranks(name: &'static str, ranks: usize) -> anyhow::Result<bool> {
     let token = JobToken::random()?;
     let options = StoreOptions::new(token, u32::try_from(ranks)?);
     let server = StoreServer::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;
-    let mut group = Group::new(args.collective.name());
+    let mut group = Group::new(name);
     for rank in 0..ranks {
         group.start(format!("rank {rank}"), |command| {
             command.args(std::env::args_os().skip(1));
@@ -84,11 +90,15 @@ fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
 
 /// That the buffers of so many ranks fit this machine.
 fn fits(args: &Args, sweep: &Sweep, ranks: usize) -> anyhow::Result<()> {
-    let each = args.buffer_bytes(sweep.last());
-    let need = each.saturating_add(RANK_BYTES).saturating_mul(ranks as u64);
     let buffers = 2 * args.agg_iters;
     let what = format!("{buffers} buffers of {} bytes on each of {ranks} ranks", sweep.last());
-    Ok(memory::require(&memory::Roots::default(), &what, need, "lower -e, -m or --ranks")?)
+    memory_for(&what, args.buffer_bytes(sweep.last()), ranks, "lower -e, -m or --ranks")
+}
+
+/// That buffers of so many bytes a rank fit it.
+fn memory_for(what: &str, each: u64, ranks: usize, mend: &'static str) -> anyhow::Result<()> {
+    let need = each.saturating_add(RANK_BYTES).saturating_mul(ranks as u64);
+    Ok(memory::require(&memory::Roots::default(), what, need, mend)?)
 }
 
 /// Is one rank; true when no element was wrong on any.

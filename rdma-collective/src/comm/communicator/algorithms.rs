@@ -54,8 +54,8 @@ pub struct UnknownAlgorithm {
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Ring, Self::Tree, Self::Flat, Self::Pieces, Self::Direct, Self::Pairs, Self::Bruck];
+    pub const ALL: &[Self] =
+        &[Self::Ring, Self::Tree, Self::Flat, Self::Pieces, Self::Direct, Self::Pairs, Self::Bruck];
 
     /// The most bytes of each rank's buffer, or of its part, that go this way; `None` where there is no bound.
     ///
@@ -105,7 +105,7 @@ impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
-        let named = Self::ALL.into_iter().find(|of| of.name().eq_ignore_ascii_case(name));
+        let named = Self::ALL.iter().copied().find(|of| of.name().eq_ignore_ascii_case(name));
         named.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })
     }
 }
@@ -118,7 +118,7 @@ impl Algorithms {
     }
 
     fn iter(self) -> impl Iterator<Item = Algorithm> {
-        Algorithm::ALL.into_iter().filter(move |of| self.contains(*of))
+        Algorithm::ALL.iter().copied().filter(move |of| self.contains(*of))
     }
 
     pub(super) fn bits(self) -> u8 {
@@ -133,7 +133,7 @@ impl Algorithms {
 
 impl Default for Algorithms {
     fn default() -> Self {
-        Algorithm::ALL.into_iter().collect()
+        Algorithm::ALL.iter().copied().collect()
     }
 }
 

@@ -66,7 +66,7 @@ impl Collective {
     /// assert_eq!(ways, [Algorithm::Flat, Algorithm::Pairs, Algorithm::Bruck]);
     /// ```
     pub fn ways(self) -> impl Iterator<Item = Algorithm> {
-        Algorithm::ALL.into_iter().filter(move |way| self.has(*way))
+        Algorithm::ALL.iter().copied().filter(move |way| self.has(*way))
     }
 
     pub(super) const fn has(self, way: Algorithm) -> bool {

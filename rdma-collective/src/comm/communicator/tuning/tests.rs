@@ -63,7 +63,8 @@ fn the_built_in_table_is_what_was_chosen_before() {
 fn whatever_may_be_taken_there_is_a_way_by_links() {
     for bits in 0..1 << 7 {
         let algorithms: Algorithms = Algorithm::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .enumerate()
             .filter(|(at, _)| bits & (1 << at) != 0)
             .map(|(_, of)| of)

@@ -1,6 +1,8 @@
 //! `allreduce` and the other collectives' programs as people run them: processes on this host, on the software device.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod tuning;
 
 use common::{free_port, program, run, start_with};
 use examples::collectives::Collective;

@@ -1,0 +1,113 @@
+//! Measures every way that each collective can take, size by size, and writes which was the fastest: the table that
+//! `RDMA_TUNING_FILE` names. It is started as the collectives' programs are.
+
+mod args;
+mod choose;
+mod measure;
+mod table;
+
+use super::job::Job;
+use super::{launch, memory_for, start_ranks};
+use crate::{debug, output};
+use anyhow::{Context, ensure};
+use args::TuneArgs;
+use choose::rows;
+use clap::Parser;
+use measure::Times;
+use rdma_collective::comm::env::{Environment, Launch, Launcher, NcclOptions};
+use rdma_collective::comm::tuning::{Row, Tuning};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::process::ExitCode;
+use table::Table;
+
+const NAME: &str = "tune";
+
+/// Runs one rank of the program, or starts all of them.
+pub fn main() -> ExitCode {
+    let args = TuneArgs::parse();
+    match place(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            output::complain(format_args!("{NAME}: {}", output::in_a_line(&error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Is the rank that the environment tells of, or starts all ranks; whether all went well.
+fn place(args: &TuneArgs) -> anyhow::Result<bool> {
+    args.check()?;
+    let environment = Environment::of_process()?;
+    let nccl = environment.nccl.clone();
+    debug::say_what_happens(nccl.debug, environment.launch.as_ref().map(|launch| launch.rank));
+    debug::say_which_variables_won(nccl.debug, &environment.report());
+    let each = args.each();
+    match launch::rank(environment, &each)? {
+        None => {
+            let cores = std::thread::available_parallelism().map_or(2, usize::from);
+            let ranks = each.ranks(cores);
+            fits(args, ranks, ranks)?;
+            start_ranks(NAME, ranks)
+        }
+        Some(launch) => {
+            run(&launch, &nccl, args).with_context(|| format!("rank {}", launch.rank))?;
+            Ok(true)
+        }
+    }
+}
+
+/// That the buffers of `here` of so many ranks fit this machine.
+fn fits(args: &TuneArgs, ranks: usize, here: usize) -> anyhow::Result<()> {
+    let each = args.buffer_bytes(ranks);
+    memory_for(&format!("buffers of {each} bytes on each of {here} ranks"), each, here, "lower -e or --ranks")
+}
+
+/// Is one rank; rank 0 prints and writes.
+fn run(launch: &Launch, nccl: &NcclOptions, args: &TuneArgs) -> anyhow::Result<()> {
+    if launch.launcher != Launcher::LocalRanks {
+        fits(args, launch.world as usize, launch.local_world.unwrap_or(1) as usize)?;
+    }
+    // What is in the way of writing it is known before anything is measured.
+    let kept = match &args.output {
+        Some(path) if launch.rank == 0 => kept(path, launch.world)?,
+        _ => Vec::new(),
+    };
+    let mut job = Job::join(launch, nccl, &args.each())?;
+    let sizes = args.sizes();
+    let mut times = Times::default();
+    times.measure(&mut job, args, &sizes)?;
+    if job.prints() {
+        let (ranks, peers) = (job.comm.size(), job.comm.peers());
+        let table = Table { times: &times, sizes: &sizes };
+        output::say(format_args!("# {NAME}: {ranks} ranks, peers {peers}, microseconds\n"))?;
+        let mut all = kept;
+        for collective in args.collectives() {
+            let chosen = choose::ways(&times, collective, &sizes);
+            output::say(table.of(collective, &chosen))?;
+            all.extend(rows(collective, (ranks, peers), &chosen));
+        }
+        let tuning = Tuning::new(all)?;
+        match &args.output {
+            Some(path) => {
+                std::fs::write(path, tuning.to_string()).with_context(|| path.display().to_string())?;
+                output::say(format_args!("# written to {}: RDMA_TUNING_FILE names it\n", path.display()))?;
+            }
+            None => output::say(&tuning)?,
+        }
+    }
+    job.close()
+}
+
+/// The rows of a file that is there already which are of another number of ranks.
+fn kept(path: &Path, ranks: u32) -> anyhow::Result<Vec<Row>> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(folder.is_dir(), "-o {}: there is no folder {}; make it", path.display(), folder.display());
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let there = Tuning::read(path).context("-o is there already, and is kept: name another file")?;
+    let is_other = |of: &RangeInclusive<u32>| *of != (ranks..=ranks);
+    Ok(there.rows().iter().filter(|row| is_other(&row.ranks)).cloned().collect())
+}

@@ -1,0 +1,93 @@
+//! The times of every way: each is a communicator that may take no other.
+
+use super::args::TuneArgs;
+use crate::collectives::args::Args;
+use crate::collectives::call::Call;
+use crate::collectives::job::Job;
+use crate::collectives::kind::Collective;
+use crate::collectives::measure::Bench;
+use anyhow::ensure;
+use rdma_collective::collective::ReduceOp;
+use rdma_collective::comm::{Algorithm, tuning};
+use std::collections::HashMap;
+
+/// Whose memory operations are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// Tensors.
+    Owned,
+    /// Slices.
+    Borrowed,
+}
+
+/// Microseconds of an operation, out of place and in place by halves: the best of all that was measured.
+#[derive(Debug, Default)]
+pub struct Times(HashMap<(Collective, u64, Algorithm, Memory), f64>);
+
+impl Times {
+    /// That of one; `None` where it was not measured, since it cannot be.
+    pub fn of(&self, collective: Collective, bytes: u64, way: Algorithm, memory: Memory) -> Option<f64> {
+        self.0.get(&(collective, bytes, way, memory)).copied()
+    }
+
+    /// Takes it when it is the best.
+    pub fn add(&mut self, key: (Collective, u64, Algorithm, Memory), time_us: f64) {
+        let best = self.0.entry(key).or_insert(time_us);
+        *best = best.min(time_us);
+    }
+
+    /// Measures all of them.
+    ///
+    /// # Errors
+    ///
+    /// What the communicators say, and elements that are wrong.
+    pub fn measure(&mut self, job: &mut Job, args: &TuneArgs, sizes: &[u64]) -> anyhow::Result<()> {
+        let (peers, asked) = (job.comm.peers(), job.comm.options().algorithms);
+        for _ in 0..args.repeats {
+            for way in Algorithm::ALL.iter().copied().filter(|way| asked.contains(*way)) {
+                if way.needs_mapped() && peers != tuning::Peers::Mapped {
+                    continue;
+                }
+                job.renew(way)?;
+                self.runs(job, args, (way, Memory::Owned), sizes)?;
+                // Those that take the place of what needs memory of the library's.
+                if matches!(way, Algorithm::Ring | Algorithm::Pieces) && peers == tuning::Peers::Mapped {
+                    self.runs(job, args, (way, Memory::Borrowed), sizes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn runs(
+        &mut self,
+        job: &mut Job,
+        args: &TuneArgs,
+        (way, memory): (Algorithm, Memory),
+        sizes: &[u64],
+    ) -> anyhow::Result<()> {
+        let ranks = job.ranks() as u64;
+        let each = Args { plain: memory == Memory::Borrowed, ..args.each() };
+        let longest = sizes.last().copied().unwrap_or(0);
+        let mut bench = Bench::<f32>::new(job, &each, longest.saturating_mul(ranks))?;
+        for collective in
+            args.collectives().filter(|of| of.tuned().is_some_and(|of| of.ways().any(|of| of == way)))
+        {
+            let op = if collective.reduces() { ReduceOp::Sum } else { ReduceOp::Max };
+            let parts = if collective.has_parts() { ranks } else { 1 };
+            let fits = |size: &&u64| way.bytes_max().is_none_or(|bytes_max| **size <= bytes_max as u64);
+            for size in sizes.iter().filter(fits) {
+                let row = bench.row(Call { collective, op, root: 0 }, size * parts)?;
+                let name = collective.name();
+                let halves = [row.out_of_place, row.in_place];
+                ensure!(
+                    !halves.iter().any(|half| half.failed()),
+                    "{name} of {size} bytes by {way} has wrong elements: this is a defect, tell us of it"
+                );
+                let time_us = halves.iter().map(|half| half.time_us).sum::<f64>() / 2.0;
+                self.add((collective, *size, way, memory), time_us);
+            }
+        }
+        Ok(())
+    }
+}
