@@ -100,3 +100,20 @@ fn a_tuning_file_that_is_damaged_or_of_another_version_is_an_error() {
     assert!(ended.stderr.contains("there is no folder /nonexistent"), "{}", ended.stderr);
     assert!(run(TUNE, "-b 9 -e 15").expect(1).stderr.contains("no power of two"));
 }
+
+#[test]
+fn what_nccl_alone_has_is_warned_of_and_left_out() {
+    let reduce = |algorithms: &str, level: &str| {
+        let variables = [("NCCL_ALGO", algorithms), ("NCCL_DEBUG", level)];
+        start_with(ALLREDUCE, "--device soft --ranks 2 -b 64K -e 64K -n 1", &variables).finish()
+    };
+    let ended = reduce("NVLSTree,CollnetDirect", "WARN").expect(0);
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    let warned = "WARN NCCL_ALGO: NVLSTree, CollnetDirect is NCCL's alone and ignored";
+    assert_eq!(said.matches(warned).count(), 2, "{said}");
+    let ended = reduce("ring;allreduce:tree,nvls", "INFO").expect(0);
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    assert_eq!(said.matches("all-reduce of up to 65536 bytes: tree in place of").count(), 2, "{said}");
+    let ended = reduce("ring,nvsl", "NONE").expect(1);
+    assert!(ended.stderr.contains("NCCL_ALGO is \"ring,nvsl\""), "{}", ended.stderr);
+}

@@ -62,8 +62,8 @@ pub fn introduction() -> Vec<u8> {
     told.extend((options.slot_bytes as u64).to_le_bytes());
     told.extend((options.chunk_bytes_min as u64).to_le_bytes());
     told.push(options.reproducible.into());
-    // Every way.
-    told.push(0b111_1111);
+    // Every way, of each collective.
+    told.extend([0b111_1111; 9]);
     let tables = [Tuning::default().to_string(), Tuning::default().to_string()].concat();
     told.extend(((tables.len() as u64) << 32 | u64::from(crc32c::crc32c(tables.as_bytes()))).to_le_bytes());
     told.extend([1, b'h', 1, b'd', 1, b't']);

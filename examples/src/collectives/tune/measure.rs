@@ -8,7 +8,7 @@ use crate::collectives::kind::Collective;
 use crate::collectives::measure::Bench;
 use anyhow::ensure;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::{Algorithm, tuning};
+use rdma_collective::comm::{Algorithm, Algorithms, tuning};
 use std::collections::HashMap;
 
 /// Whose memory operations are on.
@@ -44,15 +44,15 @@ impl Times {
     pub fn measure(&mut self, job: &mut Job, args: &TuneArgs, sizes: &[u64]) -> anyhow::Result<()> {
         let (peers, asked) = (job.comm.peers(), job.comm.options().algorithms);
         for _ in 0..args.repeats {
-            for way in Algorithm::ALL.iter().copied().filter(|way| asked.contains(*way)) {
+            for way in Algorithm::ALL.iter().copied() {
                 if way.needs_mapped() && peers != tuning::Peers::Mapped {
                     continue;
                 }
                 job.renew(way)?;
-                self.runs(job, args, (way, Memory::Owned), sizes)?;
+                self.runs(job, args, (way, Memory::Owned), asked, sizes)?;
                 // Those that take the place of what needs memory of the library's.
                 if matches!(way, Algorithm::Ring | Algorithm::Pieces) && peers == tuning::Peers::Mapped {
-                    self.runs(job, args, (way, Memory::Borrowed), sizes)?;
+                    self.runs(job, args, (way, Memory::Borrowed), asked, sizes)?;
                 }
             }
         }
@@ -64,15 +64,15 @@ impl Times {
         job: &mut Job,
         args: &TuneArgs,
         (way, memory): (Algorithm, Memory),
+        asked: Algorithms,
         sizes: &[u64],
     ) -> anyhow::Result<()> {
         let ranks = job.ranks() as u64;
         let each = Args { plain: memory == Memory::Borrowed, ..args.each() };
         let longest = sizes.last().copied().unwrap_or(0);
         let mut bench = Bench::<f32>::new(job, &each, longest.saturating_mul(ranks))?;
-        for collective in
-            args.collectives().filter(|of| of.tuned().is_some_and(|of| of.ways().any(|of| of == way)))
-        {
+        let may = |of: tuning::Collective| of.ways().any(|one| one == way) && asked.allow(of, way);
+        for collective in args.collectives().filter(|of| of.tuned().is_some_and(may)) {
             let op = if collective.reduces() { ReduceOp::Sum } else { ReduceOp::Max };
             let parts = if collective.has_parts() { ranks } else { 1 };
             let fits = |size: &&u64| way.bytes_max().is_none_or(|bytes_max| **size <= bytes_max as u64);

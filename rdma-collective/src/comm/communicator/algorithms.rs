@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::MESSAGE_BYTES_MAX;
+use super::tuning::Collective;
 
 /// A way to carry a collective out, by the name that `NCCL_ALGO` has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,27 +26,37 @@ pub enum Algorithm {
     Bruck,
 }
 
-/// A set of [`Algorithm`]s; all of them unless others are asked for.
+/// Which [`Algorithm`]s each collective may take; all of them unless others are asked for.
 ///
-/// Read from text it is a list as NCCL's: names in any case with commas between them, or with `^` before it all others. Where
-/// none of them can carry an operation out it goes by links all the same: around the ring, if it has one.
+/// Read from text it is a list as NCCL's: names in any case with commas between them, or with `^` before it all others; and behind
+/// a `;` each such lists for one collective, with its name and `:` before it. Where none of them can carry an operation out it goes
+/// by links all the same: around the ring, if it has one.
 ///
 /// ```
+/// use rdma_collective::comm::tuning::Collective;
 /// use rdma_collective::comm::{Algorithm, Algorithms};
 ///
-/// let algorithms: Algorithms = "Ring,Direct".parse()?;
-/// assert!(algorithms.contains(Algorithm::Direct) && !algorithms.contains(Algorithm::Pieces));
+/// let algorithms: Algorithms = "Ring,Direct;broadcast:tree".parse()?;
+/// assert!(algorithms.allow(Collective::AllReduce, Algorithm::Direct));
+/// assert!(!algorithms.allow(Collective::Broadcast, Algorithm::Direct));
 /// assert_eq!("^ring,direct".parse::<Algorithms>()?.to_string(), "tree,flat,pieces,pairs,bruck");
 /// assert!("nvls".parse::<Algorithms>().unwrap_err().to_string().contains("ring, tree, flat, pieces"));
 /// # Ok::<(), rdma_collective::comm::UnknownAlgorithm>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Algorithms(u8);
+pub struct Algorithms([Set; COLLECTIVES]);
+
+/// A bit each.
+type Set = u8;
+const EVERY: Set = (1 << Algorithm::ALL.len()) - 1;
+/// How many collectives have a set.
+pub(super) const COLLECTIVES: usize = Collective::ALL.len();
 
 /// A list of algorithms has a name that is none, or has no name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{name:?} is no algorithm; there are ring, tree, flat, pieces, direct, pairs and bruck, in a list such as ring,direct or ^pieces"
+    "{name:?} is no algorithm or no collective; there are ring, tree, flat, pieces, direct, pairs and bruck, in a list such as \
+     ring,direct or ^pieces, or in several such as ring;all-reduce:tree"
 )]
 pub struct UnknownAlgorithm {
     /// What stands there instead.
@@ -111,48 +122,94 @@ impl FromStr for Algorithm {
 }
 
 impl Algorithms {
-    /// Whether it is one of them.
+    /// Whether this collective may take that one.
     #[must_use]
-    pub fn contains(self, algorithm: Algorithm) -> bool {
-        self.0 & algorithm.bit() != 0
+    pub fn allow(self, collective: Collective, algorithm: Algorithm) -> bool {
+        self.0[collective as usize] & algorithm.bit() != 0
     }
 
-    fn iter(self) -> impl Iterator<Item = Algorithm> {
-        Algorithm::ALL.iter().copied().filter(move |of| self.contains(*of))
-    }
-
-    pub(super) fn bits(self) -> u8 {
+    /// A set for each collective.
+    pub(super) fn bits(self) -> [Set; COLLECTIVES] {
         self.0
     }
 
     /// Of what another rank has said; what this release does not know is told as it came.
-    pub(super) fn from_bits(bits: u8) -> Self {
+    pub(super) fn from_bits(bits: [Set; COLLECTIVES]) -> Self {
         Self(bits)
     }
+
+    /// Reads a list in which `elsewhere` are names of others, which are left out and given back: algorithms, or collectives with all that is
+    /// said of them. What is left empty by that is what there would be without it.
+    pub(crate) fn read(text: &str, elsewhere: &[&str]) -> Result<(Self, Vec<String>), UnknownAlgorithm> {
+        let is_elsewhere = |name: &str| elsewhere.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let (mut read, mut left_out) = (Self::default(), Vec::new());
+        for (at, entry) in text.split(';').enumerate() {
+            let (name, list) = entry.split_once(':').map_or((None, entry), |(name, list)| (Some(name), list));
+            let of = match name {
+                None if at == 0 => None,
+                Some(name) if is_elsewhere(name) => {
+                    left_out.push(name.to_owned());
+                    continue;
+                }
+                name => Some(collective(name.unwrap_or(entry))?),
+            };
+            let (others, list) = list.strip_prefix('^').map_or((false, list), |list| (true, list));
+            let (foreign, ours): (Vec<&str>, Vec<&str>) =
+                list.split(',').partition(|name| is_elsewhere(name));
+            let named = ours.iter().try_fold(0, |set, name| Ok(set | name.parse::<Algorithm>()?.bit()))?;
+            left_out.extend(foreign.into_iter().map(str::to_owned));
+            if ours.is_empty() {
+                continue;
+            }
+            let set = if others { EVERY & !named } else { named };
+            match of {
+                Some(collective) => read.0[collective as usize] = set,
+                None => read = Self([set; COLLECTIVES]),
+            }
+        }
+        Ok((read, left_out))
+    }
+}
+
+/// The collective of that name, in any case, with or without dashes.
+fn collective(name: &str) -> Result<Collective, UnknownAlgorithm> {
+    let plain = |name: &str| name.replace('-', "").to_ascii_lowercase();
+    let found = Collective::ALL.into_iter().find(|of| plain(of.name()) == plain(name));
+    found.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })
 }
 
 impl Default for Algorithms {
     fn default() -> Self {
-        Algorithm::ALL.iter().copied().collect()
+        Self([EVERY; COLLECTIVES])
     }
 }
 
 impl FromIterator<Algorithm> for Algorithms {
     fn from_iter<I: IntoIterator<Item = Algorithm>>(algorithms: I) -> Self {
-        Self(algorithms.into_iter().fold(0, |bits, of| bits | of.bit()))
+        Self([algorithms.into_iter().fold(0, |bits, of| bits | of.bit()); COLLECTIVES])
     }
 }
 
+/// As it is read; the first list is that of most collectives, and those of the others stand behind it.
 impl fmt::Display for Algorithms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.iter().map(Algorithm::name).collect();
-        f.write_str(&names.join(","))
+        let list = |set: Set| {
+            let names = Algorithm::ALL.iter().filter(|of| set & of.bit() != 0);
+            names.map(|of| of.name()).collect::<Vec<_>>().join(",")
+        };
+        let like = |set: &Set| self.0.iter().filter(|other| *other == set).count();
+        let all = self.0.into_iter().max_by_key(like).unwrap_or(EVERY);
+        f.write_str(&list(all))?;
+        for (collective, set) in Collective::ALL.into_iter().zip(self.0).filter(|(_, set)| *set != all) {
+            write!(f, ";{collective}:{}", list(set))?;
+        }
+        Ok(())
     }
 }
 
 impl fmt::Debug for Algorithms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.iter()).finish()
+        f.debug_tuple("Algorithms").field(&self.to_string()).finish()
     }
 }
 
@@ -160,9 +217,7 @@ impl FromStr for Algorithms {
     type Err = UnknownAlgorithm;
 
     fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
-        let (others, list) = text.strip_prefix('^').map_or((false, text), |list| (true, list));
-        let named: Self = list.split(',').map(str::parse).collect::<Result<_, _>>()?;
-        Ok(if others { Self(Self::default().0 & !named.0) } else { named })
+        Ok(Self::read(text, &[])?.0)
     }
 }
 
@@ -186,10 +241,57 @@ mod tests {
     }
 
     #[test]
+    fn a_collective_may_have_a_list_of_its_own() {
+        for (text, expected) in [
+            (
+                "ring;allreduce:tree,ring;Broadcast:^ring",
+                "ring;all-reduce:ring,tree;broadcast:tree,flat,pieces,direct,pairs,bruck",
+            ),
+            (
+                "all-reduce:^tree",
+                "ring,tree,flat,pieces,direct,pairs,bruck;all-reduce:ring,flat,pieces,direct,pairs,bruck",
+            ),
+            ("AllToAll:bruck", "ring,tree,flat,pieces,direct,pairs,bruck;all-to-all:bruck"),
+        ] {
+            let read: Algorithms = text.parse().unwrap();
+            assert!(read.to_string().starts_with(expected), "{read}");
+            assert_eq!(read.to_string().parse::<Algorithms>().unwrap(), read);
+        }
+    }
+
+    #[test]
+    fn names_of_others_are_left_out_and_what_is_left_empty_is_as_without() {
+        let read = |text| {
+            Algorithms::read(text, &["NVLS", "PAT", "SendRecv"])
+                .map(|(read, out)| (read.to_string(), out.join(" ")))
+        };
+        let all = || Algorithms::default().to_string();
+        for (text, expected, out) in [
+            ("nvls", all(), "nvls"),
+            ("NVLS,PAT", all(), "NVLS PAT"),
+            ("^nvls", all(), "nvls"),
+            ("ring,nvls", "ring".to_owned(), "nvls"),
+            ("^tree,pat", "^tree".parse::<Algorithms>().unwrap().to_string(), "pat"),
+            ("ring;allreduce:nvls;sendrecv:garbage", "ring".to_owned(), "nvls sendrecv"),
+        ] {
+            assert_eq!(read(text).unwrap(), (expected, out.to_owned()), "{text}");
+        }
+        assert_eq!(read("nvls,rind").unwrap_err().name, "rind");
+    }
+
+    #[test]
     fn an_unknown_algorithm_is_quoted_beside_those_there_are() {
-        for (text, name) in
-            [("nvls", "nvls"), ("ring,,tree", ""), ("", ""), ("^", ""), ("ring tree", "ring tree")]
-        {
+        for (text, name) in [
+            ("nvls", "nvls"),
+            ("ring,,tree", ""),
+            ("", ""),
+            ("^", ""),
+            ("ring tree", "ring tree"),
+            ("ring;tree", "tree"),
+            ("ring;", ""),
+            ("allscatter:ring", "allscatter"),
+            ("ring;all-reduce:", ""),
+        ] {
             let error = text.parse::<Algorithms>().unwrap_err();
             assert_eq!(error.name, name);
             assert!(error.to_string().contains("ring, tree, flat, pieces, direct"), "{error}");

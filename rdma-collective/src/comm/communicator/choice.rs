@@ -7,7 +7,7 @@ use super::tuning::{Orders, Peers};
 pub(super) const COLLECTIVES: usize = 32;
 
 impl Communicator {
-    /// How the ranks reach each other, as a [table](tuning) of ways has it.
+    /// How the ranks reach each other, as a [table](super::tuning) of ways has it.
     #[must_use]
     pub fn peers(&self) -> Peers {
         if self.has_host_group() { Peers::Mapped } else { Peers::Links }

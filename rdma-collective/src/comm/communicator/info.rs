@@ -2,6 +2,7 @@
 
 use rdma_core::Context;
 
+use super::algorithms::COLLECTIVES;
 use super::tuning::Tuning;
 use super::{Algorithms, CommunicatorOptions};
 use crate::comm::link::codec::{NoRoom, Reader, Writer};
@@ -12,7 +13,7 @@ const VERSION: u16 = 4;
 /// Bytes of a host's, a device's or a table's name that are told.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding.
-const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + 8 + 3 * (1 + NAME_BYTES_MAX);
+const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + COLLECTIVES + 8 + 3 * (1 + NAME_BYTES_MAX);
 
 /// What a rank has said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +102,7 @@ impl Introduction {
         writer.u64(self.slot_bytes)?;
         writer.u64(self.chunk_bytes_min)?;
         writer.u8(self.reproducible.into())?;
-        writer.u8(self.algorithms.bits())?;
+        writer.put(&self.algorithms.bits())?;
         writer.u64(self.tuning.digest)?;
         for name in [&self.info.host, &self.info.device, &self.tuning.source] {
             let told = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
@@ -126,7 +127,9 @@ impl Introduction {
         let slot_bytes = reader.u64().map_err(malformed)?;
         let chunk_bytes_min = reader.u64().map_err(malformed)?;
         let reproducible = reader.u8().map_err(malformed)? != 0;
-        let algorithms = Algorithms::from_bits(reader.u8().map_err(malformed)?);
+        let mut sets = [0; COLLECTIVES];
+        sets.copy_from_slice(reader.take(COLLECTIVES).map_err(malformed)?);
+        let algorithms = Algorithms::from_bits(sets);
         let digest = reader.u64().map_err(malformed)?;
         let mut name = || {
             let len = usize::from(reader.u8().map_err(malformed)?);

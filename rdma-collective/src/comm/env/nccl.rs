@@ -53,7 +53,7 @@ pub struct NcclOptions {
     pub service_level: Option<u8>,
     /// `NCCL_SOCKET_IFNAME`: which network interfaces.
     pub socket_ifname: NameFilter,
-    /// `NCCL_ALGO`: which ways operations may take.
+    /// `NCCL_ALGO`: which ways operations may take. What it has of NCCL's that is none of ours is left out.
     pub algorithms: Option<Algorithms>,
     /// `RDMA_TUNING_FILE`: the file that says which of them each takes.
     pub tuning_file: Option<PathBuf>,
@@ -62,6 +62,8 @@ pub struct NcclOptions {
     set: Vec<Setting>,
     /// Names of others, which mean nothing here.
     unread: Vec<String>,
+    /// What was left out of `NCCL_ALGO`.
+    left_out: Vec<String>,
 }
 
 impl NcclOptions {
@@ -82,6 +84,7 @@ impl NcclOptions {
             let value = variables.get(name)?.to_string_lossy().into_owned();
             Some(Setting { name: name.to_owned(), value })
         });
+        let (algorithms, left_out) = algorithms(reader)?;
         Ok(Self {
             hca: NameFilter::read(reader, NCCL_IB_HCA, true)?,
             gid_index: number(reader, NCCL_IB_GID_INDEX, 0..=255)?,
@@ -93,7 +96,8 @@ impl NcclOptions {
             traffic_class: number(reader, NCCL_IB_TC, 0..=255)?.map(|value| value as u8),
             service_level: number(reader, NCCL_IB_SL, 0..=15)?.map(|value| value as u8),
             socket_ifname: NameFilter::read(reader, NCCL_SOCKET_IFNAME, false)?,
-            algorithms: algorithms(reader)?,
+            algorithms,
+            left_out,
             tuning_file: reader.text(RDMA_TUNING_FILE)?.map(PathBuf::from),
             debug: DebugLevel::read(reader)?,
             set: set.collect(),
@@ -134,7 +138,8 @@ impl NcclOptions {
         self.apply_to(options, device.is_soft(), suiting);
     }
 
-    /// Puts what is asked for into the options of a communicator; what is not stays as it is. The tuning file is read now.
+    /// Puts what is asked for into the options of a communicator; what is not stays as it is. The tuning file is read now, and what is
+    /// left out of `NCCL_ALGO` is said at WARN.
     ///
     /// # Errors
     ///
@@ -155,6 +160,10 @@ impl NcclOptions {
             options.tuning = Tuning::read(path)?;
         }
         options.algorithms = self.algorithms.unwrap_or(options.algorithms);
+        if !self.left_out.is_empty() {
+            let (names, allowed) = (self.left_out.join(", "), options.algorithms);
+            tracing::warn!("{NCCL_ALGO}: {names} is NCCL's alone and ignored; operations may take {allowed}");
+        }
         Ok(())
     }
 
@@ -190,9 +199,27 @@ fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result
     }
 }
 
-fn algorithms(reader: &Reader<'_>) -> Result<Option<Algorithms>, EnvError> {
-    let setting = reader.setting(NCCL_ALGO)?;
-    setting.map(|setting| setting.value.parse().map_err(|_| invalid(setting))).transpose()
+/// What NCCL has besides ours: algorithms that need a GPU or a switch that reduces, and what goes no way of its own.
+const OF_NCCL: [&str; 10] = [
+    "CollNet",
+    "CollNetDirect",
+    "CollNetChain",
+    "NVLS",
+    "NVLSTree",
+    "PAT",
+    "Send",
+    "Recv",
+    "SendRecv",
+    "AllGatherV",
+];
+
+/// The list, and what was left out of it; pods that are set up for GPUs run here, too.
+fn algorithms(reader: &Reader<'_>) -> Result<(Option<Algorithms>, Vec<String>), EnvError> {
+    let Some(setting) = reader.setting(NCCL_ALGO)? else { return Ok((None, Vec::new())) };
+    match Algorithms::read(&setting.value, &OF_NCCL) {
+        Ok((read, left_out)) => Ok((Some(read), left_out)),
+        Err(_) => Err(invalid(setting)),
+    }
 }
 
 fn roce_version(reader: &Reader<'_>) -> Result<Option<GidType>, EnvError> {

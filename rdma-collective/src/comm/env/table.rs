@@ -259,7 +259,8 @@ pub(super) const VARIABLES: &[Variable] = &[
         NCCL_ALGO,
         PEOPLE,
         "which ways operations may take; the same on all ranks",
-        "a list of ring, tree, flat, pieces, direct, pairs and bruck, in any case, such as ring,direct or ^pieces",
+        "a list of ring, tree, flat, pieces, direct, pairs and bruck, in any case, such as ring,direct or ^pieces, or several \
+         such as ring;allreduce:tree; others of NCCL's are ignored",
         "all",
     ),
     row(

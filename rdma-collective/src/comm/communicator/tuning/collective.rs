@@ -42,7 +42,7 @@ impl Collective {
         Self::AllToAll,
     ];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(in super::super) const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",
             Self::AllGather => "all-gather",

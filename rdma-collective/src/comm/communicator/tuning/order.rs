@@ -56,7 +56,7 @@ impl Orders {
             for (Row { bytes_max, ways, .. }, built_in) in all {
                 if classes.last().is_none_or(|last| last.bytes_max < *bytes_max) {
                     let (bytes_max, first) = (*bytes_max, ways.first().copied());
-                    let ways = order(ways, algorithms, can);
+                    let ways = order(ways, |way| algorithms.allow(collective, *way), can);
                     classes.push(Class { bytes_max, ways, first, built_in });
                 }
             }
@@ -91,11 +91,11 @@ impl Class {
 /// Those of a row, then all others, of those that are asked for; and then whatever needs links alone.
 fn order(
     row: &[Algorithm],
-    asked: Algorithms,
+    asked: impl Fn(&Algorithm) -> bool,
     can: impl Fn(&Algorithm) -> bool,
 ) -> [Option<Algorithm>; ELSE.len()] {
     let all = || row.iter().chain(&ELSE).copied();
-    let asked = all().filter(|way| asked.contains(*way));
+    let asked = all().filter(asked);
     let mut ways = [None; ELSE.len()];
     let mut len = 0;
     for way in asked.chain(all().filter(|way| !way.needs_mapped())).filter(can) {

@@ -63,7 +63,8 @@ fn row(words: &[&str]) -> Result<Row, String> {
     let names = Collective::ALL.map(Collective::name);
     let collective = named(collective, Collective::ALL, &names, "collective")?;
     let peers = named(peers, Peers::ALL, &Peers::ALL.map(Peers::name), "kind of peers")?;
-    let ways = ways.split(',').map(|way| way.parse::<Algorithm>().map_err(|error| error.to_string()));
+    let names: Vec<&str> = Algorithm::ALL.iter().map(|way| way.name()).collect();
+    let ways = ways.split(',').map(|way| named(way, Algorithm::ALL.iter().copied(), &names, "algorithm"));
     Ok(Row {
         collective,
         ranks: range(ranks)?,

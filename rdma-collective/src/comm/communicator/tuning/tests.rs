@@ -79,7 +79,10 @@ fn whatever_may_be_taken_there_is_a_way_by_links() {
                     assert!(!(reproducible && tree), "{collective}: {ways:?}");
                     assert!(ways.iter().all(|way| collective.has(*way) && peers.have(*way)), "{ways:?}");
                     // What was not asked for is behind all that was.
-                    assert!(ways[..by_links].iter().all(|way| algorithms.contains(*way)), "{ways:?}");
+                    assert!(
+                        ways[..by_links].iter().all(|way| algorithms.allow(collective, *way)),
+                        "{ways:?}"
+                    );
                 }
             }
         }
@@ -101,6 +104,8 @@ fn a_tree_is_taken_where_no_ring_may_be_and_what_is_asked_for_where_it_can() {
     assert_eq!(taken("^direct", Collective::AllReduce, 1 << 30), Algorithm::Ring);
     assert_eq!(taken("bruck", Collective::AllToAll, 1 << 30), Algorithm::Bruck);
     assert_eq!(taken("ring", Collective::Gather, 1), Algorithm::Tree);
+    assert_eq!(taken("ring;broadcast:tree", Collective::Broadcast, 1), Algorithm::Tree);
+    assert_eq!(taken("ring;broadcast:tree", Collective::Reduce, 1), Algorithm::Ring);
 }
 
 #[test]

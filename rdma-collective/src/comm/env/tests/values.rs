@@ -22,7 +22,7 @@ fn values_that_are_none_are_quoted_with_what_is_expected() {
         ("NCCL_IB_TC", "256", "a number from 0 to 255"),
         ("NCCL_IB_SL", "16", "a number from 0 to 15"),
         ("NCCL_SOCKET_IFNAME", "^", "a list such as"),
-        ("NCCL_ALGO", "nvls", "a list of ring, tree, flat, pieces, direct"),
+        ("NCCL_ALGO", "nvlz", "a list of ring, tree, flat, pieces, direct"),
         ("NCCL_DEBUG", "LOUD", "NONE, VERSION, WARN, INFO"),
         ("NCCL_COMM_ID", "10.0.0.1", "host:port"),
     ];
@@ -39,6 +39,24 @@ fn values_that_are_none_are_quoted_with_what_is_expected() {
     let told = error(&[("PET_NNODES", "2"), ("PET_NODE_RANK", "0"), ("PET_NPROC_PER_NODE", "8")]);
     assert!(told.contains("PET_NPROC_PER_NODE=8") && told.contains("torchrun"), "{told}");
     assert!(error(&[("PET_NNODES", "1:4"), ("PET_NODE_RANK", "0")]).contains("PET_NNODES is \"1:4\""));
+}
+
+#[test]
+fn names_that_are_nccls_alone_leave_the_rest_of_its_list() {
+    use crate::comm::{Algorithms, CommunicatorOptions};
+    for (value, expected) in [
+        ("NVLS", ""),
+        ("nvlstree,CollnetDirect,CollnetChain,PAT", ""),
+        ("^NVLS,NVLSTree", ""),
+        ("Tree,NVLS", "tree"),
+        ("allreduce:tree;broadcast:nvls;sendrecv:ring", "all-reduce:tree"),
+    ] {
+        let nccl = NcclOptions::read(&[("NCCL_ALGO", value)].into_iter().collect()).unwrap();
+        let mut options = CommunicatorOptions::default();
+        nccl.apply_to_communicator(&mut options).unwrap();
+        let expected = if expected.is_empty() { Algorithms::default() } else { expected.parse().unwrap() };
+        assert_eq!(options.algorithms, expected, "{value}");
+    }
 }
 
 #[test]
