@@ -23,7 +23,7 @@ use super::in_flight::{Queue, Ring, Tag};
 use super::interface::{RawCompletion, RawRecv, RawSend, RawWorker, SENTINELS, Slot};
 use super::work::Completion;
 use crate::error::{ConnectError, CreateError, PollError};
-use crate::memory::PdId;
+use crate::memory::{PdId, fork};
 use crate::{
     Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
@@ -112,7 +112,7 @@ impl<R: RawWorker> Core<R> {
         Self {
             raw,
             id: NEXT_WORKER.fetch_add(1, Ordering::Relaxed),
-            pid: std::process::id(),
+            pid: fork::pid(),
             options,
             qps: Vec::new(),
             regions: Regions::default(),

@@ -1,10 +1,17 @@
 //! Forks of this process, as cheaply as every post and poll can ask.
 
-#![expect(unsafe_code, reason = "has the C library call back when the process forks")]
+#![expect(
+    unsafe_code,
+    reason = "has the C library call back when the process forks, and a page that children have empty"
+)]
 
 use std::io;
+use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::param::page_size;
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 static FORKS: AtomicU64 = AtomicU64::new(0);
@@ -36,6 +43,39 @@ pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
+/// The number of this process, as [`std::process::id`] has it, without a system call: that takes as long as a short message.
+///
+/// It is kept in a page that every child has empty, whichever call it was made by.
+pub(crate) fn pid() -> u32 {
+    static KEPT: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
+    let Some(kept) = KEPT.get_or_init(emptied_in_children) else { return std::process::id() };
+    match kept.load(Ordering::Relaxed) {
+        0 => {
+            let pid = std::process::id();
+            kept.store(pid, Ordering::Relaxed);
+            pid
+        }
+        pid => pid,
+    }
+}
+
+/// 0 until it is stored, and in children again; `None` where the kernel has no such pages.
+fn emptied_in_children() -> Option<&'static AtomicU32> {
+    let len = page_size();
+    // SAFETY: the kernel chooses where, so nothing else is there.
+    let page =
+        unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+    let page = page.ok()?;
+    // SAFETY: it changes what children have of a page that nobody uses yet.
+    if unsafe { madvise(page, len, Advice::LinuxWipeOnFork) }.is_err() {
+        // SAFETY: nobody knows of it.
+        let _ = unsafe { munmap(page, len) };
+        return None;
+    }
+    // SAFETY: mapped for ever, aligned to a page, zeroed as the kernel gives it, and accessed by nothing but this.
+    Some(unsafe { AtomicU32::from_ptr(page.cast()) })
+}
+
 /// How often it was, with what its parents were before; `None` when that is not known.
 fn count() -> Option<u64> {
     watch().ok()?;
@@ -53,7 +93,7 @@ pub(super) struct Since {
 
 impl Since {
     pub(super) fn now() -> Self {
-        Self { pid: std::process::id(), forks: count() }
+        Self { pid: pid(), forks: count() }
     }
 
     #[cfg(test)]
@@ -63,6 +103,29 @@ impl Since {
 
     /// Whether this is the same process, and no child of it has been made.
     pub(super) fn is_alone(&self) -> bool {
-        self.pid == std::process::id() && self.forks.is_some() && self.forks == count()
+        self.pid == pid() && self.forks.is_some() && self.forks == count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Pid, WaitOptions, waitpid};
+
+    use super::*;
+
+    #[test]
+    fn a_child_has_a_number_of_its_own_by_whichever_call_it_was_made() {
+        assert_eq!(pid(), std::process::id());
+        // SAFETY: the child makes two system calls and ends; the call by which it is made runs no handlers.
+        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+        if child == 0 {
+            let own = pid() == std::process::id();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!own)) };
+        }
+        let child = Pid::from_raw(child as i32).expect("the kernel makes a child");
+        let (_, status) = waitpid(Some(child), WaitOptions::empty()).unwrap().unwrap();
+        assert_eq!(status.exit_status(), Some(0));
+        assert_eq!(pid(), std::process::id());
     }
 }

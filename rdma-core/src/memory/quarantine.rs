@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Mapping, Registered, Registration};
+use super::{Mapping, Registered, Registration, fork};
 
 /// Between two looks whether something can be released.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ struct Kept {
 
 impl Kept {
     fn is_ours(&self) -> bool {
-        self.pid == std::process::id()
+        self.pid == fork::pid()
     }
 }
 
@@ -70,7 +70,7 @@ static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 pub(super) fn keep(memory: Memory, registration: Box<dyn Registration>) {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let first = !kept.iter().any(Kept::is_ours);
-    kept.push(Kept { memory, registration, pid: std::process::id() });
+    kept.push(Kept { memory, registration, pid: fork::pid() });
     drop(kept);
     if first && let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(watch) {
         tracing::warn!(%error, "quarantined memory is released only when it is asked for");
@@ -156,7 +156,7 @@ mod tests {
         let of_parent = |of: u32| KEPT.lock().unwrap().iter_mut().for_each(|kept| kept.pid = of);
         of_parent(0);
         assert_eq!(quarantined(), Quarantined::default(), "a child has nothing of it");
-        of_parent(std::process::id());
+        of_parent(fork::pid());
         ended.store(true, Ordering::Relaxed);
         // Nobody asks for it.
         let begun = Instant::now();

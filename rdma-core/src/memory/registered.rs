@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
-use super::{Backing, Mapping, Sharing, quarantine};
+use super::{Backing, Mapping, Sharing, fork, quarantine};
 use crate::error::{CloseError, Quarantine};
 use crate::{Access, Deadline, LocalKey, RemoteKey};
 
@@ -74,7 +74,7 @@ impl Registered {
             keys,
             access,
             pd,
-            pid: std::process::id(),
+            pid: fork::pid(),
             spare: Mutex::new(None),
         }
     }
@@ -154,7 +154,7 @@ impl Registered {
     }
 
     pub(super) fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+        self.pid != fork::pid()
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
         assert!(error.to_string().contains("forked"), "{error}");
         assert_eq!(count.load(Ordering::Relaxed), 0, "the parent's device was touched");
         // Back in the parent, all is as it was.
-        memory.pid = std::process::id();
+        memory.pid = fork::pid();
         assert!(memory.into_mapping().is_ok());
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }

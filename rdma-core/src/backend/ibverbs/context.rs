@@ -14,6 +14,7 @@ use super::symbols::Symbols;
 use super::sys::ibv_context;
 use crate::backend::interface;
 use crate::error::{CreateError, OpenError, QueryError};
+use crate::memory::fork;
 use crate::{AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, WorkerOptions};
 
 /// An open device of libibverbs.
@@ -52,7 +53,7 @@ impl Context {
         refused: impl Fn(io::Error) -> OpenError,
     ) -> Result<Self, OpenError> {
         // INVARIANT: as the caller promised; an error below drops the value, which closes it.
-        let pid = std::process::id();
+        let pid = fork::pid();
         let mut opened = Self { name: name.to_owned(), symbols, context, events, limits: Limits::NONE, pid };
         event::set_nonblocking(opened.async_fd()).map_err(&refused)?;
         opened.events.watch(opened.async_fd()).map_err(&refused)?;
@@ -95,7 +96,7 @@ impl Context {
 
     /// Whether this process is a fork of the one that opened the device: its objects are then the parent's.
     pub(super) fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+        self.pid != fork::pid()
     }
 
     /// The error of a verb about this device.

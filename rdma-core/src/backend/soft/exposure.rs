@@ -23,7 +23,7 @@ pub(super) struct Exposure {
     table: MappedKeys,
     /// What each key names, until nobody is at it any more.
     named: HashMap<u32, Named, BuildHasherDefault<Identity>>,
-    memories: HashMap<u64, Known>,
+    memories: HashMap<u64, Known, BuildHasherDefault<Identity>>,
     serials: u64,
 }
 
@@ -57,7 +57,7 @@ impl Exposure {
     /// When the kernel has no memory, descriptors or mappings left.
     pub(super) fn new() -> io::Result<Self> {
         let table = MappedKeys::create()?;
-        Ok(Self { table, named: HashMap::default(), memories: HashMap::new(), serials: 0 })
+        Ok(Self { table, named: HashMap::default(), memories: HashMap::default(), serials: 0 })
     }
 
     /// The table's memfd and its bytes, for a peer.

@@ -218,7 +218,7 @@ impl Fabric {
                 asleep: None,
             }),
             driver,
-            pid: std::process::id(),
+            pid: fork::pid(),
         };
         // Another thread may have been first; then this one is dropped unused.
         Ok(FABRIC.get_or_init(|| fabric))
@@ -227,7 +227,7 @@ impl Fabric {
     /// Whether this process was forked from the one whose fabric this is: it must then keep
     /// its hands off, since the lock may be held by a thread that is not here.
     pub(super) fn is_foreign(&self) -> bool {
-        fork::is_child() || self.pid != std::process::id()
+        fork::is_child() || self.pid != fork::pid()
     }
 
     #[inline]

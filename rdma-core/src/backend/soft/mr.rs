@@ -56,17 +56,18 @@ impl MemoryRegion {
             return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
         }
         let held = Held { domain: pd.domain, addr: addr as u64, len: len as u64 };
-        let key = enter(&pd.context.opened, held, access, backing)?;
+        let key = enter(&pd.context.opened, held, access, backing, None)?;
         Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false, held })
     }
 }
 
-/// Enters it in the device's table; its key.
+/// Enters it in the device's table; its key. One that `renews` another is looked up where that was, which is in caches still.
 fn enter(
     opened: &Opened,
     Held { domain, addr, len }: Held,
     access: Access,
     backing: Option<&Backing>,
+    mut renews: Option<u32>,
 ) -> Result<u32, RegisterError> {
     let refused = |source, explanation: &str| RegisterError::Refused {
         len,
@@ -84,7 +85,10 @@ fn enter(
     }
     let drawn = keys.insert(domain, addr, len, access, || {
         loop {
-            let key = draws.next()?;
+            let key = match renews.take() {
+                Some(last) => draws.after(last, port::KEY_PLACE_BITS)?,
+                None => draws.next()?,
+            };
             if exposure.as_ref().is_none_or(|exposure| exposure.is_free(key)) {
                 return Ok(key);
             }
@@ -138,7 +142,7 @@ impl Registration for MemoryRegion {
     }
 
     fn renew(&mut self, access: Access, backing: Option<&Backing>) -> bool {
-        let Ok(key) = enter(&self.opened, self.held, access, backing) else { return false };
+        let Ok(key) = enter(&self.opened, self.held, access, backing, Some(self.key)) else { return false };
         (self.key, self.revoked) = (key, false);
         true
     }

@@ -18,6 +18,8 @@ pub(super) const MAX_QP_WR: u32 = 16384;
 pub(super) const MAX_CQE: u32 = 1 << 20;
 /// Registrations of one device.
 pub(super) const MAX_MR: u32 = 1 << 16;
+/// The lowest bits of a key, which no two registrations of a device have in common: where peers look it up.
+pub(super) const KEY_PLACE_BITS: u32 = 17;
 /// Bytes of one registration, unless the device was made with less.
 pub(super) const MAX_MR_SIZE: u64 = isize::MAX as u64;
 /// Reads outstanding on one queue pair.

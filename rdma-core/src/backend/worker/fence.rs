@@ -11,6 +11,7 @@ use super::super::work::{Segment, Work};
 use super::poll::finish;
 use super::{Core, QpHandle};
 use crate::error::FenceError;
+use crate::memory::fork;
 use crate::{CompletionStatus, Deadline, QpState};
 
 /// How long to sleep between looks while the device flushes.
@@ -27,7 +28,7 @@ impl<R: RawWorker> Core<R> {
         if self.qp(handle).is_none() {
             return Err(FenceError::ForeignWorker { qp_num: handle.qp_num });
         }
-        if self.pid != std::process::id() {
+        if self.pid != fork::pid() {
             let source = io::Error::other("this process was forked from the one whose queue pair it is");
             return Err(FenceError::NotStopped { qp_num: handle.qp_num, source });
         }

@@ -143,7 +143,7 @@ impl KeyTable {
     }
 }
 
-/// Hashes a random key to itself.
+/// Hashes a random key to itself, and a number that others follow by one multiplication.
 #[derive(Debug, Default)]
 pub(crate) struct Identity(u64);
 
@@ -161,6 +161,11 @@ impl Hasher for Identity {
     fn write_u32(&mut self, key: u32) {
         // The table looks at the highest bits first, and at the lowest.
         self.0 = u64::from(key) << 32 | u64::from(key);
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ spread >> 32;
     }
 }
 

@@ -8,7 +8,6 @@
 
 #![expect(unsafe_code, reason = "vouches for a type that is made of atomics")]
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -18,10 +17,11 @@ use super::view::{Shared, View};
 use super::writer_slot::revoked;
 use crate::Access;
 use crate::backend::soft::engine::keys::{Domain, Registered};
-use crate::backend::soft::port::MAX_MR;
+use crate::backend::soft::port::{KEY_PLACE_BITS, MAX_MR};
 
+const PLACES: usize = 1 << KEY_PLACE_BITS;
 /// At least half of them are free.
-const PLACES: usize = (2 * MAX_MR as usize).next_power_of_two();
+const _: () = assert!(PLACES >= 2 * MAX_MR as usize);
 /// Bytes of an entry.
 const ENTRY: usize = 64;
 /// The version of pages that nobody has: who comes to them waits for the next.
@@ -139,8 +139,8 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     entries: View<Entry>,
-    /// The serial in each place that is taken. What peers can see is not asked.
-    taken: HashMap<usize, u64>,
+    /// The serial in each place, or [`NONE`]. What peers can see is not asked.
+    taken: Vec<u64>,
 }
 
 impl KeyTable {
@@ -153,7 +153,7 @@ impl KeyTable {
         let segment = Arc::new(Segment::create_for("rdma-keys", PLACES * ENTRY, Protection::Read)?);
         let entries = View::new(&segment, 0, PLACES);
         let entries = entries.ok_or_else(|| io::Error::other("no room for the table of keys"))?;
-        Ok(Self { entries, taken: HashMap::new() })
+        Ok(Self { entries, taken: vec![NONE; PLACES] })
     }
 
     /// What peers map, for reading alone.
@@ -163,14 +163,14 @@ impl KeyTable {
 
     /// Whether the place of `key` is free; else draw another.
     pub(crate) fn is_free(&self, key: u32) -> bool {
-        !self.taken.contains_key(&place(key))
+        self.taken[place(key)] == NONE
     }
 
     /// Enters a registration. `false` when its place is taken.
     pub(crate) fn insert(&mut self, exposed: &Exposed) -> bool {
         let free = self.is_free(exposed.key);
         if free {
-            self.taken.insert(place(exposed.key), exposed.registered.serial);
+            self.taken[place(exposed.key)] = exposed.registered.serial;
             self.entries.of_ring(exposed.key.into()).publish(exposed);
         }
         free
@@ -179,7 +179,8 @@ impl KeyTable {
     /// Enters a registration again, with another serial and version alone: no writer begins to touch it by the one that it
     /// had, and all who look find it all the time.
     pub(crate) fn reenter(&mut self, exposed: &Exposed) {
-        if let Some(taken) = self.taken.get_mut(&place(exposed.key)) {
+        let taken = &mut self.taken[place(exposed.key)];
+        if *taken != NONE {
             *taken = exposed.registered.serial;
             self.entries.of_ring(exposed.key.into()).reenter(exposed.version, exposed.registered.serial);
         }
@@ -188,8 +189,9 @@ impl KeyTable {
     /// Revokes a registration: no writer begins to touch it any more. Which do still,
     /// [`Writer::touches`](super::Writer::touches) tells of each mailbox of the device.
     pub(crate) fn remove(&mut self, key: u32, serial: u64) {
-        if self.taken.get(&place(key)) == Some(&serial) {
-            self.taken.remove(&place(key));
+        let taken = &mut self.taken[place(key)];
+        if *taken == serial {
+            *taken = NONE;
             self.entries.of_ring(key.into()).revoke();
         }
     }

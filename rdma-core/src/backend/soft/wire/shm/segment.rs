@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::MapRefused;
-use crate::memory::file_limit_below;
+use crate::memory::{file_limit_below, fork};
 
 /// What a memfd must never do again: a page that went away under a mapping would end this process.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -95,7 +95,7 @@ impl Segment {
             protection: Protection::ReadWrite,
             memfd: Some(memfd),
             version: AtomicU32::new(0),
-            pid: std::process::id(),
+            pid: fork::pid(),
         };
         let last = match peers {
             Protection::Read => SealFlags::FUTURE_WRITE | SealFlags::SEAL,
@@ -121,7 +121,7 @@ impl Segment {
         unsafe { keep_out_of_dumps(base.as_ptr(), len) };
         // INVARIANT: mapped just now, and found sealed; seals are never taken off.
         let version = AtomicU32::new(0);
-        Ok(Self { base, len, protection, memfd: None, version, pid: std::process::id() })
+        Ok(Self { base, len, protection, memfd: None, version, pid: fork::pid() })
     }
 
     /// Maps all of a memfd that a peer made over the `bytes` bytes from `offset` on: pages that it has replaced for the
@@ -260,7 +260,7 @@ unsafe fn keep_out_of_dumps(at: *mut u8, len: usize) {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if self.pid != std::process::id() {
+        if self.pid != fork::pid() {
             return;
         }
         // SAFETY: by the invariant this value alone owns the mapping, and who uses its address keeps this value.
