@@ -62,17 +62,27 @@ pub(super) fn hurry(
     mut look: impl FnMut() -> Looked,
 ) -> bool {
     let goes_on = || goes_on() && !deadline.expired();
-    if let Some(done) = look_patiently(host, goes_on, &mut look) {
-        return done;
+    match look_patiently(host, goes_on, &mut look) {
+        Some(done) => done,
+        None => look_between_others(YIELD_FOR, deadline, goes_on, look),
     }
-    let mut until = deadline.min(Deadline::after(YIELD_FOR));
+}
+
+/// Lets others run between its looks, `for_long` after the last that has found something; whether it is done, before `deadline`.
+pub(super) fn look_between_others(
+    for_long: Duration,
+    deadline: Deadline,
+    goes_on: impl Fn() -> bool,
+    mut look: impl FnMut() -> Looked,
+) -> bool {
+    let mut until = deadline.min(Deadline::after(for_long));
     while !until.expired() {
         // It may take as long as others like.
         std::thread::yield_now();
         match look() {
             Looked::Nothing => {}
             Looked::Further if !goes_on() => return false,
-            Looked::Further => until = deadline.min(Deadline::after(YIELD_FOR)),
+            Looked::Further => until = deadline.min(Deadline::after(for_long)),
             ended => return ended == Looked::Done,
         }
     }

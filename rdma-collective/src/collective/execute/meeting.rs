@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::hurry::{Looked, look_patiently};
+use rdma_core::Deadline;
+
+use super::hurry::{Looked, look_between_others, look_patiently};
 use super::missing::Missing;
 use super::run::{DAMAGED, Stop, is_ended_by, wrong};
 use crate::comm::operation::Header;
@@ -11,6 +13,9 @@ use crate::comm::{Core, HostGroup, RingLinks};
 /// Between two looks of the engine.
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(1);
+
+/// How long the engine is held while others run that share the core, if nobody else waits for it.
+const HELD_FOR: Duration = Duration::from_micros(50);
 
 const EARLY: &str = "a message around the ring before it could know that it goes there";
 
@@ -109,8 +114,18 @@ impl Meeting {
             Ok(false) => Looked::Nothing,
             Err(_) => Looked::Wrong,
         };
-        if core.is_awaited() && look_patiently(host, || true, &mut look) == Some(true) {
-            return Ok(true);
+        if core.is_awaited() {
+            let done = match look_patiently(host, || true, &mut look) {
+                Some(done) => done,
+                None if core.is_awaited_by_one() => {
+                    let until = Deadline::at(core.driven() + HELD_FOR);
+                    look_between_others(HELD_FOR, until, || true, &mut look)
+                }
+                None => false,
+            };
+            if done {
+                return Ok(true);
+            }
         }
         if self.missing != missing {
             self.progressed = core.driven();

@@ -119,6 +119,11 @@ impl Core {
         self.attendance.waiting > 0
     }
 
+    /// Whether that is one caller alone: no other waits to look.
+    pub(crate) fn is_awaited_by_one(&self) -> bool {
+        self.attendance.waiting == 1
+    }
+
     /// Whether anything is pending that is not left to its caller beyond `now`.
     fn is_engaged(&self, now: Option<Instant>) -> bool {
         let mut services = self.services.iter().filter_map(Weak::upgrade);
