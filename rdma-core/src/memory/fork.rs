@@ -6,9 +6,9 @@
 )]
 
 use std::io;
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::param::page_size;
@@ -47,8 +47,7 @@ pub(crate) fn is_child() -> bool {
 ///
 /// It is kept in a page that every child has empty, whichever call it was made by.
 pub(crate) fn pid() -> u32 {
-    static KEPT: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
-    let Some(kept) = KEPT.get_or_init(emptied_in_children) else { return std::process::id() };
+    let Some(kept) = emptied_in_children() else { return std::process::id() };
     match kept.load(Ordering::Relaxed) {
         0 => {
             let pid = std::process::id();
@@ -59,21 +58,47 @@ pub(crate) fn pid() -> u32 {
     }
 }
 
+/// Where there is no page that children have empty.
+const NONE: *mut AtomicU32 = NonNull::dangling().as_ptr();
+
 /// 0 until it is stored, and in children again; `None` where the kernel has no such pages.
 fn emptied_in_children() -> Option<&'static AtomicU32> {
+    // No lock: a child may come in the midst of the first call.
+    static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+    let mut page = PAGE.load(Ordering::Acquire);
+    if page.is_null() {
+        let mapped = map_emptied().unwrap_or(NONE);
+        page = match PAGE.compare_exchange(null_mut(), mapped, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => mapped,
+            Err(first) => {
+                if mapped != NONE {
+                    // SAFETY: nobody knows of it.
+                    let _ = unsafe { munmap(mapped.cast(), page_size()) };
+                }
+                first
+            }
+        };
+    }
+    // SAFETY: mapped for ever, aligned to a page, zeroed as the kernel gives it, and accessed by nothing but this.
+    (page != NONE).then(|| unsafe { &*page })
+}
+
+fn map_emptied() -> Option<*mut AtomicU32> {
     let len = page_size();
     // SAFETY: the kernel chooses where, so nothing else is there.
     let page =
         unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
     let page = page.ok()?;
+    // Emulators of a kernel grant what they do not know, too.
+    // SAFETY: no such advice is known.
+    let believes_all = unsafe { libc::madvise(page, len, -1) } == 0;
     // SAFETY: it changes what children have of a page that nobody uses yet.
-    if unsafe { madvise(page, len, Advice::LinuxWipeOnFork) }.is_err() {
+    if believes_all || unsafe { madvise(page, len, Advice::LinuxWipeOnFork) }.is_err() {
         // SAFETY: nobody knows of it.
         let _ = unsafe { munmap(page, len) };
         return None;
     }
-    // SAFETY: mapped for ever, aligned to a page, zeroed as the kernel gives it, and accessed by nothing but this.
-    Some(unsafe { AtomicU32::from_ptr(page.cast()) })
+    Some(page.cast())
 }
 
 /// How often it was, with what its parents were before; `None` when that is not known.

@@ -347,8 +347,11 @@ fn what_another_process_copies_ends_with_the_registration() {
 fn what_was_exported_is_the_owners_alone_once_it_is_revoked_beside_a_writer_that_is_stopped() {
     const WRITE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
     let mut midst = 0;
-    // Which moment of a copy a signal meets is chance.
-    for round in (0..200).take_while(|round| *round < 8 || midst == 0) {
+    for round in 0..200 {
+        // Which moment of a copy a signal meets is chance.
+        if round >= 8 && midst > 0 {
+            break;
+        }
         let idle = End::new();
         let region = idle.pd.alloc_local(BYTES).unwrap().into_region().expect("it is whole");
         let exported = idle.pd.export(&region, WRITE).unwrap();

@@ -14,7 +14,7 @@ use crate::comm::{Core, HostGroup, RingLinks};
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(1);
 
-/// How long the engine is held while others run that share the core, if nobody else waits for it.
+/// How long the engine is held while others run that share the core, and for one of their turns more, if no other caller waits.
 const HELD_FOR: Duration = Duration::from_micros(50);
 
 const EARLY: &str = "a message around the ring before it could know that it goes there";

@@ -119,7 +119,7 @@ impl Core {
         self.attendance.waiting > 0
     }
 
-    /// Whether that is one caller alone: no other waits to look.
+    /// Whether that is one caller alone. Others may still want to begin something.
     pub(crate) fn is_awaited_by_one(&self) -> bool {
         self.attendance.waiting == 1
     }

@@ -10,8 +10,6 @@ const BATCH: usize = 32;
 pub(super) struct Draws {
     drawn: [u32; BATCH],
     left: usize,
-    /// A multiplier and an addend.
-    walk: Option<[u32; 2]>,
 }
 
 impl Draws {
@@ -36,24 +34,19 @@ impl Draws {
 }
 
 impl Draws {
-    /// One that differs from `last` in all but the lowest bits. As long as one follows the other none comes twice before each
-    /// has come, in an order that only this device knows.
+    /// One that nobody was given but for the lowest bits, which are those of `last`; never `last` itself.
     ///
     /// # Errors
     ///
     /// As for [`next`](Self::next).
     pub(super) fn after(&mut self, last: u32, same_bits: u32) -> Result<u32, getrandom::Error> {
-        let [multiplier, addend] = match self.walk {
-            Some(walk) => walk,
-            // Hull and Dobell: an odd addend, and a multiplier of one more than a multiple of 4, come by all numbers.
-            None => {
-                let drawn = [self.next()? & !3 | 1, self.next()? | 1];
-                *self.walk.insert(drawn)
+        let same = (1 << same_bits) - 1;
+        loop {
+            let drawn = self.next()? & !same | last & same;
+            if drawn != last {
+                return Ok(drawn);
             }
-        };
-        let changed = (last >> same_bits).wrapping_mul(multiplier).wrapping_add(addend);
-        let same = last & ((1 << same_bits) - 1);
-        Ok(changed << same_bits | same)
+        }
     }
 }
 
@@ -80,17 +73,15 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_has_the_same_place_and_comes_again_only_after_all_others() {
+    fn what_follows_has_the_same_place_and_is_another() {
         let mut draws = Draws::default();
-        let first = draws.next().unwrap();
-        let mut last = first;
-        let walked: HashSet<u32> = (0..1 << 12)
-            .map(|_| {
-                last = draws.after(last, 20).unwrap();
-                assert_eq!(last & 0xf_ffff, first & 0xf_ffff);
-                last
-            })
-            .collect();
-        assert_eq!((walked.len(), last), (1 << 12, first));
+        let mut last = draws.next().unwrap();
+        for _ in 0..20 * BATCH {
+            // Of four that there are it would be the same one soon.
+            let next = draws.after(last, 30).unwrap();
+            assert_eq!(next & 0x3fff_ffff, last & 0x3fff_ffff);
+            assert_ne!(next, last);
+            last = next;
+        }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) enum KeyRefusal {
 }
 
 /// The registrations of a device. Keys are drawn from the system's random source, so they are
-/// their own hash.
+/// their own hash; one that renews another shares its lowest bits.
 #[derive(Debug, Default)]
 pub(crate) struct KeyTable {
     by_key: HashMap<u32, Registered, BuildHasherDefault<Identity>>,

@@ -1,7 +1,7 @@
 //! Which key names which memory of a device, where its peers can look it up.
 //!
-//! The place of a key is its lowest bits: keys are drawn from the system's random source, and one whose place is
-//! taken is drawn again. An entry stands while its serial is not 0; a writer that looked one up looks at the
+//! The place of a key is its lowest bits: keys are drawn from the system's random source, one that renews another but for
+//! those, and one whose place is taken is drawn again. An entry stands while its serial is not 0; a writer that looked one up looks at the
 //! serial again before it touches the memory (see [`writer_slot`](super::writer_slot)), which tells it as well
 //! that it did not read half of one registration and half of the next: serials are never used twice, and what
 //! comes next is written after the fence that follows the last one's end. Models of it run under `cfg(loom)`.
