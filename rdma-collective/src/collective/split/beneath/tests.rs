@@ -97,4 +97,12 @@ fn what_is_too_long_to_be_told_is_an_error_on_all() {
         assert_eq!(told, [None, Some(Vec::new()), None]);
         comm.sit_out(soon()).unwrap();
     });
+    // One that sits out goes on to the same round as those that tell.
+    each_of(3, |mut comm| {
+        if comm.rank() == 1 {
+            comm.round(Some(&[0; 70_000]), soon()).unwrap_err();
+        }
+        comm.sit_out(soon()).unwrap();
+        comm.barrier(soon()).unwrap();
+    });
 }
