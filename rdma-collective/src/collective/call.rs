@@ -93,6 +93,7 @@ impl Collective {
         }
     }
 
+    #[inline]
     pub(super) const fn op(self) -> Option<ReduceOp> {
         match self {
             Self::AllReduce(op) | Self::ReduceScatter(op) | Self::Reduce { op, .. } => Some(op),
@@ -100,6 +101,7 @@ impl Collective {
         }
     }
 
+    #[inline]
     pub(super) const fn root(self) -> Option<u32> {
         match self {
             Self::Broadcast { root }
@@ -179,6 +181,7 @@ pub(super) const BARRIER_BYTES: usize = 1;
 
 impl Call {
     /// What rank `rank` of `ranks` calls with buffers of such lengths.
+    #[inline]
     pub(super) fn new(
         collective: Collective,
         data_type: DataType,
@@ -217,6 +220,7 @@ impl Call {
     }
 
     /// Bytes of each rank's buffer, or of its part.
+    #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.count.saturating_mul(self.data_type.size())
     }
@@ -294,6 +298,7 @@ impl Call {
     }
 
     /// Where the buffers of `rank` lie when input and output are two.
+    #[inline]
     pub(super) fn origins(&self, rank: u32) -> Origins {
         let own = rank as usize * self.count * self.data_type.size();
         match self.collective {
@@ -305,6 +310,7 @@ impl Call {
         }
     }
 
+    #[inline]
     pub(super) fn arithmetic(&self, ranks: u32) -> Arithmetic {
         // What does not reduce has no step that asks for it.
         let op = self.collective.op().unwrap_or(ReduceOp::Sum);
@@ -312,6 +318,7 @@ impl Call {
     }
 
     /// What `rank` tells of it as its operation number `sequence`.
+    #[inline]
     pub(super) fn header(&self, rank: u32, sequence: u64) -> Header {
         let Self { collective, count, data_type } = *self;
         Header {

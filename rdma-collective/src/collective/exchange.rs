@@ -9,6 +9,8 @@ use super::schedule::{Order, Span};
 use super::{DataType, ReduceOp};
 use crate::comm::{CommunicatorOptions, MESSAGE_BYTES_MAX};
 
+const NONE: Span = Span { offset: 0, len: 0 };
+
 /// The part of one rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
@@ -18,17 +20,24 @@ pub(super) struct Exchange {
     order: Order,
 }
 
-/// A range of the output, and what it is made of.
+/// A range of the output that is made of the message of a rank, or of the input if it is this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
-    /// Of the message of a rank, or of the input if it is this one.
-    Copied { span: Span, from: u32 },
-    /// Of all messages from byte `at` on, reduced from rank `first` on around the ring, and of this rank's input.
-    Reduced { span: Span, at: usize, first: u32 },
+pub(super) struct Copied {
+    pub(super) span: Span,
+    pub(super) from: u32,
+}
+
+/// A range that is made of all messages from byte `at` on, reduced from rank `first` on around the ring, and of this rank's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reduced {
+    pub(super) span: Span,
+    pub(super) at: usize,
+    pub(super) first: u32,
 }
 
 impl Exchange {
     /// `None` for what goes another way. All ranks that call the same come to the same.
+    #[inline]
     pub(super) fn new(call: Call, [rank, ranks]: [u32; 2], options: &CommunicatorOptions) -> Option<Self> {
         let bytes = call.bytes();
         // Whatever the ring refuses, or cuts into rounds, is the ring's.
@@ -47,22 +56,22 @@ impl Exchange {
     }
 
     /// What of the input goes to rank `to`.
+    #[inline]
     pub(super) fn sent(&self, to: u32) -> Span {
-        let all = Span { offset: 0, len: self.call.bytes() };
-        let none = Span { offset: 0, len: 0 };
         match self.call.collective {
-            Collective::AllReduce(_) => all,
+            Collective::AllReduce(_) => self.whole(),
             Collective::AllGather | Collective::Split => self.part(self.rank),
             Collective::ReduceScatter(_) | Collective::AllToAll => self.part(to),
             Collective::Gather { root } if root == to => self.part(self.rank),
             Collective::Scatter { root } if root == self.rank => self.part(to),
-            Collective::Broadcast { root } if root == self.rank => all,
-            Collective::Reduce { root, .. } if root == to => all,
-            _ => none,
+            Collective::Broadcast { root } if root == self.rank => self.whole(),
+            Collective::Reduce { root, .. } if root == to => self.whole(),
+            _ => NONE,
         }
     }
 
     /// Bytes that come from rank `from`.
+    #[inline]
     pub(super) fn received(&self, from: u32) -> usize {
         match self.call.collective {
             Collective::Broadcast { root } | Collective::Scatter { root } if root != from => 0,
@@ -71,36 +80,34 @@ impl Exchange {
         }
     }
 
-    /// All that is made of the messages, in any order.
-    pub(super) fn made(self) -> impl Iterator<Item = Made> {
-        let all = Span { offset: 0, len: self.call.bytes() };
-        let none = Span { offset: 0, len: 0 };
-        let (copied, reduced) = match self.call.collective {
-            Collective::AllGather | Collective::Split | Collective::AllToAll => (0..self.ranks, none),
-            Collective::Gather { root } => (0..if root == self.rank { self.ranks } else { 0 }, none),
-            Collective::Broadcast { root } | Collective::Scatter { root } => (root..root + 1, none),
-            Collective::AllReduce(_) => (0..0, all),
-            Collective::ReduceScatter(_) => (0..0, self.part(self.rank)),
-            Collective::Reduce { root, .. } => (0..0, if root == self.rank { all } else { none }),
-            Collective::Barrier
-            | Collective::Connect
-            | Collective::Uneven(_)
-            | Collective::Send { .. }
-            | Collective::Receive { .. } => (0..0, none),
+    /// All that is copied from one message each, in any order.
+    #[inline]
+    pub(super) fn copied(&self) -> impl Iterator<Item = Copied> {
+        let from = match self.call.collective {
+            Collective::AllGather | Collective::Split | Collective::AllToAll => 0..self.ranks,
+            Collective::Gather { root } if root == self.rank => 0..self.ranks,
+            Collective::Broadcast { root } | Collective::Scatter { root } => root..root + 1,
+            _ => 0..0,
         };
-        let copied = copied.map(move |from| {
+        from.map(|from| {
             let span = match self.call.collective {
-                Collective::Broadcast { .. } => all,
+                Collective::Broadcast { .. } => self.whole(),
                 Collective::Scatter { .. } => self.part(self.rank),
                 _ => self.part(from),
             };
-            Made::Copied { span, from }
-        });
-        copied.chain(self.reduced(reduced))
+            Copied { span, from }
+        })
     }
 
-    /// The ranges of `span` that are reduced from one rank on each.
-    fn reduced(self, span: Span) -> impl Iterator<Item = Made> {
+    /// All that is reduced, in its order.
+    #[inline]
+    pub(super) fn reduced(&self) -> impl Iterator<Item = Reduced> {
+        let span = match self.call.collective {
+            Collective::AllReduce(_) => self.whole(),
+            Collective::ReduceScatter(_) => self.part(self.rank),
+            Collective::Reduce { root, .. } if root == self.rank => self.whole(),
+            _ => NONE,
+        };
         let mut rest = span.range();
         std::iter::from_fn(move || {
             let begin = rest.start;
@@ -108,18 +115,25 @@ impl Exchange {
                 let (first, end) = self.order.at(begin);
                 rest.start = end.min(rest.end);
                 let made = Span { offset: begin, len: rest.start - begin };
-                Made::Reduced { span: made, at: begin - span.offset, first }
+                Reduced { span: made, at: begin - span.offset, first }
             })
         })
     }
 
+    #[inline]
+    fn whole(&self) -> Span {
+        Span { offset: 0, len: self.call.bytes() }
+    }
+
     /// The part of `rank` of a buffer that has one for each.
+    #[inline]
     fn part(&self, rank: u32) -> Span {
         Span { offset: rank as usize * self.call.bytes(), len: self.call.bytes() }
     }
 }
 
 /// Whether it is all the same from which rank on an all-reduce begins: two operands may change places, and whole numbers.
+#[inline]
 fn may_change_places(Call { collective, data_type, .. }: Call, ranks: u32) -> bool {
     let Collective::AllReduce(op) = collective else { return false };
     let floats = matches!(data_type, DataType::F16 | DataType::Bf16 | DataType::F32 | DataType::F64);

@@ -292,6 +292,7 @@ impl Communicator {
 
     /// What the next operation needs that is done at once, in the thread of the caller; `None` when it has to wait for
     /// others, or the ranks are not on one host.
+    #[inline]
     pub(crate) fn at_once(&mut self) -> Option<AtOnce<'_>> {
         self.shared.hand_over();
         let (host, scratch) = (self.shared.host.as_deref()?, self.scratch.as_deref_mut()?);
@@ -301,6 +302,7 @@ impl Communicator {
 
     /// An operation that began `now` has been done at once: what else there is on the engine goes on, too, unless a
     /// [thread](Driver::Thread) sees to that.
+    #[inline]
     pub(crate) fn drive_now_and_then(&mut self, now: Instant) {
         let engine = &self.shared.engine;
         if engine.options().driver == Driver::Caller

@@ -15,8 +15,8 @@ pub(crate) const ABORT: Kind = Kind(17);
 /// A [`Waits`].
 pub(crate) const WAITS: Kind = Kind(18);
 
-/// Bytes of a [`Header`] in the line of a message between ranks of one host.
-pub(crate) const LINE_HEADER_BYTES: usize = 24;
+/// A [`Header`] in the line of a message between ranks of one host, of so many words.
+pub(crate) type LineHeader = [u64; 3];
 
 /// Which operation of a communicator it is, and what its caller asked for. It goes in front of the operation's first
 /// message, or in a control message when there is none.
@@ -86,54 +86,19 @@ impl Header {
     }
 
     /// As it lies in a line, whose place says of which rank it is.
-    pub(crate) fn in_line(&self) -> [u8; LINE_HEADER_BYTES] {
+    #[inline]
+    pub(crate) fn in_line(&self) -> LineHeader {
         let Self { sequence, count, collective, data_type, reduction, root, .. } = *self;
-        let [s0, s1, s2, s3, s4, s5, s6, s7] = sequence.to_le_bytes();
-        let [c0, c1, c2, c3, c4, c5, c6, c7] = count.to_le_bytes();
         let [r0, r1, r2, r3] = root.to_le_bytes();
-        [
-            s0, s1, s2, s3, s4, s5, s6, s7, c0, c1, c2, c3, c4, c5, c6, c7, collective, data_type, reduction,
-            0, r0, r1, r2, r3,
-        ]
+        [sequence, count, u64::from_le_bytes([collective, data_type, reduction, 0, r0, r1, r2, r3])]
     }
 
     /// What `rank` has left in a line; `None` when it is no header.
-    pub(crate) fn of_line(line: [u8; LINE_HEADER_BYTES], rank: u32) -> Option<Self> {
-        let [
-            s0,
-            s1,
-            s2,
-            s3,
-            s4,
-            s5,
-            s6,
-            s7,
-            c0,
-            c1,
-            c2,
-            c3,
-            c4,
-            c5,
-            c6,
-            c7,
-            collective,
-            data_type,
-            reduction,
-            reserved,
-            r0,
-            r1,
-            r2,
-            r3,
-        ] = line;
-        (reserved == 0).then_some(Self {
-            rank,
-            sequence: u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
-            count: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
-            collective,
-            data_type,
-            reduction,
-            root: u32::from_le_bytes([r0, r1, r2, r3]),
-        })
+    #[inline]
+    pub(crate) fn of_line([sequence, count, rest]: LineHeader, rank: u32) -> Option<Self> {
+        let [collective, data_type, reduction, reserved, root @ ..] = rest.to_le_bytes();
+        let root = u32::from_le_bytes(root);
+        (reserved == 0).then_some(Self { rank, sequence, count, collective, data_type, reduction, root })
     }
 
     /// Whether both ranks are in the same operation.
@@ -221,7 +186,7 @@ mod tests {
     fn headers_come_back_from_a_line() {
         let mut line = HEADER.in_line();
         assert_eq!(Header::of_line(line, HEADER.rank), Some(HEADER));
-        line[19] = 1;
+        line[2] |= 1 << 24;
         assert_eq!(Header::of_line(line, HEADER.rank), None);
         assert_ne!(Header { root: 2, ..HEADER }.in_line(), HEADER.in_line());
     }

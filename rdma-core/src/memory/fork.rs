@@ -39,6 +39,7 @@ extern "C" fn enter_child() {
 
 /// Whether it was forked from one that watched. What it has of the devices is then its parent's: rings that the parent's
 /// peers write, a lock that a thread may hold that is not here.
+#[inline]
 pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }

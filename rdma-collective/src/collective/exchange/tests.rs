@@ -44,21 +44,15 @@ fn every_byte_is_made_once_of_what_all_ranks_send() {
                     let part = |rank| Exchange::new(call, [rank, ranks], &options).unwrap();
                     let own = part(rank);
                     let mut at = output(&call, rank, ranks);
-                    for made in own.made() {
-                        let (Made::Copied { span, .. } | Made::Reduced { span, .. }) = made;
+                    // In the elements of the operation a message lies where it is used.
+                    let copied = own.copied().map(|Copied { span, from }| (span, from..from + 1, span.len));
+                    let reduced =
+                        own.reduced().map(|Reduced { span, at, .. }| (span, 0..ranks, at + span.len));
+                    for (span, from, end) in copied.chain(reduced) {
                         assert_eq!(span.offset, at.offset, "{call:?} on {rank} of {ranks}");
                         at = Span { offset: at.offset + span.len, len: at.len - span.len };
-                        let from = match made {
-                            Made::Copied { from, .. } => from..from + 1,
-                            Made::Reduced { .. } => 0..ranks,
-                        };
                         for from in from {
                             let sent = part(from).sent(rank);
-                            // In the elements of the operation it lies where it is used.
-                            let end = match made {
-                                Made::Copied { .. } => span.len,
-                                Made::Reduced { at, .. } => at + span.len,
-                            };
                             assert!(end <= sent.len && sent.len == own.received(from), "{call:?}");
                         }
                     }
@@ -84,8 +78,9 @@ proptest! {
                 }
             }
         }
-        for made in Exchange::new(call, [0, ranks], &options).unwrap().made() {
-            let Made::Reduced { span, first: from, .. } = made else { panic!("{made:?}") };
+        let exchange = Exchange::new(call, [0, ranks], &options).unwrap();
+        prop_assert_eq!(exchange.copied().count(), 0);
+        for Reduced { span, first: from, .. } in exchange.reduced() {
             prop_assert!(first[span.offset / 4..span.range().end / 4].iter().all(|first| *first == from));
         }
     }

@@ -28,6 +28,7 @@ pub(in crate::collective) struct Arithmetic {
 
 impl Arithmetic {
     /// `out = out op source`, and `last` what is done once at the end.
+    #[inline]
     pub(super) fn reduce_into(self, out: &mut [u8], source: &[u8], last: bool) -> Result<(), ReduceError> {
         self.reduction().reduce_into(out, &[source])?;
         self.finish(out, last)
@@ -39,11 +40,17 @@ impl Arithmetic {
         self.finish(out, last)
     }
 
-    /// By itself: the sum has been rounded once a hop.
+    /// By itself: the sum has been rounded once a hop. Nothing but an average has an end of its own.
+    #[inline]
     fn finish(self, out: &mut [u8], last: bool) -> Result<(), ReduceError> {
-        if last { self.reduction().over(self.ranks).reduce_into(out, &[]) } else { Ok(()) }
+        if last && self.op == ReduceOp::Avg {
+            self.reduction().over(self.ranks).reduce_into(out, &[])
+        } else {
+            Ok(())
+        }
     }
 
+    #[inline]
     fn reduction(self) -> Reduction {
         Reduction::new(self.data_type, self.op)
     }
@@ -107,6 +114,9 @@ pub(super) trait Buffers {
 
     /// `out = input[span]`.
     fn read(&self, span: Span, out: &mut [u8]);
+
+    /// `input[span]` where it lies, or in `room`.
+    fn view<'b>(&'b self, span: Span, room: &'b mut [u8]) -> &'b [u8];
 
     /// `out = output[span]`.
     fn read_output(&self, span: Span, out: &mut [u8]);
@@ -201,6 +211,7 @@ impl<'a> Borrowed<'a> {
     }
 
     /// The output, and where it begins.
+    #[inline]
     fn output(&mut self) -> (&mut [u8], usize) {
         match self {
             Self::InPlace(output) => (output, 0),
@@ -208,6 +219,7 @@ impl<'a> Borrowed<'a> {
         }
     }
 
+    #[inline]
     fn source(&self, source: Source, span: Span) -> &[u8] {
         match (self, source) {
             (Self::OutOfPlace { output, origins, .. }, Source::Output) => {
@@ -281,6 +293,11 @@ impl Buffers for Borrowed<'_> {
         out.copy_from_slice(self.source(Source::Input, span));
     }
 
+    #[inline]
+    fn view<'b>(&'b self, span: Span, _: &'b mut [u8]) -> &'b [u8] {
+        self.source(Source::Input, span)
+    }
+
     fn read_output(&self, span: Span, out: &mut [u8]) {
         out.copy_from_slice(self.source(Source::Output, span));
     }
@@ -298,6 +315,7 @@ impl Buffers for Borrowed<'_> {
         output[within(span, origin)].copy_from_slice(bytes);
     }
 
+    #[inline]
     fn combine<'b>(
         &'b mut self,
         span: Span,

@@ -15,9 +15,8 @@ use super::meeting::Meeting;
 use super::missing::Missing;
 use super::run::{Stop, With};
 use super::stage::{At, Stage};
-use crate::collective::exchange::{Exchange, Made};
+use crate::collective::exchange::{Copied, Exchange, Reduced};
 use crate::collective::pieces::Pieces;
-use crate::collective::schedule::Span;
 use crate::comm::{Awaited, HostGroup, RingLinks, Scratch};
 use crate::error::ReduceError;
 
@@ -45,10 +44,11 @@ enum Content {
 }
 
 impl Flat {
-    pub(super) fn new(what: InWindows, sequence: u64, started: Instant) -> Self {
+    #[inline]
+    pub(super) fn new(what: &InWindows, sequence: u64, started: Instant) -> Self {
         let [rank, ranks] = what.ranks();
         let call = what.call();
-        let content = match what {
+        let content = match *what {
             InWindows::Messages(exchange) => Content::Messages(exchange, call.arithmetic(ranks)),
             InWindows::Pieces(pieces) => Content::Pieces(Stage::new(pieces, call.arithmetic(ranks))),
         };
@@ -73,28 +73,25 @@ impl Flat {
     /// # Errors
     ///
     /// This process may not: it was forked from the one that the others know.
+    #[inline]
     pub(super) fn tell<B: Buffers>(
         &mut self,
         host: &HostGroup,
         buffers: &B,
         scratch: &mut Scratch,
     ) -> Result<(), ReachError> {
-        // A child must not change what its parent has left.
-        host.check()?;
         match &mut self.content {
             Content::Messages(exchange, _) => {
-                let mut read = None;
                 for to in host.others() {
                     let span = exchange.sent(to);
-                    let message = &mut scratch[0][..span.len];
-                    if span.len > 0 && read != Some(span) {
-                        buffers.read(span, message);
-                        read = Some(span);
-                    }
+                    // Nothing lies nowhere.
+                    let message = if span.len > 0 { buffers.view(span, &mut scratch[0]) } else { &[] };
                     host.put(to, &self.meeting.header, message)?;
                 }
             }
             Content::Pieces(stage) => {
+                // A child must not change what its parent has left.
+                host.check()?;
                 stage.begin(host, buffers, scratch);
                 // Ranks that own their memory ask where that of the others is.
                 let told = Told::BORROWED.encode();
@@ -110,6 +107,7 @@ impl Flat {
     /// # Errors
     ///
     /// A rank that is in another operation, or leaves what is none.
+    #[inline]
     fn look<B: Buffers>(&mut self, with: &mut At<'_, B>) -> Result<bool, Stop> {
         let met = self.meeting.look(with.host)?;
         match &mut self.content {
@@ -119,6 +117,7 @@ impl Flat {
     }
 
     /// How far it has come, in no unit.
+    #[inline]
     fn way(&self) -> (Missing, u64) {
         match &self.content {
             Content::Messages(..) => (self.meeting.missing, 0),
@@ -134,6 +133,7 @@ impl Flat {
         }
     }
 
+    #[inline]
     fn is_in_pieces(&self) -> bool {
         matches!(self.content, Content::Pieces(_))
     }
@@ -143,11 +143,8 @@ impl Flat {
         self.look(with).unwrap_or(false)
     }
 
-    pub(super) fn rank(&self) -> u32 {
-        self.meeting.header.rank
-    }
-
     /// Looks for as long as messages take when their ranks are there, unless it goes on no more; whether all has come.
+    #[inline]
     pub(super) fn hurry<B: Buffers>(
         &mut self,
         with: &mut At<'_, B>,
@@ -156,10 +153,10 @@ impl Flat {
     ) -> bool {
         let at_first = self.way();
         let done = hurry(with.host, deadline, goes_on, || {
-            let before = self.way();
+            let before = self.is_in_pieces().then(|| self.way());
             match self.look(with) {
                 Ok(true) => Looked::Done,
-                Ok(false) if self.is_in_pieces() && self.way() != before => Looked::Further,
+                Ok(false) if before.is_some_and(|before| self.way() != before) => Looked::Further,
                 Ok(false) => Looked::Nothing,
                 Err(_) => Looked::Wrong,
             }
@@ -171,6 +168,7 @@ impl Flat {
     }
 
     /// Makes the output, once all messages have come.
+    #[inline]
     pub(super) fn finish<B: Buffers>(
         &self,
         host: &HostGroup,
@@ -179,33 +177,16 @@ impl Flat {
     ) -> Result<(), ReduceError> {
         // Pieces are in it already.
         let Content::Messages(exchange, arithmetic) = &self.content else { return Ok(()) };
-        let Exchange { rank: own, ranks, .. } = *exchange;
-        let [all, one] = scratch;
-        for made in exchange.made() {
-            match made {
-                Made::Copied { span, from } if from == own => buffers.copy(span),
-                Made::Copied { span, from } => {
-                    host.read(from, (0, span.len), &mut all[..span.len]);
-                    buffers.write(span, &all[..span.len]);
-                }
-                Made::Reduced { span: Span { len: 0, .. }, .. } => {}
-                Made::Reduced { span, at, first } => {
-                    let (all, one) = (&mut all[..span.len], &mut one[..span.len]);
-                    let input = |rank, out: &mut [u8]| {
-                        if rank == own {
-                            buffers.read(span, out);
-                        } else {
-                            host.read(rank, (at, exchange.received(rank)), out);
-                        }
-                    };
-                    input(first, all);
-                    for step in 1..ranks {
-                        input((first + step) % ranks, one);
-                        arithmetic.reduce_into(all, one, step + 1 == ranks)?;
-                    }
-                    buffers.write(span, all);
-                }
+        for Copied { span, from } in exchange.copied() {
+            if from == exchange.rank {
+                buffers.copy(span);
+            } else {
+                buffers.write_in_pieces(span, scratch, |at, out| host.read(from, (at, span.len), out));
             }
+        }
+        let mut at = At { host, buffers, scratch };
+        for reduced in exchange.reduced() {
+            reduce(exchange, *arithmetic, reduced, &mut at)?;
         }
         Ok(())
     }
@@ -288,4 +269,38 @@ impl Flat {
         };
         Progress { header, sequence: header.sequence, bytes_outstanding, started: self.started, progressed }
     }
+}
+
+/// Makes a range of the output of this rank's input and of all messages.
+#[inline]
+fn reduce<B: Buffers>(
+    exchange: &Exchange,
+    arithmetic: Arithmetic,
+    Reduced { span, at, first }: Reduced,
+    At { host, buffers, scratch: [all, one] }: &mut At<'_, B>,
+) -> Result<(), ReduceError> {
+    let Exchange { rank: own, ranks, .. } = *exchange;
+    let (all, one) = (&mut all[..span.len], &mut one[..span.len]);
+    let receive = |from, out: &mut [u8]| host.read(from, (at, exchange.received(from)), out);
+    if ranks == 2 && first == own {
+        receive(1 - own, one);
+        return buffers.combine(span, one, all, arithmetic, true).map(|_| ());
+    }
+    if first == own {
+        buffers.read(span, all);
+    } else {
+        receive(first, all);
+    }
+    for step in 1..ranks {
+        let from = (first + step) % ranks;
+        let operand = if from == own {
+            buffers.view(span, one)
+        } else {
+            receive(from, one);
+            &*one
+        };
+        arithmetic.reduce_into(all, operand, step + 1 == ranks)?;
+    }
+    buffers.write(span, all);
+    Ok(())
 }

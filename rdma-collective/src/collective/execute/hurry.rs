@@ -26,6 +26,7 @@ pub(super) enum Looked {
 
 /// Looks for as long as messages take when their ranks are there, again whenever something has come and as long as `goes_on`; whether it
 /// is done, and `None` while that is open.
+#[inline]
 pub(super) fn look_patiently(
     host: &HostGroup,
     goes_on: impl Fn() -> bool,
@@ -55,6 +56,7 @@ pub(super) fn look_patiently(
 }
 
 /// The same, and then lets others run for a while; whether it is done, before `deadline`.
+#[inline]
 pub(super) fn hurry(
     host: &HostGroup,
     deadline: Deadline,

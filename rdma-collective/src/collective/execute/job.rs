@@ -124,8 +124,14 @@ impl Job {
         own || flat && here(self) && self.input.as_deref().is_none_or(here)
     }
 
-    /// The operation of rank `rank`, and the memory that [stays](Self::stays).
-    fn at_hand(&mut self, rank: u32) -> Option<(&mut Work, Borrowed<'_>)> {
+    /// What it does from now on.
+    #[inline]
+    pub(super) fn take_on(&mut self, plan: Plan) {
+        self.work = Some(Work { plan, running: None });
+    }
+
+    /// The operation, and the memory if that [stays](Self::stays).
+    fn at_hand(&mut self) -> Option<(&mut Work, Borrowed<'_>)> {
         let Self { memory, input, range, work: Some(work), .. } = self else { return None };
         let memory = match memory {
             Memory::Here(memory) => &mut **memory,
@@ -133,11 +139,13 @@ impl Job {
             _ => return None,
         };
         let output = memory.get_mut(range.clone()).unwrap_or_default();
-        let mut buffers = match input {
-            Some(input) => Borrowed::out_of_place(input.bytes(), output),
+        let buffers = match input.as_deref() {
             None => Borrowed::InPlace(output),
+            Some(input) if matches!(input.memory, Memory::Here(_)) => {
+                Borrowed::OutOfPlace { input: input.bytes(), output, origins: work.plan.origins }
+            }
+            Some(_) => return None,
         };
-        buffers.lie_at(work.plan.call.origins(rank));
         Some((work, buffers))
     }
 
@@ -192,7 +200,7 @@ impl comm::Job for Job {
     fn begin(&mut self, parts: &mut Parts<'_>, core: &mut Core, sequence: u64, now: Instant) {
         if !self.stays() {
             let origins = match &self.work {
-                Some(work) if self.input.is_some() => work.plan.call.origins(parts.rank),
+                Some(work) if self.input.is_some() => work.plan.origins,
                 _ => Origins::default(),
             };
             let input = self.input.as_mut().and_then(|input| input.lend(core, origins.input));
@@ -213,28 +221,22 @@ impl comm::Job for Job {
         sequence: u64,
         now: Instant,
     ) -> bool {
-        let Some(Work { plan: Plan { way: Way::Flat(what), .. }, .. }) = &self.work else { return false };
+        let Some((Work { plan, running }, buffers)) = self.at_hand() else { return false };
         // Others wait for what this rank makes of pieces: the engine sees to that while nobody waits here.
-        if matches!(what, InWindows::Pieces(_)) {
-            return false;
-        }
-        let mut flat = Flat::new(*what, sequence, now);
-        let rank = flat.rank();
-        if !self.stays() {
-            return false;
-        }
-        let Some((work, buffers)) = self.at_hand(rank) else { return false };
-        let told = flat.tell(host, &buffers, scratch).is_ok();
-        if told {
-            work.running = Some(Running::Flat(flat));
+        let Way::Flat(what @ InWindows::Messages(_)) = &plan.way else { return false };
+        let flat = Running::Flat(Flat::new(what, sequence, now));
+        let told = match running.insert(flat) {
+            Running::Flat(flat) => flat.tell(host, &buffers, scratch).is_ok(),
+            _ => false,
+        };
+        if !told {
+            *running = None;
         }
         told
     }
 
     fn end_at_once(&mut self, host: &HostGroup, scratch: &mut Scratch, until: Option<Deadline>) -> bool {
-        let Some(Work { running: Some(Running::Flat(flat)), .. }) = &self.work else { return false };
-        let rank = flat.rank();
-        let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.at_hand(rank) else {
+        let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.at_hand() else {
             return false;
         };
         let mut at = At { host, buffers: &mut buffers, scratch };
@@ -262,7 +264,7 @@ impl comm::Job for Job {
         _: Instant,
     ) -> Poll<Result<(), CollectiveError>> {
         let outcome = if self.stays()
-            && let Some((Work { plan, running }, mut buffers)) = self.at_hand(parts.rank)
+            && let Some((Work { plan, running }, mut buffers)) = self.at_hand()
         {
             running::advance(running.as_mut(), plan, parts, core, &mut buffers)
         } else if let (Some(Work { plan, running }), Memory::Lent(buffers)) =
@@ -315,24 +317,20 @@ impl comm::Job for Job {
 impl Communicator {
     /// That the memory of a job is of this engine.
     pub(super) fn check_memory(&self, job: &Job) -> Result<(), CollectiveError> {
-        let own = self.engine().id();
-        if job.engine != own || job.input.as_ref().is_some_and(|input| input.engine != own) {
-            return Err(CollectiveError::ForeignMemory);
+        let is_own = |job: &Job| self.engine().is(&job.engine);
+        if is_own(job) && job.input.as_deref().is_none_or(is_own) {
+            Ok(())
+        } else {
+            Err(CollectiveError::ForeignMemory)
         }
-        Ok(())
     }
 
-    /// Queues a job, or gives it back.
+    /// Queues a job that has [taken something on](Job::take_on), or gives it back.
     pub(super) fn start_job<T: Output>(
         &mut self,
-        mut job: Box<Job>,
-        plan: Plan,
+        job: Box<Job>,
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
-        if let Err(error) = self.check_memory(&job) {
-            return Err((job, error));
-        }
-        job.work = Some(Work { plan, running: None });
         self.start(job, deadline).map_err(|(job, error)| (from_any(job.into_any()), error))
     }
 }

@@ -31,6 +31,7 @@ pub(super) struct Meeting {
 }
 
 impl Meeting {
+    #[inline]
     pub(super) fn new(header: Header, ranks: u32, started: Instant) -> Self {
         let missing = Missing::all_but(header.rank, ranks);
         Self { header, ranks, missing, started, progressed: started }
@@ -46,6 +47,7 @@ impl Meeting {
     /// # Errors
     ///
     /// A rank that is in another operation, or leaves what is none.
+    #[inline]
     pub(super) fn look(&mut self, host: &HostGroup) -> Result<bool, Stop> {
         for from in self.missing.iter() {
             if host.has_come(from) {

@@ -12,10 +12,12 @@ pub(super) struct Missing(u32);
 
 impl Missing {
     /// All of so many but that one.
+    #[inline]
     pub(super) fn all_but(rank: u32, ranks: u32) -> Self {
-        (0..ranks).filter(|of| *of != rank).collect()
+        Self(((1 << ranks) - 1) & !(1 << rank))
     }
 
+    #[inline]
     pub(super) fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -24,10 +26,12 @@ impl Missing {
         1_u32.checked_shl(rank).is_some_and(|bit| self.0 & bit != 0)
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, rank: u32) {
         self.0 &= !(1 << rank);
     }
 
+    #[inline]
     pub(super) fn iter(self) -> impl Iterator<Item = u32> {
         let mut left = self.0;
         std::iter::from_fn(move || {

@@ -16,20 +16,16 @@ mod missing;
 mod points;
 mod run;
 mod running;
+mod slices;
 mod stage;
 mod uneven;
-
-use std::time::Instant;
 
 use rdma_core::{Deadline, Refused};
 
 pub(super) use self::buffers::{Arithmetic, Borrowed};
-use self::flat::Flat;
 pub(super) use self::flows::Slices;
 pub(super) use self::job::{Job, from_any as job_from_any};
-use self::running::Running;
-use self::stage::At;
-use super::call::{Call, Collective, staging};
+use super::call::{Call, Collective, Origins, staging};
 use super::direct::Direct;
 use super::exchange::Exchange;
 use super::pieces::Pieces;
@@ -37,7 +33,7 @@ use super::points::Points;
 use super::schedule::{Operation, Rounds, Schedule, Staging};
 use super::{DataType, Element, Tensor};
 use crate::comm::tuning::Class;
-use crate::comm::{Algorithm, Among, Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, word_bytes};
+use crate::comm::{Algorithm, Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, word_bytes};
 use crate::error::{CollectiveError, ScheduleError};
 
 /// An operation that can begin.
@@ -45,7 +41,17 @@ use crate::error::{CollectiveError, ScheduleError};
 pub(super) struct Plan {
     call: Call,
     arithmetic: Arithmetic,
+    /// Of this rank.
+    origins: Origins,
     way: Way,
+}
+
+impl Plan {
+    /// That of a rank of so many.
+    #[inline]
+    fn new(call: Call, [rank, ranks]: [u32; 2], way: Way) -> Self {
+        Self { call, arithmetic: call.arithmetic(ranks), origins: call.origins(rank), way }
+    }
 }
 
 /// Which way an operation takes; the same on all ranks but for what each does with memory that is borrowed or its own, until they
@@ -115,6 +121,7 @@ impl InWindows {
         }
     }
 
+    #[inline]
     fn call(&self) -> Call {
         match self {
             Self::Messages(exchange) => exchange.call,
@@ -122,6 +129,7 @@ impl InWindows {
         }
     }
 
+    #[inline]
     fn ranks(&self) -> [u32; 2] {
         match self {
             Self::Messages(exchange) => [exchange.rank, exchange.ranks],
@@ -141,15 +149,23 @@ struct InRounds {
 }
 
 impl Communicator {
-    /// What this rank does in `call`.
-    fn plan(&mut self, call: Call, memory: Memory) -> Result<Plan, CollectiveError> {
-        let class = self.class(call);
-        let way = match self.in_windows(call, class, memory) {
-            Some(what) => Way::Flat(what),
-            None => self.way(call, class, memory)?,
-        };
-        self.say_way(call, class, (way.taken(), way.name()));
-        Ok(Plan { call, arithmetic: call.arithmetic(self.size()), way })
+    /// What this rank does in `call`, which is on its own memory.
+    fn plan(&mut self, call: Call, job: &mut Job) -> Result<(), CollectiveError> {
+        // A plan is large, and most of it nothing where that is little: it is made in its place.
+        let (ranks, class) = ([self.rank(), self.size()], self.class(call));
+        match self.in_windows(call, class, Memory::Owned) {
+            Some(what) => {
+                let taken = what.taken();
+                self.say_way(call, class, (taken, taken.name()));
+                job.take_on(Plan::new(call, ranks, Way::Flat(what)));
+            }
+            None => {
+                let way = self.way(call, class, Memory::Owned)?;
+                self.say_way(call, class, (way.taken(), way.name()));
+                job.take_on(Plan::new(call, ranks, way));
+            }
+        }
+        Ok(())
     }
 
     /// The ways that it may take, as the table has them.
@@ -219,6 +235,7 @@ impl Communicator {
     }
 
     /// What is left in the windows of a host, when that is the way to take.
+    #[inline]
     fn in_windows(&self, call: Call, class: Class, memory: Memory) -> Option<InWindows> {
         if !self.has_host_group() {
             return None;
@@ -254,81 +271,6 @@ impl Communicator {
         Pieces::new(call, [self.rank(), self.size()], self.options())
     }
 
-    /// Carries a collective out on slices of the caller's.
-    pub(super) fn call(
-        &mut self,
-        collective: Collective,
-        data_type: DataType,
-        mut buffers: Borrowed<'_>,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        let call = Call::new(collective, data_type, buffers.lengths(), [self.rank(), self.size()])?;
-        buffers.lie_at(call.origins(self.rank()));
-        let started = Instant::now();
-        let mut flat = None;
-        let class = self.class(call);
-        if let Some(what) = self.in_windows(call, class, Memory::Borrowed) {
-            let taken = what.taken();
-            self.say_way(call, class, (taken, taken.name()));
-            match self.call_at_once(what, &mut buffers, started, deadline) {
-                AtOnce::Done => {
-                    self.drive_now_and_then(started);
-                    return Ok(());
-                }
-                AtOnce::Left(begun) => flat = begun,
-            }
-        }
-        let plan = self.plan(call, Memory::Borrowed)?;
-        self.carry_out((&plan, flat), &mut buffers, started, deadline)
-    }
-
-    /// Carries out what is planned, and may have begun.
-    fn carry_out(
-        &mut self,
-        (plan, mut begun): (&Plan, Option<Flat>),
-        buffers: &mut Borrowed<'_>,
-        started: Instant,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        let among = if begun.is_some() { Among::AllTold } else { Among::All };
-        self.run(
-            deadline,
-            among,
-            |parts, core, sequence| {
-                let told = begun.take().map(Running::Flat);
-                told.or_else(|| Running::begin(plan, parts, sequence, started))
-                    .inspect(|_| running::watch(parts, core, started))
-            },
-            |running, parts, core| running::advance(running.as_mut(), plan, parts, core, buffers),
-            |running, parts, core| running::late(running.as_mut(), parts, core),
-        )
-    }
-
-    /// The same in the thread of the caller, while nothing else is under way and the others are there.
-    fn call_at_once(
-        &mut self,
-        what: InWindows,
-        buffers: &mut Borrowed<'_>,
-        started: Instant,
-        deadline: Deadline,
-    ) -> AtOnce {
-        let Some(now) = self.at_once().filter(|_| !deadline.expired_at(started)) else {
-            return AtOnce::Left(None);
-        };
-        let mut flat = Flat::new(what, now.sequence, started);
-        if flat.tell(now.host, buffers, now.scratch).is_err() {
-            // It is refused with its reason there.
-            return AtOnce::Left(None);
-        }
-        let mut at = At { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
-        let come = flat.hurry(&mut at, deadline, || now.turn.is_open());
-        if come && flat.finish(now.host, buffers, now.scratch).is_ok() {
-            now.done();
-            return AtOnce::Done;
-        }
-        AtOnce::Left(Some(flat))
-    }
-
     /// Begins a collective on a tensor, in its place.
     pub(super) fn start_in_place<T: Element>(
         &mut self,
@@ -361,24 +303,16 @@ impl Communicator {
         &mut self,
         collective: Collective,
         data_type: DataType,
-        job: Box<Job>,
+        mut job: Box<Job>,
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
         let call = Call::new(collective, data_type, job.lengths(), [self.rank(), self.size()]);
         let call = call.and_then(|call| self.check_memory(&job).map(|()| call));
-        match call.and_then(|call| self.plan(call, Memory::Owned)) {
-            Ok(plan) => self.start_job(job, plan, deadline),
+        match call.and_then(|call| self.plan(call, &mut job)) {
+            Ok(()) => self.start_job(job, deadline),
             Err(error) => Err((job, error)),
         }
     }
-}
-
-/// What came of an attempt.
-#[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
-enum AtOnce {
-    Done,
-    /// It has begun, or it has not.
-    Left(Option<Flat>),
 }
 
 #[cfg(test)]

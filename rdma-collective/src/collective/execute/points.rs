@@ -64,7 +64,7 @@ impl Communicator {
     /// Begins to send the input of a job, or to receive its output, or both; or gives it back.
     pub(in crate::collective) fn start_points<T: Output>(
         &mut self,
-        job: Box<Job>,
+        mut job: Box<Job>,
         collectives: &[Collective],
         data_type: DataType,
         deadline: Deadline,
@@ -85,10 +85,14 @@ impl Communicator {
         let plan = points.and_then(|points| {
             self.check_points(&points)?;
             let call = points.all[0].call;
-            Ok(Plan { call, arithmetic: call.arithmetic(self.size()), way: Way::Points(points) })
+            self.check_memory(&job)?;
+            Ok(Plan::new(call, [self.rank(), self.size()], Way::Points(points)))
         });
         match plan {
-            Ok(plan) => self.start_job(job, plan, deadline),
+            Ok(plan) => {
+                job.take_on(plan);
+                self.start_job(job, deadline)
+            }
             Err(error) => Err((job, error)),
         }
     }

@@ -36,7 +36,7 @@ impl Running {
     pub(super) fn begin(plan: &Plan, parts: &Parts<'_>, sequence: u64, started: Instant) -> Option<Self> {
         let ring = parts.ring.as_deref()?;
         Some(match &plan.way {
-            Way::Flat(what) => Self::Flat(Flat::new(*what, sequence, started)),
+            Way::Flat(what) => Self::Flat(Flat::new(what, sequence, started)),
             Way::Ring(steps) => Self::Ring(Self::around(ring, plan, steps, (parts.rank, sequence), started)),
             Way::Mesh(rounds) => Self::Mesh(Mesh::new(plan, rounds, ring, (parts.rank, sequence), started)),
             Way::Points(points) => Self::Points(Flows::new(points, (parts.rank, sequence), started)),

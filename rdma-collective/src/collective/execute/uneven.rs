@@ -30,7 +30,7 @@ impl Communicator {
         let way = self.by_links(Algorithm::Pairs, steps, Reach::All, memory)?;
         let (code, name, _) = call.class();
         self.chose((code, name, input.max(output)), |_| way.name().to_owned());
-        Ok(Plan { call, arithmetic: call.arithmetic(ranks), way })
+        Ok(Plan::new(call, [rank, ranks], way))
     }
 
     /// Carries it out on slices of the caller's.
@@ -56,12 +56,15 @@ impl Communicator {
         output: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        let job = output.into_job(Some(input));
+        let mut job = output.into_job(Some(input));
         let lengths = [job.input.as_deref().map_or(0, Job::len), job.len()];
         let plan = self.check_memory(&job);
         let plan = plan.and_then(|()| self.plan_uneven(what, T::DATA_TYPE, lengths, Memory::Owned));
         let started = match plan {
-            Ok(plan) => self.start_job(job, plan, deadline),
+            Ok(plan) => {
+                job.take_on(plan);
+                self.start_job(job, deadline)
+            }
             Err(error) => Err((job, error)),
         };
         started.map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })

@@ -72,6 +72,7 @@ impl Reduction {
     ///
     /// # Errors
     /// [`ReduceError`] when the lengths differ or end inside an element; `out` is then untouched.
+    #[inline]
     pub fn reduce_into(self, out: &mut [u8], sources: &[&[u8]]) -> Result<(), ReduceError> {
         self.check(out.len(), sources)?;
         if !sources.is_empty() || self.divisor().is_some() {
@@ -97,6 +98,7 @@ impl Reduction {
         Ok(())
     }
 
+    #[inline]
     fn check(self, bytes: usize, inputs: &[&[u8]]) -> Result<(), ReduceError> {
         let Self { data_type, .. } = self;
         if let Some(input) = inputs.iter().find(|input| input.len() != bytes) {
@@ -109,10 +111,12 @@ impl Reduction {
     }
 
     /// By what the last sum is divided.
+    #[inline]
     fn divisor(self) -> Option<u32> {
         self.ranks.filter(|_| self.op == ReduceOp::Avg)
     }
 
+    #[inline]
     fn carry_out(self, job: &mut Job<'_>) {
         match self.divisor() {
             Some(ranks) => kernels::average(self.vectors, job, self.data_type, ranks),

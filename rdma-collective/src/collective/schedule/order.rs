@@ -31,6 +31,7 @@ impl Order {
     }
 
     /// The rank from which on the element at byte `offset` is reduced, and where the next begins that may have another.
+    #[inline]
     pub(crate) fn at(&self, offset: usize) -> (u32, usize) {
         match &self.0 {
             Kind::From(rank) => (*rank, usize::MAX),

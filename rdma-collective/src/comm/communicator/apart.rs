@@ -121,9 +121,9 @@ impl Communicator {
         let Shared { engine, turn, host, .. } = &*self.shared;
         let (Some(host), Some(sequence)) = (host, turn.sequence_if_open()) else { return Err(job) };
         let started = Instant::now();
-        let left = deadline.instant().saturating_duration_since(started);
         // A thread that sleeps wakes so often at least.
-        if left < 2 * engine.options().heartbeat.max(LEFT_FOR) {
+        let within = engine.options().heartbeat.max(LEFT_FOR);
+        if deadline.expired_at(started + within + within) {
             return Err(job);
         }
         let id = turn.next_id();

@@ -15,7 +15,7 @@ use rdma_core::{PeerWindow, Window};
 
 use super::PIECE_BYTES;
 use crate::comm::LaneId;
-use crate::comm::operation::{Header, LINE_HEADER_BYTES};
+use crate::comm::operation::{Header, LineHeader};
 
 pub(crate) use units::UNIT_BYTES;
 use units::Units;
@@ -27,9 +27,10 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = PIECE_BYTES;
 
 /// The first line of a message: its header, its bytes when they are so few, and its flag, which is stored last.
 const LINE_BYTES: usize = 64;
-const FLAG_AT: usize = LINE_BYTES - size_of::<u64>();
+const WORD_BYTES: usize = size_of::<u64>();
+const FLAG_AT: usize = LINE_BYTES - WORD_BYTES;
 /// Bytes that fit the line; more are behind it.
-const SHORT_BYTES_MAX: usize = FLAG_AT - LINE_HEADER_BYTES;
+const SHORT_BYTES_MAX: usize = FLAG_AT - size_of::<LineHeader>();
 const SLOT_BYTES: usize = LINE_BYTES + MESSAGE_BYTES_MAX;
 /// Rounds whose messages are kept at a time.
 const GENERATIONS: u64 = 2;
@@ -37,6 +38,11 @@ const GENERATIONS: u64 = 2;
 /// Bytes of the messages of so many ranks.
 const fn mailboxes_bytes(ranks: usize) -> usize {
     ranks * GENERATIONS as usize * SLOT_BYTES
+}
+
+/// Where so many bytes of a message are in its place.
+const fn message_at(len: usize) -> usize {
+    if len <= SHORT_BYTES_MAX { size_of::<LineHeader>() } else { LINE_BYTES }
 }
 
 /// Bytes that are read from other ranks and reduced at a time: so few that what is made of them is in the processor's second
@@ -109,11 +115,13 @@ impl HostGroup {
     }
 
     /// The other ranks.
+    #[inline]
     pub(crate) fn others(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(&self.peers).filter_map(|(rank, peer)| peer.as_ref().map(|_| rank))
     }
 
     /// Whether messages come soon when nobody else is let run.
+    #[inline]
     pub(crate) fn is_prompt(&self) -> bool {
         self.prompt.load(Ordering::Relaxed)
     }
@@ -131,21 +139,25 @@ impl HostGroup {
         self.peers.iter().flatten().next().map_or(Ok(()), |peer| peer.copy_in(0, &[]))
     }
 
+    #[inline]
     fn round(&self) -> u64 {
         self.round.load(Ordering::Relaxed)
     }
 
     /// All that was left here in this round has been taken.
+    #[inline]
     pub(crate) fn end_round(&self) {
         self.round.store(self.round().wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Where rank `from` leaves its message of this round in a window.
+    #[inline]
     fn place(&self, from: u32) -> usize {
         (from as usize * GENERATIONS as usize + (self.round() % GENERATIONS) as usize) * SLOT_BYTES
     }
 
     /// What the flag of a message of this round is; memory that nobody has written is 0.
+    #[inline]
     fn flag(&self) -> u64 {
         self.round().wrapping_add(1)
     }
@@ -155,39 +167,38 @@ impl HostGroup {
     /// # Errors
     ///
     /// [`ReachError::Refused`] in a forked child, which sees all the same what its parent is left.
+    #[inline]
     pub(crate) fn put(&self, to: u32, header: &Header, message: &[u8]) -> Result<(), ReachError> {
         let Some(peer) = self.peers.get(to as usize).and_then(Option::as_ref) else { return Ok(()) };
-        let (at, line) = (self.place(header.rank), header.in_line());
-        if message.len() <= SHORT_BYTES_MAX {
-            let mut short = [0; FLAG_AT];
-            let len = line.len() + message.len();
-            short[..line.len()].copy_from_slice(&line);
-            short[line.len()..len].copy_from_slice(message);
-            peer.copy_in(at, &short[..len])?;
-        } else {
-            peer.copy_in(at + LINE_BYTES, message)?;
-            peer.copy_in(at, &line)?;
+        let at = self.place(header.rank);
+        peer.copy_in(at + message_at(message.len()), message)?;
+        for (word, at) in header.in_line().into_iter().zip((at..).step_by(WORD_BYTES)) {
+            peer.store(at, word)?;
         }
         peer.store(at + FLAG_AT, self.flag())
     }
 
     /// Whether the message of rank `from` is there.
+    #[inline]
     pub(crate) fn has_come(&self, from: u32) -> bool {
         self.own.load(self.place(from) + FLAG_AT).is_ok_and(|flag: u64| flag == self.flag())
     }
 
     /// The header of a message that has come.
-    pub(crate) fn line(&self, from: u32) -> [u8; LINE_HEADER_BYTES] {
-        let mut line = [0; LINE_HEADER_BYTES];
-        let read = self.own.copy_out(self.place(from), &mut line);
-        debug_assert!(read.is_ok(), "every rank has a place");
-        line
+    #[inline]
+    pub(crate) fn line(&self, from: u32) -> LineHeader {
+        let at = self.place(from);
+        std::array::from_fn(|word| {
+            let read = self.own.load(at + word * WORD_BYTES);
+            debug_assert!(read.is_ok(), "every rank has a place");
+            read.unwrap_or_default()
+        })
     }
 
     /// The same from byte `at` on, of a message of `len`.
+    #[inline]
     pub(crate) fn read(&self, from: u32, (at, len): (usize, usize), out: &mut [u8]) {
-        let begin = if len <= SHORT_BYTES_MAX { LINE_HEADER_BYTES } else { LINE_BYTES };
-        let read = self.own.copy_out(self.place(from) + begin + at, out);
+        let read = self.own.copy_out(self.place(from) + message_at(len) + at, out);
         debug_assert!(read.is_ok(), "messages end where their places do");
     }
 

@@ -44,6 +44,7 @@ impl Turn {
         self.left.store(left, Ordering::Release);
     }
 
+    #[inline]
     pub(super) fn sequence_if_open(&self) -> Option<u64> {
         // In this order: what was under way without the engine may be its own by then.
         (!self.apart.is_occupied() && self.is_open()).then(|| self.sequence())
@@ -53,9 +54,11 @@ impl Turn {
         self.sequence.load(Ordering::Relaxed)
     }
 
-    /// The number of another handle.
+    /// The number of another handle, for who has the communicator.
     pub(super) fn next_id(&self) -> u64 {
-        self.handles.fetch_add(1, Ordering::Relaxed)
+        let id = self.handles.load(Ordering::Relaxed);
+        self.handles.store(id + 1, Ordering::Relaxed);
+        id
     }
 
     /// An operation begins, or has been done at once.
@@ -75,6 +78,7 @@ pub(crate) struct AtOnce<'a> {
 
 impl AtOnce<'_> {
     /// It is done, and has taken all that was left for it.
+    #[inline]
     pub(crate) fn done(self) {
         self.host.end_round();
         self.turn.count();

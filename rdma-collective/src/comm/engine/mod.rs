@@ -269,6 +269,11 @@ impl Engine {
         self.handle.id.clone()
     }
 
+    /// Whether that is the name of this one.
+    pub(crate) fn is(&self, id: &EngineId) -> bool {
+        self.handle.id == *id
+    }
+
     /// Whether this process was forked from the one that made it, whose threads and locks it is without.
     pub(crate) fn is_forked(&self) -> bool {
         self.handle.pid != std::process::id()

@@ -180,6 +180,12 @@ impl Buffers for Registered {
         checked(input.region.copy_out(input.at(span), out));
     }
 
+    fn view<'b>(&'b self, span: Span, room: &'b mut [u8]) -> &'b [u8] {
+        let room = &mut room[..span.len];
+        self.read(span, room);
+        room
+    }
+
     fn read_output(&self, span: Span, out: &mut [u8]) {
         checked(self.output.region.copy_out(self.output.at(span), out));
     }

@@ -47,8 +47,8 @@ impl HostGroup {
     pub(crate) fn spoil(&self, to: u32, header: &Header) {
         let peer = self.peers[to as usize].as_ref().unwrap();
         let mut line = header.in_line();
-        line[19] = 1;
-        peer.copy_in(self.place(header.rank), &line).unwrap();
+        line[2] |= 1 << 24;
+        peer.copy_in(self.place(header.rank), &line.map(u64::to_le_bytes).concat()).unwrap();
         peer.store(self.place(header.rank) + FLAG_AT, self.flag()).unwrap();
     }
 }

@@ -1,0 +1,105 @@
+//! How collectives are carried out on slices of the caller's: in its thread while that is quick, and with the engine from then on.
+
+use std::time::Instant;
+
+use rdma_core::Deadline;
+
+use super::flat::Flat;
+use super::running::{self, Running};
+use super::stage::At;
+use super::{Borrowed, InWindows, Memory, Plan, Way};
+use crate::collective::DataType;
+use crate::collective::call::{Call, Collective};
+use crate::comm::{Among, Communicator};
+use crate::error::CollectiveError;
+
+impl Communicator {
+    /// Carries a collective out on slices of the caller's.
+    pub(in crate::collective) fn call(
+        &mut self,
+        collective: Collective,
+        data_type: DataType,
+        mut buffers: Borrowed<'_>,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let ranks = [self.rank(), self.size()];
+        let call = Call::new(collective, data_type, buffers.lengths(), ranks)?;
+        buffers.lie_at(call.origins(ranks[0]));
+        let started = Instant::now();
+        let class = self.class(call);
+        let Some(what) = self.in_windows(call, class, Memory::Borrowed) else {
+            let way = self.way(call, class, Memory::Borrowed)?;
+            self.say_way(call, class, (way.taken(), way.name()));
+            let plan = Plan::new(call, ranks, way);
+            return self.carry_out((&plan, None), &mut buffers, started, deadline);
+        };
+        let taken = what.taken();
+        self.say_way(call, class, (taken, taken.name()));
+        match self.call_at_once(&what, &mut buffers, (started, deadline)) {
+            AtOnce::Done => {
+                self.drive_now_and_then(started);
+                Ok(())
+            }
+            AtOnce::Left(flat) => {
+                let plan = Plan::new(call, ranks, Way::Flat(what));
+                self.carry_out((&plan, flat), &mut buffers, started, deadline)
+            }
+        }
+    }
+
+    /// The same in the thread of the caller, while nothing else is under way and the others are there.
+    #[inline]
+    fn call_at_once(
+        &mut self,
+        what: &InWindows,
+        buffers: &mut Borrowed<'_>,
+        (started, deadline): (Instant, Deadline),
+    ) -> AtOnce {
+        let Some(now) = self.at_once().filter(|_| !deadline.expired_at(started)) else {
+            return AtOnce::Left(None);
+        };
+        let mut flat = Flat::new(what, now.sequence, started);
+        if flat.tell(now.host, buffers, now.scratch).is_err() {
+            // It is refused with its reason there.
+            return AtOnce::Left(None);
+        }
+        let mut at = At { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
+        let come = flat.hurry(&mut at, deadline, || now.turn.is_open());
+        if come && flat.finish(now.host, buffers, now.scratch).is_ok() {
+            now.done();
+            return AtOnce::Done;
+        }
+        AtOnce::Left(Some(flat))
+    }
+
+    /// The same with the engine at hand, from what has begun already on.
+    #[inline(never)]
+    pub(super) fn carry_out(
+        &mut self,
+        (plan, mut begun): (&Plan, Option<Flat>),
+        buffers: &mut Borrowed<'_>,
+        started: Instant,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let among = if begun.is_some() { Among::AllTold } else { Among::All };
+        self.run(
+            deadline,
+            among,
+            |parts, core, sequence| {
+                let told = begun.take().map(Running::Flat);
+                told.or_else(|| Running::begin(plan, parts, sequence, started))
+                    .inspect(|_| running::watch(parts, core, started))
+            },
+            |running, parts, core| running::advance(running.as_mut(), plan, parts, core, buffers),
+            |running, parts, core| running::late(running.as_mut(), parts, core),
+        )
+    }
+}
+
+/// What came of an attempt.
+#[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
+enum AtOnce {
+    Done,
+    /// It has begun, or it has not.
+    Left(Option<Flat>),
+}
