@@ -9,14 +9,13 @@ mod table;
 use super::job::Job;
 use super::{launch, memory_for, start_ranks};
 use crate::{debug, output};
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use args::TuneArgs;
 use choose::rows;
 use clap::Parser;
 use measure::Times;
 use rdma_collective::comm::env::{Environment, Launch, Launcher, NcclOptions};
-use rdma_collective::comm::tuning::{Row, Tuning};
-use std::ops::RangeInclusive;
+use rdma_collective::comm::tuning::{Collective, Peers, Row, Tuning};
 use std::path::Path;
 use std::process::ExitCode;
 use table::Table;
@@ -70,11 +69,14 @@ fn run(launch: &Launch, nccl: &NcclOptions, args: &TuneArgs) -> anyhow::Result<(
         fits(args, launch.world as usize, launch.local_world.unwrap_or(1) as usize)?;
     }
     // What is in the way of writing it is known before anything is measured.
-    let kept = match &args.output {
-        Some(path) if launch.rank == 0 => kept(path, launch.world)?,
+    let there = match &args.output {
+        Some(path) if launch.rank == 0 => there(path)?,
         _ => Vec::new(),
     };
     let mut job = Job::join(launch, nccl, &args.each())?;
+    let measured: Vec<Collective> = args.collectives().filter_map(|of| of.tuned()).collect();
+    let kept = kept(there, &measured, (job.comm.size(), job.comm.peers()))
+        .context("-o is there already, and is kept: name another file")?;
     let sizes = args.sizes();
     let mut times = Times::default();
     times.measure(&mut job, args, &sizes)?;
@@ -100,14 +102,52 @@ fn run(launch: &Launch, nccl: &NcclOptions, args: &TuneArgs) -> anyhow::Result<(
     job.close()
 }
 
-/// The rows of a file that is there already which are of another number of ranks.
-fn kept(path: &Path, ranks: u32) -> anyhow::Result<Vec<Row>> {
+/// The rows of a file that is there already.
+fn there(path: &Path) -> anyhow::Result<Vec<Row>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure!(folder.is_dir(), "-o {}: there is no folder {}; make it", path.display(), folder.display());
     if !path.exists() {
         return Ok(Vec::new());
     }
     let there = Tuning::read(path).context("-o is there already, and is kept: name another file")?;
-    let is_other = |of: &RangeInclusive<u32>| *of != (ranks..=ranks);
-    Ok(there.rows().iter().filter(|row| is_other(&row.ranks)).cloned().collect())
+    Ok(there.rows().to_vec())
+}
+
+/// Those of them that stay: what is measured takes the place of its like, and no row may be of some of its ranks.
+fn kept(
+    mut rows: Vec<Row>,
+    measured: &[Collective],
+    (ranks, peers): (u32, Peers),
+) -> anyhow::Result<Vec<Row>> {
+    rows.retain(|row| {
+        (row.ranks != (ranks..=ranks) || row.peers != peers) || !measured.contains(&row.collective)
+    });
+    let in_the_way = rows
+        .iter()
+        .find(|row| measured.contains(&row.collective) && row.peers == peers && row.ranks.contains(&ranks));
+    match in_the_way {
+        None => Ok(rows),
+        Some(Row { collective, ranks: those, .. }) => bail!(
+            "its {collective} of {}-{} ranks is of {ranks} as well, which are measured; write ranks that are not",
+            those.start(),
+            those.end()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_takes_the_place_of_its_like_alone() {
+        let text = "rdma-collective tuning 1\nall-reduce 2 mapped any flat,ring\nall-reduce 2 links any ring\n\
+                    broadcast 2 mapped any ring\nall-reduce 3-8 mapped any ring\nend\n";
+        let rows = text.parse::<Tuning>().unwrap().rows().to_vec();
+        let left = kept(rows.clone(), &[rows[0].collective], (2, Peers::Mapped)).unwrap();
+        assert_eq!(left, rows[1..]);
+        let error = kept(rows.clone(), &[rows[0].collective], (4, Peers::Mapped)).unwrap_err().to_string();
+        assert!(error.contains("3-8") && error.contains('4'), "{error}");
+        assert_eq!(kept(rows.clone(), &[rows[2].collective], (4, Peers::Mapped)).unwrap(), rows);
+    }
 }
