@@ -43,6 +43,17 @@ fn all_right(comm: &mut Communicator, count: usize) -> bool {
     right && *tensor == *sum
 }
 
+/// That operations of all lengths are right on all ranks.
+fn assert_all_right(ranks: u32, wire: Wire, options: CommunicatorOptions) {
+    let algorithms = options.algorithms;
+    let right = each_communicator(ranks, wire, options, |mut comm| {
+        let right = [0, 1, 1000, 5000, 100_000].map(|count| all_right(&mut comm, count));
+        comm.close(long()).unwrap();
+        right
+    });
+    assert!(right.iter().all(|right| *right == [true; 5]), "{ranks}, {algorithms}: {right:?}");
+}
+
 #[test]
 fn operations_are_right_whichever_ways_they_may_take() {
     for ranks in 1..=4 {
@@ -60,12 +71,7 @@ fn operations_are_right_whichever_ways_they_may_take() {
             for reproducible in [false, true] {
                 let options =
                     CommunicatorOptions { algorithms: set, reproducible, ..CommunicatorOptions::default() };
-                let right = each_communicator(ranks, wire, options, |mut comm| {
-                    let right = [0, 1, 1000, 5000, 100_000].map(|count| all_right(&mut comm, count));
-                    comm.close(long()).unwrap();
-                    right
-                });
-                assert!(right.iter().all(|right| *right == [true; 5]), "{ranks}, {algorithms}: {right:?}");
+                assert_all_right(ranks, wire, options);
             }
         }
     }
@@ -142,12 +148,7 @@ fn operations_are_right_whatever_a_table_says() {
             let tuning = tuning.clone();
             let options =
                 CommunicatorOptions { algorithms, reproducible, tuning, ..CommunicatorOptions::default() };
-            let right = each_communicator(ranks, wire, options, |mut comm| {
-                let right = [0, 1, 1000, 5000, 100_000].map(|count| all_right(&mut comm, count));
-                comm.close(long()).unwrap();
-                right
-            });
-            assert!(right.iter().all(|right| *right == [true; 5]), "{ranks}, {algorithms}: {right:?}");
+            assert_all_right(ranks, wire, options);
         }
     }
 }

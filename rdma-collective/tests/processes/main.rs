@@ -230,36 +230,32 @@ fn a_process_that_is_killed_or_stopped_among_operations_without_links_is_named_b
     }
 }
 
-#[test]
-fn a_process_that_is_killed_or_stopped_among_barriers_is_named_by_all_others() {
+/// That the others name a rank that is killed, and one that is stopped, in the midst of many of those.
+fn assert_named_among(operations: &str, ranks: u32) {
     for (wire, ..) in WIRES {
         for _ in 0..if is_soak() { 50 } else { 3 } {
-            let ranks = LocalRanks::spawn(3, |_| rank_process("kill in barriers", wire)).unwrap();
+            let kill = format!("kill in {operations}");
+            let ranks = LocalRanks::spawn(ranks, |_| rank_process(&kill, wire)).unwrap();
             let error = ranks.wait(long()).unwrap_err();
             let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
             assert!(only && error.to_string().contains("signal: 9"), "{wire}: {error:?}");
         }
         for _ in 0..if is_soak() { 5 } else { 1 } {
-            let ranks = LocalRanks::spawn(3, |_| rank_process("stop in barriers", wire)).unwrap();
-            ranks.wait(long()).unwrap();
+            let stop = format!("stop in {operations}");
+            let ranks = LocalRanks::spawn(ranks, |_| rank_process(&stop, wire)).unwrap();
+            ranks.wait(long()).unwrap_or_else(|error| panic!("{wire}: {error}"));
         }
     }
 }
 
 #[test]
+fn a_process_that_is_killed_or_stopped_among_barriers_is_named_by_all_others() {
+    assert_named_among("barriers", 3);
+}
+
+#[test]
 fn a_process_that_is_killed_or_stopped_among_splits_is_named_by_all_others() {
-    for (wire, ..) in WIRES {
-        for _ in 0..if is_soak() { 50 } else { 3 } {
-            let ranks = LocalRanks::spawn(4, |_| rank_process("kill in splits", wire)).unwrap();
-            let error = ranks.wait(long()).unwrap_err();
-            let only = matches!(&error, SpawnError::Failed { rank: 1, killed, .. } if killed.is_empty());
-            assert!(only && error.to_string().contains("signal: 9"), "{wire}: {error:?}");
-        }
-        for _ in 0..if is_soak() { 5 } else { 1 } {
-            let ranks = LocalRanks::spawn(4, |_| rank_process("stop in splits", wire)).unwrap();
-            ranks.wait(long()).unwrap_or_else(|error| panic!("{wire}: {error}"));
-        }
-    }
+    assert_named_among("splits", 4);
 }
 
 #[test]
