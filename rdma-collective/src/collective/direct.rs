@@ -4,6 +4,9 @@
 //! An element of the result is made by one rank, which reads all that it needs from where it lies and then stores it to all that
 //! are to have it. So nothing is overwritten before it was read, in place too: who stores an element has read it, and nobody else
 //! reads it. What is reduced is reduced in the order of the ring, so that the bits do not depend on which way an operation takes.
+//!
+//! In an all-to-all two ranks exchange parts, and what the one's is read from is what the other's is stored to when they are in
+//! place. Where both are, each exchanges half of the parts; where one is, the other one reads that one's part before it stores its own there.
 
 use std::ops::Range;
 
@@ -22,15 +25,19 @@ pub(super) struct Direct {
     order: Order,
     /// Of the most that is made at a time.
     piece: usize,
+    /// The ranks whose input and output are one, a bit each: this one, and others that have told so. All-to-all alone goes by it.
+    pub(super) in_place: u32,
     task: u32,
     /// Bytes of that task that were made into steps.
     done: usize,
 }
 
-/// A range of the elements of the operation, what it is made of, and whose outputs it is put in.
+/// A range of outputs, what it is made of, and whose outputs these are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) span: Span,
+    /// Where it begins in the inputs.
+    pub(super) at: usize,
     pub(super) from: From,
     pub(super) to: To,
 }
@@ -47,13 +54,22 @@ pub(super) enum From {
 pub(super) enum To {
     One(u32),
     All,
+    /// The output of this rank, and what lies there to where it was read from.
+    Exchanged,
+}
+
+impl Move {
+    /// The range of the inputs.
+    pub(super) fn source(&self) -> Span {
+        Span { offset: self.at, ..self.span }
+    }
 }
 
 impl Direct {
     /// Of a call that a schedule can be made of.
     pub(super) fn new(call: Call, [rank, ranks]: [u32; 2], order: Order, piece: usize) -> Self {
         debug_assert!(piece.is_multiple_of(LINE));
-        Self { call, rank, ranks, order, piece, task: 0, done: 0 }
+        Self { call, rank, ranks, order, piece, in_place: 0, task: 0, done: 0 }
     }
 
     /// Whether others read the input of `rank`.
@@ -67,10 +83,10 @@ impl Direct {
         match self.call.collective {
             Collective::AllReduce(_) => true,
             Collective::AllGather | Collective::ReduceScatter(_) | Collective::Barrier => false,
+            Collective::AllToAll => self.is_in_place(rank),
             // They go by links of their own, or on borrowed slices alone.
             Collective::Gather { .. }
             | Collective::Scatter { .. }
-            | Collective::AllToAll
             | Collective::Connect
             | Collective::Split
             | Collective::Uneven(_)
@@ -87,6 +103,7 @@ impl Direct {
         match self.call.collective {
             Collective::AllGather | Collective::Split => [one, all],
             Collective::ReduceScatter(_) => [all, one],
+            Collective::AllToAll => [all, all],
             _ => [one, one],
         }
     }
@@ -100,8 +117,9 @@ impl Direct {
     /// What this rank does, as long as it likes, in order.
     fn task(&self, index: u32) -> Option<Move> {
         let Self { rank, ranks, .. } = *self;
-        let reduced = |span, to| Move { span, from: From::All { first: 0 }, to };
-        let copied = |span, from, to| Move { span, from: From::One(from), to: To::One(to) };
+        let reduced = |span: Span, to| Move { span, at: span.offset, from: From::All { first: 0 }, to };
+        let copied =
+            |span: Span, from, to| Move { span, at: span.offset, from: From::One(from), to: To::One(to) };
         let other = (rank + index) % ranks;
         Some(match (self.call.collective, index) {
             (Collective::AllReduce(_), 0) => reduced(self.share(rank), To::All),
@@ -118,8 +136,43 @@ impl Direct {
                 let range = if index == 0 { 0..start } else { end..self.call.bytes() };
                 copied(Span { offset: range.start, len: range.len() }, root, rank)
             }
+            (Collective::AllToAll, _) if index < 2 * ranks => {
+                let other = (rank + index / 2) % ranks;
+                if index.is_multiple_of(2) { self.first_with(other) } else { self.then_with(other) }
+            }
             _ => return None,
         })
+    }
+
+    /// What this rank does first of the parts that it exchanges with another one, or with itself.
+    fn first_with(&self, other: u32) -> Move {
+        let Self { rank, .. } = *self;
+        let exchange = rank != other && self.is_in_place(rank);
+        let Range { start, end } = match (exchange, self.is_in_place(other)) {
+            (false, _) => 0..self.call.bytes(),
+            // That one reads it, and stores what is for this one.
+            (true, false) => 0..0,
+            (true, true) => {
+                let half = self.call.bytes() / 2 / LINE * LINE;
+                if rank < other { 0..half } else { half..self.call.bytes() }
+            }
+        };
+        let to = if exchange { To::Exchanged } else { To::One(rank) };
+        let span = Span { offset: self.part(other).offset + start, len: end - start };
+        Move { span, at: self.part(rank).offset + start, from: From::One(other), to }
+    }
+
+    /// What it does then: stores to the other one, if that is in place and this one is not.
+    fn then_with(&self, other: u32) -> Move {
+        let Self { rank, .. } = *self;
+        let stores = rank != other && !self.is_in_place(rank) && self.is_in_place(other);
+        let Span { offset, len } = self.part(rank);
+        let span = Span { offset, len: if stores { len } else { 0 } };
+        Move { span, at: self.part(other).offset, from: From::One(rank), to: To::One(other) }
+    }
+
+    fn is_in_place(&self, rank: u32) -> bool {
+        self.in_place & 1 << rank != 0
     }
 
     fn all(&self) -> Span {
@@ -146,12 +199,12 @@ impl Iterator for Direct {
 
     fn next(&mut self) -> Option<Move> {
         loop {
-            let Move { span, from, to } = self.task(self.task)?;
+            let Move { span, at, from, to } = self.task(self.task)?;
             if self.done == span.len {
                 (self.task, self.done) = (self.task + 1, 0);
                 continue;
             }
-            let offset = span.offset + self.done;
+            let (offset, at) = (span.offset + self.done, at + self.done);
             let mut len = self.piece.min(span.len - self.done);
             let from = match from {
                 From::All { .. } => {
@@ -162,7 +215,7 @@ impl Iterator for Direct {
                 one => one,
             };
             self.done += len;
-            return Some(Move { span: Span { offset, len }, from, to });
+            return Some(Move { span: Span { offset, len }, at, from, to });
         }
     }
 }

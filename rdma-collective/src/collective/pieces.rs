@@ -70,14 +70,13 @@ impl Pieces {
             Collective::AllReduce(_) | Collective::Reduce { .. } => {
                 Chunking::new(count, element, parts, &staging)
             }
-            Collective::AllGather | Collective::ReduceScatter(_) => {
+            Collective::AllGather | Collective::ReduceScatter(_) | Collective::AllToAll => {
                 Chunking::of_parts(count, element, parts, &staging)
             }
             Collective::Broadcast { .. } => Chunking::new(count, element, 1, &staging),
             Collective::Barrier
             | Collective::Gather { .. }
             | Collective::Scatter { .. }
-            | Collective::AllToAll
             | Collective::Connect
             | Collective::Split
             | Collective::Uneven(_)
@@ -128,9 +127,14 @@ impl Pieces {
             Collective::Broadcast { .. } => 0..0,
             _ => 0..self.ranks,
         };
-        let reduces = self.call.collective.op().is_some();
-        let parts = units.filter(move |part| !reduces || *part != own);
-        parts.map(move |part| (if reduces { part } else { self.after(part) }, self.span(round, part)))
+        let for_one = self.is_for_one();
+        let parts = units.filter(move |part| !for_one || *part != own);
+        parts.map(move |part| (if for_one { part } else { self.after(part) }, self.span(round, part)))
+    }
+
+    /// Whether what a rank puts is each for one other.
+    fn is_for_one(&self) -> bool {
+        self.call.collective.op().is_some() || self.call.collective == Collective::AllToAll
     }
 
     fn after(&self, rank: u32) -> u32 {
@@ -141,7 +145,7 @@ impl Pieces {
     pub(super) fn make(&self, round: u64) -> impl Iterator<Item = Made> {
         let own = self.rank;
         let (copied, reduced) = match self.call.collective {
-            Collective::AllGather => (0..self.ranks, None),
+            Collective::AllGather | Collective::AllToAll => (0..self.ranks, None),
             Collective::Broadcast { root } => (root..root + 1, None),
             Collective::AllReduce(_) => (0..0, Some((true, true))),
             Collective::ReduceScatter(_) => (0..0, Some((true, false))),
@@ -150,7 +154,8 @@ impl Pieces {
         };
         let copied = copied.map(move |from| {
             let span = self.span(round, from);
-            if from == own { Made::Own { span } } else { Made::Copied { span, from, unit: self.after(from) } }
+            let unit = if self.is_for_one() { own } else { self.after(from) };
+            if from == own { Made::Own { span } } else { Made::Copied { span, from, unit } }
         });
         let span = self.span(round, own);
         let (first, _) = self.order.at(span.offset);
@@ -173,7 +178,7 @@ impl Pieces {
         let all = self.call.bytes() as u64;
         let others = u64::from(self.ranks - 1);
         let bytes = match self.call.collective {
-            Collective::AllGather | Collective::ReduceScatter(_) => all * others,
+            Collective::AllGather | Collective::ReduceScatter(_) | Collective::AllToAll => all * others,
             Collective::AllReduce(_) => 2 * all * others / u64::from(self.ranks),
             Collective::Reduce { .. } => all * others / u64::from(self.ranks),
             Collective::Broadcast { root } if root == self.rank => 0,

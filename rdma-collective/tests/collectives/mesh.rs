@@ -25,6 +25,12 @@ fn assert_turned(comm: &Communicator, parts: &[u32]) {
     }
 }
 
+/// Where an all-to-all goes by links, though ranks of a host need none.
+pub fn by_links() -> CommunicatorOptions {
+    let algorithms = "ring,tree,flat,pieces,direct,pairs,bruck;all-to-all:flat,pairs,bruck".parse().unwrap();
+    CommunicatorOptions { algorithms, ..CommunicatorOptions::default() }
+}
+
 fn all_to_all(comm: &mut Communicator) {
     let mut data = parts(comm);
     comm.all_to_all(&mut data, long()).unwrap();
@@ -41,7 +47,7 @@ fn gather(comm: &mut Communicator, root: u32) {
 fn operations_of_either_kind_follow_each_other_whatever_was_first() {
     for wire in WIRES {
         for order in 0..3 {
-            each_communicator(6, wire, CommunicatorOptions::default(), move |mut comm| {
+            each_communicator(6, wire, by_links(), move |mut comm| {
                 for step in order..order + 4 {
                     match step % 3 {
                         0 => all_to_all(&mut comm),
@@ -61,7 +67,7 @@ fn operations_of_either_kind_follow_each_other_whatever_was_first() {
 
 #[test]
 fn operations_that_were_begun_together_share_the_links_that_the_first_makes() {
-    each_communicator(5, Wire::Local, CommunicatorOptions::default(), |mut comm| {
+    each_communicator(5, Wire::Local, by_links(), |mut comm| {
         let count = PART * comm.size() as usize;
         let tensor = |data: &[u32]| {
             let mut tensor = comm.alloc::<u32>(count).unwrap();
@@ -114,7 +120,7 @@ fn a_rank_that_cannot_open_its_links_is_named_on_all_ranks_at_once() {
             Device::soft(SoftOptions { name, wire: Wire::Local, ..SoftOptions::default() }).open().unwrap()
         };
         let errors = each_rank_with(4, options, device, move |mut rank| {
-            let mut comm = rank.communicator(CommunicatorOptions::default());
+            let mut comm = rank.communicator(by_links());
             let mut data = parts(&comm);
             let error = if tree {
                 comm.gather(&mut data, 2, long()).unwrap_err()

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{WIRES, long};
+use crate::mesh::by_links;
 use crate::world::{each_communicator, each_rank_with};
 use rdma_collective::collective::{DataType, ReduceOp, Tensor};
 use rdma_collective::comm::{Communicator, CommunicatorOptions, EngineOptions};
@@ -173,7 +174,7 @@ type Called = fn(&mut Communicator, usize) -> Result<(), CollectiveError>;
 /// Each rank calls its own with `count`, and then the barrier: rank 1 finds that rank 0 has called something else than itself, and the
 /// others hear of it.
 fn mismatch(count: usize, calls: [Called; 3], names: [&str; 2]) {
-    let errors = each_communicator(3, Wire::Local, CommunicatorOptions::default(), move |comm| {
+    let errors = each_communicator(3, Wire::Local, by_links(), move |comm| {
         let mut comm = connected(comm);
         let called = calls[comm.rank() as usize];
         called(&mut comm, count).and_then(|()| comm.barrier(long())).unwrap_err()

@@ -15,7 +15,8 @@ fn staging() -> Staging {
 fn calls(count: usize, ranks: u32) -> Vec<Call> {
     let op = ReduceOp::Sum;
     let roots = (0..ranks).flat_map(|root| [Collective::Broadcast { root }, Collective::Reduce { op, root }]);
-    let rest = [Collective::AllReduce(op), Collective::ReduceScatter(op), Collective::AllGather];
+    let rest = [Collective::AllReduce(op), Collective::ReduceScatter(op)];
+    let rest = rest.into_iter().chain([Collective::AllGather, Collective::AllToAll]);
     let call = |collective| Call { collective, count, data_type: DataType::I16 };
     roots.chain(rest).map(call).collect()
 }
@@ -25,8 +26,13 @@ fn direct(call: Call, rank: u32, ranks: u32, reproducible: bool) -> Direct {
     Direct::new(call, [rank, ranks], order, PIECE)
 }
 
-/// A cell of memory: the operands that it is made of, in order; the operand of a rank is its number.
+/// A cell of memory: the operands that it is made of, in order; the operand of a rank is its number, and where that may be of
+/// any place, the place as well.
 type Cell = Vec<u32>;
+
+fn operand(call: &Call, rank: u32, at: usize) -> u32 {
+    if call.collective == Collective::AllToAll { rank << 20 | at as u32 } else { rank }
+}
 
 /// A rank's memory by bytes of the operation; one of the two in place.
 struct Memory {
@@ -38,9 +44,9 @@ struct Memory {
 
 impl Memory {
     /// Of a rank whose input is `len` bytes from `origin` on, and whose operation has `all`.
-    fn new(rank: u32, in_place: bool, (origin, len): (usize, usize), all: usize) -> Self {
+    fn new(call: &Call, rank: u32, in_place: bool, (origin, len): (usize, usize), all: usize) -> Self {
         let mut input = vec![Vec::new(); all];
-        input[origin..origin + len].fill(vec![rank]);
+        (origin..origin + len).for_each(|at| input[at] = vec![operand(call, rank, at)]);
         let (input, output) = if in_place { (None, input) } else { (Some(input), vec![Vec::new(); all]) };
         Self { input, output, stored: vec![false; all] }
     }
@@ -55,12 +61,22 @@ impl Memory {
     }
 }
 
+/// Stores what one rank has in place to where another one has what that one took.
+fn give(memories: &mut [Memory], (rank, at): (u32, usize), (to, place): (u32, usize)) {
+    let given = memories[rank as usize].read(at).clone();
+    memories[to as usize].store(place, given);
+}
+
 /// What of the output of a rank is made of what.
 fn expected(call: &Call, rank: u32, ranks: u32, at: usize, order: Order) -> Option<Cell> {
     let from = |first| (0..ranks).map(|step| (first + step) % ranks).collect();
     let own = (rank as usize * call.bytes()..).contains(&at) && at < (rank as usize + 1) * call.bytes();
     match call.collective {
         Collective::AllGather => Some(vec![(at / call.bytes()) as u32]),
+        Collective::AllToAll => {
+            let (from, at) = ((at / call.bytes()) as u32, at % call.bytes());
+            Some(vec![operand(call, from, rank as usize * call.bytes() + at)])
+        }
         Collective::ReduceScatter(_) if !own => None,
         Collective::Reduce { root, .. } if root != rank => None,
         Collective::Broadcast { root } => Some(vec![root]),
@@ -69,14 +85,13 @@ fn expected(call: &Call, rank: u32, ranks: u32, at: usize, order: Order) -> Opti
 }
 
 fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: impl FnMut(usize) -> usize) {
-    let steps = |rank| direct(call, rank, ranks, reproducible);
-    let parts = matches!(call.collective, Collective::AllGather | Collective::ReduceScatter(_));
-    let all = call.bytes() * if parts { ranks as usize } else { 1 };
+    let steps = |rank| Direct { in_place, ..direct(call, rank, ranks, reproducible) };
+    let all = steps(0).lengths().into_iter().max().unwrap_or_default();
     let is_in_place = |rank: u32| in_place & 1 << rank != 0;
     let mut memories: Vec<Memory> = (0..ranks)
         .map(|rank| {
             let origin = call.origins(rank).input;
-            Memory::new(rank, is_in_place(rank), (origin, steps(rank).lengths()[0]), all)
+            Memory::new(&call, rank, is_in_place(rank), (origin, steps(rank).lengths()[0]), all)
         })
         .collect();
     let mut moves: Vec<_> = (0..ranks).map(|rank| (rank, steps(rank))).collect();
@@ -84,18 +99,23 @@ fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: 
         let index = choose(moves.len());
         let (rank, own) = &mut moves[index];
         let (rank, left) = (*rank, own.left());
-        let Some(Move { span, from, to }) = own.next() else {
+        let Some(Move { span, at: source, from, to }) = own.next() else {
             assert_eq!(left, 0);
             moves.remove(index);
             continue;
         };
         assert_eq!(own.left(), left - span.len, "what is left is told");
         assert!(span.len > 0 && span.len <= PIECE);
-        for at in span.range() {
+        for (at, source) in span.range().zip(source..) {
             let cell: Cell = match from {
                 From::One(from) => {
                     assert!(from == rank || own.reads(from));
-                    memories[from as usize].read(at).clone()
+                    let cell = memories[from as usize].read(source).clone();
+                    if to == To::Exchanged {
+                        assert!(own.writes(from));
+                        give(&mut memories, (rank, at), (from, source));
+                    }
+                    cell
                 }
                 From::All { first } => (0..ranks)
                     .flat_map(|step| memories[((first + step) % ranks) as usize].read(at).clone())
@@ -104,6 +124,7 @@ fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: 
             let to = match to {
                 To::One(to) => to..to + 1,
                 To::All => 0..ranks,
+                To::Exchanged => rank..rank + 1,
             };
             for to in to {
                 assert!(to == rank || own.writes(to));
@@ -119,7 +140,7 @@ fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: 
         let order = call.order([rank, ranks], staging(), reproducible).unwrap();
         for at in 0..all {
             let made = expected(&call, rank, ranks, at, order);
-            let stays = is_in_place(rank) && made == Some(vec![rank]);
+            let stays = is_in_place(rank) && made == Some(vec![operand(&call, rank, at)]);
             assert_eq!(memory.stored[at], made.is_some() && !stays, "byte {at} of {rank} in {call:?}");
             if let Some(made) = made {
                 assert_eq!(memory.output[at], made, "byte {at} of {rank} of {ranks} in {call:?}");
@@ -127,7 +148,8 @@ fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: 
             if let Some(input) = &memory.input {
                 let begins = call.origins(rank).input;
                 let has = (begins..begins + steps(rank).lengths()[0]).contains(&at);
-                assert_eq!(input[at], if has { vec![rank] } else { Vec::new() }, "an input was written");
+                let was = if has { vec![operand(&call, rank, at)] } else { Vec::new() };
+                assert_eq!(input[at], was, "an input was written");
             }
         }
     }
@@ -138,7 +160,8 @@ fn every_element_is_made_once_of_what_the_inputs_were() {
     for ranks in 2..=16 {
         for count in [1, 31, 33, 257] {
             for call in calls(count, ranks) {
-                for (reproducible, in_place) in [(false, 0), (true, u32::MAX)] {
+                for (reproducible, in_place) in [(false, 0), (true, u32::MAX), (false, 0b0110_1100_1010_0101)]
+                {
                     check(call, ranks, reproducible, in_place, |_| 0);
                     check(call, ranks, reproducible, in_place, |left| left - 1);
                 }
@@ -205,4 +228,18 @@ fn ranks_have_as_much_to_make_and_no_line_in_common() {
         end += len;
     }
     assert_eq!(end, call.bytes());
+}
+
+#[test]
+fn ranks_of_an_all_to_all_have_as_much_to_make_in_and_out_of_place() {
+    let call = Call { collective: Collective::AllToAll, count: 100_001, data_type: DataType::I16 };
+    for in_place in [0, u32::MAX] {
+        for rank in 0..7 {
+            let moves = Direct { in_place, ..direct(call, rank, 7, false) };
+            let others = moves.filter(|made| made.from != From::One(rank));
+            let bytes: usize = others.map(|made| made.span.len).sum();
+            let expected = 6 * call.bytes() / if in_place == 0 { 1 } else { 2 };
+            assert!(bytes.abs_diff(expected) <= 6 * LINE, "{rank}: {bytes}, not {expected}");
+        }
+    }
 }

@@ -1,24 +1,24 @@
 //! One operation of one rank on memory of all ranks where it lies: they tell each other where that is, each makes its share,
 //! and says that it is done.
 
+mod reach;
+
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use rdma_core::error::ReachError;
+use rdma_core::Deadline;
 use rdma_core::memory::Expect;
-use rdma_core::{Deadline, PeerSlice, RemoteMemory};
 
-use super::buffers::{Arithmetic, Buffers, Place, Rights, TOLD_BYTES, Told};
+use self::reach::Reach;
+use super::buffers::{Arithmetic, Buffers, Rights, TOLD_BYTES, Told};
 use super::give_up::Progress;
 use super::job::REVOKE_WITHIN;
 use super::meeting::Meeting;
 use super::run::{Stop, With};
 use crate::collective::call::{Call, Collective};
 use crate::collective::direct::{Direct as Moves, From, Move, To};
-use crate::collective::schedule::Span;
 use crate::comm::operation::Header;
-use crate::comm::{Awaited, Core, HostGroup, Lost, Near, PIECE_BYTES, RANKS_MAX, RingLinks};
-use crate::error::LaneFailure;
+use crate::comm::{Awaited, Core, HostGroup, Near, PIECE_BYTES, RANKS_MAX, RingLinks};
 
 /// Bytes that are made between two looks at what becomes of the others, and at the time.
 const LOOK_EVERY: usize = 256 * 1024;
@@ -173,6 +173,7 @@ impl Direct {
 
     fn export<B: Buffers>(&mut self, core: &Core, buffers: &mut B) -> Told {
         let Moves { call, rank, .. } = self.moves;
+        self.moves.in_place = u32::from(buffers.is_in_place()) << rank;
         let rights = Rights { read: self.moves.reads(rank), write: self.moves.writes(rank) };
         let told = buffers.export(core.pd(), rights, call.origins(rank)).unwrap_or_default();
         self.told[rank as usize] = told;
@@ -189,7 +190,10 @@ impl Direct {
         for from in host.others() {
             let mut bytes = [0; TOLD_BYTES];
             host.read(from, (0, TOLD_BYTES), &mut bytes);
-            self.told[from as usize] = Told::decode(&bytes);
+            let told = Told::decode(&bytes);
+            self.told[from as usize] = told;
+            // Of an all-to-all, others store to those alone that are in place.
+            self.moves.in_place |= u32::from(told.is_stored_to()) << from;
         }
         self.told.iter().take(self.moves.ranks as usize).all(|told| !told.is_borrowed())
     }
@@ -228,33 +232,44 @@ impl Direct {
         with: &mut With<'_, B>,
         host: &HostGroup,
         near: &mut Near,
-        Move { span, from, to }: Move,
+        current: Move,
     ) -> Result<(), Halt> {
+        let (Move { span, from, to, .. }, source) = (current, current.source());
         let own = self.moves.rank;
         let Some([input, output]) = with.buffers.places() else { return Ok(()) };
         let mut reach = Reach { core: with.core, host, moves: &self.moves, told: &self.told };
         match (from, to) {
             (From::One(rank), To::One(other)) if rank == own && other == own => with.buffers.copy(span),
             (From::One(rank), To::One(_)) if rank != own => {
-                reach.input(rank, span, |peer, at| {
-                    peer.copy_to(at, span.len, &output.region, output.at(span))
-                })?;
+                reach.read_to(rank, source, (output, span))?;
             }
             (From::One(_), To::One(rank)) => {
                 reach.output(rank, span, |peer, at| {
-                    peer.copy_from(at, span.len, &input.region, input.at(span))
+                    peer.copy_from(at, span.len, &input.region, input.at(source))
                 })?;
             }
-            // Nothing is copied to all.
-            (From::One(_), To::All) => {}
+            (From::One(rank), To::Exchanged) => {
+                // Whatever was done of it already, from the first step on that was not.
+                if !self.made {
+                    reach.read(own, output, span, &mut near.made[..span.len])?;
+                    self.made = true;
+                }
+                if self.stored == 0 {
+                    reach.read_to(rank, source, (output, span))?;
+                    self.stored = 1;
+                }
+                reach.store(rank, output, source, &near.made[..span.len])?;
+            }
+            // Nothing is copied to all, or reduced in exchange.
+            (From::One(_), To::All) | (From::All { .. }, To::Exchanged) => {}
             (From::All { first }, to) => {
                 if !self.made {
                     reach.reduce(near, input, span, first, self.arithmetic)?;
                     self.made = true;
                 }
                 let ranks = match to {
-                    To::All => 0..self.moves.ranks,
                     To::One(rank) => rank..rank + 1,
+                    _ => 0..self.moves.ranks,
                 };
                 for rank in ranks.skip(self.stored as usize) {
                     reach.store(rank, output, span, &near.made[..span.len])?;
@@ -288,106 +303,6 @@ impl Direct {
         let bytes_outstanding = (self.moves.left() + current) as u64;
         let Meeting { header, progressed, .. } = self.meeting;
         Progress { header, sequence: header.sequence, bytes_outstanding, started: self.started, progressed }
-    }
-}
-
-/// The memory of all ranks.
-struct Reach<'a> {
-    core: &'a mut Core,
-    host: &'a HostGroup,
-    moves: &'a Moves,
-    told: &'a [Told],
-}
-
-impl Reach<'_> {
-    /// Does it to the input of another rank, in which `span` begins where it is told.
-    fn input(
-        &mut self,
-        rank: u32,
-        span: Span,
-        with: impl FnOnce(&mut PeerSlice<'_>, usize) -> Result<(), ReachError>,
-    ) -> Result<(), Halt> {
-        let [len, _] = self.moves.lengths();
-        let memory = self.told[rank as usize].input.memory(len);
-        let at = span.offset - self.moves.call.origins(rank).input;
-        self.with(rank, memory, |peer| with(peer, at))
-    }
-
-    /// The same of its output.
-    fn output(
-        &mut self,
-        rank: u32,
-        span: Span,
-        with: impl FnOnce(&mut PeerSlice<'_>, usize) -> Result<(), ReachError>,
-    ) -> Result<(), Halt> {
-        let [_, len] = self.moves.lengths();
-        let memory = self.told[rank as usize].output.memory(len);
-        let at = span.offset - self.moves.call.origins(rank).output;
-        self.with(rank, memory, |peer| with(peer, at))
-    }
-
-    fn with(
-        &mut self,
-        rank: u32,
-        memory: RemoteMemory,
-        with: impl FnOnce(&mut PeerSlice<'_>) -> Result<(), ReachError>,
-    ) -> Result<(), Halt> {
-        let Some(id) = self.host.lane(rank) else { return Err(Halt::Blocked(rank)) };
-        // Nothing is waited for with the engine at hand.
-        let at_once = Deadline::at(self.core.driven());
-        let done = self.core.peer_slice(id, memory, at_once).and_then(|mut peer| with(&mut peer));
-        done.map_err(|why| match why {
-            ReachError::DeadlineExceeded { .. }
-            | ReachError::Revoked
-            | ReachError::PeerGone
-            | ReachError::Failed { .. } => Halt::Blocked(rank),
-            why => {
-                let Some(lane) = self.core.lane(id).map(|lane| lane.name()) else {
-                    return Halt::Blocked(rank);
-                };
-                let cause = LaneFailure::Device(why.to_string().into());
-                Halt::Stop(Stop::Lost(Lost { rank, lane, cause, away: None }))
-            }
-        })
-    }
-
-    /// Makes `span` of the inputs of all ranks, from `first` on.
-    fn reduce(
-        &mut self,
-        near: &mut Near,
-        own: &Place,
-        span: Span,
-        first: u32,
-        arithmetic: Arithmetic,
-    ) -> Result<(), Halt> {
-        let Near { made, read } = near;
-        let (made, read) = (&mut made[..span.len], &mut read[..span.len]);
-        let ranks = self.moves.ranks;
-        self.read(first, own, span, made)?;
-        for step in 1..ranks {
-            self.read((first + step) % ranks, own, span, read)?;
-            let reduced = arithmetic.reduce_into(made, read, step + 1 == ranks);
-            reduced.map_err(|error| Halt::Stop(Stop::Reduce(error)))?;
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, rank: u32, own: &Place, span: Span, out: &mut [u8]) -> Result<(), Halt> {
-        if rank == self.moves.rank {
-            let read = own.region.copy_out(own.at(span), out);
-            debug_assert!(read.is_ok(), "a span beyond the input");
-            return Ok(());
-        }
-        self.input(rank, span, |peer, at| peer.copy_out(at, out))
-    }
-
-    fn store(&mut self, rank: u32, own: &Place, span: Span, made: &[u8]) -> Result<(), Halt> {
-        if rank == self.moves.rank {
-            let stored = own.region.copy_in(own.at(span), made);
-            debug_assert!(stored.is_ok(), "a span beyond the output");
-            return Ok(());
-        }
-        self.output(rank, span, |peer, at| peer.copy_in(at, made))
     }
 }
 

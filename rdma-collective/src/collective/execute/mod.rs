@@ -186,26 +186,32 @@ impl Communicator {
     fn way(&mut self, call: Call, class: Class, memory: Memory) -> Result<Way, CollectiveError> {
         let (ranks, options) = ([self.rank(), self.size()], self.options());
         let staging = staging(options);
+        let around = || call.schedule(ranks, staging, options.reproducible);
         // Whatever goes in windows was asked before.
-        let by = class.ways().find(|way| !matches!(way, Algorithm::Flat | Algorithm::Pieces));
-        let by = by.unwrap_or(Algorithm::Pairs);
-        let steps = match by {
-            Algorithm::Ring | Algorithm::Direct => call.schedule(ranks, staging, options.reproducible)?,
-            _ => None,
-        };
-        match (by, steps) {
-            (Algorithm::Direct, Some(steps)) => {
-                let order = call.order(ranks, staging, options.reproducible)?;
-                let elsewhere =
-                    self.in_its_place(call, class).map_or(Elsewhere::Ring(steps), Elsewhere::Pieces);
-                let piece = direct::piece_bytes(call, ranks[1], NEAR_BYTES);
-                return Ok(Way::Direct(Direct::new(call, ranks, order, piece), elsewhere));
+        let mut ways = class.ways().filter(|way| !matches!(way, Algorithm::Flat | Algorithm::Pieces));
+        let by = loop {
+            let way = match ways.next() {
+                Some(Algorithm::Direct) => match self.in_its_place(call, class) {
+                    Some(pieces) => Some(self.direct(call, Elsewhere::Pieces(pieces))?),
+                    None => around()?.map(|steps| self.direct(call, Elsewhere::Ring(steps))).transpose()?,
+                },
+                Some(Algorithm::Ring) => around()?.map(Way::Ring),
+                by => break by.unwrap_or(Algorithm::Pairs),
+            };
+            if let Some(way) = way {
+                return Ok(way);
             }
-            (_, Some(steps)) => return Ok(Way::Ring(steps)),
-            (_, None) => {}
-        }
+        };
         let (steps, reach) = call.rounds(ranks, self.link_staging(), by)?;
         self.by_links(by, steps, reach, memory)
+    }
+
+    /// Where the memory of all lies, or elsewhere if not all own theirs.
+    fn direct(&self, call: Call, elsewhere: Elsewhere) -> Result<Way, ScheduleError> {
+        let (ranks, options) = ([self.rank(), self.size()], self.options());
+        let order = call.order(ranks, staging(options), options.reproducible)?;
+        let piece = direct::piece_bytes(call, ranks[1], NEAR_BYTES);
+        Ok(Way::Direct(Direct::new(call, ranks, order, piece), elsewhere))
     }
 
     /// In rounds, by links of that reach: they are opened for it unless there are some.
@@ -263,11 +269,13 @@ impl Communicator {
         None
     }
 
-    /// The pieces that take the place of what needs memory of all ranks' own, unless the ring does.
+    /// The pieces that take the place of what needs memory of all ranks' own, unless the ring does: it always can, if there is one.
     fn in_its_place(&self, call: Call, class: Class) -> Option<Pieces> {
         let mut behind = class.ways().skip_while(|way| *way != Algorithm::Direct);
         let next = behind.find(|way| matches!(way, Algorithm::Pieces | Algorithm::Ring));
-        next.filter(|way| *way == Algorithm::Pieces)?;
+        if next.is_some_and(|way| way == Algorithm::Ring) {
+            return None;
+        }
         Pieces::new(call, [self.rank(), self.size()], self.options())
     }
 

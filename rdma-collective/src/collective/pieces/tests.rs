@@ -37,7 +37,11 @@ fn touched(operation: usize, pieces: &Pieces, step: Step) -> Touched {
     let mut note = |round: u64, made, taken: bool| match made {
         Made::Own { span } => touched.output.push(span),
         Made::Copied { span, from, unit } => {
-            touched.read.push(((from, round % 2, unit), Left { operation, span, made: taken }));
+            // It lies elsewhere in the input where each has a part for each.
+            let exchanged = pieces.call.collective == Collective::AllToAll;
+            let left = if exchanged { pieces.span(round, rank) } else { span };
+            assert_eq!(left.len, span.len);
+            touched.read.push(((from, round % 2, unit), Left { operation, span: left, made: taken }));
             touched.output.push(span);
         }
         Made::Reduced { span, first, kept, left } => {
@@ -167,7 +171,7 @@ fn collectives(ranks: u32) -> Vec<Collective> {
     let roots = [0, ranks - 1].into_iter();
     let rooted = roots.flat_map(|root| [Collective::Broadcast { root }, Collective::Reduce { op, root }]);
     let rest = [Collective::AllReduce(op), Collective::AllGather, Collective::ReduceScatter(op)];
-    rooted.chain(rest).collect()
+    rooted.chain(rest).chain([Collective::AllToAll]).collect()
 }
 
 fn call(collective: Collective, count: usize) -> Call {
@@ -201,7 +205,7 @@ fn nothing_is_read_early_or_overwritten_for_2_to_16_ranks_whatever_follows_what(
 fn output(call: &Call, rank: u32, ranks: u32) -> Span {
     let len = call.bytes();
     match call.collective {
-        Collective::AllGather => Span { offset: 0, len: len * ranks as usize },
+        Collective::AllGather | Collective::AllToAll => Span { offset: 0, len: len * ranks as usize },
         Collective::ReduceScatter(_) => Span { offset: len * rank as usize, len },
         Collective::Reduce { root, .. } if root != rank => Span { offset: 0, len: 0 },
         _ => Span { offset: 0, len },

@@ -18,7 +18,7 @@ pub enum Algorithm {
     Flat,
     /// Pieces in the windows of all ranks of a host, on slices.
     Pieces,
-    /// Tensors and regions of all ranks of a host, reduced where they lie.
+    /// Tensors and regions of all ranks of a host, read and stored where they lie.
     Direct,
     /// All-to-all in pairs, over links to all ranks.
     Pairs,

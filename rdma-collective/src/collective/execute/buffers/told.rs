@@ -42,6 +42,11 @@ impl Told {
         [self.input.rkey, self.output.rkey] == [0; 2]
     }
 
+    /// Whether others store to it.
+    pub(in crate::collective::execute) fn is_stored_to(&self) -> bool {
+        self.output.rkey != 0
+    }
+
     pub(in crate::collective::execute) fn encode(&self) -> [u8; TOLD_BYTES] {
         let mut bytes = [0; TOLD_BYTES];
         for (half, at) in bytes.chunks_exact_mut(TOLD_BYTES / 2).zip([self.input, self.output]) {

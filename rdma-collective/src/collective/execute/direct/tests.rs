@@ -8,7 +8,7 @@ use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 use crate::collective::{ReduceOp, Tensor};
 use crate::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-use crate::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use crate::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, Reach, UNIT_BYTES};
 
 /// Elements of a part: no whole number of lines, and more than goes in messages.
 const PART: usize = 9_001;
@@ -17,7 +17,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-fn each_rank(world: u32, body: impl Fn(Communicator) + Copy + Send + 'static) {
+fn each_rank(world: u32, slot_bytes: usize, body: impl Fn(Communicator) + Copy + Send + 'static) {
     let token = JobToken::from_bytes([7; 16]);
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, world)).unwrap();
     let address = server.address();
@@ -26,8 +26,7 @@ fn each_rank(world: u32, body: impl Fn(Communicator) + Copy + Send + 'static) {
         let wire = if world.is_multiple_of(2) { Wire::Mapped } else { Wire::Local };
         let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
         let engine = Engine::new(&context, EngineOptions::default()).unwrap();
-        // So little that what is not reached where it lies goes around the ring, and by no windows.
-        let options = CommunicatorOptions { slot_bytes: 4096, ..CommunicatorOptions::default() };
+        let options = CommunicatorOptions { slot_bytes, ..CommunicatorOptions::default() };
         body(Communicator::new(&engine, &mut store, options, soon()).unwrap());
     };
     let ranks: Vec<_> = (0..world).map(|number| thread::spawn(move || rank(number))).collect();
@@ -67,7 +66,8 @@ fn messages(comm: &Communicator) -> u64 {
 #[test]
 fn every_collective_is_what_plain_sums_are_and_sends_nothing_around_the_ring() {
     for world in 2..=5 {
-        each_rank(world, |mut comm| {
+        // So little that what is not reached where it lies goes around the ring, and by no windows.
+        each_rank(world, 4096, |mut comm| {
             let (rank, world) = (comm.rank(), comm.size());
             let (all, own) = (PART * world as usize, PART * rank as usize);
             for root in 0..world {
@@ -83,6 +83,56 @@ fn every_collective_is_what_plain_sums_are_and_sends_nothing_around_the_ring() {
             comm.close(soon()).unwrap();
         });
     }
+}
+
+#[test]
+fn an_all_to_all_is_right_wherever_the_memory_of_each_rank_is_and_opens_no_links() {
+    for world in 2..=5 {
+        // Whether each rank owns its memory, and whether that is one.
+        for mixed in
+            [0b00_00_00_00_00, 0b11_11_11_11_11, 0b01_11_01_01_11, 0b01_01_11_10_01, 0b00_01_11_11_01]
+        {
+            each_rank(world, UNIT_BYTES, move |mut comm| {
+                let (owned, in_place) =
+                    (mixed >> (2 * comm.rank()) & 1 == 1, mixed >> (2 * comm.rank()) & 2 == 2);
+                for part in [0, 1, 15, PART, 5 * PART] {
+                    exchange(&mut comm, part, owned, in_place);
+                    exchange(&mut comm, part, true, in_place);
+                }
+                assert!(!comm.is_linked(Reach::Doublings), "links were opened");
+                comm.close(soon()).unwrap();
+            });
+        }
+        each_rank(world, UNIT_BYTES - 1, |mut comm| {
+            let owned = comm.rank() == 0;
+            exchange(&mut comm, PART, owned, false);
+            assert!(comm.is_linked(Reach::All), "it has no memory for pieces");
+            comm.close(soon()).unwrap();
+        });
+    }
+}
+
+fn exchange(comm: &mut Communicator, part: usize, owned: bool, in_place: bool) {
+    let (rank, all) = (comm.rank(), part * comm.size() as usize);
+    let (data, mut out) = (input(comm, all), comm.alloc(all).unwrap());
+    let (data, out) = match (owned, in_place) {
+        (true, true) => (None, comm.start_all_to_all(data, soon()).unwrap().wait(soon()).unwrap()),
+        (true, false) => {
+            let (data, out) = comm.start_all_to_all_into(data, out, soon()).unwrap().wait(soon()).unwrap();
+            (Some(data), out)
+        }
+        (false, true) => {
+            out.copy_from_slice(&data);
+            comm.all_to_all(&mut out, soon()).unwrap();
+            (None, out)
+        }
+        (false, false) => {
+            comm.all_to_all_into(&data, &mut out, soon()).unwrap();
+            (Some(data), out)
+        }
+    };
+    data.iter().for_each(|data| assert_is("an input", data, |at| element(rank, at)));
+    assert_is("all-to-all", &out, |at| element((at / part) as u32, rank as usize * part + at % part));
 }
 
 fn in_place(comm: &mut Communicator, [all, own]: [usize; 2], root: u32) {

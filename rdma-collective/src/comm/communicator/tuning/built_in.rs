@@ -47,10 +47,11 @@ impl Table {
                 );
             }
             AllToAll => {
-                let rest: [(u64, &[Algorithm]); 2] = [(MESSAGE, &[Flat, Pairs]), (u64::MAX, &[Pairs])];
+                let rest: [(u64, &[Algorithm]); 2] =
+                    [(MESSAGE, &[Flat, Direct, Pieces, Pairs]), (u64::MAX, &[Direct, Pieces, Pairs])];
                 let [message, long] = rest;
                 self.rows(collective, 2..=FEW, Peers::Mapped, &rest);
-                let short: (u64, &[Algorithm]) = (SHORT, &[Flat, Bruck]);
+                let short: (u64, &[Algorithm]) = (SHORT, &[Flat, Direct, Pieces, Bruck]);
                 self.rows(collective, FEW + 1..=NEAR, Peers::Mapped, &[short, message, long]);
             }
         }

@@ -63,18 +63,20 @@ impl Collective {
     /// use rdma_collective::comm::tuning::Collective;
     ///
     /// let ways: Vec<_> = Collective::AllToAll.ways().collect();
-    /// assert_eq!(ways, [Algorithm::Flat, Algorithm::Pairs, Algorithm::Bruck]);
+    /// assert_eq!(ways[..3], [Algorithm::Flat, Algorithm::Pieces, Algorithm::Direct]);
+    /// assert_eq!(ways[3..], [Algorithm::Pairs, Algorithm::Bruck]);
     /// ```
     pub fn ways(self) -> impl Iterator<Item = Algorithm> {
         Algorithm::ALL.iter().copied().filter(move |way| self.has(*way))
     }
 
     pub(super) const fn has(self, way: Algorithm) -> bool {
-        let by_links_of_others = matches!(self, Self::Gather | Self::Scatter | Self::AllToAll);
+        let by_trees_alone = matches!(self, Self::Gather | Self::Scatter);
         match way {
             Algorithm::Flat => true,
-            Algorithm::Ring | Algorithm::Direct => !by_links_of_others,
-            Algorithm::Pieces => !by_links_of_others && !matches!(self, Self::Barrier),
+            Algorithm::Ring => !by_trees_alone && !matches!(self, Self::AllToAll),
+            Algorithm::Direct => !by_trees_alone,
+            Algorithm::Pieces => !by_trees_alone && !matches!(self, Self::Barrier),
             Algorithm::Tree => matches!(
                 self,
                 Self::AllReduce | Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter

@@ -29,6 +29,7 @@ fn before(
         _ => Ring,
     };
     match (links, collective) {
+        (_, AllToAll) if peers == Peers::Mapped => (Direct, Some(Pieces)),
         (Ring, Barrier) if peers == Peers::Mapped => (Flat, None),
         (Ring, _) if peers == Peers::Mapped => (Direct, Some(if part <= 128 * 1024 { Pieces } else { Ring })),
         _ => (links, None),
@@ -99,6 +100,7 @@ fn a_tree_is_taken_where_no_ring_may_be_and_what_is_asked_for_where_it_can() {
     assert_eq!(taken("tree", Collective::AllReduce, 1 << 20), Algorithm::Tree);
     assert_eq!(taken("tree,ring", Collective::AllReduce, 1 << 20), Algorithm::Ring);
     assert_eq!(taken("tree,ring", Collective::AllToAll, 1 << 20), Algorithm::Pairs);
+    assert_eq!(taken("^direct", Collective::AllToAll, 1 << 20), Algorithm::Pieces);
     assert_eq!(taken("pieces", Collective::AllReduce, 1 << 30), Algorithm::Pieces);
     assert_eq!(taken("^direct", Collective::AllReduce, 1 << 18), Algorithm::Pieces);
     assert_eq!(taken("^direct", Collective::AllReduce, 1 << 30), Algorithm::Ring);
