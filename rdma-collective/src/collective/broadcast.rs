@@ -15,8 +15,10 @@ impl Communicator {
     /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
     /// happened.
     ///
-    /// `Ok` says that this rank's part is done: a rank after it that calls something else, or never comes, is told of by a
-    /// later call. The root waits until the rank before it has called, so let no rank wait for the root before it does.
+    /// `Ok` says that this rank's part is done, on the root that `data` may be changed again, and not that the others have it: what is
+    /// small is left for them on one host, some calls ahead at most, and theirs though the root leaves. A rank that calls
+    /// something else, or never comes, is told of by a later call; a [`barrier`](Self::barrier) behind it says that all have
+    /// come. The root may as well wait for the others, so let no rank wait for the root before it calls.
     ///
     /// # Errors
     ///

@@ -70,6 +70,16 @@ impl Exchange {
         }
     }
 
+    /// Whether it cannot end without the message of rank `from`: who only gives goes on.
+    #[inline]
+    pub(super) fn needs(&self, from: u32) -> bool {
+        match self.call.collective {
+            Collective::Broadcast { root } | Collective::Scatter { root } => root == from,
+            Collective::Reduce { root, .. } | Collective::Gather { root } => root == self.rank,
+            _ => true,
+        }
+    }
+
     /// Bytes that come from rank `from`.
     #[inline]
     pub(super) fn received(&self, from: u32) -> usize {

@@ -10,7 +10,8 @@
 //! tells of what it has put and of what it has made, in the order of its [steps](Pieces::step), which is why two generations are
 //! enough:
 //!
-//! - It puts round `i + 1` once all have made round `i - 1`, so that they have read what it put for that.
+//! - It puts round `i + 1` once all have made round `i - 1`, so that they have read what it put for that; in a broadcast, where
+//!   only the root puts, only the root waits for that.
 //! - It makes round `i` once all have put it; before that they have taken what was made in round `i - 2`.
 //! - An operation ends when all have made its last round. What was made in that is read until the next operation has begun, and
 //!   not overwritten before all have put that one's first round.
@@ -34,11 +35,11 @@ pub(super) struct Pieces {
 pub(super) enum Step {
     /// Leaves what the others need, and tells them.
     Put(u64),
-    /// Goes on when all have put.
+    /// Goes on when all have put that it [awaits](Pieces::awaits).
     AwaitPut(u64),
     /// Makes its part of what they have put, and tells them.
     Make(u64),
-    /// Goes on when all have made.
+    /// Goes on when all have made that it awaits.
     AwaitMade(u64),
     /// Takes what they have made.
     Take(u64),
@@ -102,6 +103,24 @@ impl Pieces {
             3 => Step::AwaitMade(round),
             _ => Step::Take(round),
         })
+    }
+
+    /// Whether it goes beyond a step only when rank `of` has come as far: what a root alone has to give waits for that one, and the
+    /// root, whose units it is read from, for all.
+    pub(super) fn awaits(&self, step: Step, of: u32) -> bool {
+        match (self.call.collective, step) {
+            (Collective::Broadcast { root }, Step::AwaitPut(_)) => root == of,
+            (Collective::Broadcast { root }, Step::AwaitMade(_)) => root == self.rank,
+            _ => matches!(step, Step::AwaitPut(_) | Step::AwaitMade(_)),
+        }
+    }
+
+    /// Whether it cannot begin to wait for pieces without the message of rank `from`.
+    pub(super) fn needs(&self, from: u32) -> bool {
+        match self.call.collective {
+            Collective::Broadcast { root } => root == from || root == self.rank,
+            _ => true,
+        }
     }
 
     /// What a rank says when it has put a round, or has made it: more than it said before.

@@ -15,8 +15,9 @@ impl Communicator {
     /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
     /// happened.
     ///
-    /// `Ok` says that this rank's part is done, on the root that the result is there: a rank after it that calls something
-    /// else, or never comes, is told of by a later call.
+    /// `Ok` says that this rank's part is done, on the root that the result is there, on others that their `data` may be changed
+    /// again: on one host what is small is left for the root, some calls ahead at most. A rank that calls something else, or never
+    /// comes, is told of by a later call.
     ///
     /// # Errors
     ///

@@ -16,6 +16,10 @@ impl Communicator {
     /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
     /// happened.
     ///
+    /// `Ok` says that this rank's part is done, on the root that `data` may be changed again, and not that the others have
+    /// their parts: on one host what is small is left for them, some calls ahead at most. A rank that calls something
+    /// else, or never comes, is told of by a later call.
+    ///
     /// The first call that needs it connects each rank to those at distances of powers of two, `2 log2 n` of them, and takes
     /// the longer for that.
     ///

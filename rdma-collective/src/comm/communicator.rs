@@ -38,7 +38,7 @@ pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
 use apart::{Apart, Begun};
 use choice::COLLECTIVES;
-pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES};
+pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike};
 pub use info::RankInfo;
 pub(crate) use job::{Among, Job};
 #[cfg(any(fuzzing, test))]

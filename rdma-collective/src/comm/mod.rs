@@ -15,7 +15,7 @@ pub use communicator::{
 pub(crate) use communicator::{
     Among, Awaited, Boxes, Direction, HostGroup, Job, JobOutput, Link, Lost, MESSAGE_BYTES_MAX, NEAR_BYTES,
     Near, Origin, PIECE_BYTES, Parent, Parts, RANKS_MAX, Reach, Rendezvous, Ring as RingLinks, Scratch,
-    UNIT_BYTES, Unlinked, VERDICT_BYTES, at_fault, link_geometry, violation, word_bytes,
+    UNIT_BYTES, Unlike, Unlinked, VERDICT_BYTES, at_fault, link_geometry, violation, word_bytes,
 };
 #[cfg(any(fuzzing, test))]
 pub(crate) use communicator::{find_blob, tuning::fuzz as fuzz_tuning};

@@ -12,6 +12,7 @@ mod apart;
 mod barrier;
 mod direct;
 mod flat;
+mod givers;
 mod group;
 mod joining;
 mod mesh;

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod early;
 mod signals;
 
 use std::process::{Command, Stdio};
@@ -93,6 +94,7 @@ fn one_rank() {
             let signal = if role.starts_with("stop") { Signal::STOP } else { Signal::KILL };
             in_large(&mut comm, &engine, signal, Some(20));
         }
+        ("give and leave" | "give and be killed", _) => early::give_and_go(comm, role.ends_with("killed")),
         ("fail", 2) => std::process::exit(7),
         ("fail" | "wait", _) => std::thread::sleep(Duration::from_secs(120)),
         other => panic!("{other:?}"),

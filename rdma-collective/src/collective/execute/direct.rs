@@ -138,8 +138,12 @@ impl Direct {
     ) -> Result<Option<Came>, Stop> {
         self.meeting.listen(with.ring, with.core, around.then_some(host))?;
         if self.stage == Stage::Telling {
+            if !self.meeting.attend(with.ring, with.core, host)? {
+                return Ok(None);
+            }
+            self.meeting.begin(host);
             let told = self.export(with.core, with.buffers);
-            self.tell(with.ring, host, &told.encode())?;
+            self.tell(host, &told.encode())?;
             self.stage = Stage::Meeting;
         }
         if self.stage == Stage::Meeting {
@@ -151,7 +155,7 @@ impl Direct {
                 return Ok(Some(Came::Elsewhere));
             }
             host.end_round();
-            self.meeting.again(with.core.driven());
+            self.meeting.again(host, with.core.driven());
             self.stage = Stage::Moving;
         }
         if self.stage == Stage::Moving {
@@ -159,7 +163,7 @@ impl Direct {
                 self.meeting.attend(with.ring, with.core, host)?;
                 return Ok(None);
             }
-            self.tell(with.ring, host, &[])?;
+            self.tell(host, &[])?;
             self.stage = Stage::Leaving;
             self.waits = Instant::now();
         }
@@ -180,9 +184,9 @@ impl Direct {
         told
     }
 
-    fn tell(&self, ring: &RingLinks, host: &HostGroup, message: &[u8]) -> Result<(), Stop> {
+    fn tell(&self, host: &HostGroup, message: &[u8]) -> Result<(), Stop> {
         let mut told = host.others().map(|to| host.put(to, &self.meeting.header, message));
-        told.try_for_each(|told| told.map_err(|refused| Stop::Lost(ring.next.refused(&refused))))
+        told.try_for_each(|told| told.map_err(Stop::Refused))
     }
 
     /// Whether all ranks own their memory: where it is.

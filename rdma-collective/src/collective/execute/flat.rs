@@ -29,8 +29,6 @@ const GO_FOR: Duration = Duration::from_micros(200);
 pub(in crate::collective) struct Flat {
     content: Content,
     meeting: Meeting,
-    /// Whether this rank has left its messages.
-    told: bool,
     /// Whether the engine looks again at once.
     look_soon: bool,
     started: Instant,
@@ -48,12 +46,19 @@ impl Flat {
     pub(super) fn new(what: &InWindows, sequence: u64, started: Instant) -> Self {
         let [rank, ranks] = what.ranks();
         let call = what.call();
-        let content = match *what {
-            InWindows::Messages(exchange) => Content::Messages(exchange, call.arithmetic(ranks)),
-            InWindows::Pieces(pieces) => Content::Pieces(Stage::new(pieces, call.arithmetic(ranks))),
+        let (header, all) = (call.header(rank, sequence), Missing::all_but(rank, ranks));
+        let (content, needed) = match *what {
+            InWindows::Messages(exchange) => {
+                let needed = all.iter().filter(|from| exchange.needs(*from)).collect();
+                (Content::Messages(exchange, call.arithmetic(ranks)), needed)
+            }
+            InWindows::Pieces(pieces) => {
+                let needed = all.iter().filter(|from| pieces.needs(*from)).collect();
+                (Content::Pieces(Stage::new(pieces, call.arithmetic(ranks))), needed)
+            }
         };
-        let meeting = Meeting::new(call.header(rank, sequence), ranks, started);
-        Self { content, meeting, told: false, look_soon: false, started }
+        let meeting = Meeting::with(header, [all, needed], started);
+        Self { content, meeting, look_soon: false, started }
     }
 
     /// Of ranks that have met, and told each other that they go on in pieces.
@@ -65,16 +70,33 @@ impl Flat {
     ) -> Self {
         let mut stage = Stage::new(pieces, pieces.call.arithmetic(pieces.ranks));
         stage.begin(with.host, with.buffers, with.scratch);
-        Self { content: Content::Pieces(stage), meeting, told: true, look_soon: false, started }
+        Self { content: Content::Pieces(stage), meeting, look_soon: false, started }
     }
 
-    /// Leaves a message for every other rank.
+    /// Leaves a message for every other rank as soon as there is room for all; whether it has.
     ///
     /// # Errors
     ///
-    /// This process may not: it was forked from the one that the others know.
+    /// A rank that was in another operation, or that this process may not: it was forked from the one that the others know.
     #[inline]
-    pub(super) fn tell<B: Buffers>(
+    pub(super) fn begin<B: Buffers>(
+        &mut self,
+        host: &HostGroup,
+        buffers: &B,
+        scratch: &mut Scratch,
+    ) -> Result<bool, Stop> {
+        if !self.meeting.begun {
+            if !self.meeting.look(host)? {
+                return Ok(false);
+            }
+            self.meeting.begin(host);
+            self.tell(host, buffers, scratch).map_err(Stop::Refused)?;
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn tell<B: Buffers>(
         &mut self,
         host: &HostGroup,
         buffers: &B,
@@ -98,17 +120,19 @@ impl Flat {
                 host.others().try_for_each(|to| host.put(to, &self.meeting.header, &told))?;
             }
         }
-        self.told = true;
         Ok(())
     }
 
-    /// Whether all has come: messages, and pieces behind them.
+    /// Whether all has come: messages, and pieces behind them. Begins before, if it has not.
     ///
     /// # Errors
     ///
-    /// A rank that is in another operation, or leaves what is none.
+    /// As of [`begin`](Self::begin); a rank that is in another operation, or leaves what is none.
     #[inline]
     fn look<B: Buffers>(&mut self, with: &mut At<'_, B>) -> Result<bool, Stop> {
+        if !self.begin(with.host, with.buffers, with.scratch)? {
+            return Ok(false);
+        }
         let met = self.meeting.look(with.host)?;
         match &mut self.content {
             Content::Pieces(stage) if met => stage.go(with).map_err(Stop::Reduce),
@@ -133,6 +157,12 @@ impl Flat {
         }
     }
 
+    /// Whether it has all without a look.
+    #[inline]
+    fn needs_nothing(&self) -> bool {
+        self.meeting.begun && self.meeting.missing.is_empty() && !self.is_in_pieces()
+    }
+
     #[inline]
     fn is_in_pieces(&self) -> bool {
         matches!(self.content, Content::Pieces(_))
@@ -151,6 +181,10 @@ impl Flat {
         deadline: Deadline,
         goes_on: impl Fn() -> bool,
     ) -> bool {
+        if self.needs_nothing() {
+            // How soon others come is not known by that.
+            return true;
+        }
         let at_first = self.way();
         let done = hurry(with.host, deadline, goes_on, || {
             let before = self.is_in_pieces().then(|| self.way());
@@ -211,10 +245,6 @@ impl Flat {
     fn try_advance<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
         self.meeting.listen(with.ring, with.core, None)?;
         // Not before: messages of an operation that has failed would let others go on.
-        if !self.told {
-            let told = self.tell(host, with.buffers, with.scratch);
-            told.map_err(|refused| Stop::Lost(with.ring.next.refused(&refused)))?;
-        }
         // Who has gone has left its messages before.
         let ended = with.ring.ended(with.core);
         let before = self.way();

@@ -176,7 +176,7 @@ impl Flow {
         let expected = self.point.call.sent_by(rank).header(rank, self.number);
         match Header::read(&link.mailbox.inbox.header(number)) {
             Ok(theirs) if expected.agrees(&theirs) => Ok(()),
-            Ok(theirs) => Err(Stop::Mismatch(theirs)),
+            Ok(theirs) => Err(Stop::Mismatch { ours: self.point.call.header(rank, self.number), theirs }),
             Err(_) => Err(odd(link, core, DAMAGED)),
         }
     }

@@ -29,13 +29,14 @@ impl Progress {
             Stop::Lost(lost) => {
                 (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))
             }
+            Stop::Refused(why) => return self.give_up(ring, core, Stop::Lost(ring.next.refused(&why))),
             Stop::Abort(abort) => (abort, abort.into_error(own, core.away(), Some(interrupted))),
-            Stop::Mismatch(theirs) => (
+            Stop::Mismatch { ours, theirs } => (
                 self.because(theirs.rank, AbortReason::Mismatch),
                 CollectiveError::Mismatch {
                     rank: own,
                     peer: theirs.rank,
-                    ours: interrupted.operation,
+                    ours: name(&ours),
                     theirs: name(&theirs),
                 },
             ),

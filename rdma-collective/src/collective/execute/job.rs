@@ -226,7 +226,7 @@ impl comm::Job for Job {
         let Way::Flat(what @ InWindows::Messages(_)) = &plan.way else { return false };
         let flat = Running::Flat(Flat::new(what, sequence, now));
         let told = match running.insert(flat) {
-            Running::Flat(flat) => flat.tell(host, &buffers, scratch).is_ok(),
+            Running::Flat(flat) => matches!(flat.begin(host, &buffers, scratch), Ok(true)),
             _ => false,
         };
         if !told {

@@ -1,4 +1,4 @@
-//! One round of messages between all ranks of a host: who has left its own, and why one that has not never will.
+//! One round of messages between the ranks of a host: who has left what this one waits for, and why one that has not never will.
 
 use std::time::{Duration, Instant};
 
@@ -23,38 +23,52 @@ const EARLY: &str = "a message around the ring before it could know that it goes
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meeting {
     pub(super) header: Header,
-    ranks: u32,
-    /// Ranks whose messages have not come.
+    /// Ranks whose messages it cannot do without.
+    needed: Missing,
+    /// Ranks whose messages have not come: before it has begun those of earlier rounds that make room for its own.
     pub(super) missing: Missing,
+    /// Whether this rank leaves its messages, or has.
+    pub(super) begun: bool,
     started: Instant,
     pub(super) progressed: Instant,
 }
 
 impl Meeting {
+    /// Of all of so many ranks.
     #[inline]
     pub(super) fn new(header: Header, ranks: u32, started: Instant) -> Self {
-        let missing = Missing::all_but(header.rank, ranks);
-        Self { header, ranks, missing, started, progressed: started }
+        Self::with(header, [Missing::all_but(header.rank, ranks); 2], started)
     }
 
-    /// The next one of the same operation.
-    pub(super) fn again(&mut self, now: Instant) {
-        *self = Self { progressed: self.progressed, ..Self::new(self.header, self.ranks, now) };
+    /// Of `all` others, of which it needs some.
+    #[inline]
+    pub(super) fn with(header: Header, [all, needed]: [Missing; 2], started: Instant) -> Self {
+        Self { header, needed, missing: all, begun: false, started, progressed: started }
     }
 
-    /// Whether all messages have come.
+    /// There is room: this rank is about to leave its messages.
+    #[inline]
+    pub(super) fn begin(&mut self, host: &HostGroup) {
+        host.begin_round(&self.header);
+        self.begun = true;
+        self.missing = self.needed;
+    }
+
+    /// The next one of the same operation, of all ranks, which have left room for it.
+    pub(super) fn again(&mut self, host: &HostGroup, now: Instant) {
+        self.started = now;
+        self.begin(host);
+    }
+
+    /// Whether all messages have come that it waits for, to begin or, when it has, to end.
     ///
     /// # Errors
     ///
-    /// A rank that is in another operation, or leaves what is none.
+    /// A rank that is in another operation, or was, or leaves what is none.
     #[inline]
     pub(super) fn look(&mut self, host: &HostGroup) -> Result<bool, Stop> {
         for from in self.missing.iter() {
-            if host.has_come(from) {
-                let line = host.line(from);
-                if line != self.header.in_line() {
-                    return Err(Header::of_line(line, from).map_or(Stop::Damaged(from), Stop::Mismatch));
-                }
+            if if self.begun { host.take(from)? } else { host.has_room(from)? } {
                 self.missing.remove(from);
             }
         }
@@ -154,9 +168,13 @@ impl Meeting {
             Some(host) if self.header.agrees(&theirs) => {
                 // It was left before.
                 self.look(host)?;
-                if self.missing.contains(ring.previous.rank) { Err(wrong(ring, core, EARLY)) } else { Ok(()) }
+                if !self.begun || self.missing.contains(ring.previous.rank) {
+                    Err(wrong(ring, core, EARLY))
+                } else {
+                    Ok(())
+                }
             }
-            _ => Err(Stop::Mismatch(theirs)),
+            _ => Err(Stop::Mismatch { ours: self.header, theirs }),
         }
     }
 

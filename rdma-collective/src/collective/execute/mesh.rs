@@ -11,7 +11,7 @@ use rdma_core::AttachedRange;
 
 use super::buffers::{Arithmetic, Borrowed, Buffers};
 use super::give_up::Progress;
-use super::run::{DAMAGED, Run, Stop, With, is_ended_by, send_header, wrong};
+use super::run::{DAMAGED, Run, Stop, With, check_strays, is_ended_by, send_header, wrong};
 use super::{InRounds, Plan};
 use crate::collective::schedule::{Buffer, Place, Primitive, Rounds, Schedule};
 use crate::comm::link::Lane;
@@ -126,12 +126,10 @@ impl Mesh {
         let outcome = self.try_advance(with, &mut scratch);
         with.ring.mesh.scratch = scratch;
         match outcome {
-            Ok(true) => Poll::Ready(Ok(())),
+            Ok(true) => Poll::Ready(check_strays(with.host, &self.header)),
             Ok(false) => {
                 // A rank of this host that leaves messages there instead.
-                if let Some(theirs) = with.host.and_then(|host| host.stray(self.header.sequence)) {
-                    return Poll::Ready(Err(theirs.map_or_else(Stop::Damaged, Stop::Mismatch)));
-                }
+                check_strays(with.host, &self.header)?;
                 let awaited = self.waits_for(with.ring, with.core);
                 with.ring.wait(with.core, self.header.sequence, awaited, self.progressed);
                 Poll::Pending
@@ -174,7 +172,7 @@ impl Mesh {
         {
             ring.ahead.pop_front();
             if !self.header.agrees(&theirs) {
-                return Err(Stop::Mismatch(theirs));
+                return Err(Stop::Mismatch { ours: self.header, theirs });
             }
             self.agreed = true;
         }
@@ -183,7 +181,7 @@ impl Mesh {
         let sent = mailbox.arrived(number).map(|_| Header::read(&mailbox.header(number)));
         let Ok(sent) = sent.transpose() else { return Err(wrong(ring, core, DAMAGED)) };
         let around = sent.filter(|theirs| theirs.sequence <= self.header.sequence);
-        ring.beyond.or(around).map_or(Ok(()), |theirs| Err(Stop::Mismatch(theirs)))
+        ring.beyond.or(around).map_or(Ok(()), |theirs| Err(Stop::Mismatch { ours: self.header, theirs }))
     }
 
     /// Takes one step; `false` when it has to wait.

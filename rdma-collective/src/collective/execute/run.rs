@@ -3,6 +3,8 @@
 use std::task::Poll;
 use std::time::Instant;
 
+use rdma_core::error::ReachError;
+
 use super::buffers::{Arithmetic, Buffers, Message, Piece};
 use super::give_up::Progress;
 use crate::collective::call::Call;
@@ -10,7 +12,7 @@ use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
 use crate::comm::link::mailbox::HEADER_BYTES;
 use crate::comm::operation::{Abort, Header, OPERATION};
 use crate::comm::{
-    Awaited, Core, Direction, HostGroup, Lost, RingLinks, Scratch, Unlinked, at_fault, violation,
+    Awaited, Core, Direction, HostGroup, Lost, RingLinks, Scratch, Unlike, Unlinked, at_fault, violation,
 };
 use crate::error::{AbortReason, LaneFailure, ReduceError};
 
@@ -22,12 +24,14 @@ pub(super) enum Stop {
     Lost(Lost),
     /// Another rank gave up.
     Abort(Abort),
-    /// Another rank is in another operation.
-    Mismatch(Header),
+    /// Another rank is in another operation, or was.
+    Mismatch { ours: Header, theirs: Header },
     /// Another rank sends another count than this one expects.
     Counts { theirs: Header, expected: u64 },
     /// A rank of this host has left what is no header.
     Damaged(u32),
+    /// This process may not leave anything: it was forked from the one that the others know.
+    Refused(ReachError),
     /// The arithmetic refused.
     Reduce(ReduceError),
     /// A rank could not be connected to others; all ranks know it.
@@ -96,12 +100,10 @@ impl Run {
     /// Takes all steps that can be taken now.
     pub(super) fn advance<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
         match self.try_advance(with) {
-            Ok(true) => Poll::Ready(Ok(())),
+            Ok(true) => Poll::Ready(check_strays(with.host, &self.header)),
             Ok(false) => {
                 // A rank of this host that does not go around the ring.
-                if let Some(theirs) = with.host.and_then(|host| host.stray(self.header.sequence)) {
-                    return Poll::Ready(Err(theirs.map_or_else(Stop::Damaged, Stop::Mismatch)));
-                }
+                check_strays(with.host, &self.header)?;
                 with.ring.wait(with.core, self.header.sequence, self.waits_for(), self.progressed);
                 Poll::Pending
             }
@@ -123,7 +125,7 @@ impl Run {
             self.agree(with.ring, &theirs)?;
         }
         if let Some(theirs) = with.ring.beyond {
-            return Err(Stop::Mismatch(theirs));
+            return Err(Stop::Mismatch { ours: self.header, theirs });
         }
         if self.announce {
             self.announce = !send_header(&self.header, with.ring, with.core)?;
@@ -179,7 +181,7 @@ impl Run {
         } else if self.header.agrees(theirs) {
             self.agreed = true;
         } else {
-            return Err(Stop::Mismatch(*theirs));
+            return Err(Stop::Mismatch { ours: self.header, theirs: *theirs });
         }
         Ok(())
     }
@@ -281,6 +283,24 @@ impl Run {
         let waits_for_next = waits_for_next(step) || self.announce;
         let lost = at_fault(ring.ended(core), [waits_for_next, !waits_for_next]);
         lost.map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
+    }
+}
+
+/// Whether ranks of this host are in the same operations, as far as is known here.
+///
+/// # Errors
+///
+/// One that is not, or was not.
+pub(super) fn check_strays(host: Option<&HostGroup>, ours: &Header) -> Result<(), Stop> {
+    Ok(host.map_or(Ok(()), |host| host.check_strays(ours))?)
+}
+
+impl From<Unlike> for Stop {
+    fn from(unlike: Unlike) -> Self {
+        match unlike {
+            Unlike::Damaged(rank) => Self::Damaged(rank),
+            Unlike::Mismatch { ours, theirs } => Self::Mismatch { ours, theirs },
+        }
     }
 }
 

@@ -59,7 +59,7 @@ impl Communicator {
             return AtOnce::Left(None);
         };
         let mut flat = Flat::new(what, now.sequence, started);
-        if flat.tell(now.host, buffers, now.scratch).is_err() {
+        if flat.begin(now.host, buffers, now.scratch).is_err() {
             // It is refused with its reason there.
             return AtOnce::Left(None);
         }

@@ -51,7 +51,7 @@ impl Stage {
                     }
                 }
                 Step::AwaitPut(_) | Step::AwaitMade(_) => {
-                    if !self.have_told(with.host, Pieces::mark(step)) {
+                    if !self.have_told(with.host, step) {
                         return Ok(false);
                     }
                 }
@@ -86,8 +86,9 @@ impl Stage {
         self.pieces.outstanding(self.at.saturating_sub(1) / 5)
     }
 
-    fn have_told(&mut self, host: &HostGroup, mark: u64) -> bool {
-        self.missing = host.others().filter(|of| !host.has_told(*of, mark)).collect();
+    fn have_told(&mut self, host: &HostGroup, step: Step) -> bool {
+        let awaited = host.others().filter(|of| self.pieces.awaits(step, *of));
+        self.missing = awaited.filter(|of| !host.has_told(*of, Pieces::mark(step))).collect();
         self.missing.is_empty()
     }
 

@@ -1,6 +1,6 @@
 //! All ranks of an operation by their steps, and others behind it, without memory: what lies in a unit is told by who left it there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use proptest::prelude::*;
 
@@ -133,7 +133,7 @@ fn check(calls: &[Call], ranks: u32) {
                 if let Some(wanted) = awaits(step) {
                     let wanted = key(operation, wanted);
                     let place = |of: u32| places[of as usize][&wanted];
-                    let others = || (0..ranks).filter(|of| *of != own);
+                    let others = || (0..ranks).filter(|of| *of != own && pieces.awaits(step, *of));
                     if others().any(|of| all[of as usize].at <= place(of)) {
                         break;
                     }
@@ -168,7 +168,7 @@ fn check(calls: &[Call], ranks: u32) {
 
 fn collectives(ranks: u32) -> Vec<Collective> {
     let op = ReduceOp::Sum;
-    let roots = [0, ranks - 1].into_iter();
+    let roots = BTreeSet::from([0, 1, ranks - 1]).into_iter();
     let rooted = roots.flat_map(|root| [Collective::Broadcast { root }, Collective::Reduce { op, root }]);
     let rest = [Collective::AllReduce(op), Collective::AllGather, Collective::ReduceScatter(op)];
     rooted.chain(rest).chain([Collective::AllToAll]).collect()

@@ -1,13 +1,14 @@
 //! The ranks of one host as a group: each has a window of every other mapped, in which it leaves short messages.
 //!
 //! A message is written by the thread of the caller, at once and without a request, and is seen a fraction of a microsecond
-//! later. In a round every rank leaves one for every other, and goes on when it has all of theirs: so whoever begins a round
-//! knows that all have taken what they were left in the last but one, and its room is used again.
+//! later. In a round every rank leaves one for every other, and goes on when it has those of theirs that it needs, some
+//! [rounds](rounds) ahead of the others at most.
 
+mod rounds;
 mod setup;
 mod units;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_core::error::ReachError;
@@ -17,10 +18,12 @@ use super::PIECE_BYTES;
 use crate::comm::LaneId;
 use crate::comm::operation::{Header, LineHeader};
 
+pub(crate) use rounds::Unlike;
+use rounds::{GENERATIONS, Rounds};
 pub(crate) use units::UNIT_BYTES;
 use units::Units;
 
-/// Ranks of a group, at most: what each of them holds for the others is less than 300 KiB of messages, and 64 KiB a rank of pieces.
+/// Ranks of a group, at most: what each of them holds for the others is less than 2.1 MiB of messages, and 64 KiB a rank of pieces.
 pub(crate) const RANKS_MAX: u32 = 16;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = PIECE_BYTES;
@@ -32,8 +35,6 @@ const FLAG_AT: usize = LINE_BYTES - WORD_BYTES;
 /// Bytes that fit the line; more are behind it.
 const SHORT_BYTES_MAX: usize = FLAG_AT - size_of::<LineHeader>();
 const SLOT_BYTES: usize = LINE_BYTES + MESSAGE_BYTES_MAX;
-/// Rounds whose messages are kept at a time.
-const GENERATIONS: u64 = 2;
 
 /// Bytes of the messages of so many ranks.
 const fn mailboxes_bytes(ranks: usize) -> usize {
@@ -60,6 +61,7 @@ pub(crate) struct Near {
 /// See the module. One operation of a communicator uses it at a time.
 #[derive(Debug)]
 pub(crate) struct HostGroup {
+    rank: u32,
     /// Where the others leave their messages.
     own: Window,
     /// By rank; this one's place is empty.
@@ -68,8 +70,7 @@ pub(crate) struct HostGroup {
     lanes: Vec<Option<LaneId>>,
     /// What is made of memory that is reached so.
     near: Mutex<Box<Near>>,
-    /// Rounds that have ended.
-    round: AtomicU64,
+    rounds: Rounds,
     units: Units,
     /// Whether every rank can have a core.
     roomy: bool,
@@ -82,14 +83,16 @@ impl HostGroup {
     fn new(own: Window, peers: Vec<Option<PeerWindow>>, lanes: Vec<Option<LaneId>>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let roomy = cores >= peers.len();
-        let (round, prompt) = (AtomicU64::new(0), AtomicBool::new(roomy));
+        let (rounds, prompt) = (Rounds::new(peers.len()), AtomicBool::new(roomy));
         let units = Units::new(mailboxes_bytes(peers.len()), peers.len());
+        let rank = (0..).zip(&peers).find_map(|(rank, peer)| peer.is_none().then_some(rank));
         Self {
+            rank: rank.unwrap_or_default(),
             own,
             peers,
             lanes,
             near: Mutex::new(Box::new(Near { made: [0; NEAR_BYTES], read: [0; NEAR_BYTES] })),
-            round,
+            rounds,
             units,
             roomy,
             prompt,
@@ -139,27 +142,16 @@ impl HostGroup {
         self.peers.iter().flatten().next().map_or(Ok(()), |peer| peer.copy_in(0, &[]))
     }
 
+    /// Where rank `from` leaves its message of a round in a window.
     #[inline]
-    fn round(&self) -> u64 {
-        self.round.load(Ordering::Relaxed)
+    fn place(&self, from: u32, round: u64) -> usize {
+        (from as usize * GENERATIONS as usize + (round % GENERATIONS) as usize) * SLOT_BYTES
     }
 
-    /// All that was left here in this round has been taken.
+    /// What the flag of a message of a round is; memory that nobody has written is 0.
     #[inline]
-    pub(crate) fn end_round(&self) {
-        self.round.store(self.round().wrapping_add(1), Ordering::Relaxed);
-    }
-
-    /// Where rank `from` leaves its message of this round in a window.
-    #[inline]
-    fn place(&self, from: u32) -> usize {
-        (from as usize * GENERATIONS as usize + (self.round() % GENERATIONS) as usize) * SLOT_BYTES
-    }
-
-    /// What the flag of a message of this round is; memory that nobody has written is 0.
-    #[inline]
-    fn flag(&self) -> u64 {
-        self.round().wrapping_add(1)
+    fn flag(round: u64) -> u64 {
+        round.wrapping_add(1)
     }
 
     /// Leaves a message of this round for rank `to`, of [`MESSAGE_BYTES_MAX`] at most.
@@ -170,24 +162,25 @@ impl HostGroup {
     #[inline]
     pub(crate) fn put(&self, to: u32, header: &Header, message: &[u8]) -> Result<(), ReachError> {
         let Some(peer) = self.peers.get(to as usize).and_then(Option::as_ref) else { return Ok(()) };
-        let at = self.place(header.rank);
+        let at = self.place(header.rank, self.round());
         peer.copy_in(at + message_at(message.len()), message)?;
         for (word, at) in header.in_line().into_iter().zip((at..).step_by(WORD_BYTES)) {
             peer.store(at, word)?;
         }
-        peer.store(at + FLAG_AT, self.flag())
+        peer.store(at + FLAG_AT, Self::flag(self.round()))
     }
 
-    /// Whether the message of rank `from` is there.
+    /// Whether the message of rank `from` is there, of a round that it has not taken.
     #[inline]
-    pub(crate) fn has_come(&self, from: u32) -> bool {
-        self.own.load(self.place(from) + FLAG_AT).is_ok_and(|flag: u64| flag == self.flag())
+    fn has_come(&self, from: u32, round: u64) -> bool {
+        let flag = self.own.load(self.place(from, round) + FLAG_AT);
+        flag.is_ok_and(|flag: u64| flag == Self::flag(round))
     }
 
     /// The header of a message that has come.
     #[inline]
-    pub(crate) fn line(&self, from: u32) -> LineHeader {
-        let at = self.place(from);
+    fn line(&self, from: u32, round: u64) -> LineHeader {
+        let at = self.place(from, round);
         std::array::from_fn(|word| {
             let read = self.own.load(at + word * WORD_BYTES);
             debug_assert!(read.is_ok(), "every rank has a place");
@@ -195,19 +188,11 @@ impl HostGroup {
         })
     }
 
-    /// The same from byte `at` on, of a message of `len`.
+    /// What rank `from` has left in this round, of which it has [taken](Self::take) the message, from byte `at` on of `len`.
     #[inline]
     pub(crate) fn read(&self, from: u32, (at, len): (usize, usize), out: &mut [u8]) {
-        let read = self.own.copy_out(self.place(from) + message_at(len) + at, out);
+        let read = self.own.copy_out(self.place(from, self.round()) + message_at(len) + at, out);
         debug_assert!(read.is_ok(), "messages end where their places do");
-    }
-
-    /// A message of a rank that has not gone beyond operation `sequence`, in which this one waits for none; the rank alone when
-    /// it is none.
-    pub(crate) fn stray(&self, sequence: u64) -> Option<Result<Header, u32>> {
-        let came = self.others().filter(|from| self.has_come(*from));
-        came.map(|from| Header::of_line(self.line(from), from).ok_or(from))
-            .find(|theirs| theirs.map_or(true, |theirs| theirs.sequence <= sequence))
     }
 }
 

@@ -17,7 +17,7 @@ impl Mesh {
                 Ok(theirs) if self.is_of_another_length(&theirs) => {
                     return Err(Stop::Counts { theirs, expected: expected.count });
                 }
-                Ok(theirs) => return Err(Stop::Mismatch(theirs)),
+                Ok(theirs) => return Err(Stop::Mismatch { ours: self.header, theirs }),
                 Err(_) => return Err(odd(link, core, DAMAGED)),
             }
         }

@@ -1,10 +1,12 @@
 //! Ranks in one process, each of which does its steps whenever the test lets it.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rdma_core::{Deadline, Device, SoftOptions, WorkerOptions, loopback};
 
+use super::rounds::AHEAD;
 use super::*;
 
 /// Groups of all ranks, after so many rounds.
@@ -21,7 +23,8 @@ fn groups(ranks: u32, rounds: u64) -> Vec<HostGroup> {
     let group = |(rank, own)| {
         let but_own = |(other, peer): (usize, &PeerWindow)| (other != rank).then(|| peer.clone());
         let group = HostGroup::new(own, peers.iter().enumerate().map(but_own).collect(), Vec::new());
-        group.round.store(rounds, Ordering::Relaxed);
+        group.rounds.ended.store(rounds, Ordering::Relaxed);
+        group.rounds.taken.iter().for_each(|taken| taken.store(rounds, Ordering::Relaxed));
         group
     };
     windows.into_iter().enumerate().map(group).collect()
@@ -48,8 +51,9 @@ impl HostGroup {
         let peer = self.peers[to as usize].as_ref().unwrap();
         let mut line = header.in_line();
         line[2] |= 1 << 24;
-        peer.copy_in(self.place(header.rank), &line.map(u64::to_le_bytes).concat()).unwrap();
-        peer.store(self.place(header.rank) + FLAG_AT, self.flag()).unwrap();
+        let at = self.place(header.rank, self.round());
+        peer.copy_in(at, &line.map(u64::to_le_bytes).concat()).unwrap();
+        peer.store(at + FLAG_AT, Self::flag(self.round())).unwrap();
     }
 }
 
@@ -61,82 +65,198 @@ fn message(rank: u32, round: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (u64::from(rank) * 31 + round * 7 + at as u64) as u8).collect()
 }
 
+/// What ranks need of each other in a round.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// All of all.
+    All,
+    /// All ranks the message of this one.
+    From(u32),
+    /// This one those of all.
+    To(u32),
+}
+
+impl Kind {
+    fn needs(self, own: u32, from: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::From(root) => root == from,
+            Self::To(root) => root == own,
+        }
+    }
+
+    /// The other ranks whose messages `own` needs.
+    fn needed(self, own: u32, ranks: u32) -> Vec<u32> {
+        (0..ranks).filter(|from| *from != own && self.needs(own, *from)).collect()
+    }
+}
+
 /// A rank in the midst of a round.
 #[derive(Default)]
 struct At {
     done: u64,
+    begun: bool,
     told: u32,
-    taken: u32,
+}
+
+/// Goes one step on, if it can: begins, leaves a message or ends; what it needs is read only then, which is the latest.
+fn step(group: &HostGroup, at: &mut At, (kind, len): (Kind, usize), ranks: u32) {
+    let (own, others) = (group.rank, group.others().collect::<Vec<u32>>());
+    if !at.begun {
+        at.begun = others.iter().all(|from| group.has_room(*from).unwrap());
+        if at.begun {
+            group.begin_round(&header(own, at.done));
+        }
+    } else if let Some(to) = others.get(at.told as usize) {
+        group.put(*to, &header(own, at.done), &message(own, at.done, len)).unwrap();
+        at.told += 1;
+    } else {
+        let needed = kind.needed(own, ranks);
+        if needed.iter().all(|from| group.take(*from).unwrap()) {
+            for from in needed {
+                let mut read = vec![0; len];
+                group.read(from, (0, len), &mut read);
+                assert_eq!(read, message(from, at.done, len), "rank {from} of round {}", at.done);
+            }
+            group.end_round();
+            *at = At { done: at.done + 1, ..At::default() };
+        }
+    }
+}
+
+fn kinds(ranks: u32) -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::All), (0..ranks).prop_map(Kind::From), (0..ranks).prop_map(Kind::To)]
+}
+
+/// Ranks, rounds and the order of steps.
+type Run = (u32, Vec<(Kind, usize)>, Vec<(u32, usize)>);
+
+/// Some ranks get many turns in a row.
+fn runs() -> impl Strategy<Value = Run> {
+    (2_u32..6).prop_flat_map(|ranks| {
+        let len = prop_oneof![0..34_usize, 0..200_usize, Just(MESSAGE_BYTES_MAX)];
+        let rounds = prop::collection::vec((kinds(ranks), len), 1..40);
+        (Just(ranks), rounds, prop::collection::vec((0..ranks, 1..200_usize), 0..60))
+    })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whoever goes on whenever it can, every rank has the messages of its round and of no other, however far the others are
-    /// ahead; and flags may wrap.
+    /// Whoever goes on whenever it can, every rank has the messages of its round that it needs and of no other, however far the
+    /// others are ahead; and flags may wrap.
     #[test]
     fn no_message_is_taken_early_or_overwritten(
-        ranks in 2_u32..6,
-        before in prop_oneof![Just(0_u64), Just(u64::MAX - 2)],
-        lens in prop::collection::vec(prop_oneof![0..34_usize, 0..200_usize, Just(MESSAGE_BYTES_MAX)], 1..7),
-        order in prop::collection::vec(0_u32..6, 0..300),
+        (ranks, rounds, order) in runs(),
+        before in prop_oneof![Just(0_u64), Just(u64::MAX - GENERATIONS - 4)],
     ) {
         let groups = groups(ranks, before);
         let mut at: Vec<At> = (0..ranks).map(|_| At::default()).collect();
         // More turns than it takes if no message is lost.
-        let in_turn = (0..400).flat_map(|_| 0..ranks);
-        for rank in order.into_iter().map(|rank| rank % ranks).chain(in_turn) {
-            if at.iter().all(|at| at.done == lens.len() as u64) {
-                break;
-            }
-            let (group, at) = (&groups[rank as usize], &mut at[rank as usize]);
-            let Some(&len) = lens.get(at.done as usize) else { continue };
-            // A step: one message put, or one taken.
-            let others: Vec<u32> = group.others().collect();
-            if let Some(to) = others.get(at.told as usize) {
-                group.put(*to, &header(rank, at.done), &message(rank, at.done, len)).unwrap();
-                at.told += 1;
-                continue;
-            }
-            let from = others[at.taken as usize];
-            if !group.has_come(from) {
-                continue;
-            }
-            let mut read = vec![0; len];
-            group.read(from, (0, len), &mut read);
-            prop_assert_eq!(&read, &message(from, at.done, len), "rank {} of round {}", from, at.done);
-            prop_assert_eq!(Header::of_line(group.line(from), from), Some(header(from, at.done)));
-            at.taken += 1;
-            if at.taken as usize == others.len() {
-                group.end_round();
-                *at = At { done: at.done + 1, ..At::default() };
+        let in_turn = (0..400).flat_map(|_| (0..ranks).map(|rank| (rank, 1)));
+        for (rank, steps) in order.into_iter().chain(in_turn) {
+            for _ in 0..steps {
+                let at = &mut at[rank as usize];
+                let Some(round) = rounds.get(at.done as usize) else { break };
+                step(&groups[rank as usize], at, *round, ranks);
             }
         }
-        prop_assert!(at.iter().all(|at| at.done == lens.len() as u64), "a message is lost");
+        prop_assert!(at.iter().all(|at| at.done == rounds.len() as u64), "a message is lost");
+    }
+}
+
+/// Two ranks as each is to the other: rounds ended, whether the next is begun, those put, those taken.
+type Pair = [(u64, bool, u64, u64); 2];
+
+/// All that two ranks can do that need nothing of each other, so that no third one and no need can make them come to more: whether
+/// one puts a message where the other has not taken what lies there, or still is in its round.
+fn can_overwrite(ahead: u64, generations: u64) -> bool {
+    let (mut seen, mut left) = (HashSet::new(), vec![[(0, false, 0, 0); 2]]);
+    while let Some(pair) = left.pop() {
+        let pair: Pair = pair;
+        if pair.iter().any(|rank| rank.0 > 2 * generations) || !seen.insert(pair) {
+            continue;
+        }
+        for own in 0..2 {
+            let (round, begun, put, taken) = pair[own];
+            let (other, _, theirs, has_taken) = pair[1 - own];
+            let mut go = |next| {
+                let mut pair = pair;
+                pair[own] = next;
+                left.push(pair);
+            };
+            // Before it has begun it takes for the sake of room alone.
+            if taken < theirs && taken + if begun { 0 } else { ahead } <= round {
+                go((round, begun, put, taken + 1));
+            }
+            if !begun && taken + ahead > round {
+                go((round, true, put, taken));
+            }
+            if begun && put == round {
+                let is_there = round.checked_sub(generations);
+                if is_there.is_some_and(|before| has_taken <= before || other <= before) {
+                    return true;
+                }
+                go((round, begun, round + 1, taken));
+            }
+            if begun && put > round {
+                go((round + 1, false, put, taken));
+            }
+        }
+    }
+    false
+}
+
+#[test]
+fn nothing_is_overwritten_whatever_two_ranks_do_and_with_less_room_it_would_be() {
+    assert!(!can_overwrite(AHEAD, GENERATIONS));
+    assert!(can_overwrite(AHEAD, GENERATIONS - 1) && can_overwrite(AHEAD + 1, GENERATIONS));
+}
+
+/// With all others standing still a root is stopped before it uses room of what was not taken, and not before.
+#[test]
+fn who_only_gives_is_ahead_by_the_rounds_that_there_is_room_for_and_no_more() {
+    for ranks in 2..=RANKS_MAX {
+        let groups = groups(ranks, 0);
+        for root in 0..ranks {
+            let group = &groups[root as usize];
+            let begun = group.round();
+            let mut at = At { done: begun, ..At::default() };
+            for _ in 0..2 * GENERATIONS * u64::from(ranks + 1) {
+                step(group, &mut at, (Kind::From(root), 8), ranks);
+            }
+            assert_eq!(group.round() - begun, AHEAD, "root {root} of {ranks}");
+            // Every other one has all of them then.
+            for other in group.others() {
+                let group = &groups[other as usize];
+                let mut at = At { done: begun, ..At::default() };
+                while group.round() < begun + AHEAD {
+                    step(group, &mut at, (Kind::From(root), 8), ranks);
+                }
+            }
+        }
     }
 }
 
 #[test]
 fn threads_that_race_have_whole_messages() {
-    const ROUNDS: u64 = 2000;
-    let threads = (0..).zip(groups(3, 0)).map(|(rank, group)| {
+    const ROUNDS: u64 = 4000;
+    let threads = groups(3, 0).into_iter().map(|group| {
         std::thread::spawn(move || {
-            for round in 0..ROUNDS {
-                let len = [8, 32, 33, 5000][(round % 4) as usize];
-                for to in group.others() {
-                    group.put(to, &header(rank, round), &message(rank, round, len)).unwrap();
+            let mut at = At::default();
+            let (mut done, mut until) = (0, Instant::now() + Duration::from_secs(20));
+            while at.done < ROUNDS {
+                let (kinds, lens) =
+                    ([Kind::From(0), Kind::From(2), Kind::To(1), Kind::All], [8, 32, 33, 5000]);
+                // Runs in which one only gives.
+                let round = (kinds[(at.done / 37 % 4) as usize], lens[(at.done % 4) as usize]);
+                step(&group, &mut at, round, 3);
+                if at.done != done {
+                    (done, until) = (at.done, Instant::now() + Duration::from_secs(20));
+                } else if !at.begun || at.told == 2 {
+                    assert!(Instant::now() < until, "a message is lost");
+                    std::thread::yield_now();
                 }
-                for from in group.others() {
-                    let until = Instant::now() + Duration::from_secs(20);
-                    while !group.has_come(from) {
-                        assert!(Instant::now() < until, "a message is lost");
-                        std::thread::yield_now();
-                    }
-                    let mut read = vec![0; len];
-                    group.read(from, (0, len), &mut read);
-                    assert!(read == message(from, round, len), "round {round}");
-                }
-                group.end_round();
             }
         })
     });
@@ -144,13 +264,28 @@ fn threads_that_race_have_whole_messages() {
 }
 
 #[test]
+fn what_was_left_in_a_round_that_has_ended_is_compared_with_what_was_called_then() {
+    let groups = groups(3, 5);
+    let ours = header(0, 7);
+    groups[0].begin_round(&ours);
+    groups[0].end_round();
+    assert_eq!(groups[0].check_strays(&header(0, 8)), Ok(()), "nobody has come");
+    let theirs = Header { count: 2, ..header(2, 7) };
+    groups[2].put(0, &theirs, &[1]).unwrap();
+    let mismatch = Err(Unlike::Mismatch { ours, theirs });
+    assert_eq!(groups[0].check_strays(&header(0, 8)), mismatch);
+    assert_eq!((groups[0].take(2), groups[0].take(1)), (mismatch.map(|()| true), Ok(false)));
+}
+
+#[test]
 fn who_waits_elsewhere_sees_a_message_that_is_not_of_a_later_operation() {
     let groups = groups(3, 5);
-    assert_eq!(groups[0].stray(7), None);
+    let ours = header(0, 7);
+    assert_eq!(groups[0].check_strays(&ours), Ok(()));
     groups[2].put(0, &header(2, 8), &[1]).unwrap();
-    assert_eq!(groups[0].stray(7), None, "it is ahead");
+    assert_eq!(groups[0].check_strays(&ours), Ok(()), "it is ahead");
     groups[1].put(0, &header(1, 7), &[1]).unwrap();
-    assert_eq!(groups[0].stray(7), Some(Ok(header(1, 7))));
+    assert_eq!(groups[0].check_strays(&ours), Err(Unlike::Mismatch { ours, theirs: header(1, 7) }));
     groups[1].spoil(0, &header(1, 9));
-    assert_eq!(groups[0].stray(7), Some(Err(1)));
+    assert_eq!(groups[0].check_strays(&ours), Err(Unlike::Damaged(1)));
 }

@@ -1,0 +1,133 @@
+//! Ranks that only give in a small operation on one host: they go on before the others have come, by so many operations at most, and
+//! nothing else changes by that.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{sleep, yield_now};
+use std::time::{Duration, Instant};
+
+use crate::common::long;
+use crate::world::each_communicator;
+use rdma_collective::collective::ReduceOp;
+use rdma_collective::comm::{Communicator, CommunicatorOptions};
+use rdma_collective::error::{AbortReason, CollectiveError};
+use rdma_core::{Deadline, Wire};
+
+const NEAR: [Wire; 2] = [Wire::Local, Wire::Mapped];
+const RANKS: u32 = 3;
+/// Rounds that nobody has to be waited for in.
+const ROUNDS: u32 = 5;
+
+type Operation = fn(&mut Communicator, &mut [u32; RANKS as usize]) -> Result<(), CollectiveError>;
+
+/// Those in which rank 0 gives, and those in which it takes.
+const GIVES: [Operation; 2] =
+    [|comm, data| comm.broadcast(data, 0, long()), |comm, data| comm.scatter(data, 0, long())];
+const TAKES: [Operation; 2] =
+    [|comm, data| comm.reduce(data, ReduceOp::Sum, 0, long()), |comm, data| comm.gather(data, 0, long())];
+
+fn until(counter: &AtomicU32, count: u32) {
+    let started = Instant::now();
+    while counter.load(Ordering::Acquire) < count {
+        assert!(started.elapsed() < Duration::from_secs(30), "who only gives waits for those that take");
+        yield_now();
+    }
+}
+
+#[test]
+fn who_only_gives_is_done_before_the_others_come() {
+    for wire in NEAR {
+        let done = AtomicU32::new(0);
+        each_communicator(RANKS, wire, CommunicatorOptions::default(), move |mut comm| {
+            let (own, mut expected) = (comm.rank(), 0);
+            for (operations, root_gives) in [(GIVES, true), (TAKES, false)] {
+                for operation in operations {
+                    let gives = (own == 0) == root_gives;
+                    expected += if root_gives { 1 } else { RANKS - 1 };
+                    if !gives {
+                        until(&done, expected);
+                    }
+                    for round in 0..ROUNDS {
+                        let mut data = [round + own; RANKS as usize];
+                        operation(&mut comm, &mut data).unwrap();
+                        if !gives {
+                            let seen = data[own as usize];
+                            assert!(seen == round || seen == 3 * round + 3, "{data:?} of round {round}");
+                        }
+                    }
+                    if gives {
+                        done.fetch_add(1, Ordering::Release);
+                    }
+                    comm.barrier(long()).unwrap();
+                }
+            }
+            comm.close(long()).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_barrier_behind_what_was_given_is_one() {
+    for wire in NEAR {
+        let come = AtomicU32::new(0);
+        each_communicator(RANKS, wire, CommunicatorOptions::default(), move |mut comm| {
+            for round in 1..20 {
+                comm.broadcast(&mut [1.0_f32], 0, long()).unwrap();
+                if comm.rank() != 0 {
+                    sleep(Duration::from_millis(2));
+                    come.fetch_add(1, Ordering::Relaxed);
+                }
+                comm.barrier(long()).unwrap();
+                assert!(come.load(Ordering::Relaxed) >= round * (RANKS - 1), "round {round}");
+                comm.barrier(long()).unwrap();
+            }
+            comm.close(long()).unwrap();
+        });
+    }
+}
+
+/// As far ahead as it may be, it waits, and says for whom.
+#[test]
+fn who_never_comes_is_named_by_a_rank_that_only_gives() {
+    let ended = AtomicU32::new(0);
+    let errors = each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
+        comm.barrier(long()).unwrap();
+        if comm.rank() == 1 {
+            until(&ended, 1);
+            return None;
+        }
+        let soon = || Deadline::after(Duration::from_millis(300));
+        let failed = (0..100)
+            .find_map(|number| comm.broadcast(&mut [1.0_f32], 0, soon()).err().map(|error| (number, error)));
+        ended.fetch_add(1, Ordering::Release);
+        failed
+    });
+    let (number, error) = errors.into_iter().flatten().next().expect("it is ahead without a bound");
+    assert!(number >= ROUNDS, "{number}");
+    assert!(matches!(error, CollectiveError::DeadlineExceeded { rank: 1, .. }), "{error}");
+}
+
+/// Each gives the other what that does not take, and both go on; the next operation that they meet in tells.
+#[test]
+fn ranks_that_gave_in_different_operations_hear_of_it_where_they_meet_next() {
+    for count in [0, 3, 10_000, 1_000_000] {
+        let errors = each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
+            let other = 1 - comm.rank();
+            comm.reduce(&mut [1.0_f32], ReduceOp::Sum, other, long()).unwrap();
+            comm.all_reduce(&mut vec![1.0_f32; count], ReduceOp::Sum, long()).unwrap_err()
+        });
+        let mut seen = 0;
+        for error in &errors {
+            match error {
+                CollectiveError::Mismatch { rank, peer, ours, theirs } => {
+                    assert_eq!((ours.sequence, theirs.sequence), (0, 0), "{error}");
+                    assert!(ours.of.ends_with(&format!("to rank {peer}")), "{error}");
+                    assert!(theirs.of.ends_with(&format!("to rank {rank}")), "{error}");
+                    seen += 1;
+                }
+                CollectiveError::Aborted { reason: AbortReason::Mismatch, .. } => {}
+                other => panic!("{other}"),
+            }
+        }
+        assert!(seen > 0, "{errors:?}");
+    }
+}
