@@ -17,12 +17,52 @@ pub(crate) struct Wire {
     pub(crate) lost_of_million: u64,
     pub(crate) timeout: u64,
     pub(crate) seed: u64,
+    /// What is different between ranks of one host, where there are hosts.
+    pub(crate) near: Option<Near>,
+}
+
+/// Hosts of so many ranks, in their order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Near {
+    pub(crate) ranks: u32,
+    /// As those of a [`Wire`].
+    pub(crate) latency: u64,
+    pub(crate) byte: u64,
+    /// Whether the ranks of a host have one NIC together, and not one each.
+    pub(crate) shared: bool,
+}
+
+/// The way from one rank to another.
+struct Way {
+    sends: usize,
+    receives: usize,
+    latency: u64,
+    byte: u64,
+    far: bool,
 }
 
 impl Wire {
     /// 100 Gb/s and 5 us, without loss.
     pub(crate) const FAST: Self =
-        Self { latency: 5_000_000, byte: 80, lost_of_million: 0, timeout: 500_000_000, seed: 1 };
+        Self { latency: 5_000_000, byte: 80, lost_of_million: 0, timeout: 500_000_000, seed: 1, near: None };
+
+    /// In and out of a rank goes what is near apart from what passes a NIC.
+    fn way(&self, from: u32, to: u32) -> Way {
+        let nics = |near: bool| [from, to].map(|rank| 2 * rank as usize + usize::from(near));
+        let Self { latency, byte, .. } = *self;
+        let ([sends, receives], far) = (nics(false), true);
+        match self.near {
+            Some(Near { ranks, latency, byte, .. }) if from / ranks == to / ranks => {
+                let [sends, receives] = nics(true);
+                Way { sends, receives, latency, byte, far: false }
+            }
+            Some(Near { ranks, shared: true, .. }) => {
+                let [sends, receives] = [from, to].map(|rank| 2 * (rank / ranks * ranks) as usize);
+                Way { sends, receives, latency, byte, far }
+            }
+            _ => Way { sends, receives, latency, byte, far },
+        }
+    }
 }
 
 /// Messages under way, each with a body.
@@ -36,6 +76,8 @@ pub(crate) struct Network<T> {
     random: u64,
     lost: u64,
     trace: u64,
+    /// Bytes that were sent to other hosts, or to anybody where there are none.
+    far: u64,
 }
 
 struct Event<T> {
@@ -65,23 +107,26 @@ impl<T> Network<T> {
             wire,
             events: BinaryHeap::new(),
             made: 0,
-            sends_until: vec![0; nics],
-            receives_until: vec![0; nics],
+            sends_until: vec![0; 2 * nics],
+            receives_until: vec![0; 2 * nics],
             random: wire.seed,
             lost: 0,
             trace: 0,
+            far: 0,
         }
     }
 
     /// Hands a message to the NIC of `from` at a time that is not before that of the last event.
     pub(crate) fn send(&mut self, now: u64, from: u32, to: u32, bytes: usize, body: T) {
-        let (bytes, until) = (bytes as u64, &mut self.sends_until[from as usize]);
+        let way = self.wire.way(from, to);
+        let (bytes, until) = (bytes as u64, &mut self.sends_until[way.sends]);
         let starts = if bytes == 0 { now } else { now.max(*until) };
-        let ends = starts + bytes * self.wire.byte;
+        let ends = starts + bytes * way.byte;
         *until = ends.max(*until);
+        self.far += if way.far { bytes } else { 0 };
         let (at, stage) = match self.is_lost() {
             true => (ends + self.wire.timeout, Stage::Again),
-            false => (starts + self.wire.latency, Stage::Reaches),
+            false => (starts + way.latency, Stage::Reaches),
         };
         self.push(Event { at, order: 0, stage, from, to, bytes, body });
     }
@@ -94,8 +139,9 @@ impl<T> Network<T> {
             match stage {
                 Stage::Again => self.send(at, from, to, bytes as usize, body),
                 Stage::Reaches if bytes > 0 => {
-                    let until = &mut self.receives_until[to as usize];
-                    *until = at.max(*until) + bytes * self.wire.byte;
+                    let way = self.wire.way(from, to);
+                    let until = &mut self.receives_until[way.receives];
+                    *until = at.max(*until) + bytes * way.byte;
                     let (at, stage) = (*until, Stage::Arrives);
                     self.push(Event { at, order: 0, stage, from, to, bytes, body });
                 }
@@ -112,6 +158,10 @@ impl<T> Network<T> {
     /// How many messages were lost.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
+    }
+
+    pub(crate) fn far(&self) -> u64 {
+        self.far
     }
 
     /// A sum of all that arrived so far, from where and when: equal where all of it was.
@@ -160,7 +210,7 @@ impl<T> Ord for Event<T> {
 mod tests {
     use super::*;
 
-    const WIRE: Wire = Wire { latency: 100, byte: 1, lost_of_million: 0, timeout: 1000, seed: 1 };
+    const WIRE: Wire = Wire { latency: 100, byte: 1, lost_of_million: 0, timeout: 1000, seed: 1, near: None };
 
     fn arrivals(wire: Wire, sent: &[(u64, u32, u32, usize)]) -> Vec<(u64, usize)> {
         let mut network = Network::new(4, wire);
@@ -181,6 +231,17 @@ mod tests {
             arrivals(WIRE, &[(0, 0, 1, 30), (0, 1, 0, 30), (0, 0, 1, 0)]),
             [(100, 2), (130, 0), (130, 1)]
         );
+    }
+
+    #[test]
+    fn ranks_of_a_host_pass_no_nic_and_may_share_theirs() {
+        for (shared, third) in [(true, 160), (false, 130)] {
+            let near = Some(Near { ranks: 2, latency: 10, byte: 2, shared });
+            let sent = [(0, 0, 1, 5), (0, 0, 2, 30), (0, 1, 3, 30)];
+            let mut come = arrivals(Wire { near, ..WIRE }, &sent);
+            come.sort_unstable_by_key(|(_, index)| *index);
+            assert_eq!(come, [(20, 0), (130, 1), (third, 2)]);
+        }
     }
 
     #[test]

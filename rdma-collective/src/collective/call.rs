@@ -255,12 +255,12 @@ impl Call {
         .map(Some)
     }
 
-    /// The steps of rank `rank` of `ranks` in rounds, as that algorithm has them, and how far the links must reach.
+    /// The steps of rank `rank` of `ranks` in rounds, as that algorithm has them, on such hosts, and how far the links must reach.
     pub(super) fn rounds(
         &self,
         [rank, ranks]: [u32; 2],
         staging: Staging,
-        by: Algorithm,
+        (by, hosts): (Algorithm, &[u32]),
     ) -> Result<(Rounds, Reach), ScheduleError> {
         let Self { collective, count, data_type } = *self;
         let operation = Operation { rank, ranks, count, data_type, staging };
@@ -274,6 +274,7 @@ impl Call {
             Collective::AllToAll | Collective::Connect => (Rounds::all_to_all(operation)?, Reach::All),
             Collective::Broadcast { root } => (Rounds::broadcast(operation, root)?, Reach::Doublings),
             Collective::Reduce { root, .. } => (Rounds::reduce(operation, root)?, Reach::Doublings),
+            _ if by == Algorithm::Hierarchical => (Rounds::hierarchical(operation, hosts)?, Reach::All),
             _ => (Rounds::halving_doubling(operation)?, Reach::All),
         };
         Ok((steps, reach))

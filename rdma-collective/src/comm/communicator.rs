@@ -11,6 +11,7 @@ mod choice;
 mod connect;
 mod hold;
 mod host;
+mod hosts;
 mod info;
 mod job;
 mod mesh;
@@ -39,6 +40,7 @@ use announce::Announcer;
 use apart::{Apart, Begun};
 use choice::COLLECTIVES;
 pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike};
+pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
 pub(crate) use job::{Among, Job};
 #[cfg(any(fuzzing, test))]
@@ -77,6 +79,7 @@ pub struct Communicator {
     rank: u32,
     options: CommunicatorOptions,
     ranks: Vec<RankInfo>,
+    hosts: Arc<Hosts>,
     /// Rank of, and way to the memory of, the rank before and the rank after.
     neighbours: Option<[(u32, PeerAccess); 2]>,
     /// How far callers have opened links.
@@ -115,7 +118,7 @@ impl Communicator {
         engine: &Engine,
         (rank, origin): (u32, Origin),
         options: CommunicatorOptions,
-        ranks: Vec<RankInfo>,
+        (ranks, hosts): (Vec<RankInfo>, Arc<Hosts>),
         (ring, host): (Option<Ring>, Option<HostGroup>),
         announcer: Announcer,
     ) -> Self {
@@ -128,7 +131,7 @@ impl Communicator {
         engine.lock().register(&state);
         let scratch = host.is_some().then(ring::scratch);
         let peers = if host.is_some() { Peers::Mapped } else { Peers::Links };
-        let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers);
+        let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers, hosts.spread());
         let orders = Orders::new(&options.tuning, options.algorithms, of, options.reproducible);
         let shared = Arc::new(Shared { engine: engine.clone(), state, turn, host });
         Self {
@@ -136,6 +139,7 @@ impl Communicator {
             rank,
             options,
             ranks,
+            hosts,
             neighbours,
             opened: Reach::default(),
             origin,

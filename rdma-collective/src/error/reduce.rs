@@ -71,6 +71,14 @@ pub enum ScheduleError {
         /// Bytes an element.
         element_bytes: usize,
     },
+    /// Not every rank has a host.
+    #[error("{named} hosts are named for {ranks} ranks; name that of each")]
+    Hosts {
+        /// Of how many ranks the host is named.
+        named: usize,
+        /// How many ranks there are.
+        ranks: u32,
+    },
 }
 
 /// Why there is no tensor.

@@ -14,6 +14,7 @@ mod direct;
 mod flat;
 mod givers;
 mod group;
+mod hosts;
 mod joining;
 mod mesh;
 mod mismatch;

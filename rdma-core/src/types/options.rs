@@ -76,6 +76,9 @@ pub struct PathOptions {
     pub min_rnr_timer: RnrTimer,
     /// Reads that the peer may have outstanding here (16); more than the device takes is cut to that.
     pub max_dest_rd_atomic: u8,
+    /// The peer counts as one of another host (no): the software device's `Wire::Auto` shares no memory with it, and goes over TCP.
+    /// Both ends say the same.
+    pub apart: bool,
 }
 
 impl Default for PathOptions {
@@ -88,6 +91,7 @@ impl Default for PathOptions {
             hop_limit: 64,
             min_rnr_timer: RnrTimer::default(),
             max_dest_rd_atomic: 16,
+            apart: false,
         }
     }
 }

@@ -45,7 +45,7 @@ impl Times {
         let (peers, asked) = (job.comm.peers(), job.comm.options().algorithms);
         for _ in 0..args.repeats {
             for way in Algorithm::ALL.iter().copied() {
-                if way.needs_mapped() && peers != tuning::Peers::Mapped {
+                if !job.comm.can(way) {
                     continue;
                 }
                 job.renew(way)?;

@@ -202,7 +202,7 @@ impl Communicator {
                 return Ok(way);
             }
         };
-        let (steps, reach) = call.rounds(ranks, self.link_staging(), by)?;
+        let (steps, reach) = call.rounds(ranks, self.link_staging(), (by, self.host_numbers()))?;
         self.by_links(by, steps, reach, memory)
     }
 

@@ -10,7 +10,7 @@ use super::simulate::time::{Costs, Failure, Report, simulate};
 use super::{Operation, Primitive, Ring, Rounds, Staging};
 use crate::collective::DataType;
 use crate::error::ScheduleError;
-use crate::netsim::Wire;
+use crate::netsim::{Near, Wire};
 
 type Steps = Box<dyn Iterator<Item = Primitive>>;
 
@@ -247,4 +247,35 @@ fn a_message_of_another_length_and_a_slot_that_is_given_back_too_early_are_found
     assert!(early.unwrap_err().contains("has not read"));
     let none = with(1 << 10, |steps| steps.retain(|step| !matches!(step, Primitive::Signal { .. })));
     assert!(none.unwrap_err().contains("is stuck at Some(Put"));
+}
+
+/// 8 hosts of 8 ranks, in the order of ranks, in which a ring leaves each host once: 20 GB/s and half a microsecond inside a host.
+#[test]
+fn hosts_first_takes_fewer_bytes_between_hosts_and_less_time_unless_all_of_a_host_have_much_for_one_nic() {
+    let mut table = String::from("nics          bytes schedule      between hosts          us\n");
+    for (nics, shared) in [("one a host", true), ("one a rank", false)] {
+        let near = Some(Near { ranks: 8, latency: 500_000, byte: 50, shared });
+        let costs = Costs { wire: Wire { near, ..Wire::FAST }, arithmetic: 0 };
+        for bytes in [8 << 10, MIDDLE, 1 << 20, LONG] {
+            let staging = Staging { slots: 8, slot_bytes: 64 << 10, ..Staging::default() };
+            let of =
+                |rank| Operation { rank, ranks: 64, count: bytes / 4, data_type: DataType::F32, staging };
+            let hosts: Vec<u32> = (0..64).map(|rank| rank / 8).collect();
+            let ring = (0..64).map(|rank| Ring::all_reduce(of(rank)).unwrap());
+            let hierarchy = (0..64).map(|rank| Rounds::hierarchical(of(rank), &hosts).unwrap());
+            let reports = [
+                ("ring", simulate(ring, staging.slots, costs).unwrap()),
+                ("hierarchical", simulate(hierarchy, staging.slots, costs).unwrap()),
+            ];
+            for (name, Report { far, time, .. }) in &reports {
+                writeln!(table, "{nics:10} {bytes:8} {name:12} {far:14} {:11.1}", *time as f64 / 1e6)
+                    .unwrap();
+            }
+            let [(_, ring), (_, hierarchy)] = &reports;
+            assert!(hierarchy.far < ring.far, "{bytes}");
+            // A ring keeps the one NIC busy all the time, and the hierarchy but between its work inside hosts.
+            assert!(hierarchy.time < ring.time || (shared && bytes > MIDDLE), "{bytes}: {table}");
+        }
+    }
+    insta::assert_snapshot!("eight_hosts", table);
 }

@@ -24,6 +24,8 @@ pub enum Algorithm {
     Pairs,
     /// All-to-all by others' ranks, in messages that are fewer and longer.
     Bruck,
+    /// All-reduce inside each host first, then between hosts, over links to all ranks.
+    Hierarchical,
 }
 
 /// Which [`Algorithm`]s each collective may take; all of them unless others are asked for.
@@ -39,7 +41,7 @@ pub enum Algorithm {
 /// let algorithms: Algorithms = "Ring,Direct;broadcast:tree".parse()?;
 /// assert!(algorithms.allow(Collective::AllReduce, Algorithm::Direct));
 /// assert!(!algorithms.allow(Collective::Broadcast, Algorithm::Direct));
-/// assert_eq!("^ring,direct".parse::<Algorithms>()?.to_string(), "tree,flat,pieces,pairs,bruck");
+/// assert_eq!("^ring,direct".parse::<Algorithms>()?.to_string(), "tree,flat,pieces,pairs,bruck,hierarchical");
 /// assert!("nvls".parse::<Algorithms>().unwrap_err().to_string().contains("ring, tree, flat, pieces"));
 /// # Ok::<(), rdma_collective::comm::UnknownAlgorithm>(())
 /// ```
@@ -48,15 +50,15 @@ pub struct Algorithms([Set; COLLECTIVES]);
 
 /// A bit each.
 type Set = u8;
-const EVERY: Set = (1 << Algorithm::ALL.len()) - 1;
+const EVERY: Set = Set::MAX >> (Set::BITS as usize - Algorithm::ALL.len());
 /// How many collectives have a set.
 pub(super) const COLLECTIVES: usize = Collective::ALL.len();
 
 /// A list of algorithms has a name that is none, or has no name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{name:?} is no algorithm or no collective; there are ring, tree, flat, pieces, direct, pairs and bruck, in a list such as \
-     ring,direct or ^pieces, or in several such as ring;all-reduce:tree"
+    "{name:?} is no algorithm or no collective; there are ring, tree, flat, pieces, direct, pairs, bruck and hierarchical, in a list \
+     such as ring,direct or ^pieces, or in several such as ring;all-reduce:tree"
 )]
 pub struct UnknownAlgorithm {
     /// What stands there instead.
@@ -65,8 +67,16 @@ pub struct UnknownAlgorithm {
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: &[Self] =
-        &[Self::Ring, Self::Tree, Self::Flat, Self::Pieces, Self::Direct, Self::Pairs, Self::Bruck];
+    pub const ALL: &[Self] = &[
+        Self::Ring,
+        Self::Tree,
+        Self::Flat,
+        Self::Pieces,
+        Self::Direct,
+        Self::Pairs,
+        Self::Bruck,
+        Self::Hierarchical,
+    ];
 
     /// The most bytes of each rank's buffer, or of its part, that go this way; `None` where there is no bound.
     ///
@@ -89,6 +99,11 @@ impl Algorithm {
         matches!(self, Self::Flat | Self::Pieces | Self::Direct)
     }
 
+    /// Whether it reduces in another order than the ring, so that results may have other bits.
+    pub(super) const fn has_its_order(self) -> bool {
+        matches!(self, Self::Tree | Self::Hierarchical)
+    }
+
     const fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -102,6 +117,7 @@ impl Algorithm {
             Self::Direct => "direct",
             Self::Pairs => "pairs",
             Self::Bruck => "bruck",
+            Self::Hierarchical => "hierarchical",
         }
     }
 }
@@ -231,13 +247,16 @@ mod tests {
             ("ring", "ring"),
             ("Tree,RING", "ring,tree"),
             ("flat,flat", "flat"),
-            ("^Pieces", "ring,tree,flat,direct,pairs,bruck"),
+            ("^Pieces", "ring,tree,flat,direct,pairs,bruck,hierarchical"),
         ] {
             let read: Algorithms = text.parse().unwrap();
             assert_eq!(read.to_string(), expected);
             assert_eq!(Algorithms::from_bits(read.bits()), read);
         }
-        assert_eq!(Algorithms::default().to_string(), "ring,tree,flat,pieces,direct,pairs,bruck");
+        assert_eq!(
+            Algorithms::default().to_string(),
+            "ring,tree,flat,pieces,direct,pairs,bruck,hierarchical"
+        );
     }
 
     #[test]
@@ -245,13 +264,13 @@ mod tests {
         for (text, expected) in [
             (
                 "ring;allreduce:tree,ring;Broadcast:^ring",
-                "ring;all-reduce:ring,tree;broadcast:tree,flat,pieces,direct,pairs,bruck",
+                "ring;all-reduce:ring,tree;broadcast:tree,flat,pieces,direct,pairs,bruck,hierarchical",
             ),
             (
                 "all-reduce:^tree",
-                "ring,tree,flat,pieces,direct,pairs,bruck;all-reduce:ring,flat,pieces,direct,pairs,bruck",
+                "ring,tree,flat,pieces,direct,pairs,bruck,hierarchical;all-reduce:ring,flat,pieces,direct,pairs,bruck,hierarchical",
             ),
-            ("AllToAll:bruck", "ring,tree,flat,pieces,direct,pairs,bruck;all-to-all:bruck"),
+            ("AllToAll:bruck", "ring,tree,flat,pieces,direct,pairs,bruck,hierarchical;all-to-all:bruck"),
         ] {
             let read: Algorithms = text.parse().unwrap();
             assert!(read.to_string().starts_with(expected), "{read}");

@@ -1,7 +1,7 @@
 //! Which ways the operations of a communicator go, and what it says of that.
 
-use super::Communicator;
 use super::tuning::{Orders, Peers};
+use super::{Algorithm, Communicator};
 
 /// More than the number of any collective.
 pub(super) const COLLECTIVES: usize = 32;
@@ -11,6 +11,18 @@ impl Communicator {
     #[must_use]
     pub fn peers(&self) -> Peers {
         if self.has_host_group() { Peers::Mapped } else { Peers::Links }
+    }
+
+    /// Whether the ranks are such that operations can go that way: `flat`, `pieces` and `direct` where they map each other's memory,
+    /// `hierarchical` where they are on several hosts and some of them together, and the others anywhere.
+    #[must_use]
+    pub fn can(&self, way: Algorithm) -> bool {
+        self.peers().have(way) && self.hosts.spread().has(way)
+    }
+
+    /// The number of each rank's host.
+    pub(crate) fn host_numbers(&self) -> &[u32] {
+        self.hosts.numbers()
     }
 
     pub(crate) fn orders(&self) -> &Orders {

@@ -1,11 +1,13 @@
 //! From a store where all ranks meet to a ring: introductions, blobs of neighbours, connections, and a last meeting.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_core::{Access, Deadline, RemoteMemory};
 
 use super::hold::{self, Door, Held};
 use super::host::HostGroup;
+use super::hosts::Hosts;
 use super::info::Introduction;
 use super::mesh::Mesh;
 use super::ring::{Neighbour, Ring};
@@ -63,15 +65,16 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Self, SetupError> {
         let announcer = Announcer::start(engine, store, &options);
-        let mut setup = Setup { engine, store, options: &options, deadline };
+        let mut setup = Setup { engine, store, options: &options, deadline, hosts: Arc::default() };
         let made = setup.ranks();
         announcer.connected(made.as_ref().map(|(_, links)| links.as_ref()));
+        let hosts = Arc::clone(&setup.hosts);
         let (ranks, links) = made?;
         let (ring, host) = links.map_or((None, None), |(ring, host)| (Some(ring), host));
         let ranks = ranks.into_iter().map(|introduction| introduction.info).collect();
         let origin =
             Origin { token: store.token(), address: store.local_address(), parent: store.parent().cloned() };
-        Ok(Self::connected(engine, (store.rank(), origin), options, ranks, (ring, host), announcer))
+        Ok(Self::connected(engine, (store.rank(), origin), options, (ranks, hosts), (ring, host), announcer))
     }
 }
 
@@ -97,6 +100,8 @@ pub(super) struct Setup<'a> {
     pub(super) store: &'a mut dyn Rendezvous,
     pub(super) options: &'a CommunicatorOptions,
     pub(super) deadline: Deadline,
+    /// Where the ranks are, once they have told.
+    pub(super) hosts: Arc<Hosts>,
 }
 
 impl Setup<'_> {
@@ -107,6 +112,7 @@ impl Setup<'_> {
     /// All ranks, and the links to the neighbours unless this one is alone.
     fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), SetupError> {
         let ranks = self.introduce()?;
+        self.hosts = Arc::new(Hosts::new(ranks.iter().map(|told| told.host_id.as_str())));
         let links = if ranks.len() > 1 { Some(self.links()?) } else { None };
         Ok((ranks, links))
     }
@@ -233,12 +239,26 @@ impl Setup<'_> {
         ];
         let outbox = Outbox::new(&self.engine.pd(), geometry, slots)?;
         let mut core = self.engine.lock();
-        let next = neighbour(&mut core, next, next_rank, &from_next, outbox)?;
-        let previous = neighbour(&mut core, previous, previous_rank, &from_previous, inbox)?;
+        let next = self.neighbour(&mut core, next, (next_rank, &from_next), outbox)?;
+        let previous = self.neighbour(&mut core, previous, (previous_rank, &from_previous), inbox)?;
         drop(core);
         door.hold(self.engine, &self.store.token(), held, self.deadline);
-        let mesh = Mesh::new((rank, world), self.store.token().fingerprint(), self.options.epoch);
+        let job = (self.store.token().fingerprint(), self.options.epoch);
+        let mesh = Mesh::new((rank, world), job, Arc::clone(&self.hosts));
         Ok(Ring::new(next, previous, (rank, world), mesh))
+    }
+
+    fn neighbour<B>(
+        &self,
+        core: &mut Core,
+        lane: LaneId,
+        (rank, peer): (u32, &Blob),
+        mailbox: B,
+    ) -> Result<Neighbour<B>, SetupError> {
+        core.connect_lane_as(lane, peer, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
+        let access = core.peer_access(lane)?;
+        let name = core.lane(lane).ok_or(SetupError::LaneGone)?.name();
+        Ok(Neighbour { rank, lane, name, mailbox, access })
     }
 
     pub(super) fn blob(
@@ -266,17 +286,4 @@ impl Setup<'_> {
 pub(super) fn cut(text: &str, world: u32) -> &[u8] {
     let bytes_max = REASON_BYTES_MAX.min((GATHERED_BYTES_MAX / world.max(1) as usize).saturating_sub(4));
     &text.as_bytes()[..text.len().min(bytes_max)]
-}
-
-fn neighbour<B>(
-    core: &mut Core,
-    lane: LaneId,
-    rank: u32,
-    peer: &Blob,
-    mailbox: B,
-) -> Result<Neighbour<B>, SetupError> {
-    core.connect_lane(lane, peer, Instant::now())?;
-    let access = core.peer_access(lane)?;
-    let name = core.lane(lane).ok_or(SetupError::LaneGone)?.name();
-    Ok(Neighbour { rank, lane, name, mailbox, access })
 }

@@ -6,14 +6,15 @@ use super::algorithms::COLLECTIVES;
 use super::tuning::Tuning;
 use super::{Algorithms, CommunicatorOptions};
 use crate::comm::link::codec::{NoRoom, Reader, Writer};
+use crate::comm::liveness::Process;
 use crate::error::SetupError;
 
 /// The version of the encoding below.
-const VERSION: u16 = 4;
-/// Bytes of a host's, a device's or a table's name that are told.
+const VERSION: u16 = 5;
+/// Bytes of a name that is told: of a host, a device or a table.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding.
-const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + COLLECTIVES + 8 + 3 * (1 + NAME_BYTES_MAX);
+const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + COLLECTIVES + 8 + 4 * (1 + NAME_BYTES_MAX);
 
 /// What a rank has said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct RankInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Introduction {
     pub(super) info: RankInfo,
+    /// What tells its host from others.
+    pub(super) host_id: String,
     pub(super) slots: u16,
     pub(super) slot_bytes: u64,
     pub(super) chunk_bytes_min: u64,
@@ -74,6 +77,7 @@ impl Introduction {
             soft: context.is_soft(),
         };
         Self {
+            host_id: options.host_id.as_ref().map_or_else(|| machine(&info), |id| shortened(id)),
             info,
             slots: options.slots,
             slot_bytes: options.slot_bytes as u64,
@@ -104,7 +108,7 @@ impl Introduction {
         writer.u8(self.reproducible.into())?;
         writer.put(&self.algorithms.bits())?;
         writer.u64(self.tuning.digest)?;
-        for name in [&self.info.host, &self.info.device, &self.tuning.source] {
+        for name in [&self.info.host, &self.info.device, &self.tuning.source, &self.host_id] {
             let told = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
             writer.u8(told.len() as u8)?;
             writer.put(told)?;
@@ -136,13 +140,13 @@ impl Introduction {
             let told = reader.take(len).map_err(malformed)?;
             Ok::<_, SetupError>(String::from_utf8_lossy(told).into_owned())
         };
-        let (host, device, source) = (name()?, name()?, name()?);
+        let (host, device, source, host_id) = (name()?, name()?, name()?, name()?);
         if !reader.rest().is_empty() {
             return Err(SetupError::Introduction { rank });
         }
         let info = RankInfo { pid, host, device, soft };
         let tuning = TableInfo { source, digest };
-        Ok(Self { info, slots, slot_bytes, chunk_bytes_min, reproducible, algorithms, tuning })
+        Ok(Self { info, host_id, slots, slot_bytes, chunk_bytes_min, reproducible, algorithms, tuning })
     }
 
     /// That `theirs`, which `rank` has said, goes with this.
@@ -164,6 +168,23 @@ impl Introduction {
     }
 }
 
+/// What a machine is known by where nobody has named it: the boot of its kernel, or else its name.
+fn machine(info: &RankInfo) -> String {
+    match u128::from_be_bytes(Process::own().boot) {
+        0 => shortened(&info.host),
+        boot => format!("{boot:032x}"),
+    }
+}
+
+/// Names are told in part, which shall not make one of two: of a long one a sum stands at the end.
+fn shortened(name: &str) -> String {
+    if name.len() <= NAME_BYTES_MAX {
+        return name.to_owned();
+    }
+    let begin: String = name.chars().take(NAME_BYTES_MAX / 8).collect();
+    format!("{begin}…{:08x}", crc32c::crc32c(name.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +194,7 @@ mod tests {
             RankInfo { pid: 7, host: "node-1".to_owned(), device: "mlx5_bond_0".to_owned(), soft: false };
         Introduction {
             info,
+            host_id: "rack-7".to_owned(),
             slots: 8,
             slot_bytes: 1 << 18,
             chunk_bytes_min: 1 << 14,
@@ -203,6 +225,9 @@ mod tests {
         long.info.host = "h".repeat(300);
         let back = Introduction::decode(&long.encode(), 0).unwrap();
         assert_eq!(back.info.host.len(), NAME_BYTES_MAX);
+        let [one, other] = ["1", "2"].map(|end| shortened(&format!("{}{end}", "ä".repeat(100))));
+        assert!(one != other && one.len() <= NAME_BYTES_MAX, "{one} {other}");
+        assert_eq!(shortened("rack-7"), "rack-7");
     }
 
     #[test]

@@ -7,7 +7,9 @@ mod connect;
 mod open;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
+use super::hosts::Hosts;
 use super::ring::{Told, read_control};
 use super::{CommunicatorOptions, Lost, Neighbour, violation};
 use crate::comm::link::Arrival;
@@ -90,6 +92,7 @@ pub(crate) struct Mesh {
     /// The fingerprint of the job's token, and the epoch of the communicator.
     job: u32,
     epoch: u32,
+    hosts: Arc<Hosts>,
     links: BTreeMap<u32, Link>,
     /// How far they reach.
     reach: Reach,
@@ -101,12 +104,13 @@ pub(crate) struct Mesh {
 }
 
 impl Mesh {
-    pub(super) fn new((rank, world): (u32, u32), job: u32, epoch: u32) -> Self {
+    pub(super) fn new((rank, world): (u32, u32), (job, epoch): (u32, u32), hosts: Arc<Hosts>) -> Self {
         Self {
             rank,
             world,
             job,
             epoch,
+            hosts,
             links: BTreeMap::new(),
             reach: Reach::default(),
             opening: VecDeque::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Algorithms;
 use super::tuning::Tuning;
 
-/// Options of a [`Communicator`](super::Communicator); all but `linger` are alike on all ranks.
+/// Options of a [`Communicator`](super::Communicator); all but `host_id` and `linger` are alike on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommunicatorOptions {
     /// Tells communicators that meet in one store apart (`world`); each name and epoch is used once.
@@ -22,9 +22,12 @@ pub struct CommunicatorOptions {
     /// Every operation reduces in the order of ranks (off), so that floating point gives the same bits whatever the count,
     /// the place of an element and the other options; see [`numerics`](crate::collective::numerics).
     pub reproducible: bool,
-    /// Which ways operations may take (all). Bits depend on it: a tree reduces in another order than a ring.
+    /// What tells this rank's host from others (the boot of its kernel): ranks of one host are near each other, and operations are done
+    /// inside hosts first. Those of different ones share no memory, be they on one machine.
+    pub host_id: Option<String>,
+    /// Which ways operations may take (all). Bits depend on it: a tree, and a hierarchy of hosts, reduce in another order than a ring.
     pub algorithms: Algorithms,
-    /// Which of them an operation takes ([built in](Tuning::default)). Bits depend on it likewise, where it has trees.
+    /// Which of them an operation takes ([built in](Tuning::default)). Bits depend on it likewise.
     pub tuning: Tuning,
     /// How long dropping it may wait for what it has sent to arrive (1 s).
     pub linger: Duration,
@@ -39,6 +42,7 @@ impl Default for CommunicatorOptions {
             slot_bytes: 256 * 1024,
             chunk_bytes_min: 16 * 1024,
             reproducible: false,
+            host_id: None,
             algorithms: Algorithms::default(),
             tuning: Tuning::default(),
             linger: Duration::from_secs(1),

@@ -158,7 +158,8 @@ pub(crate) fn fuzz(data: &[u8]) {
             let tuning = Tuning::new(rows).expect("what a file may have");
             assert_eq!(tuning.to_string().parse::<Tuning>().expect("what it writes").rows(), tuning.rows());
             for peers in [Peers::Mapped, Peers::Links] {
-                let orders = Orders::new(&tuning, super::Algorithms::default(), (2, peers), false);
+                let of = (2, peers, super::Spread::Hosts);
+                let orders = Orders::new(&tuning, super::Algorithms::default(), of, false);
                 let links = |class: Class| class.ways().any(|way: Algorithm| !way.needs_mapped());
                 assert!(Collective::ALL.iter().all(|of| links(orders.find(*of, data.len() as u64))));
             }

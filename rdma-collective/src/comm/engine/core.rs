@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rdma_core::error::PollError;
 use rdma_core::{
@@ -18,7 +18,7 @@ use super::known::Known;
 use super::news::News;
 use super::thread::Attendance;
 use super::{Driver, EngineOptions, Service};
-use crate::comm::link::{Blob, Connection, Lane, LaneMemory, OpeningLane};
+use crate::comm::link::{Blob, Connection, Lane, LaneMemory, Manner, OpeningLane};
 use crate::comm::liveness::{Deaths, Process};
 use crate::error::{EngineError, LaneFailure, SetupError};
 
@@ -178,18 +178,18 @@ impl Core {
     }
 
     /// Connects a lane to the end that `peer` describes; a lane that cannot be is ended.
+    #[cfg(test)]
     pub(crate) fn connect_lane(&mut self, id: LaneId, peer: &Blob, now: Instant) -> Result<(), SetupError> {
-        self.connect_lane_patiently(id, peer, now, Duration::ZERO)
+        self.connect_lane_as(id, peer, now, Manner::default())
     }
 
-    /// [`connect_lane`](Self::connect_lane), to a peer that may not hear for as long as `patience`: the device repeats
-    /// what is said for at least that long.
-    pub(crate) fn connect_lane_patiently(
+    /// [`connect_lane`](Self::connect_lane) in that manner.
+    pub(crate) fn connect_lane_as(
         &mut self,
         id: LaneId,
         peer: &Blob,
         now: Instant,
-        patience: Duration,
+        manner: Manner,
     ) -> Result<(), SetupError> {
         let Some((_, place @ Place::Opening(_))) =
             self.lanes.get_mut(id.index as usize).filter(|(generation, _)| *generation == id.generation)
@@ -200,8 +200,7 @@ impl Core {
             return Err(SetupError::LaneGone);
         };
         let qp_num = lane.endpoint().qp_num;
-        let Connection { path, retry } = self.connection.clone();
-        let connection = Connection { path, retry: retry.lasting(patience, &self.device) };
+        let connection = self.connection.clone().with(manner, &self.device);
         match lane.connect(&mut self.worker, peer, &connection, now) {
             Ok(lane) => *place = Place::Open(Box::new(lane)),
             Err(error) => {

@@ -25,6 +25,7 @@ pub(super) const NCCL_IB_TC: &str = "NCCL_IB_TC";
 pub(super) const NCCL_IB_SL: &str = "NCCL_IB_SL";
 pub(super) const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
 pub(super) const NCCL_DEBUG: &str = "NCCL_DEBUG";
+pub(super) const NCCL_HOSTID: &str = "NCCL_HOSTID";
 pub(super) const NCCL_ALGO: &str = "NCCL_ALGO";
 pub(super) const RDMA_TUNING_FILE: &str = "RDMA_TUNING_FILE";
 pub(super) const NCCL_COMM_ID: &str = "NCCL_COMM_ID";
@@ -53,6 +54,8 @@ pub struct NcclOptions {
     pub service_level: Option<u8>,
     /// `NCCL_SOCKET_IFNAME`: which network interfaces.
     pub socket_ifname: NameFilter,
+    /// `NCCL_HOSTID`: what tells this host from others.
+    pub host_id: Option<String>,
     /// `NCCL_ALGO`: which ways operations may take. What it has of NCCL's that is none of ours is left out.
     pub algorithms: Option<Algorithms>,
     /// `RDMA_TUNING_FILE`: the file that says which of them each takes.
@@ -96,6 +99,7 @@ impl NcclOptions {
             traffic_class: number(reader, NCCL_IB_TC, 0..=255)?.map(|value| value as u8),
             service_level: number(reader, NCCL_IB_SL, 0..=15)?.map(|value| value as u8),
             socket_ifname: NameFilter::read(reader, NCCL_SOCKET_IFNAME, false)?,
+            host_id: reader.text(NCCL_HOSTID)?,
             algorithms,
             left_out,
             tuning_file: reader.text(RDMA_TUNING_FILE)?.map(PathBuf::from),
@@ -160,6 +164,9 @@ impl NcclOptions {
             options.tuning = Tuning::read(path)?;
         }
         options.algorithms = self.algorithms.unwrap_or(options.algorithms);
+        if self.host_id.is_some() {
+            options.host_id.clone_from(&self.host_id);
+        }
         if !self.left_out.is_empty() {
             let (names, allowed) = (self.left_out.join(", "), options.algorithms);
             tracing::warn!("{NCCL_ALGO}: {names} is NCCL's alone and ignored; operations may take {allowed}");

@@ -256,11 +256,18 @@ pub(super) const VARIABLES: &[Variable] = &[
         "the one by which the ranks meet",
     ),
     row(
+        NCCL_HOSTID,
+        PEOPLE,
+        "what tells this host from others: ranks with different ones share no memory, and count as of several hosts",
+        "a name",
+        "the boot of its kernel",
+    ),
+    row(
         NCCL_ALGO,
         PEOPLE,
         "which ways operations may take; the same on all ranks",
-        "a list of ring, tree, flat, pieces, direct, pairs and bruck, in any case, such as ring,direct or ^pieces, or several \
-         such as ring;allreduce:tree; others of NCCL's are ignored",
+        "a list of ring, tree, flat, pieces, direct, pairs, bruck and hierarchical, in any case, such as ring,direct or ^pieces, or \
+         several such as ring;allreduce:tree; others of NCCL's are ignored",
         "all",
     ),
     row(

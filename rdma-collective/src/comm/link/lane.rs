@@ -11,7 +11,9 @@ mod sort;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rdma_core::{LocalBuf, PathOptions, QueuePair, ReadyToSend, RetryOptions, Work, WorkId};
+use rdma_core::{
+    DeviceAttributes, LocalBuf, PathOptions, QueuePair, ReadyToSend, RetryOptions, Work, WorkId,
+};
 
 use super::credit::Credits;
 use super::imm::Imm;
@@ -273,6 +275,23 @@ impl Received {
 pub(crate) struct Connection {
     pub(crate) path: PathOptions,
     pub(crate) retry: RetryOptions,
+}
+
+/// What is special of the connection of one queue pair.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Manner {
+    /// The peer may not hear for so long: the device repeats what is said for at least that.
+    pub(crate) patience: Duration,
+    /// The peer counts as one of another host.
+    pub(crate) apart: bool,
+}
+
+impl Connection {
+    pub(crate) fn with(self, manner: Manner, device: &DeviceAttributes) -> Self {
+        let Self { path, retry } = self;
+        let path = PathOptions { apart: path.apart || manner.apart, ..path };
+        Self { path, retry: retry.lasting(manner.patience, device) }
+    }
 }
 
 #[cfg(test)]

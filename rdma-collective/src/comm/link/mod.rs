@@ -14,5 +14,5 @@ pub(crate) mod mailbox;
 mod pulse;
 
 pub(crate) use blob::{Blob, LinkKind};
-pub(crate) use lane::{Arrival, Connection, Lane, LaneMemory, LaneOptions, OpeningLane};
+pub(crate) use lane::{Arrival, Connection, Lane, LaneMemory, LaneOptions, Manner, OpeningLane};
 pub(crate) use pulse::Patience;

@@ -12,7 +12,7 @@ use super::{CONTROL_BYTES_MIN, FENCE_WITHIN, Link, LinkOptions};
 use crate::comm::bootstrap::JobToken;
 use crate::comm::link::control::MESSAGE_BYTES_MAX;
 use crate::comm::link::handshake::{Meet, Met, meet};
-use crate::comm::link::{Blob, LaneOptions, LinkKind};
+use crate::comm::link::{Blob, LaneOptions, LinkKind, Manner};
 use crate::comm::{Engine, LaneId};
 use crate::error::{BlobError, PeerName, SetupError};
 use crate::kv::layout::Layout;
@@ -204,7 +204,7 @@ impl Opening {
         let first = self.pool.purpose() == PoolUse::Destination;
         let patience = if first && meeting.is_none() { deadline.remaining() } else { Duration::ZERO };
         let (name, access) = self.engine.lock_with(|core| {
-            core.connect_lane_patiently(lane, blob, Instant::now(), patience)?;
+            core.connect_lane_as(lane, blob, Instant::now(), Manner { patience, ..Manner::default() })?;
             let access = core.peer_access(lane)?;
             let lane = core.lane(lane).ok_or(SetupError::LaneGone)?;
             lane.set_quiet(true);

@@ -1,5 +1,5 @@
-//! Schedules in rounds, between any ranks: recursive doubling, halving and doubling, binomial trees, all-to-all in pairs and
-//! after Bruck, the dissemination barrier.
+//! Schedules in rounds, between any ranks: recursive doubling, halving and doubling, the hierarchy of hosts, binomial trees,
+//! all-to-all in pairs and after Bruck, the dissemination barrier.
 //!
 //! An algorithm says what a rank sends and receives in a round; here it becomes steps, cut to slots, with credits.
 
@@ -7,6 +7,7 @@ mod all_reduce;
 mod all_to_all;
 mod cut;
 mod fold;
+mod hierarchy;
 mod pieces;
 mod round;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use self::all_reduce::{Doubling, Halving};
 use self::all_to_all::{Barrier, Bruck, Pairs};
 pub(in crate::collective) use self::cut::Cut;
+use self::hierarchy::Hierarchy;
 use self::pieces::Pieces;
 use self::round::{Receive, Round};
 use self::tree::{Along, Tree};
@@ -43,7 +45,8 @@ use crate::error::ScheduleError;
 ///
 /// What is reduced is the same bytes on all ranks that have it, but in no order of ranks.
 ///
-/// Gather, scatter and all-to-all of a [`Communicator`](crate::comm::Communicator) take them; the others are pure schedules so far.
+/// Gather, scatter and all-to-all of a [`Communicator`](crate::comm::Communicator) take them, and the others but for recursive doubling
+/// and the barrier where they are asked for.
 ///
 /// ```
 /// use rdma_collective::collective::DataType;
@@ -76,6 +79,7 @@ pub struct Rounds {
 enum Algorithm {
     Doubling(Doubling),
     Halving(Halving),
+    Hierarchy(Hierarchy),
     Tree(Tree),
     Pairs(Pairs),
     Uneven(Uneven),
@@ -323,6 +327,7 @@ impl Rounds {
 impl Algorithm {
     fn passes(&self) -> u64 {
         match self {
+            Self::Hierarchy(hierarchy) => hierarchy.passes(),
             Self::Tree(tree) => tree.pieces().len(),
             Self::Bruck(bruck) => bruck.pieces().len(),
             Self::Nothing => 0,
@@ -334,6 +339,7 @@ impl Algorithm {
         match self {
             Self::Doubling(doubling) => doubling.rounds(),
             Self::Halving(halving) => halving.rounds(),
+            Self::Hierarchy(hierarchy) => hierarchy.rounds(),
             Self::Tree(tree) => tree.rounds(),
             Self::Pairs(pairs) => pairs.rounds(),
             Self::Uneven(uneven) => uneven.rounds(),
@@ -347,6 +353,7 @@ impl Algorithm {
         match self {
             Self::Doubling(doubling) => doubling.round(round),
             Self::Halving(halving) => halving.round(round),
+            Self::Hierarchy(hierarchy) => hierarchy.round(pass, round),
             Self::Tree(tree) => tree.round(pass, round),
             Self::Pairs(pairs) => pairs.round(round),
             Self::Uneven(uneven) => uneven.round(round),

@@ -36,6 +36,24 @@ fn every_element_comes_where_it_must_exactly_once_for_1_to_16_ranks() {
 }
 
 #[test]
+fn a_hierarchy_of_any_shape_reduces_every_element_exactly_once_for_1_to_16_ranks() {
+    for ranks in 1..=16_u32 {
+        for (hosts, dealt) in (1..=ranks).flat_map(|hosts| [(hosts, false), (hosts, true)]) {
+            let call = Call::Hierarchy { hosts, dealt };
+            for (slots, count) in [(1, 1), (1, 17), (2, 40), (5, 33), (8, 100)] {
+                let staging = Staging { slots, slot_bytes: 8, chunk_bytes_min: 1 };
+                for in_place in [true, false] {
+                    let programs = call.programs(ranks, count, staging);
+                    let mut world = world(call, programs, count, staging, in_place);
+                    run(&mut world, random(u64::from(hosts) << 8 | 3));
+                    call.assert_ended(&world, ranks, count);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn adversaries_find_no_deadlock_and_no_overwritten_slot() {
     for (ranks, count) in [(2, 20), (3, 20), (5, 20), (7, 3), (8, 20), (16, 3)] {
         for slots in [1, 2, 5, 8] {
@@ -106,6 +124,11 @@ fn a_rank_sends_what_theory_says() {
                 Call::Pairs => (Some([(n - 1) * bytes, n - 1, n - 1]), None),
                 Call::Bruck => (Some([rounds * n / 2 * bytes, rounds, rounds]), None),
                 Call::Barrier => (Some([0, rounds, rounds]), None),
+                Call::Hierarchy { hosts, .. } if n.is_multiple_of(hosts as usize) => {
+                    let (far, near) = (hosts as usize - 1, n / hosts as usize - 1);
+                    (Some([2 * (n - 1) * bytes / n, 2 * (far + near), near + far.min(1)]), None)
+                }
+                Call::Hierarchy { .. } => (None, None),
                 Call::Broadcast { .. } | Call::Reduce { .. } => (None, Some([(n - 1) * bytes, n - 1, n - 1])),
                 Call::Gather { .. } | Call::Scatter { .. } => (None, Some([along, n - 1, n - 1])),
             };
@@ -177,9 +200,12 @@ fn bad_operations_are_refused() {
 
 #[test]
 fn the_largest_operations_start_without_overflow() {
-    let ranks = u32::MAX;
     for staging in [Staging::default(), Staging { slots: u16::MAX, slot_bytes: 4, chunk_bytes_min: 0 }] {
-        for call in Call::all(ranks) {
+        for call in Call::all(u32::MAX) {
+            // A hierarchy is told the host of every rank.
+            let is_told = matches!(call, Call::Hierarchy { .. });
+            let (ranks, call) =
+                if is_told { (999, Call::Hierarchy { hosts: 9, dealt: true }) } else { (u32::MAX, call) };
             let count = isize::MAX as usize / call.parts(ranks);
             for rank in [0, 1, ranks / 2, ranks - 2, ranks - 1] {
                 let operation = Operation { rank, ranks, count, data_type: DataType::I8, staging };

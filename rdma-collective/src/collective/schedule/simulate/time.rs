@@ -23,6 +23,8 @@ pub(in crate::collective::schedule) struct Report {
     /// it receives from alone.
     pub(in crate::collective::schedule) messages: u64,
     pub(in crate::collective::schedule) bytes: u64,
+    /// Of all ranks together, to other hosts.
+    pub(in crate::collective::schedule) far: u64,
     pub(in crate::collective::schedule) peers: usize,
     pub(in crate::collective::schedule) senders: usize,
     pub(in crate::collective::schedule) lost: u64,
@@ -240,6 +242,7 @@ impl<P: Iterator<Item: Into<Primitive>>> Run<P> {
             bytes: self.ranks.iter().map(|rank| rank.bytes).max().unwrap_or(0),
             peers: most(&|one, other| sends(one, other) || sends(other, one)),
             senders: most(&|one, other| sends(other, one)),
+            far: self.network.far(),
             lost: self.network.lost(),
             trace: self.network.trace(),
         }

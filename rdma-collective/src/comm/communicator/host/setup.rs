@@ -94,7 +94,7 @@ impl Setup<'_> {
             let (window, blob) = self.decode(rank, bytes)?;
             windows.push(window);
             if let (Some(blob), Some((_, lane))) = (blob, offer.lanes.iter().find(|(to, _)| *to == rank)) {
-                connected = connected.and(self.connect_stranger(*lane, &blob));
+                connected = connected.and(self.connect_stranger(*lane, (rank, &blob)));
             }
         }
         // Without lanes of its own no rank waits for another here.
@@ -110,9 +110,9 @@ impl Setup<'_> {
     }
 
     /// Its neighbours tell of a rank that is silent: nothing is said here.
-    fn connect_stranger(&self, lane: LaneId, blob: &Blob) -> Result<(), SetupError> {
+    fn connect_stranger(&self, lane: LaneId, (rank, blob): (u32, &Blob)) -> Result<(), SetupError> {
         let mut core = self.engine.lock();
-        core.connect_lane(lane, blob, Instant::now())?;
+        core.connect_lane_as(lane, blob, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
         if let Some(lane) = core.lane(lane) {
             lane.set_quiet(true);
         }

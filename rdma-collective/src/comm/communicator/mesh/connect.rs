@@ -10,7 +10,7 @@ use rdma_core::Deadline;
 use super::open::{Opened, Opening};
 use super::{Boxes, Link, Mesh, Reach};
 use crate::comm::communicator::FENCE_WITHIN;
-use crate::comm::link::{Blob, LinkKind};
+use crate::comm::link::{Blob, LinkKind, Manner};
 use crate::comm::{Core, LaneId};
 use crate::error::SetupError;
 
@@ -145,7 +145,8 @@ impl Mesh {
         while let Some(link) = unconnected.pop() {
             let word = words.chunks_exact(bytes.max(1)).nth(link.rank as usize).unwrap_or_default();
             let (peer, lane) = (link.rank, link.lane);
-            let made = self.find_blob(peer, word).and_then(|blob| make_link(core, link, &blob));
+            let manner = self.hosts.manner([self.rank, peer]);
+            let made = self.find_blob(peer, word).and_then(|blob| make_link(core, link, &blob, manner));
             match made {
                 Ok(link) => connected.push(link),
                 Err(error) => {
@@ -188,11 +189,11 @@ pub(crate) fn find_blob(word: &[u8], job: u32, peer: u32, rank: u32) -> Result<O
     Ok(None)
 }
 
-fn make_link(core: &mut Core, link: Opened, peer: &Blob) -> Result<Link, SetupError> {
+fn make_link(core: &mut Core, link: Opened, peer: &Blob, manner: Manner) -> Result<Link, SetupError> {
     let Opened { rank, lane, mut outbox, inbox, .. } = link;
     let [slots] = peer.regions[..] else { return Err(SetupError::Introduction { rank }) };
     outbox.lead_to(slots)?;
-    core.connect_lane(lane, peer, Instant::now())?;
+    core.connect_lane_as(lane, peer, Instant::now(), manner)?;
     let access = core.peer_access(lane)?;
     let connected = core.lane(lane).ok_or(SetupError::LaneGone)?;
     // Until all ranks have said so, this one may not hear.

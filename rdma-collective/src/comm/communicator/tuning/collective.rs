@@ -82,6 +82,7 @@ impl Collective {
                 Self::AllReduce | Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter
             ),
             Algorithm::Pairs | Algorithm::Bruck => matches!(self, Self::AllToAll),
+            Algorithm::Hierarchical => matches!(self, Self::AllReduce),
         }
     }
 
@@ -117,7 +118,7 @@ impl Peers {
         }
     }
 
-    pub(super) fn have(self, way: Algorithm) -> bool {
+    pub(in super::super) fn have(self, way: Algorithm) -> bool {
         self == Self::Mapped || !way.needs_mapped()
     }
 }

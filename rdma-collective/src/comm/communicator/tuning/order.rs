@@ -2,13 +2,15 @@
 
 use super::{Algorithm, Collective, Peers, Row, Source, Tuning};
 use crate::comm::Algorithms;
+use crate::comm::communicator::Spread;
 
 /// The order of ways that no row names.
-const ELSE: [Algorithm; 7] = [
+const ELSE: [Algorithm; 8] = [
     Algorithm::Flat,
     Algorithm::Direct,
     Algorithm::Ring,
     Algorithm::Tree,
+    Algorithm::Hierarchical,
     Algorithm::Pieces,
     Algorithm::Pairs,
     Algorithm::Bruck,
@@ -38,16 +40,16 @@ impl Orders {
     pub(crate) fn new(
         tuning: &Tuning,
         algorithms: Algorithms,
-        (ranks, peers): (u32, Peers),
+        (ranks, peers, spread): (u32, Peers, Spread),
         reproducible: bool,
     ) -> Self {
         let (built_in, is_built_in) = (Tuning::default(), tuning.source == Source::BuiltIn);
         let of = Collective::ALL.map(|collective| {
-            // A tree reduces in an order of its own.
             let can = |way: &Algorithm| {
                 collective.has(*way)
                     && peers.have(*way)
-                    && !(reproducible && collective.reduces() && *way == Algorithm::Tree)
+                    && spread.has(*way)
+                    && !(reproducible && collective.reduces() && way.has_its_order())
             };
             let is_of = |row: &&Row| row.is_of(collective, (ranks, peers));
             let own = tuning.rows.iter().filter(is_of).map(|row| (row, is_built_in));

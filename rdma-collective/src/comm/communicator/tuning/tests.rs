@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::comm::Algorithms;
+use crate::comm::communicator::Spread;
 
 /// What was chosen by constants before there was a table: the first way that can be taken, and the next for borrowed memory.
 fn before(
@@ -48,7 +49,8 @@ fn the_built_in_table_is_what_was_chosen_before() {
     for (ranks, peers) in
         (1..40).map(|ranks| (ranks, Peers::Links)).chain((2..=16).map(|ranks| (ranks, Peers::Mapped)))
     {
-        let orders = Orders::new(&Tuning::default(), Algorithms::default(), (ranks, peers), false);
+        let orders =
+            Orders::new(&Tuning::default(), Algorithms::default(), (ranks, peers, Spread::Flat), false);
         let per_rank = 128 * 1024 * u64::from(ranks);
         let edges = [0, 256, 8 * 1024, 128 * 1024, 256 * 1024, per_rank, 1 << 30, 1 << 50];
         for bytes in edges.into_iter().flat_map(|edge: u64| [edge.saturating_sub(1), edge, edge + 1]) {
@@ -62,7 +64,7 @@ fn the_built_in_table_is_what_was_chosen_before() {
 
 #[test]
 fn whatever_may_be_taken_there_is_a_way_by_links() {
-    for bits in 0..1 << 7 {
+    for bits in 0..1 << Algorithm::ALL.len() {
         let algorithms: Algorithms = Algorithm::ALL
             .iter()
             .copied()
@@ -71,7 +73,7 @@ fn whatever_may_be_taken_there_is_a_way_by_links() {
             .map(|(_, of)| of)
             .collect();
         for (peers, reproducible) in [(Peers::Mapped, false), (Peers::Mapped, true), (Peers::Links, false)] {
-            let orders = Orders::new(&Tuning::default(), algorithms, (7, peers), reproducible);
+            let orders = Orders::new(&Tuning::default(), algorithms, (7, peers, Spread::Flat), reproducible);
             for collective in Collective::ALL {
                 for bytes in [0, 9000, 1 << 40] {
                     let ways: Vec<Algorithm> = orders.find(collective, bytes).ways().collect();
@@ -94,7 +96,7 @@ fn whatever_may_be_taken_there_is_a_way_by_links() {
 fn a_tree_is_taken_where_no_ring_may_be_and_what_is_asked_for_where_it_can() {
     let taken = |algorithms: &str, collective, bytes| {
         let algorithms = algorithms.parse().unwrap();
-        let orders = Orders::new(&Tuning::default(), algorithms, (4, Peers::Mapped), false);
+        let orders = Orders::new(&Tuning::default(), algorithms, (4, Peers::Mapped, Spread::Flat), false);
         orders.find(collective, bytes).ways().next().unwrap()
     };
     assert_eq!(taken("tree", Collective::AllReduce, 1 << 20), Algorithm::Tree);
@@ -121,7 +123,7 @@ fn rows_of_a_file_come_before_the_built_in_ones_and_only_where_they_are_of() {
         end\n# and no more\n";
     let tuning: Tuning = text.parse().unwrap();
     let taken = |ranks, peers, bytes| {
-        let orders = Orders::new(&tuning, Algorithms::default(), (ranks, peers), false);
+        let orders = Orders::new(&tuning, Algorithms::default(), (ranks, peers, Spread::Flat), false);
         let class = orders.find(Collective::AllReduce, bytes);
         let taken = class.ways().next().unwrap();
         (taken, orders.said(class, taken))
@@ -133,7 +135,7 @@ fn rows_of_a_file_come_before_the_built_in_ones_and_only_where_they_are_of() {
     assert_eq!(taken(5, Peers::Mapped, 1024).0, Algorithm::Flat);
     assert_eq!(taken(2, Peers::Links, 1024).0, Algorithm::Ring);
     assert_eq!(taken(900, Peers::Links, 1 << 40), (Algorithm::Tree, given));
-    let orders = Orders::new(&tuning, "tree".parse().unwrap(), (2, Peers::Mapped), false);
+    let orders = Orders::new(&tuning, "tree".parse().unwrap(), (2, Peers::Mapped, Spread::Flat), false);
     let class = orders.find(Collective::AllReduce, 1);
     assert_eq!(orders.said(class, Algorithm::Tree), "in place of pieces (given by the program)");
 }

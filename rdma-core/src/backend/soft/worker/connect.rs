@@ -34,20 +34,27 @@ impl Worker {
         };
         let (source_qp, destination_gid, destination_qp) = (place.num, peer.gid, peer.qp_num);
         let hello = Hello { source_gid, source_qp, destination_gid, destination_qp };
-        let carrier = self.carrier(&mut hold, place, &hello)?;
+        let carrier = self.carrier(&mut hold, place, &hello, options.apart)?;
         let timer = options.min_rnr_timer.code();
         step(&mut hold, place.id, (&hello, carrier), (peer.psn.value(), timer), options.mtu)
             .map_err(|errno| refused(place.num, io::Error::from_raw_os_error(errno), mend))
     }
 
     /// Which wire reaches the peer; on the mapped one the rendezvous has begun.
-    fn carrier(&self, hold: &mut Hold<'_>, place: Place, hello: &Hello) -> Result<Carrier, ConnectError> {
+    fn carrier(
+        &self,
+        hold: &mut Hold<'_>,
+        place: Place,
+        hello: &Hello,
+        apart: bool,
+    ) -> Result<Carrier, ConnectError> {
         let peer = hello.destination_gid;
         let wire = hold.devices.get(self.context.opened.device).map_or(Wire::Local, |device| device.wire);
         let here = hold.by_gid.contains_key(&peer);
         let unreachable =
             |mend: &str| Err(refused(place.num, io::Error::from_raw_os_error(libc::ENETUNREACH), mend));
         match wire {
+            Wire::Auto if apart => {}
             Wire::Auto | Wire::Local if here => return Ok(Carrier::Local),
             Wire::Local => {
                 return unreachable(

@@ -9,10 +9,23 @@ use crate::error::ScheduleError;
 pub(super) enum Call {
     Doubling,
     Halving,
-    Broadcast { root: u32 },
-    Reduce { root: u32 },
-    Gather { root: u32 },
-    Scatter { root: u32 },
+    /// Of ranks on that many hosts, in blocks, or by turns if `dealt`.
+    Hierarchy {
+        hosts: u32,
+        dealt: bool,
+    },
+    Broadcast {
+        root: u32,
+    },
+    Reduce {
+        root: u32,
+    },
+    Gather {
+        root: u32,
+    },
+    Scatter {
+        root: u32,
+    },
     Pairs,
     Bruck,
     Barrier,
@@ -24,6 +37,15 @@ impl Call {
         let mut roots = vec![0, ranks / 2, ranks - 1];
         roots.dedup();
         let mut all = vec![Self::Doubling, Self::Halving, Self::Pairs, Self::Bruck, Self::Barrier];
+        let mut hosts = vec![1, 2, 3, ranks / 2, ranks];
+        hosts.retain(|hosts| (1..=ranks).contains(hosts));
+        hosts.sort_unstable();
+        hosts.dedup();
+        all.extend(
+            hosts
+                .iter()
+                .flat_map(|hosts| [false, true].map(|dealt| Self::Hierarchy { hosts: *hosts, dealt })),
+        );
         all.extend(roots.into_iter().flat_map(Self::rooted));
         all
     }
@@ -39,14 +61,23 @@ impl Call {
             Self::Reduce { .. } => Self::Reduce { root: 0 },
             Self::Gather { .. } => Self::Gather { root: 0 },
             Self::Scatter { .. } => Self::Scatter { root: 0 },
+            Self::Hierarchy { dealt, .. } => Self::Hierarchy { hosts: 1, dealt },
             other => other,
         }
+    }
+
+    /// Which host each rank is on, where hosts matter; blocks are as equal as they can be.
+    pub(super) fn hosts(self, ranks: u32) -> Vec<u32> {
+        let Self::Hierarchy { hosts, dealt } = self else { return Vec::new() };
+        let host = |rank: u32| if dealt { rank % hosts } else { rank / ranks.div_ceil(hosts) };
+        (0..ranks).map(host).collect()
     }
 
     pub(super) fn schedule(self, operation: Operation) -> Result<Rounds, ScheduleError> {
         match self {
             Self::Doubling => Rounds::recursive_doubling(operation),
             Self::Halving => Rounds::halving_doubling(operation),
+            Self::Hierarchy { .. } => Rounds::hierarchical(operation, &self.hosts(operation.ranks)),
             Self::Broadcast { root } => Rounds::broadcast(operation, root),
             Self::Reduce { root } => Rounds::reduce(operation, root),
             Self::Gather { root } => Rounds::gather(operation, root),
@@ -79,7 +110,7 @@ impl Call {
     /// Messages of a part, about.
     pub(super) fn messages(self, ranks: u32) -> usize {
         match self {
-            Self::Halving => 2 * ranks as usize - 2,
+            Self::Halving | Self::Hierarchy { .. } => 2 * ranks as usize - 2,
             Self::Bruck => 3 * ranks as usize - 3,
             _ => ranks as usize,
         }
@@ -98,7 +129,7 @@ impl Call {
     fn expected(self, rank: usize, element: usize, count: usize, ranks: usize) -> Option<Cell> {
         let total = || Cell::total_in_any_order(ranks, element);
         match self {
-            Self::Doubling | Self::Halving => Some(total()),
+            Self::Doubling | Self::Halving | Self::Hierarchy { .. } => Some(total()),
             Self::Broadcast { root } => Some(Cell::of(root as usize, element)),
             Self::Reduce { root } => (rank == root as usize).then(total),
             Self::Gather { root } => (rank == root as usize).then(|| Cell::of(element / count, element)),

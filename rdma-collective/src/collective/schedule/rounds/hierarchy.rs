@@ -1,0 +1,211 @@
+//! All-reduce of ranks on several hosts: inside each host first, then between hosts, then inside each host again.
+//!
+//! As many ranks of each host as the smallest host has own a column of the buffer each. They reduce it for their host, then around
+//! a ring of the owners of the same column on all hosts, and leave it to the others of their host.
+
+use super::round::Round;
+use super::{Algorithm, Rounds};
+use crate::collective::schedule::chunk::split;
+use crate::collective::schedule::{Buffer, Operation, Place, Span};
+use crate::error::ScheduleError;
+
+/// See the module; all but `own`, `near` and `far` is the same on all ranks.
+#[derive(Clone, Debug)]
+pub(super) struct Hierarchy {
+    /// The place of this rank among the ranks of its host, in their order.
+    own: usize,
+    near: Vec<u32>,
+    /// The place of its host among all, and the owners of its column by host; none where it owns no column.
+    host: usize,
+    far: Vec<u32>,
+    hosts: usize,
+    /// Ranks of the largest host.
+    most: usize,
+    columns: usize,
+    count: usize,
+    element: usize,
+    /// Pieces of the buffer, which are done one after the other.
+    passes: usize,
+}
+
+/// A cut of all of the buffer, in elements.
+#[derive(Clone, Copy)]
+struct Part {
+    start: usize,
+    count: usize,
+}
+
+impl Part {
+    fn split(self, parts: usize, index: usize) -> Self {
+        let (start, count) = split(self.count, parts, index);
+        Self { start: self.start + start, count }
+    }
+}
+
+impl Rounds {
+    /// All-reduce of ranks on several hosts, of which `hosts` names that of each rank by a number: reduced inside each host first,
+    /// then between hosts, and left to all ranks of each host.
+    ///
+    /// Between hosts a rank sends `2 (h-1)/h` of its column, where there are `h` hosts: of all of the buffer one of as many columns
+    /// as the smallest host has ranks. Ranks beyond that, of a larger host, send nothing to other hosts. The buffer is done in
+    /// pieces, so that what was reduced is still in the cache when it is sent.
+    ///
+    /// A column is reduced by its owner from the ranks of its host, beginning with its own and going back from there, and then around the
+    /// hosts.
+    ///
+    /// # Errors
+    /// As [`recursive_doubling`](Self::recursive_doubling); and [`ScheduleError::Hosts`] when not every rank has a host.
+    ///
+    /// ```
+    /// use rdma_collective::collective::DataType;
+    /// use rdma_collective::collective::schedule::{Operation, Primitive, Rounds, Staging};
+    ///
+    /// let staging = Staging::default();
+    /// let operation = Operation { rank: 0, ranks: 4, count: 1 << 20, data_type: DataType::F32, staging };
+    /// let hosts = [0, 0, 1, 1];
+    /// let far: usize = Rounds::hierarchical(operation, &hosts)?
+    ///     .filter_map(|step| match step {
+    ///         Primitive::Put { to, source, .. } if hosts[to as usize] != hosts[0] => Some(source.len()),
+    ///         _ => None,
+    ///     })
+    ///     .sum();
+    /// assert_eq!(far, (4 << 20) / 2, "half of the buffer, once in each of two halves");
+    /// # Ok::<(), rdma_collective::error::ScheduleError>(())
+    /// ```
+    pub fn hierarchical(operation: Operation, hosts: &[u32]) -> Result<Self, ScheduleError> {
+        operation.check()?;
+        Self::new(&operation, Algorithm::Hierarchy(Hierarchy::new(&operation, hosts)?))
+    }
+}
+
+impl Hierarchy {
+    fn new(operation: &Operation, hosts: &[u32]) -> Result<Self, ScheduleError> {
+        let Operation { rank, ranks, count, data_type, staging } = *operation;
+        let (named, element) = (hosts.len(), data_type.size());
+        // By the order of their first ranks.
+        let mut all: Vec<(u32, Vec<u32>)> = Vec::new();
+        for (rank, host) in (0..ranks).zip(hosts) {
+            match all.iter_mut().find(|(other, _)| other == host) {
+                Some((_, members)) => members.push(rank),
+                None => all.push((*host, vec![rank])),
+            }
+        }
+        let place = |(_, members): &(u32, Vec<u32>)| members.iter().position(|member| *member == rank);
+        let found = all.iter().enumerate().find_map(|(host, of)| Some((host, place(of)?)));
+        let Some((host, own)) = found.filter(|_| named == ranks as usize) else {
+            return Err(ScheduleError::Hosts { named, ranks });
+        };
+        let columns = all.iter().map(|(_, members)| members.len()).min().unwrap_or(1);
+        let most = all.iter().map(|(_, members)| members.len()).max().unwrap_or(1);
+        let far =
+            if own < columns { all.iter().map(|(_, members)| members[own]).collect() } else { Vec::new() };
+        // Of each column so much at a time as is under way on a link.
+        let ahead = usize::from(staging.slots / 2).max(1);
+        let piece = columns.saturating_mul(staging.slot_elements(element)?.saturating_mul(ahead));
+        let (passes, hosts, near) = (count.div_ceil(piece), all.len(), all.swap_remove(host).1);
+        Ok(Self { own, near, host, far, hosts, most, columns, count, element, passes })
+    }
+
+    pub(super) fn passes(&self) -> u64 {
+        self.passes as u64
+    }
+
+    /// Inside the host, between hosts twice, and inside again.
+    pub(super) fn rounds(&self) -> u32 {
+        (2 * (self.most - 1) + 2 * (self.hosts - 1)) as u32
+    }
+
+    pub(super) fn round(&self, pass: u64, round: u32) -> Round {
+        let all = Part { start: 0, count: self.count };
+        let piece = all.split(self.passes, pass as usize);
+        let (round, inside, between) = (round as usize, self.most - 1, self.hosts - 1);
+        if round < inside {
+            return self.gather_near(piece, round + 1);
+        }
+        match round - inside {
+            _ if round >= inside + 2 * between => self.spread_near(piece, round - inside - 2 * between + 1),
+            _ if self.own >= self.columns => Round::default(),
+            round if round < between => self.reduce_far(piece, round),
+            round => self.spread_far(piece, round - between),
+        }
+    }
+
+    /// Whom a rank sends to, and receives from, at a distance inside its host, if that is so large.
+    fn at(&self, distance: usize) -> Option<[usize; 2]> {
+        let ranks = self.near.len();
+        (distance < ranks).then(|| [(self.own + distance) % ranks, (self.own + ranks - distance) % ranks])
+    }
+
+    fn place(&self, buffer: Buffer, part: Part) -> Place {
+        let Part { start, count } = part;
+        Place::of(buffer, Span { offset: start * self.element, len: count * self.element })
+    }
+
+    /// Every owner reduces its column of what the ranks of its host have.
+    fn gather_near(&self, piece: Part, distance: usize) -> Round {
+        let Some([to, from]) = self.at(distance) else { return Round::default() };
+        let column = |index| piece.split(self.columns, index);
+        let mut round = Round::default();
+        if to < self.columns {
+            // It is overwritten by what the owner makes of it.
+            round = round.and(Round::send(self.near[to], self.place(Buffer::Input, column(to)), false));
+        }
+        if self.own < self.columns {
+            let first = if distance == 1 { Buffer::Input } else { Buffer::Output };
+            let [operand, target] = [first, Buffer::Output].map(|of| self.place(of, column(self.own)));
+            let last = self.hosts == 1 && distance + 1 == self.near.len();
+            round = round.and(Round::reduce_from(self.near[from], operand, target, last));
+        }
+        round
+    }
+
+    /// The owner on the next host, and on the one before.
+    fn around(&self) -> [u32; 2] {
+        [1, self.hosts - 1].map(|distance| self.far[(self.host + distance) % self.hosts])
+    }
+
+    /// This rank's column, of which each host has a segment; by how many hosts it is before this one.
+    fn segment(&self, piece: Part, before: usize) -> Part {
+        let index = (self.host + 2 * self.hosts - before) % self.hosts;
+        piece.split(self.columns, self.own).split(self.hosts, index)
+    }
+
+    /// Around the owners, a segment each.
+    fn reduce_far(&self, piece: Part, round: usize) -> Round {
+        let [next, previous] = self.around();
+        let (sent, received) = (self.segment(piece, round), self.segment(piece, round + 1));
+        // What nobody else of the host has been in.
+        let have = if self.near.len() == 1 { Buffer::Input } else { Buffer::Output };
+        let source = if round == 0 { have } else { Buffer::Output };
+        // It comes back complete, and so after it was used.
+        Round::send(next, self.place(source, sent), false).and(Round::reduce_from(
+            previous,
+            self.place(have, received),
+            self.place(Buffer::Output, received),
+            round + 2 == self.hosts,
+        ))
+    }
+
+    fn spread_far(&self, piece: Part, round: usize) -> Round {
+        let [next, previous] = self.around();
+        // The last that was received is complete: that of the next host.
+        let sent = self.segment(piece, self.hosts + round - 1);
+        let received = self.segment(piece, round);
+        let [sent, received] = [sent, received].map(|part| self.place(Buffer::Output, part));
+        Round::send(next, sent, false).and(Round::copy_from(previous, received))
+    }
+
+    /// Every owner leaves its column to the ranks of its host.
+    fn spread_near(&self, piece: Part, distance: usize) -> Round {
+        let Some([to, from]) = self.at(distance) else { return Round::default() };
+        let column = |index| self.place(Buffer::Output, piece.split(self.columns, index));
+        let mut round = Round::default();
+        if self.own < self.columns {
+            round = round.and(Round::send(self.near[to], column(self.own), false));
+        }
+        if from < self.columns {
+            round = round.and(Round::copy_from(self.near[from], column(from)));
+        }
+        round
+    }
+}

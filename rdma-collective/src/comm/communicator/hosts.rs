@@ -1,0 +1,84 @@
+//! Which ranks of a communicator are on one host.
+
+use super::Algorithm;
+use crate::comm::link::Manner;
+
+/// See the module. The same on all ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hosts {
+    /// The number of each rank's host, in the order of their first ranks.
+    of: Vec<u32>,
+    spread: Spread,
+}
+
+/// How ranks are spread over hosts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// All are on one host, or none is with another.
+    #[default]
+    Flat,
+    /// There are several hosts, and some ranks are together.
+    Hosts,
+}
+
+impl Spread {
+    /// Whether operations can go that way among such ranks.
+    pub(super) fn has(self, way: Algorithm) -> bool {
+        way != Algorithm::Hierarchical || self != Self::Flat
+    }
+}
+
+impl Hosts {
+    /// Of what each rank calls its host.
+    pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let (mut known, mut of): (Vec<&str>, _) = (Vec::new(), Vec::new());
+        for name in names {
+            let number = known.iter().position(|other| *other == name).unwrap_or_else(|| {
+                known.push(name);
+                known.len() - 1
+            });
+            of.push(number as u32);
+        }
+        let several = known.len() > 1 && known.len() < of.len();
+        Self { of, spread: if several { Spread::Hosts } else { Spread::Flat } }
+    }
+
+    /// The number of each rank's host.
+    pub(crate) fn numbers(&self) -> &[u32] {
+        &self.of
+    }
+
+    pub(crate) fn spread(&self) -> Spread {
+        self.spread
+    }
+
+    /// How these two ranks connect.
+    pub(super) fn manner(&self, ranks: [u32; 2]) -> Manner {
+        let [one, other] = ranks.map(|rank| self.of.get(rank as usize));
+        Manner { apart: one != other, ..Manner::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_counted_by_their_first_ranks() {
+        for (names, numbers, spread) in [
+            (&["a"][..], &[0][..], Spread::Flat),
+            (&["a", "a", "a"], &[0, 0, 0], Spread::Flat),
+            (&["b", "a"], &[0, 1], Spread::Flat),
+            (&["b", "a", "b", "a"], &[0, 1, 0, 1], Spread::Hosts),
+            (&["a", "a", "b"], &[0, 0, 1], Spread::Hosts),
+            (&["a", "b", "b", "c", "c"], &[0, 1, 1, 2, 2], Spread::Hosts),
+            (&["", "", "b", "b", "c", "c"], &[0, 0, 1, 1, 2, 2], Spread::Hosts),
+        ] {
+            let hosts = Hosts::new(names.iter().copied());
+            assert_eq!((hosts.numbers(), hosts.spread()), (numbers, spread), "{names:?}");
+        }
+        let hosts = Hosts::new(["x", "y", "x"]);
+        let apart = [[0, 1], [1, 2], [2, 0]].map(|ranks| hosts.manner(ranks).apart);
+        assert_eq!(apart, [true, true, false]);
+    }
+}
