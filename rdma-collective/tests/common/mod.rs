@@ -56,17 +56,18 @@ pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
 /// What a rank on the software device with default options says: `docs/wire.md`.
 pub fn introduction() -> Vec<u8> {
     let options = CommunicatorOptions::default();
-    let mut told = vec![4, 0, 1];
+    let mut told = vec![5, 0, 1];
     told.extend(7_u32.to_le_bytes());
     told.extend(options.slots.to_le_bytes());
     told.extend((options.slot_bytes as u64).to_le_bytes());
     told.extend((options.chunk_bytes_min as u64).to_le_bytes());
-    told.push(options.reproducible.into());
+    // Nobody has named its host.
+    told.extend([options.reproducible.into(), 0]);
     // Every way, of each collective.
-    told.extend([0b111_1111; 9]);
+    told.extend([0b1111_1111; 9]);
     let tables = [Tuning::default().to_string(), Tuning::default().to_string()].concat();
     told.extend(((tables.len() as u64) << 32 | u64::from(crc32c::crc32c(tables.as_bytes()))).to_le_bytes());
-    told.extend([1, b'h', 1, b'd', 1, b't']);
+    told.extend([1, b'h', 1, b'd', 1, b't', 1, b'i']);
     told
 }
 

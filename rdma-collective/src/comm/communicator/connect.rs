@@ -112,7 +112,8 @@ impl Setup<'_> {
     /// All ranks, and the links to the neighbours unless this one is alone.
     fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), SetupError> {
         let ranks = self.introduce()?;
-        self.hosts = Arc::new(Hosts::new(ranks.iter().map(|told| told.host_id.as_str())));
+        self.hosts =
+            Arc::new(Hosts::new(ranks.iter().map(|told| (told.host_id.as_str(), told.host_is_named))));
         let links = if ranks.len() > 1 { Some(self.links()?) } else { None };
         Ok((ranks, links))
     }

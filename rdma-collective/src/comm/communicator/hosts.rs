@@ -8,6 +8,8 @@ use crate::comm::link::Manner;
 pub(crate) struct Hosts {
     /// The number of each rank's host, in the order of their first ranks.
     of: Vec<u32>,
+    /// Of each rank, whether somebody has named it.
+    named: Vec<bool>,
     spread: Spread,
 }
 
@@ -29,18 +31,19 @@ impl Spread {
 }
 
 impl Hosts {
-    /// Of what each rank calls its host.
-    pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let (mut known, mut of): (Vec<&str>, _) = (Vec::new(), Vec::new());
-        for name in names {
+    /// Of what each rank calls its host, and whether somebody has named it so.
+    pub(super) fn new<'a>(told: impl IntoIterator<Item = (&'a str, bool)>) -> Self {
+        let (mut known, mut of, mut named): (Vec<&str>, _, _) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, is_named) in told {
             let number = known.iter().position(|other| *other == name).unwrap_or_else(|| {
                 known.push(name);
                 known.len() - 1
             });
             of.push(number as u32);
+            named.push(is_named);
         }
         let several = known.len() > 1 && known.len() < of.len();
-        Self { of, spread: if several { Spread::Hosts } else { Spread::Flat } }
+        Self { of, named, spread: if several { Spread::Hosts } else { Spread::Flat } }
     }
 
     /// The number of each rank's host.
@@ -52,10 +55,11 @@ impl Hosts {
         self.spread
     }
 
-    /// How these two ranks connect.
+    /// How these two ranks connect: where nobody has named their hosts, as their devices find that they can.
     pub(super) fn manner(&self, ranks: [u32; 2]) -> Manner {
         let [one, other] = ranks.map(|rank| self.of.get(rank as usize));
-        Manner { apart: one != other, ..Manner::default() }
+        let named = ranks.iter().any(|rank| self.named.get(*rank as usize) == Some(&true));
+        Manner { apart: named && one != other, ..Manner::default() }
     }
 }
 
@@ -74,11 +78,19 @@ mod tests {
             (&["a", "b", "b", "c", "c"], &[0, 1, 1, 2, 2], Spread::Hosts),
             (&["", "", "b", "b", "c", "c"], &[0, 0, 1, 1, 2, 2], Spread::Hosts),
         ] {
-            let hosts = Hosts::new(names.iter().copied());
+            let hosts = Hosts::new(names.iter().map(|name| (*name, false)));
             assert_eq!((hosts.numbers(), hosts.spread()), (numbers, spread), "{names:?}");
         }
-        let hosts = Hosts::new(["x", "y", "x"]);
-        let apart = [[0, 1], [1, 2], [2, 0]].map(|ranks| hosts.manner(ranks).apart);
-        assert_eq!(apart, [true, true, false]);
+    }
+
+    #[test]
+    fn ranks_are_held_apart_where_one_of_them_has_a_host_that_somebody_named() {
+        let apart = |named: [bool; 3]| {
+            let hosts = Hosts::new(["x", "y", "x"].into_iter().zip(named));
+            [[0, 1], [1, 2], [2, 0]].map(|ranks| hosts.manner(ranks).apart)
+        };
+        assert_eq!(apart([true; 3]), [true, true, false]);
+        assert_eq!(apart([true, false, false]), [true, false, false]);
+        assert_eq!(apart([false; 3]), [false; 3]);
     }
 }

@@ -14,7 +14,7 @@ const VERSION: u16 = 5;
 /// Bytes of a name that is told: of a host, a device or a table.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding.
-const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + COLLECTIVES + 8 + 4 * (1 + NAME_BYTES_MAX);
+const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + COLLECTIVES + 8 + 4 * (1 + NAME_BYTES_MAX);
 
 /// What a rank has said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +34,9 @@ pub struct RankInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Introduction {
     pub(super) info: RankInfo,
-    /// What tells its host from others.
+    /// What tells its host from others, and whether somebody has named it so.
     pub(super) host_id: String,
+    pub(super) host_is_named: bool,
     pub(super) slots: u16,
     pub(super) slot_bytes: u64,
     pub(super) chunk_bytes_min: u64,
@@ -78,6 +79,7 @@ impl Introduction {
         };
         Self {
             host_id: options.host_id.as_ref().map_or_else(|| machine(&info), |id| shortened(id)),
+            host_is_named: options.host_id.is_some(),
             info,
             slots: options.slots,
             slot_bytes: options.slot_bytes as u64,
@@ -106,6 +108,7 @@ impl Introduction {
         writer.u64(self.slot_bytes)?;
         writer.u64(self.chunk_bytes_min)?;
         writer.u8(self.reproducible.into())?;
+        writer.u8(self.host_is_named.into())?;
         writer.put(&self.algorithms.bits())?;
         writer.u64(self.tuning.digest)?;
         for name in [&self.info.host, &self.info.device, &self.tuning.source, &self.host_id] {
@@ -131,6 +134,7 @@ impl Introduction {
         let slot_bytes = reader.u64().map_err(malformed)?;
         let chunk_bytes_min = reader.u64().map_err(malformed)?;
         let reproducible = reader.u8().map_err(malformed)? != 0;
+        let host_is_named = reader.u8().map_err(malformed)? != 0;
         let mut sets = [0; COLLECTIVES];
         sets.copy_from_slice(reader.take(COLLECTIVES).map_err(malformed)?);
         let algorithms = Algorithms::from_bits(sets);
@@ -146,7 +150,17 @@ impl Introduction {
         }
         let info = RankInfo { pid, host, device, soft };
         let tuning = TableInfo { source, digest };
-        Ok(Self { info, host_id, slots, slot_bytes, chunk_bytes_min, reproducible, algorithms, tuning })
+        Ok(Self {
+            info,
+            host_id,
+            host_is_named,
+            slots,
+            slot_bytes,
+            chunk_bytes_min,
+            reproducible,
+            algorithms,
+            tuning,
+        })
     }
 
     /// That `theirs`, which `rank` has said, goes with this.
@@ -195,6 +209,7 @@ mod tests {
         Introduction {
             info,
             host_id: "rack-7".to_owned(),
+            host_is_named: true,
             slots: 8,
             slot_bytes: 1 << 18,
             chunk_bytes_min: 1 << 14,

@@ -258,7 +258,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         NCCL_HOSTID,
         PEOPLE,
-        "what tells this host from others: ranks with different ones share no memory, and count as of several hosts",
+        "what tells this host from others: ranks with different ones share no memory unless the mapped wire is asked for, and count as of several hosts",
         "a name",
         "the boot of its kernel",
     ),
