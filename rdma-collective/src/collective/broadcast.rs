@@ -16,7 +16,7 @@ impl Communicator {
     /// happened.
     ///
     /// `Ok` says that this rank's part is done, on the root that `data` may be changed again, and not that the others have it: what is
-    /// small is left for them on one host, some calls ahead at most, and theirs though the root leaves. A rank that calls
+    /// small is left for them on one host, some calls ahead at most, and theirs though the root leaves in good order. A rank that calls
     /// something else, or never comes, is told of by a later call; a [`barrier`](Self::barrier) behind it says that all have
     /// come. The root may as well wait for the others, so let no rank wait for the root before it calls.
     ///

@@ -12,8 +12,8 @@
 //!
 //! - It puts round `i + 1` once all have made round `i - 1`, so that they have read what it put for that; in a broadcast, where
 //!   only the root puts, only the root waits for that.
-//! - It makes round `i` once all have put it; before that they have taken what was made in round `i - 2`.
-//! - An operation ends when all have made its last round. What was made in that is read until the next operation has begun, and
+//! - It makes round `i` once all have put it that have something to put; before that they have taken what was made in round `i - 2`.
+//! - An operation ends when all have made its last round, in a broadcast for who takes when the root has. What was made in that is read until the next operation has begun, and
 //!   not overwritten before all have put that one's first round.
 
 use super::call::{Call, Collective, staging};

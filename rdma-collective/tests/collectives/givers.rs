@@ -15,7 +15,7 @@ use rdma_core::{Deadline, Wire};
 const NEAR: [Wire; 2] = [Wire::Local, Wire::Mapped];
 const RANKS: u32 = 3;
 /// Rounds that nobody has to be waited for in.
-const ROUNDS: u32 = 5;
+const ROUNDS: u32 = 3;
 
 type Operation = fn(&mut Communicator, &mut [u32; RANKS as usize]) -> Result<(), CollectiveError>;
 

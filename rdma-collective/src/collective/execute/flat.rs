@@ -23,6 +23,8 @@ use crate::error::ReduceError;
 /// How long the engine looks for the next piece when one has come, and for pieces that follow each other.
 const LOOK_FOR: Duration = Duration::from_micros(20);
 const GO_FOR: Duration = Duration::from_micros(200);
+/// How long who begins an operation and does not wait for it yet is held up by others that have not come so far, at most.
+const ROOM_WITHIN: Duration = Duration::from_millis(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -93,6 +95,25 @@ impl Flat {
             self.tell(host, buffers, scratch).map_err(Stop::Refused)?;
         }
         Ok(true)
+    }
+
+    /// The same, looking for room for as long as others take that come at once; whether it has begun.
+    #[inline]
+    pub(super) fn begin_soon<B: Buffers>(
+        &mut self,
+        host: &HostGroup,
+        buffers: &B,
+        scratch: &mut Scratch,
+    ) -> bool {
+        let mut look = || match self.begin(host, buffers, scratch) {
+            Ok(true) => Looked::Done,
+            Ok(false) => Looked::Nothing,
+            Err(_) => Looked::Wrong,
+        };
+        match look() {
+            Looked::Nothing => hurry(host, Deadline::after(ROOM_WITHIN), || true, look),
+            looked => looked == Looked::Done,
+        }
     }
 
     #[inline]
@@ -244,10 +265,10 @@ impl Flat {
 
     fn try_advance<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
         self.meeting.listen(with.ring, with.core, None)?;
-        // Not before: messages of an operation that has failed would let others go on.
         // Who has gone has left its messages before.
         let ended = with.ring.ended(with.core);
         let before = self.way();
+        // Not before it has listened: messages of an operation that has failed would let others go on.
         if self.look_for_more(with, host)? {
             self.finish(host, with.buffers, with.scratch).map_err(Stop::Reduce)?;
             host.end_round();

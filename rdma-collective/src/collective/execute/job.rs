@@ -226,7 +226,7 @@ impl comm::Job for Job {
         let Way::Flat(what @ InWindows::Messages(_)) = &plan.way else { return false };
         let flat = Running::Flat(Flat::new(what, sequence, now));
         let told = match running.insert(flat) {
-            Running::Flat(flat) => matches!(flat.begin(host, &buffers, scratch), Ok(true)),
+            Running::Flat(flat) => flat.begin_soon(host, &buffers, scratch),
             _ => false,
         };
         if !told {

@@ -23,7 +23,7 @@ use rounds::{GENERATIONS, Rounds};
 pub(crate) use units::UNIT_BYTES;
 use units::Units;
 
-/// Ranks of a group, at most: what each of them holds for the others is less than 2.1 MiB of messages, and 64 KiB a rank of pieces.
+/// Ranks of a group, at most: what each of them holds for the others is less than 1.1 MiB of messages, and 64 KiB a rank of pieces.
 pub(crate) const RANKS_MAX: u32 = 16;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = PIECE_BYTES;

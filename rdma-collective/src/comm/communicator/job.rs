@@ -15,7 +15,7 @@ use crate::error::CollectiveError;
 pub(crate) enum Among {
     /// It has a number, the same on all ranks.
     All,
-    /// The same, and the others know of it by now: it cannot be too late to begin.
+    /// The same, and was begun in the caller's thread: it cannot be too late to begin.
     AllTold,
     /// It has none, and lies before the next of all ranks.
     Some,

@@ -77,7 +77,7 @@ pub(crate) struct AtOnce<'a> {
 }
 
 impl AtOnce<'_> {
-    /// It is done, and has taken all that was left for it.
+    /// It is done, and has taken all that it needs.
     #[inline]
     pub(crate) fn done(self) {
         self.host.end_round();

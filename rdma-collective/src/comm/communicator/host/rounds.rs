@@ -11,7 +11,7 @@ use super::{HostGroup, WORD_BYTES};
 use crate::comm::operation::{Header, LineHeader};
 
 /// Rounds that a rank may be ahead of what it has taken.
-pub(super) const AHEAD: u64 = 8;
+pub(super) const AHEAD: u64 = 4;
 /// Rounds whose messages are kept at a time; see the module.
 pub(super) const GENERATIONS: u64 = 2 * AHEAD;
 
