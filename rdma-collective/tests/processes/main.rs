@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod early;
+mod hosts;
 mod signals;
 
 use std::process::{Command, Stdio};
