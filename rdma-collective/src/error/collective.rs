@@ -218,7 +218,7 @@ pub enum CollectiveError {
         /// How many ranks there are.
         ranks: u32,
     },
-    /// A rank could not be connected to the others that an operation needs links to; all ranks know it.
+    /// A rank could not be connected to the others that an operation needs links to, and it has no ring to go around; all ranks know it.
     #[error("rank {rank} could not be connected to other ranks: {reason}; mend it there")]
     Unlinked {
         /// The rank.

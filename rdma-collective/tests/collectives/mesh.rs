@@ -107,20 +107,36 @@ fn many_ranks_gather_and_scatter_by_links_at_powers_of_two() {
     });
 }
 
+/// Four ranks, of which one has no room in its completion queue for more links than those of the ring.
+fn each_but_one_narrow<T: Send + 'static>(
+    narrow: u32,
+    options: CommunicatorOptions,
+    body: impl Fn(Communicator) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    // Enough for the ring, and for mapping the others once.
+    let engine = move |rank| EngineOptions {
+        max_cqe: if rank == narrow { 260 } else { EngineOptions::default().max_cqe },
+        ..EngineOptions::default()
+    };
+    let device = |rank| {
+        let name = format!("soft{rank}");
+        Device::soft(SoftOptions { name, wire: Wire::Local, ..SoftOptions::default() }).open().unwrap()
+    };
+    each_rank_with(4, engine, device, move |mut rank| {
+        let host_id = Some(format!("host-{}", rank.rank / 2));
+        body(rank.communicator(CommunicatorOptions { host_id, ..options.clone() }))
+    })
+}
+
+fn assert_unlinked(narrow: u32, error: &CollectiveError) {
+    let CollectiveError::Unlinked { rank, reason } = error else { panic!("{error}") };
+    assert!(*rank == narrow && reason.contains("completion queue"), "{error}");
+}
+
 #[test]
 fn a_rank_that_cannot_open_its_links_is_named_on_all_ranks_at_once() {
     for (narrow, tree) in [(0, true), (1, false), (3, false)] {
-        // Enough for the ring, and for mapping the others once.
-        let options = move |rank| EngineOptions {
-            max_cqe: if rank == narrow { 260 } else { EngineOptions::default().max_cqe },
-            ..EngineOptions::default()
-        };
-        let device = |rank| {
-            let name = format!("soft{rank}");
-            Device::soft(SoftOptions { name, wire: Wire::Local, ..SoftOptions::default() }).open().unwrap()
-        };
-        let errors = each_rank_with(4, options, device, move |mut rank| {
-            let mut comm = rank.communicator(by_links());
+        let errors = each_but_one_narrow(narrow, by_links(), move |mut comm| {
             let mut data = parts(&comm);
             let error = if tree {
                 comm.gather(&mut data, 2, long()).unwrap_err()
@@ -132,9 +148,43 @@ fn a_rank_that_cannot_open_its_links_is_named_on_all_ranks_at_once() {
             assert!(matches!(again, CollectiveError::Ended { .. }), "{again}");
             error
         });
-        for error in errors {
-            let CollectiveError::Unlinked { rank, reason } = &error else { panic!("{error}") };
-            assert!(*rank == narrow && reason.contains("completion queue"), "{error}");
-        }
+        errors.iter().for_each(|error| assert_unlinked(narrow, error));
+    }
+}
+
+#[test]
+fn what_needs_no_links_goes_around_the_ring_where_there_can_be_none_and_what_needs_them_names_the_rank() {
+    for (narrow, first) in [(0, "hierarchical"), (3, "hierarchical"), (1, "tree")] {
+        let algorithms = first.parse().unwrap();
+        let options = CommunicatorOptions { algorithms, ..CommunicatorOptions::default() };
+        let errors = each_but_one_narrow(narrow, options, |mut comm| {
+            let sum = |comm: &mut Communicator, count: usize| {
+                let mut data: Vec<u32> = (0..count as u32).map(|index| index + comm.rank()).collect();
+                comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();
+                assert!(data.iter().zip(0_u32..).all(|(sum, index)| *sum == 4 * index + 6), "{count}");
+            };
+            // The second and third were begun before it was known, and others follow that know it.
+            let tensors = [0_u64, 70_000, 3].map(|count| {
+                let mut tensor = comm.alloc::<u64>(count as usize).unwrap();
+                tensor.fill(count + u64::from(comm.rank()));
+                (count, tensor)
+            });
+            let begun = tensors.map(|(count, tensor)| {
+                (count, comm.start_all_reduce(tensor, ReduceOp::Max, long()).unwrap())
+            });
+            [200_000, 0, 1, 5000].into_iter().for_each(|count| sum(&mut comm, count));
+            for (count, pending) in begun {
+                assert!(pending.wait(long()).unwrap().iter().all(|most| *most == count + 3));
+            }
+            let mut word = [comm.rank(); 9];
+            comm.broadcast(&mut word, 2, long()).unwrap();
+            assert_eq!(word, [2; 9]);
+            let (rank, ranks) = (comm.rank(), comm.size());
+            let alone = comm.send_recv_replace(&mut word, (rank + 1) % ranks, (rank + 3) % ranks, long());
+            assert!(matches!(alone, Err(CollectiveError::Unconnected { .. })), "{alone:?}");
+            sum(&mut comm, 77);
+            comm.connect(long()).unwrap_err()
+        });
+        errors.iter().for_each(|error| assert_unlinked(narrow, error));
     }
 }

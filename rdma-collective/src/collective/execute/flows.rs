@@ -19,7 +19,7 @@ use crate::collective::call::{Call, Collective};
 use crate::collective::points::{Own, Point, Points};
 use crate::collective::schedule::Span;
 use crate::comm::operation::Header;
-use crate::comm::{Awaited, Core, Link, Lost, RingLinks};
+use crate::comm::{Awaited, Core, Link, Lost, RingLinks, Unlinked};
 use crate::error::LaneFailure;
 
 pub(super) use self::memory::Lent;
@@ -242,6 +242,7 @@ impl Flows {
             return Err(Stop::Abort(abort));
         }
         taken.map_err(Stop::Lost)?;
+        self.check_linked(ring)?;
         for index in 0..self.flows.len() {
             let (waits, end) = (self.waits_behind(index), self.end(index));
             let flow = &mut self.flows[index];
@@ -271,6 +272,18 @@ impl Flows {
         }
         self.check_lanes(ring, core)?;
         Ok(false)
+    }
+
+    /// That there are links, which an operation before it may have found to be impossible since it was begun.
+    fn check_linked(&self, ring: &RingLinks) -> Result<(), Stop> {
+        let missing = |flow: &Flow| !flow.is_done() && ring.mesh.link(flow.point.peer).is_none();
+        match ring.mesh.unlinked() {
+            Some(Unlinked { rank, reason }) if self.flows.iter().any(missing) => {
+                let cause = LaneFailure::Device(format!("it could not be connected: {reason}").into());
+                Err(Stop::Lost(Lost { rank: *rank, lane: ring.next.name, cause, away: None }))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether one before it goes first.

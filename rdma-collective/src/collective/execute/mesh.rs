@@ -2,6 +2,7 @@
 //! is the first that needs its links, all ranks make them before.
 
 mod headers;
+mod linking;
 mod places;
 
 use std::task::Poll;
@@ -9,7 +10,7 @@ use std::time::Instant;
 
 use rdma_core::AttachedRange;
 
-use super::buffers::{Arithmetic, Borrowed, Buffers};
+use super::buffers::{Arithmetic, Buffers};
 use super::give_up::Progress;
 use super::run::{DAMAGED, Run, Stop, With, check_strays, is_ended_by, send_header, wrong};
 use super::{InRounds, Plan};
@@ -20,6 +21,7 @@ use crate::comm::operation::Header;
 use crate::comm::{Awaited, Boxes, Core, Direction, Link, Lost, Reach, RingLinks, violation};
 use crate::error::LaneFailure;
 
+use self::linking::Linking;
 use self::places::Memory;
 pub(super) use self::places::copy;
 
@@ -46,13 +48,12 @@ pub(in crate::collective) struct Mesh {
 
 #[derive(Debug)]
 enum Phase {
-    /// Nothing has been done; should links be missing, these bring the words of all ranks to each.
-    Begin(Option<Box<[Run; 2]>>),
-    /// What links are to be reached by.
-    Words(Box<[Run; 2]>),
-    /// Whether all ranks could connect.
-    Verdicts(Box<[Run; 2]>),
+    /// Nothing has been done; should links be missing, this makes them.
+    Begin(Option<Box<Linking>>),
+    Linking(Box<Linking>),
     Steps,
+    /// There are no links, and none are needed around the ring.
+    Around(Box<Run>),
 }
 
 impl Mesh {
@@ -65,16 +66,24 @@ impl Mesh {
     ) -> Self {
         let (mut steps, arithmetic) = (rounds.steps.clone(), plan.arithmetic);
         let step = steps.next();
-        let carry =
-            |steps: Schedule| Run::new(ring, (&plan.call, steps, arithmetic), (rank, sequence), started);
-        let words = rounds.connect.clone().map(|connect| Box::new((*connect).map(carry)));
+        let named = (rank, sequence);
+        let linking = rounds.connect.as_deref().map(|with| {
+            let run = |steps: &Schedule| {
+                Run::new(ring, (&plan.call, steps.clone(), plan.arithmetic), named, started)
+            };
+            Box::new(Linking::new(
+                rounds.reach,
+                with.words.each_ref().map(run),
+                with.instead.as_ref().map(run),
+            ))
+        });
         Self {
             steps,
             step,
             reach: rounds.reach,
             arithmetic,
             header: plan.call.header(rank, sequence),
-            phase: Phase::Begin(words),
+            phase: Phase::Begin(linking),
             announce: true,
             agreed: false,
             started,
@@ -85,40 +94,35 @@ impl Mesh {
     /// Goes on as far as it can.
     pub(super) fn advance<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
         loop {
-            match std::mem::replace(&mut self.phase, Phase::Steps) {
-                Phase::Begin(Some(runs)) if with.ring.mesh.reach() < self.reach => {
-                    with.ring.mesh.begin_connecting(self.reach);
-                    self.phase = Phase::Words(runs);
+            match &mut self.phase {
+                Phase::Begin(linking) => {
+                    let missing = with.ring.mesh.reach() < self.reach;
+                    self.phase = match linking.take().filter(|_| missing) {
+                        Some(linking) => Phase::Linking(linking),
+                        None => self.begin_steps(with),
+                    };
                 }
-                Phase::Begin(_) => with.ring.mesh.begin(self.steps.scratch_bytes()),
-                Phase::Words(mut runs) => {
-                    let carried = carry(&mut runs[0], with);
-                    self.phase = Phase::Words(runs);
-                    if carried?.is_pending() {
-                        return Poll::Pending;
-                    }
-                    with.ring.mesh.connect(with.core).map_err(Stop::Unlinked)?;
-                    if let Phase::Words(mut runs) = std::mem::replace(&mut self.phase, Phase::Steps) {
-                        runs[1].follow(with.ring);
-                        self.phase = Phase::Verdicts(runs);
-                    }
-                }
-                Phase::Verdicts(mut runs) => {
-                    let carried = carry(&mut runs[1], with);
-                    self.phase = Phase::Verdicts(runs);
-                    if carried?.is_pending() {
-                        return Poll::Pending;
-                    }
-                    with.ring.mesh.confirm().map_err(Stop::Unlinked)?;
-                    with.ring.take_links(with.core);
-                    with.ring.mesh.begin(self.steps.scratch_bytes());
-                    // Their words have said it.
-                    (self.announce, self.agreed, self.phase) = (false, true, Phase::Steps);
-                    self.progressed = with.core.driven();
+                Phase::Linking(linking) => {
+                    let Poll::Ready(linked) = linking.advance(with)? else { return Poll::Pending };
+                    self.phase = match linked {
+                        Ok(()) => {
+                            // Their words have said it.
+                            (self.announce, self.agreed) = (false, true);
+                            self.progressed = with.core.driven();
+                            self.begin_steps(with)
+                        }
+                        Err(around) => Phase::Around(around),
+                    };
                 }
                 Phase::Steps => return self.advance_steps(with),
+                Phase::Around(run) => return run.advance(with),
             }
         }
+    }
+
+    fn begin_steps<B>(&self, with: &mut With<'_, B>) -> Phase {
+        with.ring.mesh.begin(self.steps.scratch_bytes());
+        Phase::Steps
     }
 
     fn advance_steps<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
@@ -253,8 +257,8 @@ impl Mesh {
     /// The rank that it waits for, while it waits.
     pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut Core) -> Awaited {
         match (&self.phase, self.step) {
-            (Phase::Words(runs), _) => return runs[0].waits_for(),
-            (Phase::Verdicts(runs), _) => return runs[1].waits_for(),
+            (Phase::Linking(linking), _) => return linking.waits_for(),
+            (Phase::Around(run), _) => return run.waits_for(),
             (_, Some(Primitive::Put { to, .. } | Primitive::Signal { to, .. })) => {
                 return Awaited::Linked(to);
             }
@@ -276,6 +280,9 @@ impl Mesh {
     }
 
     pub(super) fn progress(&self) -> Progress {
+        if let Phase::Around(run) = &self.phase {
+            return run.progress();
+        }
         let rest = self.step.into_iter().chain(self.steps.clone());
         let bytes = rest.map(|step| match step {
             Primitive::ReduceFrom { target, .. } | Primitive::CopyFrom { target, .. } => target.len() as u64,
@@ -283,19 +290,6 @@ impl Mesh {
         });
         let Self { header, started, progressed, .. } = *self;
         Progress { header, sequence: header.sequence, bytes_outstanding: bytes.sum(), started, progressed }
-    }
-}
-
-/// Brings the words of all ranks to each, as far as that goes now.
-fn carry<B>(run: &mut Run, with: &mut With<'_, B>) -> Result<Poll<()>, Stop> {
-    let With { ring, host, core, scratch, .. } = with;
-    let Some(mut connecting) = ring.mesh.take_connecting() else { return Ok(Poll::Ready(())) };
-    let buffers = &mut Borrowed::InPlace(&mut connecting.words);
-    let polled = run.advance(&mut With { ring, host: *host, core, buffers, scratch });
-    ring.mesh.put_connecting(Some(connecting));
-    match polled {
-        Poll::Ready(outcome) => outcome.map(Poll::Ready),
-        Poll::Pending => Ok(Poll::Pending),
     }
 }
 

@@ -144,8 +144,17 @@ struct InRounds {
     by: Algorithm,
     steps: Rounds,
     reach: Reach,
-    /// The words by which ranks connect, unless they are connected: how each reaches the others, and whether each could.
-    connect: Option<Box<[Schedule; 2]>>,
+    /// How ranks connect, unless they are connected.
+    connect: Option<Box<Connect>>,
+}
+
+/// What goes around the ring before the links of an operation are there.
+#[derive(Clone, Debug)]
+struct Connect {
+    /// The words of all ranks: how each reaches the others, and whether each could connect.
+    words: [Schedule; 2],
+    /// The operation itself, where there can be no links and it needs none.
+    instead: Option<Schedule>,
 }
 
 impl Communicator {
@@ -203,7 +212,7 @@ impl Communicator {
             }
         };
         let (steps, reach) = call.rounds(ranks, self.link_staging(), (by, self.host_numbers()))?;
-        self.by_links(by, steps, reach, memory)
+        self.by_links((by, steps, reach), around()?, memory)
     }
 
     /// Where the memory of all lies, or elsewhere if not all own theirs.
@@ -217,15 +226,14 @@ impl Communicator {
     /// In rounds, by links of that reach: they are opened for it unless there are some.
     fn by_links(
         &mut self,
-        by: Algorithm,
-        steps: Rounds,
-        reach: Reach,
+        (by, steps, reach): (Algorithm, Rounds, Reach),
+        instead: Option<Schedule>,
         memory: Memory,
     ) -> Result<Way, CollectiveError> {
         let staging = staging(self.options());
         let words = |bytes| self.words(bytes, staging);
-        let connect = [words(word_bytes(reach, self.size()))?, words(VERDICT_BYTES)?];
-        let connect = (!self.is_linked(reach)).then(|| Box::new(connect));
+        let words = [words(word_bytes(reach, self.size()))?, words(VERDICT_BYTES)?];
+        let connect = (!self.is_linked(reach)).then(|| Box::new(Connect { words, instead }));
         if memory == Memory::Owned {
             // Links that are opened for an operation which is refused would be connected by none.
             self.check_queue()?;

@@ -97,6 +97,12 @@ impl Run {
         self.received_before = ring.previous.mailbox.given_back();
     }
 
+    /// What has gone around before was of the same operation, and has said so: nobody has to say it again.
+    pub(super) fn go_on(&mut self, ring: &RingLinks) {
+        self.follow(ring);
+        (self.announce, self.agreed) = (false, true);
+    }
+
     /// Takes all steps that can be taken now.
     pub(super) fn advance<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
         match self.try_advance(with) {

@@ -99,6 +99,8 @@ pub(crate) struct Mesh {
     /// Opened by callers and not connected, for the operations that do that, in order.
     opening: VecDeque<Opening>,
     connecting: Option<Connecting>,
+    /// Why there are no more links than these, and never will be; all ranks know it.
+    unlinked: Option<Unlinked>,
     /// What operations keep of others' messages.
     pub(crate) scratch: Vec<u8>,
 }
@@ -115,12 +117,18 @@ impl Mesh {
             reach: Reach::default(),
             opening: VecDeque::new(),
             connecting: None,
+            unlinked: None,
             scratch: Vec::new(),
         }
     }
 
     pub(crate) fn reach(&self) -> Reach {
         self.reach
+    }
+
+    /// Why there can be no links beyond these, once that was found.
+    pub(crate) fn unlinked(&self) -> Option<&Unlinked> {
+        self.unlinked.as_ref()
     }
 
     pub(crate) fn link(&self, rank: u32) -> Option<&Link> {

@@ -64,9 +64,11 @@ impl Mesh {
         let bytes = word_bytes(reach, self.world);
         let mut words = vec![0; bytes * self.world as usize];
         let own = &mut words[bytes * self.rank as usize..][..bytes];
-        let fitting = match refused {
-            Some(error) => Err(error.to_string()),
-            None => put_blobs(own, &unconnected),
+        let known = self.unlinked.as_ref().filter(|known| known.rank == self.rank);
+        let fitting = match (known, refused) {
+            (Some(known), _) => Err(known.reason.clone()),
+            (None, Some(error)) => Err(error.to_string()),
+            (None, None) => put_blobs(own, &unconnected),
         };
         if let Err(reason) = fitting {
             put_verdict(own, Err(&reason));
@@ -98,7 +100,7 @@ impl Mesh {
             put_verdict(own, connected.as_ref().map_err(String::as_str).copied());
         });
         self.connecting = Some(connecting);
-        outcome
+        outcome.inspect_err(|unlinked| self.do_without(core, unlinked))
     }
 
     /// Whether all ranks have connected theirs.
@@ -106,10 +108,28 @@ impl Mesh {
     /// # Errors
     ///
     /// A rank that could not.
-    pub(crate) fn confirm(&mut self) -> Result<(), Unlinked> {
-        match &self.connecting {
+    pub(crate) fn confirm(&mut self, core: &mut Core) -> Result<(), Unlinked> {
+        let confirmed = match &self.connecting {
             Some(connecting) => self.look_through(&connecting.words),
             None => Ok(()),
+        };
+        confirmed.inspect_err(|unlinked| self.do_without(core, unlinked))
+    }
+
+    /// There are no more links than those in use: what was opened of others goes.
+    fn do_without(&mut self, core: &mut Core, unlinked: &Unlinked) {
+        if self.unlinked.is_none() {
+            let Unlinked { rank, reason } = unlinked;
+            tracing::warn!(
+                "No links beyond the ring, since rank {rank} could not be connected to other ranks: {reason}; mend it there. What \
+                 needs them fails, and what does not goes around the ring"
+            );
+            self.unlinked = Some(unlinked.clone());
+        }
+        let deadline = Deadline::after(FENCE_WITHIN);
+        let connecting = self.connecting.take();
+        for lane in connecting.iter().flat_map(Connecting::lanes) {
+            fence(core, lane, deadline);
         }
     }
 
@@ -150,10 +170,7 @@ impl Mesh {
             match made {
                 Ok(link) => connected.push(link),
                 Err(error) => {
-                    let fenced = core.fence_lane(lane, Deadline::after(FENCE_WITHIN));
-                    if let Err(error) = fenced {
-                        tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
-                    }
+                    fence(core, lane, Deadline::after(FENCE_WITHIN));
                     return Err(format!("rank {peer} is not reached: {error}"));
                 }
             }
@@ -187,6 +204,13 @@ pub(crate) fn find_blob(word: &[u8], job: u32, peer: u32, rank: u32) -> Result<O
         return Ok(Some(blob));
     }
     Ok(None)
+}
+
+/// Nothing uses it.
+fn fence(core: &mut Core, lane: LaneId, deadline: Deadline) {
+    if let Err(error) = core.fence_lane(lane, deadline) {
+        tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
+    }
 }
 
 fn make_link(core: &mut Core, link: Opened, peer: &Blob, manner: Manner) -> Result<Link, SetupError> {

@@ -5,7 +5,7 @@ use rdma_core::{Access, Deadline};
 
 use super::super::connect::CONTROL_BYTES_MAX;
 use super::{Reach, geometry};
-use crate::comm::communicator::{Communicator, FENCE_WITHIN};
+use crate::comm::communicator::{Communicator, FENCE_WITHIN, State};
 use crate::comm::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::comm::link::{Blob, LaneOptions, LinkKind};
 use crate::comm::{Engine, LaneId};
@@ -42,8 +42,14 @@ impl Communicator {
     /// the operation tells all ranks.
     pub(crate) fn open_links(&mut self, reach: Reach) {
         let (rank, world) = (self.rank(), self.size());
-        if world == 1 || reach <= self.opened || self.shared.lock().ended().is_some() {
+        if world == 1 || reach <= self.opened {
             return;
+        }
+        {
+            let shared = self.shared.lock();
+            if shared.ended().is_some() || is_unlinked(&shared) {
+                return;
+            }
         }
         let ranks = reach.peers(rank, world);
         let ranks = ranks.filter(|peer| !self.opened.peers(rank, world).any(|known| known == *peer));
@@ -69,10 +75,11 @@ impl Communicator {
     ///
     /// [`CollectiveError::Unconnected`], to `rank` for instance; or the communicator has ended.
     pub(crate) fn check_links(&self, rank: u32) -> Result<(), CollectiveError> {
-        if self.size() == 1 || self.opened == Reach::All {
+        let shared = self.shared.lock();
+        if self.size() == 1 || (self.opened == Reach::All && !is_unlinked(&shared)) {
             return Ok(());
         }
-        Err(self.shared.lock().ended().unwrap_or(CollectiveError::Unconnected { rank }))
+        Err(shared.ended().unwrap_or(CollectiveError::Unconnected { rank }))
     }
 
     /// Whether the links of `reach` are connected.
@@ -106,6 +113,11 @@ impl Communicator {
             tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
         }
     }
+}
+
+/// Whether there can be no links beyond the ring.
+fn is_unlinked(shared: &State) -> bool {
+    shared.ring.as_ref().is_some_and(|ring| ring.mesh.unlinked().is_some())
 }
 
 fn blob(engine: &Engine, lane: LaneId, job: u32, inbox: &Inbox) -> Result<Vec<u8>, SetupError> {

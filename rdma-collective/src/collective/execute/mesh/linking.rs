@@ -1,0 +1,103 @@
+//! The links of an operation, made by all ranks before its first message; or none, and then it goes around the ring, if it has one.
+//!
+//! All ranks come to the same: each has the words of all, and looks at nothing else.
+
+use std::task::Poll;
+
+use crate::collective::execute::buffers::Borrowed;
+use crate::collective::execute::run::{Run, Stop, With};
+use crate::comm::{Awaited, Reach, Unlinked};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Linking {
+    reach: Reach,
+    /// What links are to be reached by, and then whether all ranks could connect.
+    words: [Run; 2],
+    /// Which of them is under way.
+    turn: Option<Turn>,
+    /// What there is to do without links.
+    instead: Option<Box<Run>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    Words,
+    Verdicts,
+}
+
+impl Linking {
+    pub(super) fn new(reach: Reach, words: [Run; 2], instead: Option<Run>) -> Self {
+        Self { reach, words, turn: None, instead: instead.map(Box::new) }
+    }
+
+    /// Goes on as far as it can: there are links, or the operation goes around.
+    ///
+    /// # Errors
+    ///
+    /// Why it ends, if only because there are no links.
+    pub(super) fn advance<B>(&mut self, with: &mut With<'_, B>) -> Poll<Result<Result<(), Box<Run>>, Stop>> {
+        loop {
+            let unlinked = match self.turn {
+                None => {
+                    // Ranks that can do without tell each other no more than once.
+                    let known = self.instead.as_ref().and_then(|_| with.ring.mesh.unlinked().cloned());
+                    if known.is_none() {
+                        with.ring.mesh.begin_connecting(self.reach);
+                        self.turn = Some(Turn::Words);
+                    }
+                    known
+                }
+                Some(Turn::Words) => {
+                    if carry(&mut self.words[0], with)?.is_pending() {
+                        return Poll::Pending;
+                    }
+                    let unlinked = with.ring.mesh.connect(with.core).err();
+                    self.words[1].follow(with.ring);
+                    self.turn = Some(Turn::Verdicts);
+                    unlinked
+                }
+                Some(Turn::Verdicts) => {
+                    if carry(&mut self.words[1], with)?.is_pending() {
+                        return Poll::Pending;
+                    }
+                    let Err(unlinked) = with.ring.mesh.confirm(with.core) else {
+                        with.ring.take_links(with.core);
+                        return Poll::Ready(Ok(Ok(())));
+                    };
+                    Some(unlinked)
+                }
+            };
+            if let Some(unlinked) = unlinked {
+                return Poll::Ready(self.go_around(with, unlinked).map(Err));
+            }
+        }
+    }
+
+    fn go_around<B>(&mut self, with: &With<'_, B>, unlinked: Unlinked) -> Result<Box<Run>, Stop> {
+        let mut run = self.instead.take().ok_or(Stop::Unlinked(unlinked))?;
+        if self.turn.is_some() {
+            run.go_on(with.ring);
+        }
+        Ok(run)
+    }
+
+    /// The rank that it waits for, while it waits.
+    pub(super) fn waits_for(&self) -> Awaited {
+        let [words, verdicts] = &self.words;
+        if matches!(self.turn, Some(Turn::Verdicts)) { verdicts.waits_for() } else { words.waits_for() }
+    }
+}
+
+/// Brings the words of all ranks to each, as far as that goes now.
+fn carry<B>(run: &mut Run, with: &mut With<'_, B>) -> Result<Poll<()>, Stop> {
+    let With { ring, host, core, scratch, .. } = with;
+    let Some(mut connecting) = ring.mesh.take_connecting() else { return Ok(Poll::Ready(())) };
+    let buffers = &mut Borrowed::InPlace(&mut connecting.words);
+    let polled = run.advance(&mut With { ring, host: *host, core, buffers, scratch });
+    ring.mesh.put_connecting(Some(connecting));
+    match polled {
+        Poll::Ready(outcome) => outcome.map(Poll::Ready),
+        Poll::Pending => Ok(Poll::Pending),
+    }
+}
