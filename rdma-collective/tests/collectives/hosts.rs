@@ -98,17 +98,36 @@ fn it_is_taken_where_it_is_asked_for_and_ranks_are_together_on_several_hosts() {
         let options = CommunicatorOptions { tuning: table.parse().unwrap(), ..options };
         let linked = on_hosts(hosts, options, |mut comm| {
             let can = comm.can(Algorithm::Hierarchical);
-            let mut data = vec![1_u8; 100_000];
-            comm.all_reduce(&mut data, ReduceOp::Max, long()).unwrap();
-            // Only where it has made links to all ranks is there one to itself.
-            let (rank, mut got) = (comm.rank(), [0_u8]);
-            let (next, previous) = ((rank + 1) % comm.size(), (rank + comm.size() - 1) % comm.size());
-            let linked = comm.send_recv(&data[..1], next, &mut got, previous, long());
+            let linked = is_linked_by_an_all_reduce(&mut comm, 100_000);
             comm.close(long()).unwrap();
-            assert_eq!(linked.is_err(), matches!(linked, Err(CollectiveError::Unconnected { .. })));
-            (can, linked.is_ok())
+            (can, linked)
         });
         assert!(linked.iter().all(|linked| *linked == (several, several)), "{hosts:?}: {linked:?}");
+    }
+}
+
+/// Whether it has made links to all ranks, by which any two send to each other.
+fn is_linked_by_an_all_reduce(comm: &mut Communicator, bytes: usize) -> bool {
+    let mut data = vec![comm.rank() as u8; bytes];
+    comm.all_reduce(&mut data, ReduceOp::Max, long()).unwrap();
+    assert!(data.iter().all(|most| u32::from(*most) + 1 == comm.size()));
+    let (rank, mut got) = (comm.rank(), [0_u8]);
+    let (next, previous) = ((rank + 1) % comm.size(), (rank + comm.size() - 1) % comm.size());
+    let linked = comm.send_recv(&data[..1], next, &mut got, previous, long());
+    assert_eq!(linked.is_err(), matches!(linked, Err(CollectiveError::Unconnected { .. })));
+    linked.is_ok()
+}
+
+#[test]
+fn a_short_one_takes_it_by_itself_where_hosts_are_alike() {
+    for (hosts, alike) in [([0, 0, 0, 0, 1, 1, 1, 1], true), ([0, 1, 0, 1, 1, 1, 1, 1], false)] {
+        let linked = on_hosts(&hosts, CommunicatorOptions::default(), |mut comm| {
+            let long_first = is_linked_by_an_all_reduce(&mut comm, (64 << 10) + 1);
+            let linked = [long_first, is_linked_by_an_all_reduce(&mut comm, 64 << 10)];
+            comm.close(long()).unwrap();
+            linked
+        });
+        assert!(linked.iter().all(|linked| *linked == [false, alike]), "{hosts:?}: {linked:?}");
     }
 }
 

@@ -21,12 +21,22 @@ pub(crate) enum Spread {
     Flat,
     /// There are several hosts, and some ranks are together.
     Hosts,
+    /// There are several, with as many ranks each, which are [`MANY`] or more.
+    Alike,
 }
+
+/// From so many ranks of each host on, an all-reduce inside hosts first is faster on a network whatever that is like, if it is short.
+const MANY: usize = 4;
 
 impl Spread {
     /// Whether operations can go that way among such ranks.
     pub(super) fn has(self, way: Algorithm) -> bool {
         way != Algorithm::Hierarchical || self != Self::Flat
+    }
+
+    /// Whether that way is taken there by itself, if the built-in table has it.
+    pub(super) fn suits(self, way: Algorithm) -> bool {
+        way != Algorithm::Hierarchical || self == Self::Alike
     }
 }
 
@@ -42,8 +52,14 @@ impl Hosts {
             of.push(number as u32);
             named.push(is_named);
         }
-        let several = known.len() > 1 && known.len() < of.len();
-        Self { of, named, spread: if several { Spread::Hosts } else { Spread::Flat } }
+        let mut ranks = vec![0; known.len()];
+        of.iter().for_each(|host| ranks[*host as usize] += 1);
+        let spread = match ranks[..] {
+            [first, _, ..] if first >= MANY && ranks.iter().all(|of| *of == first) => Spread::Alike,
+            [_, _, ..] if known.len() < of.len() => Spread::Hosts,
+            _ => Spread::Flat,
+        };
+        Self { of, named, spread }
     }
 
     /// The number of each rank's host.
@@ -77,6 +93,9 @@ mod tests {
             (&["a", "a", "b"], &[0, 0, 1], Spread::Hosts),
             (&["a", "b", "b", "c", "c"], &[0, 1, 1, 2, 2], Spread::Hosts),
             (&["", "", "b", "b", "c", "c"], &[0, 0, 1, 1, 2, 2], Spread::Hosts),
+            (&["a", "b", "a", "b", "a", "b", "b", "a"], &[0, 1, 0, 1, 0, 1, 1, 0], Spread::Alike),
+            (&["a", "a", "a", "a", "a", "b", "b", "b", "b"], &[0, 0, 0, 0, 0, 1, 1, 1, 1], Spread::Hosts),
+            (&["a", "a", "a", "a"], &[0; 4], Spread::Flat),
         ] {
             let hosts = Hosts::new(names.iter().map(|name| (*name, false)));
             assert_eq!((hosts.numbers(), hosts.spread()), (numbers, spread), "{names:?}");

@@ -22,8 +22,8 @@ pub struct CommunicatorOptions {
     /// Every operation reduces in the order of ranks (off), so that floating point gives the same bits whatever the count,
     /// the place of an element and the other options; see [`numerics`](crate::collective::numerics).
     pub reproducible: bool,
-    /// What tells this rank's host from others (the boot of its kernel): ranks of one host are near each other, and where
-    /// [`Algorithm::Hierarchical`](super::Algorithm::Hierarchical) is asked for, an all-reduce is done inside hosts first. By [`Wire::Auto`](rdma_core::Wire::Auto) those of different ones
+    /// What tells this rank's host from others (the boot of its kernel): ranks of one host are near each other, and by
+    /// [`Algorithm::Hierarchical`](super::Algorithm::Hierarchical) an all-reduce is done inside hosts first. By [`Wire::Auto`](rdma_core::Wire::Auto) those of different ones
     /// that are named so share no memory, be they on one machine.
     pub host_id: Option<String>,
     /// Which ways operations may take (all). Bits depend on it: a tree, and a hierarchy of hosts, reduce in another order than a ring.

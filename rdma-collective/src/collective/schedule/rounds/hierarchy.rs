@@ -2,6 +2,15 @@
 //!
 //! As many ranks of each host as the smallest host has own a column of the buffer each. They reduce it for their host, then around
 //! a ring of the owners of the same column on all hosts, and leave it to the others of their host.
+//!
+//! The buffer is done in pieces, each in four stages, and a beat after one piece the next one begins: while one is reduced between hosts,
+//! the one before it is spread between them, the one before that inside hosts, and the next one is gathered there. So neither what is
+//! between hosts nor what is inside them rests while the other is at work.
+//!
+//! No deadlock: a beat is a number of steps, the same on all ranks, in each of which a rank first sends all that it sends in it, and then
+//! receives. What is sent in a step is received in that step or a later one, before the next of its stage is sent. So of the two stages
+//! that a link is of, one message each is under way, and both fit its slots: no rank waits for room in what is not received in an earlier
+//! step, and none for a message that is not sent in this one or before.
 
 use super::round::Round;
 use super::{Algorithm, Rounds};
@@ -24,9 +33,31 @@ pub(super) struct Hierarchy {
     columns: usize,
     count: usize,
     element: usize,
-    /// Pieces of the buffer, which are done one after the other.
-    passes: usize,
+    /// Pieces of the buffer.
+    pieces: usize,
+    /// How many beats after one piece the next one begins: where a link has room for one message, when that is done.
+    apart: usize,
 }
+
+/// What a host sends to another in a round, at least, if it sends several pieces: less of it takes no less time, since any comes late by as much (5 us
+/// at 100 Gb/s).
+const ROUND_BYTES: usize = 64 << 10;
+/// Pieces of a buffer that is long enough, unless slots ask for more: with the first and the last the links between hosts rest.
+const PIECES: usize = 8;
+
+/// What is done with a piece, in their order.
+#[derive(Clone, Copy)]
+enum Stage {
+    GatherNear,
+    ReduceFar,
+    SpreadFar,
+    SpreadNear,
+}
+
+/// In which order they send in a step, the earlier piece of a link first; what passes no NIC is received before what does.
+const SENDS: [Stage; 4] = [Stage::SpreadFar, Stage::ReduceFar, Stage::SpreadNear, Stage::GatherNear];
+const RECEIVES: [Stage; 4] = [Stage::SpreadNear, Stage::GatherNear, Stage::SpreadFar, Stage::ReduceFar];
+const STAGES: usize = SENDS.len();
 
 /// A cut of all of the buffer, in elements.
 #[derive(Clone, Copy)]
@@ -48,7 +79,7 @@ impl Rounds {
     ///
     /// Between hosts a rank sends `2 (h-1)/h` of its column, where there are `h` hosts: of all of the buffer one of as many columns
     /// as the smallest host has ranks. Ranks beyond that, of a larger host, send nothing to other hosts. The buffer is done in
-    /// pieces, so that what was reduced is still in the cache when it is sent.
+    /// pieces, of which one is inside hosts while another is between them.
     ///
     /// A column is reduced by its owner from the ranks of its host, beginning with its own and going back from there, and then around the
     /// hosts.
@@ -99,35 +130,64 @@ impl Hierarchy {
         let most = all.iter().map(|(_, members)| members.len()).max().unwrap_or(1);
         let far =
             if own < columns { all.iter().map(|(_, members)| members[own]).collect() } else { Vec::new() };
-        // Of each column so much at a time as is under way on a link.
-        let ahead = usize::from(staging.slots / 2).max(1);
-        let piece = columns.saturating_mul(staging.slot_elements(element)?.saturating_mul(ahead));
-        let (passes, hosts, near) = (count.div_ceil(piece), all.len(), all.swap_remove(host).1);
-        Ok(Self { own, near, host, far, hosts, most, columns, count, element, passes })
+        // Of each column so much as is under way on a link, if two pieces are.
+        let slots = usize::from(staging.slots);
+        let longest =
+            columns.saturating_mul(staging.slot_elements(element)?.saturating_mul((slots / 2).max(1)));
+        let worth = (count * element / all.len() / ROUND_BYTES).clamp(1, PIECES);
+        let pieces = count.div_ceil(longest).max(worth.min(count));
+        let (hosts, near) = (all.len(), all.swap_remove(host).1);
+        let apart = if slots < 2 { STAGES } else { 1 };
+        Ok(Self { own, near, host, far, hosts, most, columns, count, element, pieces, apart })
     }
 
+    /// The beats.
     pub(super) fn passes(&self) -> u64 {
-        self.passes as u64
+        self.pieces.checked_sub(1).map_or(0, |last| (last * self.apart + STAGES) as u64)
     }
 
-    /// Inside the host, between hosts twice, and inside again.
+    /// In each step of a beat what each stage sends, and then what it receives.
     pub(super) fn rounds(&self) -> u32 {
-        (2 * (self.most - 1) + 2 * (self.hosts - 1)) as u32
+        (self.steps() * 2 * STAGES) as u32
     }
 
-    pub(super) fn round(&self, pass: u64, round: u32) -> Round {
-        let all = Part { start: 0, count: self.count };
-        let piece = all.split(self.passes, pass as usize);
-        let (round, inside, between) = (round as usize, self.most - 1, self.hosts - 1);
-        if round < inside {
-            return self.gather_near(piece, round + 1);
-        }
-        match round - inside {
-            _ if round >= inside + 2 * between => self.spread_near(piece, round - inside - 2 * between + 1),
+    /// As many as the longest stage has rounds.
+    fn steps(&self) -> usize {
+        self.most.max(self.hosts) - 1
+    }
+
+    pub(super) fn round(&self, beat: u64, round: u32) -> Round {
+        let (step, turn) = (round as usize / (2 * STAGES), round as usize % (2 * STAGES));
+        let receives = turn >= STAGES;
+        let stage = if receives { RECEIVES[turn - STAGES] } else { SENDS[turn] };
+        let begun =
+            (beat as usize).checked_sub(stage as usize).filter(|begun| begun.is_multiple_of(self.apart));
+        let Some(number) = begun.map(|begun| begun / self.apart).filter(|number| *number < self.pieces)
+        else {
+            return Round::default();
+        };
+        let rounds = match stage {
+            Stage::GatherNear | Stage::SpreadNear => self.most - 1,
+            Stage::ReduceFar | Stage::SpreadFar => self.hosts - 1,
+        };
+        let Some(index) = self.index(step, rounds, receives) else { return Round::default() };
+        let piece = Part { start: 0, count: self.count }.split(self.pieces, number);
+        let both = match stage {
+            Stage::GatherNear => self.gather_near(piece, index + 1),
+            Stage::SpreadNear => self.spread_near(piece, index + 1),
             _ if self.own >= self.columns => Round::default(),
-            round if round < between => self.reduce_far(piece, round),
-            round => self.spread_far(piece, round - between),
-        }
+            Stage::ReduceFar => self.reduce_far(piece, index),
+            Stage::SpreadFar => self.spread_far(piece, index),
+        };
+        if receives { Round { send: None, ..both } } else { Round { receive: None, ..both } }
+    }
+
+    /// Which of a stage's rounds sends in a step, or receives: they share the steps, send in the first of theirs and receive in the last.
+    fn index(&self, step: usize, rounds: usize, receives: bool) -> Option<usize> {
+        let at = |step: usize| step * rounds / self.steps();
+        let index = at(step);
+        let edge = if receives { at(step + 1) > index } else { step == 0 || at(step - 1) < index };
+        (rounds > 0 && edge).then_some(index)
     }
 
     /// Whom a rank sends to, and receives from, at a distance inside its host, if that is so large.

@@ -45,8 +45,10 @@ use crate::error::ScheduleError;
 ///
 /// What is reduced is the same bytes on all ranks that have it, but in no order of ranks.
 ///
-/// Gather, scatter and all-to-all of a [`Communicator`](crate::comm::Communicator) take them, and the others but for recursive doubling
-/// and the barrier where they are asked for.
+/// The hierarchy of hosts has rounds that send or receive alone, and says by itself why none waits for ever.
+///
+/// Gather, scatter and all-to-all of a [`Communicator`](crate::comm::Communicator) take them, and so does a short all-reduce of several hosts;
+/// the others but for recursive doubling and the barrier where they are asked for.
 ///
 /// ```
 /// use rdma_collective::collective::DataType;
@@ -312,13 +314,17 @@ impl Rounds {
         [Some(Primitive::WaitCount { from, message }), Some(used), signal]
     }
 
-    /// Goes on to the next round.
+    /// Goes on to the next round in which there is something to do.
     fn turn(&mut self) {
-        (self.next, self.round) = (0, self.round + 1);
-        if self.round == self.algorithm.rounds() {
-            (self.round, self.pass) = (0, self.pass + 1);
-        }
-        if !self.is_over() {
+        self.present = Round::default();
+        while self.present.is_empty() {
+            (self.next, self.round) = (0, self.round + 1);
+            if self.round == self.algorithm.rounds() {
+                (self.round, self.pass) = (0, self.pass + 1);
+            }
+            if self.is_over() {
+                return;
+            }
             self.present = self.algorithm.round(self.pass, self.round);
         }
     }

@@ -47,6 +47,11 @@ impl Round {
         Self { copy: Some([source, target]), ..Self::default() }
     }
 
+    /// Whether there is nothing to do.
+    pub(super) fn is_empty(&self) -> bool {
+        self.copy.is_none() && self.send.is_none() && self.receive.is_none()
+    }
+
     /// Both sends and receives.
     pub(super) fn and(self, other: Self) -> Self {
         Self {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::row::RANKS_MAX as ANY;
 use super::{Algorithm, Collective, Peers, Row};
-use Algorithm::{Bruck, Direct, Flat, Pairs, Pieces, Ring, Tree};
+use Algorithm::{Bruck, Direct, Flat, Hierarchical, Pairs, Pieces, Ring, Tree};
 
 /// Ranks of a host, at most.
 const NEAR: u32 = crate::comm::RANKS_MAX;
@@ -16,6 +16,10 @@ const PIECES: u64 = 128 * 1024;
 /// From so many ranks on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
 const FEW: u32 = 4;
 const SHORT: u64 = 256;
+
+/// Ranks of hosts alike, and up to so many bytes of an all-reduce goes inside them first: with fewer there is not much to gain, and with more
+/// the links take more memory than it is worth.
+const HOSTS: [(RangeInclusive<u32>, u64); 2] = [(8..=31, 64 * 1024), (32..=64, 128 * 1024)];
 
 pub(super) fn rows() -> Arc<[Row]> {
     static ROWS: LazyLock<Arc<[Row]>> = LazyLock::new(|| {
@@ -56,6 +60,18 @@ impl Table {
             }
         }
         match collective {
+            AllReduce => {
+                let mut next = 1;
+                for (ranks, bytes) in HOSTS {
+                    let rest = (u64::MAX, &[Ring][..]);
+                    if next < *ranks.start() {
+                        self.rows(collective, next..=ranks.start() - 1, Peers::Links, &[rest]);
+                    }
+                    next = ranks.end() + 1;
+                    self.rows(collective, ranks, Peers::Links, &[(bytes, &[Hierarchical, Ring]), rest]);
+                }
+                self.rows(collective, next..=ANY, Peers::Links, &[(u64::MAX, &[Ring])]);
+            }
             Gather | Scatter => self.rows(collective, 1..=ANY, Peers::Links, &[(u64::MAX, &[Tree])]),
             AllToAll => {
                 self.rows(collective, 1..=FEW, Peers::Links, &[(u64::MAX, &[Pairs])]);
