@@ -9,5 +9,6 @@ pub mod kv;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod groups;
 #[cfg(test)]
 mod netsim;

@@ -2,6 +2,8 @@
 
 mod name;
 
+use std::sync::Arc;
+
 use super::execute::Arithmetic;
 use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
 use super::uneven::Uneven;
@@ -9,6 +11,7 @@ use super::{DataType, ReduceOp};
 use crate::comm::operation::Header;
 use crate::comm::{Algorithm, CommunicatorOptions, Reach, tuning};
 use crate::error::{CollectiveError, ReduceError, ScheduleError};
+use crate::groups::Groups;
 
 pub(super) use self::name::name;
 use self::name::name_of;
@@ -260,7 +263,7 @@ impl Call {
         &self,
         [rank, ranks]: [u32; 2],
         staging: Staging,
-        (by, hosts): (Algorithm, &[u32]),
+        (by, hosts): (Algorithm, &Arc<Groups>),
     ) -> Result<(Rounds, Reach), ScheduleError> {
         let Self { collective, count, data_type } = *self;
         let operation = Operation { rank, ranks, count, data_type, staging };
@@ -274,7 +277,7 @@ impl Call {
             Collective::AllToAll | Collective::Connect => (Rounds::all_to_all(operation)?, Reach::All),
             Collective::Broadcast { root } => (Rounds::broadcast(operation, root)?, Reach::Doublings),
             Collective::Reduce { root, .. } => (Rounds::reduce(operation, root)?, Reach::Doublings),
-            _ if by == Algorithm::Hierarchical => (Rounds::hierarchical(operation, hosts)?, Reach::All),
+            _ if by == Algorithm::Hierarchical => (Rounds::hierarchical_on(operation, hosts)?, Reach::All),
             _ => (Rounds::halving_doubling(operation)?, Reach::All),
         };
         Ok((steps, reach))

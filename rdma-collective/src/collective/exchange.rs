@@ -83,11 +83,7 @@ impl Exchange {
     /// Bytes that come from rank `from`.
     #[inline]
     pub(super) fn received(&self, from: u32) -> usize {
-        match self.call.collective {
-            Collective::Broadcast { root } | Collective::Scatter { root } if root != from => 0,
-            Collective::Reduce { root, .. } | Collective::Gather { root } if root != self.rank => 0,
-            _ => self.call.bytes(),
-        }
+        if self.needs(from) { self.call.bytes() } else { 0 }
     }
 
     /// All that is copied from one message each, in any order.

@@ -117,10 +117,7 @@ impl Pieces {
 
     /// Whether it cannot begin to wait for pieces without the message of rank `from`.
     pub(super) fn needs(&self, from: u32) -> bool {
-        match self.call.collective {
-            Collective::Broadcast { root } => root == from || root == self.rank,
-            _ => true,
-        }
+        [Step::AwaitPut(0), Step::AwaitMade(0)].into_iter().any(|step| self.awaits(step, from))
     }
 
     /// What a rank says when it has put a round, or has made it: more than it said before.

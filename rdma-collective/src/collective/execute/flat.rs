@@ -48,18 +48,13 @@ impl Flat {
     pub(super) fn new(what: &InWindows, sequence: u64, started: Instant) -> Self {
         let [rank, ranks] = what.ranks();
         let call = what.call();
-        let (header, all) = (call.header(rank, sequence), Missing::all_but(rank, ranks));
-        let (content, needed) = match *what {
-            InWindows::Messages(exchange) => {
-                let needed = all.iter().filter(|from| exchange.needs(*from)).collect();
-                (Content::Messages(exchange, call.arithmetic(ranks)), needed)
-            }
-            InWindows::Pieces(pieces) => {
-                let needed = all.iter().filter(|from| pieces.needs(*from)).collect();
-                (Content::Pieces(Stage::new(pieces, call.arithmetic(ranks))), needed)
-            }
+        let all = Missing::all_but(rank, ranks);
+        let needed = all.iter().filter(|from| what.needs(*from)).collect();
+        let content = match *what {
+            InWindows::Messages(exchange) => Content::Messages(exchange, call.arithmetic(ranks)),
+            InWindows::Pieces(pieces) => Content::Pieces(Stage::new(pieces, call.arithmetic(ranks))),
         };
-        let meeting = Meeting::with(header, [all, needed], started);
+        let meeting = Meeting::with(call.header(rank, sequence), [all, needed], started);
         Self { content, meeting, look_soon: false, started }
     }
 

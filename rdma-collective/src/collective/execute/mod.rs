@@ -136,6 +136,15 @@ impl InWindows {
             Self::Pieces(pieces) => [pieces.rank, pieces.ranks],
         }
     }
+
+    /// Whether it cannot do without the message of rank `from`.
+    #[inline]
+    fn needs(&self, from: u32) -> bool {
+        match self {
+            Self::Messages(exchange) => exchange.needs(from),
+            Self::Pieces(pieces) => pieces.needs(from),
+        }
+    }
 }
 
 /// What goes by links to ranks that are no neighbours.
@@ -211,7 +220,7 @@ impl Communicator {
                 return Ok(way);
             }
         };
-        let (steps, reach) = call.rounds(ranks, self.link_staging(), (by, self.host_numbers()))?;
+        let (steps, reach) = call.rounds(ranks, self.link_staging(), (by, self.hosts()))?;
         self.by_links((by, steps, reach), around()?, memory)
     }
 

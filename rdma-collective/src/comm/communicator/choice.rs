@@ -1,7 +1,10 @@
 //! Which ways the operations of a communicator go, and what it says of that.
 
+use std::sync::Arc;
+
 use super::tuning::{Orders, Peers};
 use super::{Algorithm, Communicator};
+use crate::groups::Groups;
 
 /// More than the number of any collective.
 pub(super) const COLLECTIVES: usize = 32;
@@ -20,9 +23,9 @@ impl Communicator {
         self.peers().have(way) && self.hosts.spread().has(way)
     }
 
-    /// The number of each rank's host.
-    pub(crate) fn host_numbers(&self) -> &[u32] {
-        self.hosts.numbers()
+    /// The ranks of each host.
+    pub(crate) fn hosts(&self) -> &Arc<Groups> {
+        self.hosts.groups()
     }
 
     pub(crate) fn orders(&self) -> &Orders {

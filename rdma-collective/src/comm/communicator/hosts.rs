@@ -1,16 +1,17 @@
 //! Which ranks of a communicator are on one host.
 
+use std::sync::Arc;
+
 use super::Algorithm;
 use crate::comm::link::Manner;
+use crate::groups::Groups;
 
 /// See the module. The same on all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Hosts {
-    /// The number of each rank's host, in the order of their first ranks.
-    of: Vec<u32>,
-    /// Of each rank, whether somebody has named it.
+    groups: Arc<Groups>,
+    /// Of each rank, whether somebody has named its host.
     named: Vec<bool>,
-    spread: Spread,
 }
 
 /// How ranks are spread over hosts.
@@ -43,37 +44,32 @@ impl Spread {
 impl Hosts {
     /// Of what each rank calls its host, and whether somebody has named it so.
     pub(super) fn new<'a>(told: impl IntoIterator<Item = (&'a str, bool)>) -> Self {
-        let (mut known, mut of, mut named): (Vec<&str>, _, _) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, is_named) in told {
-            let number = known.iter().position(|other| *other == name).unwrap_or_else(|| {
-                known.push(name);
-                known.len() - 1
-            });
-            of.push(number as u32);
-            named.push(is_named);
-        }
-        let mut ranks = vec![0; known.len()];
-        of.iter().for_each(|host| ranks[*host as usize] += 1);
-        let spread = match ranks[..] {
-            [first, _, ..] if first >= MANY && ranks.iter().all(|of| *of == first) => Spread::Alike,
-            [_, _, ..] if known.len() < of.len() => Spread::Hosts,
-            _ => Spread::Flat,
-        };
-        Self { of, named, spread }
+        let (names, named): (Vec<&str>, _) = told.into_iter().unzip();
+        Self { groups: Arc::new(Groups::by(names)), named }
     }
 
-    /// The number of each rank's host.
-    pub(crate) fn numbers(&self) -> &[u32] {
-        &self.of
+    /// The ranks of each host.
+    pub(crate) fn groups(&self) -> &Arc<Groups> {
+        &self.groups
     }
 
     pub(crate) fn spread(&self) -> Spread {
-        self.spread
+        match self.groups.all() {
+            [first, rest @ ..]
+                if !rest.is_empty()
+                    && first.len() >= MANY
+                    && rest.iter().all(|of| of.len() == first.len()) =>
+            {
+                Spread::Alike
+            }
+            [_, rest @ ..] if !rest.is_empty() && rest.len() + 1 < self.groups.ranks() => Spread::Hosts,
+            _ => Spread::Flat,
+        }
     }
 
     /// How these two ranks connect: where nobody has named their hosts, as their devices find that they can.
     pub(super) fn manner(&self, ranks: [u32; 2]) -> Manner {
-        let [one, other] = ranks.map(|rank| self.of.get(rank as usize));
+        let [one, other] = ranks.map(|rank| self.groups.of(rank));
         let named = ranks.iter().any(|rank| self.named.get(*rank as usize) == Some(&true));
         Manner { apart: named && one != other, ..Manner::default() }
     }
@@ -84,21 +80,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_counted_by_their_first_ranks() {
-        for (names, numbers, spread) in [
-            (&["a"][..], &[0][..], Spread::Flat),
-            (&["a", "a", "a"], &[0, 0, 0], Spread::Flat),
-            (&["b", "a"], &[0, 1], Spread::Flat),
-            (&["b", "a", "b", "a"], &[0, 1, 0, 1], Spread::Hosts),
-            (&["a", "a", "b"], &[0, 0, 1], Spread::Hosts),
-            (&["a", "b", "b", "c", "c"], &[0, 1, 1, 2, 2], Spread::Hosts),
-            (&["", "", "b", "b", "c", "c"], &[0, 0, 1, 1, 2, 2], Spread::Hosts),
-            (&["a", "b", "a", "b", "a", "b", "b", "a"], &[0, 1, 0, 1, 0, 1, 1, 0], Spread::Alike),
-            (&["a", "a", "a", "a", "a", "b", "b", "b", "b"], &[0, 0, 0, 0, 0, 1, 1, 1, 1], Spread::Hosts),
-            (&["a", "a", "a", "a"], &[0; 4], Spread::Flat),
+    fn several_hosts_are_such_where_some_ranks_are_together() {
+        for (names, spread) in [
+            (&["a"][..], Spread::Flat),
+            (&["a", "a", "a"], Spread::Flat),
+            (&["b", "a"], Spread::Flat),
+            (&["b", "a", "b", "a"], Spread::Hosts),
+            (&["a", "a", "b"], Spread::Hosts),
+            (&["", "", "b", "b", "c", "c"], Spread::Hosts),
+            (&["a", "b", "a", "b", "a", "b", "b", "a"], Spread::Alike),
+            (&["a", "a", "a", "a", "a", "b", "b", "b", "b"], Spread::Hosts),
+            (&["a", "a", "a", "a"], Spread::Flat),
         ] {
             let hosts = Hosts::new(names.iter().map(|name| (*name, false)));
-            assert_eq!((hosts.numbers(), hosts.spread()), (numbers, spread), "{names:?}");
+            assert_eq!(hosts.spread(), spread, "{names:?}");
         }
     }
 

@@ -12,24 +12,26 @@
 //! that a link is of, one message each is under way, and both fit its slots: no rank waits for room in what is not received in an earlier
 //! step, and none for a message that is not sent in this one or before.
 
+use std::sync::Arc;
+
 use super::round::Round;
 use super::{Algorithm, Rounds};
 use crate::collective::schedule::chunk::split;
 use crate::collective::schedule::{Buffer, Operation, Place, Span};
 use crate::error::ScheduleError;
+use crate::groups::Groups;
 
-/// See the module; all but `own`, `near` and `far` is the same on all ranks.
+/// See the module; all but `own` and `host` is the same on all ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Hierarchy {
-    /// The place of this rank among the ranks of its host, in their order.
+    hosts: Arc<Groups>,
+    /// The place of this rank among the ranks of its host.
     own: usize,
-    near: Vec<u32>,
-    /// The place of its host among all, and the owners of its column by host; none where it owns no column.
+    /// The place of its host among all.
     host: usize,
-    far: Vec<u32>,
-    hosts: usize,
     /// Ranks of the largest host.
     most: usize,
+    /// Ranks of the smallest one.
     columns: usize,
     count: usize,
     element: usize,
@@ -104,41 +106,46 @@ impl Rounds {
     /// # Ok::<(), rdma_collective::error::ScheduleError>(())
     /// ```
     pub fn hierarchical(operation: Operation, hosts: &[u32]) -> Result<Self, ScheduleError> {
+        Self::hierarchical_on(operation, &Arc::new(Groups::by(hosts)))
+    }
+
+    /// The same on hosts that are known.
+    pub(in crate::collective) fn hierarchical_on(
+        operation: Operation,
+        hosts: &Arc<Groups>,
+    ) -> Result<Self, ScheduleError> {
         operation.check()?;
         Self::new(&operation, Algorithm::Hierarchy(Hierarchy::new(&operation, hosts)?))
     }
 }
 
 impl Hierarchy {
-    fn new(operation: &Operation, hosts: &[u32]) -> Result<Self, ScheduleError> {
+    fn new(operation: &Operation, hosts: &Arc<Groups>) -> Result<Self, ScheduleError> {
         let Operation { rank, ranks, count, data_type, staging } = *operation;
-        let (named, element) = (hosts.len(), data_type.size());
-        // By the order of their first ranks.
-        let mut all: Vec<(u32, Vec<u32>)> = Vec::new();
-        for (rank, host) in (0..ranks).zip(hosts) {
-            match all.iter_mut().find(|(other, _)| other == host) {
-                Some((_, members)) => members.push(rank),
-                None => all.push((*host, vec![rank])),
-            }
-        }
-        let place = |(_, members): &(u32, Vec<u32>)| members.iter().position(|member| *member == rank);
-        let found = all.iter().enumerate().find_map(|(host, of)| Some((host, place(of)?)));
-        let Some((host, own)) = found.filter(|_| named == ranks as usize) else {
+        let (named, element) = (hosts.ranks(), data_type.size());
+        let Some(host) = hosts.of(rank).filter(|_| named == ranks as usize) else {
             return Err(ScheduleError::Hosts { named, ranks });
         };
-        let columns = all.iter().map(|(_, members)| members.len()).min().unwrap_or(1);
-        let most = all.iter().map(|(_, members)| members.len()).max().unwrap_or(1);
-        let far =
-            if own < columns { all.iter().map(|(_, members)| members[own]).collect() } else { Vec::new() };
+        let sizes = || hosts.all().iter().map(Vec::len);
+        let (columns, most) = (sizes().min().unwrap_or(1), sizes().max().unwrap_or(1));
+        let own = hosts.all()[host].partition_point(|member| *member < rank);
         // Of each column so much as is under way on a link, if two pieces are.
         let slots = usize::from(staging.slots);
         let longest =
             columns.saturating_mul(staging.slot_elements(element)?.saturating_mul((slots / 2).max(1)));
-        let worth = (count * element / all.len() / ROUND_BYTES).clamp(1, PIECES);
+        let worth = (count * element / hosts.all().len() / ROUND_BYTES).clamp(1, PIECES);
         let pieces = count.div_ceil(longest).max(worth.min(count));
-        let (hosts, near) = (all.len(), all.swap_remove(host).1);
         let apart = if slots < 2 { STAGES } else { 1 };
-        Ok(Self { own, near, host, far, hosts, most, columns, count, element, pieces, apart })
+        Ok(Self { hosts: Arc::clone(hosts), own, host, most, columns, count, element, pieces, apart })
+    }
+
+    /// The ranks of its host.
+    fn near(&self) -> &[u32] {
+        &self.hosts.all()[self.host]
+    }
+
+    fn hosts(&self) -> usize {
+        self.hosts.all().len()
     }
 
     /// The beats.
@@ -153,7 +160,7 @@ impl Hierarchy {
 
     /// As many as the longest stage has rounds.
     fn steps(&self) -> usize {
-        self.most.max(self.hosts) - 1
+        self.most.max(self.hosts()) - 1
     }
 
     pub(super) fn round(&self, beat: u64, round: u32) -> Round {
@@ -168,7 +175,7 @@ impl Hierarchy {
         };
         let rounds = match stage {
             Stage::GatherNear | Stage::SpreadNear => self.most - 1,
-            Stage::ReduceFar | Stage::SpreadFar => self.hosts - 1,
+            Stage::ReduceFar | Stage::SpreadFar => self.hosts() - 1,
         };
         let Some(index) = self.index(step, rounds, receives) else { return Round::default() };
         let piece = Part { start: 0, count: self.count }.split(self.pieces, number);
@@ -192,7 +199,7 @@ impl Hierarchy {
 
     /// Whom a rank sends to, and receives from, at a distance inside its host, if that is so large.
     fn at(&self, distance: usize) -> Option<[usize; 2]> {
-        let ranks = self.near.len();
+        let ranks = self.near().len();
         (distance < ranks).then(|| [(self.own + distance) % ranks, (self.own + ranks - distance) % ranks])
     }
 
@@ -208,26 +215,28 @@ impl Hierarchy {
         let mut round = Round::default();
         if to < self.columns {
             // It is overwritten by what the owner makes of it.
-            round = round.and(Round::send(self.near[to], self.place(Buffer::Input, column(to)), false));
+            round = round.and(Round::send(self.near()[to], self.place(Buffer::Input, column(to)), false));
         }
         if self.own < self.columns {
             let first = if distance == 1 { Buffer::Input } else { Buffer::Output };
             let [operand, target] = [first, Buffer::Output].map(|of| self.place(of, column(self.own)));
-            let last = self.hosts == 1 && distance + 1 == self.near.len();
-            round = round.and(Round::reduce_from(self.near[from], operand, target, last));
+            let last = self.hosts() == 1 && distance + 1 == self.near().len();
+            round = round.and(Round::reduce_from(self.near()[from], operand, target, last));
         }
         round
     }
 
-    /// The owner on the next host, and on the one before.
+    /// The owner of its column on the next host, and on the one before.
     fn around(&self) -> [u32; 2] {
-        [1, self.hosts - 1].map(|distance| self.far[(self.host + distance) % self.hosts])
+        let hosts = self.hosts.all();
+        [1, hosts.len() - 1].map(|distance| hosts[(self.host + distance) % hosts.len()][self.own])
     }
 
     /// This rank's column, of which each host has a segment; by how many hosts it is before this one.
     fn segment(&self, piece: Part, before: usize) -> Part {
-        let index = (self.host + 2 * self.hosts - before) % self.hosts;
-        piece.split(self.columns, self.own).split(self.hosts, index)
+        let hosts = self.hosts();
+        let index = (self.host + 2 * hosts - before) % hosts;
+        piece.split(self.columns, self.own).split(hosts, index)
     }
 
     /// Around the owners, a segment each.
@@ -235,21 +244,21 @@ impl Hierarchy {
         let [next, previous] = self.around();
         let (sent, received) = (self.segment(piece, round), self.segment(piece, round + 1));
         // What nobody else of the host has been in.
-        let have = if self.near.len() == 1 { Buffer::Input } else { Buffer::Output };
+        let have = if self.near().len() == 1 { Buffer::Input } else { Buffer::Output };
         let source = if round == 0 { have } else { Buffer::Output };
         // It comes back complete, and so after it was used.
         Round::send(next, self.place(source, sent), false).and(Round::reduce_from(
             previous,
             self.place(have, received),
             self.place(Buffer::Output, received),
-            round + 2 == self.hosts,
+            round + 2 == self.hosts(),
         ))
     }
 
     fn spread_far(&self, piece: Part, round: usize) -> Round {
         let [next, previous] = self.around();
         // The last that was received is complete: that of the next host.
-        let sent = self.segment(piece, self.hosts + round - 1);
+        let sent = self.segment(piece, self.hosts() + round - 1);
         let received = self.segment(piece, round);
         let [sent, received] = [sent, received].map(|part| self.place(Buffer::Output, part));
         Round::send(next, sent, false).and(Round::copy_from(previous, received))
@@ -261,10 +270,10 @@ impl Hierarchy {
         let column = |index| self.place(Buffer::Output, piece.split(self.columns, index));
         let mut round = Round::default();
         if self.own < self.columns {
-            round = round.and(Round::send(self.near[to], column(self.own), false));
+            round = round.and(Round::send(self.near()[to], column(self.own), false));
         }
         if from < self.columns {
-            round = round.and(Round::copy_from(self.near[from], column(from)));
+            round = round.and(Round::copy_from(self.near()[from], column(from)));
         }
         round
     }
