@@ -13,8 +13,8 @@ use crate::comm::{Algorithm, CommunicatorOptions, Reach, tuning};
 use crate::error::{CollectiveError, ReduceError, ScheduleError};
 use crate::groups::Groups;
 
-pub(super) use self::name::name;
 use self::name::name_of;
+pub(super) use self::name::{is_of_two, name};
 
 /// A collective, with what it takes besides elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -131,3 +131,48 @@ fn ranks_that_gave_in_different_operations_hear_of_it_where_they_meet_next() {
         assert!(seen > 0, "{errors:?}");
     }
 }
+
+/// Whoever comes around the ring, or by links, is compared with what was called then, and not with what is called now.
+#[test]
+fn a_rank_that_was_in_another_operation_is_told_of_with_what_was_called_in_its_place() {
+    const MANY: usize = 30_000;
+    let later: [Operation; 3] = [
+        |comm, data| comm.all_reduce(data, ReduceOp::Sum, long()),
+        |comm, _| comm.all_reduce(&mut vec![1.0_f32; MANY], ReduceOp::Sum, long()),
+        |comm, _| comm.all_to_all(&mut vec![1.0_f32; 2 * MANY], long()),
+    ];
+    let others: [Operation; 2] = [
+        |comm, _| comm.all_gather(&mut vec![1.0_f32; 2 * MANY], long()),
+        |comm, _| comm.all_to_all(&mut vec![1.0_f32; 2 * MANY], long()),
+    ];
+    let options = || CommunicatorOptions {
+        algorithms: "flat,ring,pairs".parse().unwrap(),
+        ..CommunicatorOptions::default()
+    };
+    for (later, other) in later.into_iter().flat_map(|later| others.map(|other| (later, other))) {
+        let begun = AtomicU32::new(0);
+        let errors = each_communicator(2, Wire::Mapped, options(), move |mut comm| {
+            let mut data = [1; RANKS as usize];
+            if comm.rank() == 1 {
+                begun.fetch_add(1, Ordering::Release);
+                return other(&mut comm, &mut data).unwrap_err();
+            }
+            until(&begun, 1);
+            // It has looked here before there is anything.
+            sleep(Duration::from_millis(2));
+            comm.broadcast(&mut data, 0, long()).unwrap();
+            comm.scatter(&mut data[..2], 0, long()).and_then(|()| later(&mut comm, &mut data)).unwrap_err()
+        });
+        for error in &errors {
+            match error {
+                CollectiveError::Mismatch { rank, ours, theirs, .. } => {
+                    let calls = if *rank == 0 { [ours, theirs] } else { [theirs, ours] };
+                    assert_eq!(calls.map(|call| call.sequence), [0, 0], "{error}");
+                    assert_eq!(calls[0].collective, "broadcast", "{error}");
+                }
+                CollectiveError::Aborted { reason: AbortReason::Mismatch, .. } => {}
+                other => panic!("{other}"),
+            }
+        }
+    }
+}

@@ -28,6 +28,11 @@ pub(super) const fn name_of(code: u8) -> &'static str {
     }
 }
 
+/// Whether it is of two ranks alone: its number is no operation's of all of them.
+pub(in crate::collective) const fn is_of_two(header: &Header) -> bool {
+    matches!(header.collective, 11 | 12)
+}
+
 /// What a rank has called, by what it told of it.
 pub(in crate::collective) fn name(header: &Header) -> OperationName {
     let Header { sequence, count, collective, data_type, reduction, root, .. } = *header;

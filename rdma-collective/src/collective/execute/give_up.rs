@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::run::{DAMAGED, Stop};
-use crate::collective::call::name;
+use crate::collective::call::{is_of_two, name};
 use crate::comm::operation::{Abort, Header};
 use crate::comm::{Awaited, Core, Direction, RingLinks, Unlinked};
 use crate::error::{AbortReason, CollectiveError, Interrupted};
@@ -32,7 +32,11 @@ impl Progress {
             Stop::Refused(why) => return self.give_up(ring, core, Stop::Lost(ring.next.refused(&why))),
             Stop::Abort(abort) => (abort, abort.into_error(own, core.away(), Some(interrupted))),
             Stop::Mismatch { ours, theirs } => (
-                self.because(theirs.rank, AbortReason::Mismatch),
+                Abort {
+                    // The others may be in that one still.
+                    sequence: if is_of_two(&ours) { self.sequence } else { self.sequence.min(ours.sequence) },
+                    ..self.because(theirs.rank, AbortReason::Mismatch)
+                },
                 CollectiveError::Mismatch {
                     rank: own,
                     peer: theirs.rank,

@@ -7,7 +7,7 @@ use rdma_core::error::ReachError;
 
 use super::buffers::{Arithmetic, Buffers, Message, Piece};
 use super::give_up::Progress;
-use crate::collective::call::Call;
+use crate::collective::call::{Call, is_of_two};
 use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
 use crate::comm::link::mailbox::HEADER_BYTES;
 use crate::comm::operation::{Abort, Header, OPERATION};
@@ -299,6 +299,17 @@ impl Run {
 /// One that is not, or was not.
 pub(super) fn check_strays(host: Option<&HostGroup>, ours: &Header) -> Result<(), Stop> {
     Ok(host.map_or(Ok(()), |host| host.check_strays(ours))?)
+}
+
+impl Stop {
+    /// A rank that is in an earlier operation than this one differs from what this one has called then: who only gives on its host
+    /// goes on before the others come.
+    pub(super) fn of_its_time(self, host: Option<&HostGroup>) -> Self {
+        let Self::Mismatch { ours, theirs } = self else { return self };
+        let earlier = theirs.sequence < ours.sequence && !is_of_two(&ours) && !is_of_two(&theirs);
+        let called = host.filter(|_| earlier).and_then(|host| host.called(theirs.sequence));
+        Self::Mismatch { ours: called.filter(|called| !called.agrees(&theirs)).unwrap_or(ours), theirs }
+    }
 }
 
 impl From<Unlike> for Stop {

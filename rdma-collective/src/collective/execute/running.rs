@@ -160,7 +160,7 @@ pub(super) fn advance<B: Buffers>(
         (Running::Flat(_) | Running::Direct(_), None) => Poll::Pending,
     };
     let With { ring, core, .. } = with;
-    conclude(running, ring, core, outcome)
+    conclude(running, ring, core, outcome.map_err(|stop| stop.of_its_time(parts.host)))
 }
 
 /// The same for sends and receives of memory that is borrowed.

@@ -23,7 +23,13 @@ pub(super) struct Rounds {
     /// By rank, those whose messages were taken.
     pub(super) taken: Vec<AtomicU64>,
     /// What this rank has called in those of which it may not have taken all.
-    called: [[AtomicU64; size_of::<LineHeader>() / WORD_BYTES]; AHEAD as usize],
+    called: [Called; AHEAD as usize],
+}
+
+type Called = [AtomicU64; size_of::<LineHeader>() / WORD_BYTES];
+
+fn read(called: &Called) -> LineHeader {
+    called.each_ref().map(|word| word.load(Ordering::Relaxed))
 }
 
 /// What a rank has left that is no message of the same operation.
@@ -43,7 +49,7 @@ impl Rounds {
         Self { ended: AtomicU64::new(0), taken, called: Default::default() }
     }
 
-    fn called(&self, round: u64) -> &[AtomicU64] {
+    fn called(&self, round: u64) -> &Called {
         &self.called[(round % AHEAD) as usize]
     }
 }
@@ -60,6 +66,13 @@ impl HostGroup {
         for (called, word) in self.rounds.called(self.round()).iter().zip(header.in_line()) {
             called.store(word, Ordering::Relaxed);
         }
+    }
+
+    /// What this rank has called as operation `sequence`, if that went by messages and may not have been taken by all.
+    pub(crate) fn called(&self, sequence: u64) -> Option<Header> {
+        // No collective is number 0, and so nothing that was never called is one.
+        let mut called = self.rounds.called.iter().filter_map(|line| Header::of_line(read(line), self.rank));
+        called.find(|header| header.sequence == sequence && header.collective != 0)
     }
 
     /// What was left here in this round has been taken, as far as it is needed.
@@ -124,8 +137,7 @@ impl HostGroup {
 
     #[inline]
     fn compare(&self, from: u32, round: u64) -> Result<(), Unlike> {
-        let (theirs, called) = (self.line(from, round), self.rounds.called(round));
-        let ours = std::array::from_fn(|word| called[word].load(Ordering::Relaxed));
+        let (theirs, ours) = (self.line(from, round), read(self.rounds.called(round)));
         if theirs == ours {
             return Ok(());
         }
