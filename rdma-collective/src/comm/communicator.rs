@@ -14,6 +14,7 @@ mod host;
 mod hosts;
 mod info;
 mod job;
+mod leave;
 mod mesh;
 mod options;
 mod pending;
@@ -31,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess};
 
-use super::{Core, Driver, Engine, LEFT_FOR, LaneId, Service};
+use super::{Core, Driver, Engine, LEFT_FOR, Service};
 use crate::error::CollectiveError;
 
 pub use abort::Aborter;
@@ -188,26 +189,6 @@ impl Communicator {
         self.neighbours.iter().flatten().copied()
     }
 
-    /// Waits until all that this rank has sent has arrived, tells its neighbours that it leaves, and ends.
-    ///
-    /// The other ranks need not close at the same time: an operation of theirs that needs this rank no more completes.
-    /// Operations that are still pending are waited for first.
-    ///
-    /// # Errors
-    ///
-    /// [`CollectiveError::Ended`] when it had failed before; [`CollectiveError::Engine`] when the device refuses to end
-    /// a lane. At the deadline it ends all the same, with [`CollectiveError::Unsent`].
-    pub fn close(mut self, deadline: Deadline) -> Result<(), CollectiveError> {
-        match (self.leave(deadline), self.shared.lock().ended()) {
-            // The memory of a lane that did not end is kept, whatever was before.
-            (Err(fence @ CollectiveError::Engine(_)), _) => Err(fence),
-            (_, Some(CollectiveError::Ended { first })) if !matches!(*first, CollectiveError::Unsent) => {
-                Err(CollectiveError::Ended { first })
-            }
-            (outcome, _) => outcome,
-        }
-    }
-
     /// Queues an operation behind those that are pending, for `deadline`.
     pub(crate) fn start<T: Output>(
         &mut self,
@@ -331,51 +312,6 @@ impl Communicator {
     pub(crate) fn with_ring<T>(&self, with: impl FnOnce(&mut Core, &mut Ring) -> T) -> Option<T> {
         let shared = &self.shared;
         shared.engine.lock_with(|core| shared.lock().ring.as_mut().map(|ring| with(core, ring)))
-    }
-
-    fn leave(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
-        self.closed = true;
-        let shared = &self.shared;
-        shared.hand_over();
-        let idle = shared
-            .engine
-            .wait_for(deadline, |_, _| if shared.lock().is_idle() { Poll::Ready(()) } else { Poll::Pending });
-        if idle.is_none() {
-            shared.lock().end(&CollectiveError::Unsent);
-        }
-        let mut lanes: Vec<LaneId> = shared.lock().ring.iter().flat_map(Ring::all_lanes).collect();
-        let others = shared.host.iter().flat_map(|host| host.lanes());
-        lanes.extend(others.filter(|lane| !lanes.contains(lane)).collect::<Vec<_>>());
-        if lanes.is_empty() {
-            shared.lock().announcer.closed();
-            return Ok(());
-        }
-        let drained = shared.engine.say_goodbye(&lanes, deadline);
-        let fenced = shared.engine.lock_with(|core| {
-            // One that cannot be ended does not keep the others from it.
-            let within = deadline.min(Deadline::after(FENCE_WITHIN));
-            let fence = |lane: &LaneId| core.fence_lane(*lane, within);
-            let fenced: Vec<_> = lanes.iter().map(fence).collect();
-            let mut state = shared.lock();
-            state.advance(core, Instant::now());
-            state.release(core);
-            fenced
-        });
-        fenced.into_iter().collect::<Result<(), _>>()?;
-        shared.lock().announcer.closed();
-        if idle.is_some() && drained { Ok(()) } else { Err(CollectiveError::Unsent) }
-    }
-}
-
-impl Drop for Communicator {
-    fn drop(&mut self) {
-        if !self.closed
-            && !self.shared.engine.is_forked()
-            && let Err(error) = self.leave(Deadline::after(self.options.linger))
-        {
-            let rank = self.rank();
-            tracing::warn!(rank, %error, "a communicator was dropped before all it sent had arrived");
-        }
     }
 }
 

@@ -15,6 +15,9 @@ pub(crate) const ABORT: Kind = Kind(17);
 /// A [`Waits`].
 pub(crate) const WAITS: Kind = Kind(18);
 
+/// What is said of who has left something else where a [`Header`] belongs.
+pub(crate) const DAMAGED: &str = "a header that is damaged";
+
 /// A [`Header`] in the line of a message between ranks of one host, of so many words.
 pub(crate) type LineHeader = [u64; 3];
 

@@ -176,3 +176,30 @@ fn a_rank_that_was_in_another_operation_is_told_of_with_what_was_called_in_its_p
         }
     }
 }
+
+/// As long as ranks meet no more, the end of the communicator is where it shows.
+#[test]
+fn ranks_that_gave_in_different_operations_last_hear_of_it_when_they_leave() {
+    for wire in NEAR {
+        let left = each_communicator(2, wire, CommunicatorOptions::default(), |mut comm| {
+            comm.barrier(long()).unwrap();
+            let other = 1 - comm.rank();
+            comm.reduce(&mut [1.0_f32], ReduceOp::Sum, other, long()).unwrap();
+            (comm.rank(), comm.close(long()))
+        });
+        let mut seen = 0;
+        for (rank, left) in left {
+            match left {
+                Ok(()) => {}
+                Err(CollectiveError::Aborted {
+                    culprit, reporter, reason: AbortReason::Mismatch, ..
+                }) => {
+                    assert_eq!((culprit, reporter), (1 - rank, rank));
+                    seen += 1;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(seen > 0, "none of both has looked");
+    }
+}

@@ -13,12 +13,12 @@ use rdma_core::AttachedRange;
 use super::buffers::Message;
 use super::give_up::Progress;
 use super::mesh::{ZERO_COPY_BYTES_MIN, check_length, odd, put_range, signal, unsent};
-use super::run::{DAMAGED, Stop, is_ended_by};
+use super::run::{Stop, is_ended_by};
 use crate::collective::DataType;
 use crate::collective::call::{Call, Collective};
 use crate::collective::points::{Own, Point, Points};
 use crate::collective::schedule::Span;
-use crate::comm::operation::Header;
+use crate::comm::operation::{DAMAGED, Header};
 use crate::comm::{Awaited, Core, Link, Lost, RingLinks, Unlinked};
 use crate::error::LaneFailure;
 

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::run::{DAMAGED, Stop};
+use super::run::Stop;
 use crate::collective::call::{is_of_two, name};
-use crate::comm::operation::{Abort, Header};
+use crate::comm::operation::{Abort, DAMAGED, Header};
 use crate::comm::{Awaited, Core, Direction, RingLinks, Unlinked};
 use crate::error::{AbortReason, CollectiveError, Interrupted};
 

@@ -6,8 +6,8 @@ use rdma_core::Deadline;
 
 use super::hurry::{Looked, look_between_others, look_patiently};
 use super::missing::Missing;
-use super::run::{DAMAGED, Stop, is_ended_by, wrong};
-use crate::comm::operation::Header;
+use super::run::{Stop, is_ended_by, wrong};
+use crate::comm::operation::{DAMAGED, Header};
 use crate::comm::{Core, HostGroup, RingLinks};
 
 /// Between two looks of the engine.

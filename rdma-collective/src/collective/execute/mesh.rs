@@ -12,12 +12,12 @@ use rdma_core::AttachedRange;
 
 use super::buffers::{Arithmetic, Buffers};
 use super::give_up::Progress;
-use super::run::{DAMAGED, Run, Stop, With, check_strays, is_ended_by, send_header, wrong};
+use super::run::{Run, Stop, With, check_strays, is_ended_by, send_header, wrong};
 use super::{InRounds, Plan};
 use crate::collective::schedule::{Buffer, Place, Primitive, Rounds, Schedule};
 use crate::comm::link::Lane;
 use crate::comm::link::mailbox::HEADER_BYTES;
-use crate::comm::operation::Header;
+use crate::comm::operation::{DAMAGED, Header};
 use crate::comm::{Awaited, Boxes, Core, Direction, Link, Lost, Reach, RingLinks, violation};
 use crate::error::LaneFailure;
 

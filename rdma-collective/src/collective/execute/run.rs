@@ -10,13 +10,11 @@ use super::give_up::Progress;
 use crate::collective::call::{Call, is_of_two};
 use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
 use crate::comm::link::mailbox::HEADER_BYTES;
-use crate::comm::operation::{Abort, Header, OPERATION};
+use crate::comm::operation::{Abort, DAMAGED, Header, OPERATION};
 use crate::comm::{
     Awaited, Core, Direction, HostGroup, Lost, RingLinks, Scratch, Unlike, Unlinked, at_fault, violation,
 };
 use crate::error::{AbortReason, LaneFailure, ReduceError};
-
-pub(super) const DAMAGED: &str = "a header that is damaged";
 
 /// Why an operation stops before its end.
 pub(super) enum Stop {

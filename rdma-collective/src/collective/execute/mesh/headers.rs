@@ -1,9 +1,9 @@
 //! What is in front of the first message between two ranks, and whether they mean the same.
 
-use super::super::run::{DAMAGED, Stop};
+use super::super::run::Stop;
 use super::{Mesh, odd};
 use crate::collective::schedule::{Share, Span};
-use crate::comm::operation::Header;
+use crate::comm::operation::{DAMAGED, Header};
 use crate::comm::{Boxes, Core, Link};
 
 impl Mesh {

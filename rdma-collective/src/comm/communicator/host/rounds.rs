@@ -120,6 +120,12 @@ impl HostGroup {
         Ok(())
     }
 
+    /// The same for who is in none any more: of what was left in rounds that have ended.
+    pub(crate) fn check_ended(&self) -> Result<(), Unlike> {
+        let last = self.round().wrapping_sub(1);
+        self.others().try_for_each(|from| self.take_until(from, last).map(|_| ()))
+    }
+
     #[inline]
     fn take_until(&self, from: u32, last: u64) -> Result<bool, Unlike> {
         let Some(taken) = self.rounds.taken.get(from as usize) else { return Ok(true) };
