@@ -177,6 +177,36 @@ fn a_rank_that_was_in_another_operation_is_told_of_with_what_was_called_in_its_p
     }
 }
 
+/// A rank that waits for room has come further once there is some.
+#[test]
+fn room_is_progress() {
+    let room_after = Duration::from_secs(1);
+    let errors = each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
+        let mut data = [1.0_f32];
+        if comm.rank() == 1 {
+            sleep(room_after);
+        }
+        for _ in 0..=ROUNDS {
+            comm.broadcast(&mut data, 0, long()).unwrap();
+        }
+        let error = (comm.rank() == 0).then(|| {
+            let deadline = Deadline::after(3 * room_after);
+            comm.all_reduce(&mut data, ReduceOp::Sum, deadline).unwrap_err()
+        });
+        if error.is_none() {
+            let _ = comm.failure(long());
+        }
+        error
+    });
+    match errors.into_iter().flatten().next().unwrap() {
+        CollectiveError::DeadlineExceeded { rank: 1, waited, interrupted, .. } => {
+            let idle = interrupted.last_progress;
+            assert!(idle + room_after / 2 < waited, "{idle:?} of {waited:?} without any");
+        }
+        other => panic!("{other}"),
+    }
+}
+
 /// As long as ranks meet no more, the end of the communicator is where it shows.
 #[test]
 fn ranks_that_gave_in_different_operations_last_hear_of_it_when_they_leave() {

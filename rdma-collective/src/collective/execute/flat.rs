@@ -83,6 +83,8 @@ impl Flat {
         scratch: &mut Scratch,
     ) -> Result<bool, Stop> {
         if !self.meeting.begun {
+            // A child would wait for room that its parent is given.
+            host.check().map_err(Stop::Refused)?;
             if !self.meeting.look(host)? {
                 return Ok(false);
             }
@@ -106,7 +108,11 @@ impl Flat {
             Err(_) => Looked::Wrong,
         };
         match look() {
-            Looked::Nothing => hurry(host, Deadline::after(ROOM_WITHIN), || true, look),
+            Looked::Nothing => {
+                let begun = hurry(host, Deadline::after(ROOM_WITHIN), || true, look);
+                self.meeting.progressed = Instant::now();
+                begun
+            }
             looked => looked == Looked::Done,
         }
     }
@@ -128,8 +134,6 @@ impl Flat {
                 }
             }
             Content::Pieces(stage) => {
-                // A child must not change what its parent has left.
-                host.check()?;
                 stage.begin(host, buffers, scratch);
                 // Ranks that own their memory ask where that of the others is.
                 let told = Told::BORROWED.encode();
@@ -158,10 +162,11 @@ impl Flat {
 
     /// How far it has come, in no unit.
     #[inline]
-    fn way(&self) -> (Missing, u64) {
+    fn way(&self) -> (bool, Missing, u64) {
+        let Meeting { begun, missing, .. } = self.meeting;
         match &self.content {
-            Content::Messages(..) => (self.meeting.missing, 0),
-            Content::Pieces(stage) => (self.meeting.missing, stage.step()),
+            Content::Messages(..) => (begun, missing, 0),
+            Content::Pieces(stage) => (begun, missing, stage.step()),
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) struct Meeting {
     pub(super) missing: Missing,
     /// Whether this rank leaves its messages, or has.
     pub(super) begun: bool,
-    started: Instant,
+    /// When it came further last, as far as that is looked at.
     pub(super) progressed: Instant,
 }
 
@@ -43,7 +43,7 @@ impl Meeting {
     /// Of `all` others, of which it needs some.
     #[inline]
     pub(super) fn with(header: Header, [all, needed]: [Missing; 2], started: Instant) -> Self {
-        Self { header, needed, missing: all, begun: false, started, progressed: started }
+        Self { header, needed, missing: all, begun: false, progressed: started }
     }
 
     /// There is room: this rank is about to leave its messages.
@@ -56,7 +56,7 @@ impl Meeting {
 
     /// The next one of the same operation, of all ranks, which have left room for it.
     pub(super) fn again(&mut self, host: &HostGroup, now: Instant) {
-        self.started = now;
+        self.progressed = now;
         self.begin(host);
     }
 
@@ -108,11 +108,12 @@ impl Meeting {
         // Who has gone has left its messages before.
         let ended = ring.ended(core);
         let missing = self.missing;
-        if self.look(host)? {
-            return Ok(true);
-        }
+        let come = self.look(host)?;
         if self.missing != missing {
             self.progressed = core.driven();
+        }
+        if come {
+            return Ok(true);
         }
         self.missing.can_come(&self.header, ring, ended).map(|()| false)
     }
@@ -139,12 +140,12 @@ impl Meeting {
                 }
                 None => false,
             };
+            if self.missing != missing {
+                self.progressed = core.driven();
+            }
             if done {
                 return Ok(true);
             }
-        }
-        if self.missing != missing {
-            self.progressed = core.driven();
         }
         self.attend(ring, core, host)
     }
@@ -180,7 +181,7 @@ impl Meeting {
 
     /// When to look again after `now`, since messages wake nobody.
     pub(super) fn look_at(&self, now: Instant) -> Instant {
-        let waited = now.saturating_duration_since(self.started.max(self.progressed));
+        let waited = now.saturating_duration_since(self.progressed);
         now + (waited / 16).clamp(NAP_MIN, NAP_MAX)
     }
 }

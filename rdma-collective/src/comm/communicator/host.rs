@@ -133,13 +133,15 @@ impl HostGroup {
         self.prompt.store(prompt && self.roomy, Ordering::Relaxed);
     }
 
-    /// Whether this is the process that the others know.
+    /// Whether this is the process that the others know, which may write to all of their windows.
     ///
     /// # Errors
     ///
     /// [`ReachError::Refused`] in a forked child of it.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), ReachError> {
-        self.peers.iter().flatten().next().map_or(Ok(()), |peer| peer.copy_in(0, &[]))
+        let end = mailboxes_bytes(self.peers.len());
+        self.peers.iter().flatten().next().map_or(Ok(()), |peer| peer.copy_in(end, &[]))
     }
 
     /// Where rank `from` leaves its message of a round in a window.

@@ -31,10 +31,14 @@ fn groups(ranks: u32, rounds: u64) -> Vec<HostGroup> {
 }
 
 impl HostGroup {
-    /// That of rank 1 of two, which may leave nothing, as in a forked child; the other rank has begun with `theirs`.
-    pub(crate) fn refused(theirs: &Header) -> Self {
+    /// That of rank 1 of two, which may leave nothing, as in a forked child; the other rank has begun with `theirs`, or else has left
+    /// nothing for so long that there is no room.
+    pub(crate) fn refused(theirs: Option<&Header>) -> Self {
         let [other, own] = groups(2, 0).try_into().unwrap();
-        other.put(1, theirs, &[0; 4]).unwrap();
+        match theirs {
+            Some(theirs) => other.put(1, theirs, &[0; 4]).unwrap(),
+            None => own.rounds.ended.store(AHEAD, Ordering::Relaxed),
+        }
         // Its place there is behind the end.
         let context = Device::soft(SoftOptions::default()).open().unwrap();
         let pd = context.alloc_pd().unwrap();
