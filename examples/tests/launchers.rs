@@ -51,6 +51,17 @@ fn torchrun(port: &str) -> Vec<(&'static str, &str)> {
 }
 
 #[test]
+fn ranks_that_are_held_apart_say_so_once_with_their_hosts() {
+    let (_store_of_torch, port) = held();
+    let variables = [&torchrun(&port)[..], &[("NCCL_HOSTID", "rack-{}"), ("NCCL_DEBUG", "INFO")]].concat();
+    let said = r#"Hosts by NCCL_HOSTID, between which ranks share no memory: "rack-0" has rank 0, "rack-1" has rank 1, "#;
+    for ended in launch(LINE, &variables).into_iter().map(|rank| rank.finish().expect(0)) {
+        let all = format!("{}{}", ended.stdout, ended.stderr);
+        assert_eq!(all.matches(said).count(), 1, "{all}");
+    }
+}
+
+#[test]
 fn four_processes_of_torchrun_meet_while_another_process_holds_master_port() {
     let (_store_of_torch, port) = held();
     let by_hand = torchrun(&port);

@@ -112,8 +112,12 @@ impl Setup<'_> {
     /// All ranks, and the links to the neighbours unless this one is alone.
     fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), SetupError> {
         let ranks = self.introduce()?;
-        self.hosts =
-            Arc::new(Hosts::new(ranks.iter().map(|told| (told.host_id.as_str(), told.host_is_named))));
+        let names: Vec<&str> = ranks.iter().map(|told| told.host_id.as_str()).collect();
+        let named = ranks.iter().map(|told| told.host_is_named);
+        self.hosts = Arc::new(Hosts::new(names.iter().copied().zip(named)));
+        if let Some(hosts) = self.hosts.told_apart(&names) {
+            tracing::info!("Hosts by NCCL_HOSTID, between which ranks share no memory: {hosts}");
+        }
         let links = if ranks.len() > 1 { Some(self.links()?) } else { None };
         Ok((ranks, links))
     }

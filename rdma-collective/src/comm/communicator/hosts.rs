@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use super::Algorithm;
 use crate::comm::link::Manner;
+use crate::error::RankList;
 use crate::groups::Groups;
+
+/// How many hosts are said, and how many ranks of each.
+const HOSTS_SAID: usize = 16;
+const RANKS_SAID: usize = 8;
 
 /// See the module. The same on all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,6 +72,27 @@ impl Hosts {
         }
     }
 
+    /// What is said of ranks that are held apart, of whose hosts `names` has that of each; `None` where there are none.
+    pub(super) fn told_apart(&self, names: &[&str]) -> Option<String> {
+        let hosts = self.groups.all();
+        if hosts.len() < 2 || !self.named.contains(&true) {
+            return None;
+        }
+        let list = |ranks: &[u32]| {
+            let first = ranks.iter().copied().take(RANKS_SAID).collect();
+            RankList::new(u32::try_from(ranks.len()).unwrap_or(u32::MAX), first)
+        };
+        let said = hosts.iter().take(HOSTS_SAID).filter_map(|ranks| {
+            let name = names.get(*ranks.first()? as usize)?;
+            Some(format!("{name:?} has {}", list(ranks)))
+        });
+        let more = match hosts.len().saturating_sub(HOSTS_SAID) {
+            0 => String::new(),
+            more => format!(", and there are {more} more"),
+        };
+        Some(format!("{}{more}", said.collect::<Vec<_>>().join(", ")))
+    }
+
     /// How these two ranks connect: where nobody has named their hosts, as their devices find that they can.
     pub(super) fn manner(&self, ranks: [u32; 2]) -> Manner {
         let [one, other] = ranks.map(|rank| self.groups.of(rank));
@@ -106,5 +132,20 @@ mod tests {
         assert_eq!(apart([true; 3]), [true, true, false]);
         assert_eq!(apart([true, false, false]), [true, false, false]);
         assert_eq!(apart([false; 3]), [false; 3]);
+    }
+
+    #[test]
+    fn what_is_said_of_ranks_that_are_apart_has_every_host_and_an_end() {
+        let said = |names: &[&str], named: bool| {
+            Hosts::new(names.iter().map(|name| (*name, named))).told_apart(names)
+        };
+        assert_eq!(said(&["a", "b", "a"], false), None);
+        assert_eq!(said(&["a", "a", "a"], true), None);
+        assert_eq!(said(&["a", "b", "a"], true).unwrap(), r#""a" has ranks 0 and 2, "b" has rank 1"#);
+        let names: Vec<String> = (0..1000).map(|rank| (rank % 500).to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let many = said(&names, true).unwrap();
+        assert!(many.ends_with(r#""15" has ranks 15 and 515, and there are 484 more"#), "{many}");
+        assert!(said(&["x\ny", ""], true).unwrap().starts_with(r#""x\ny" has rank 0"#), "on one line");
     }
 }

@@ -23,8 +23,10 @@ pub struct CommunicatorOptions {
     /// the place of an element and the other options; see [`numerics`](crate::collective::numerics).
     pub reproducible: bool,
     /// What tells this rank's host from others (the boot of its kernel): ranks of one host are near each other, and by
-    /// [`Algorithm::Hierarchical`](super::Algorithm::Hierarchical) an all-reduce is done inside hosts first. By [`Wire::Auto`](rdma_core::Wire::Auto) those of different ones
-    /// that are named so share no memory, be they on one machine.
+    /// [`Algorithm::Hierarchical`](super::Algorithm::Hierarchical) an all-reduce is done inside hosts first. By
+    /// [`Wire::Auto`](rdma_core::Wire::Auto) those of different ones that are named so share no memory, be they on one machine, and
+    /// that is said at INFO. Those of one that are on different machines reach each other as their devices can, and operations are right; but
+    /// a hierarchy takes the network between them for the inside of a host, and is slower by that.
     pub host_id: Option<String>,
     /// Which ways operations may take (all). Bits depend on it: a tree, and a hierarchy of hosts, reduce in another order than a ring.
     pub algorithms: Algorithms,
