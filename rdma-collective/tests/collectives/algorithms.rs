@@ -3,7 +3,7 @@
 use rdma_collective::collective::{ReduceOp, Tensor};
 use rdma_collective::comm::tuning::Tuning;
 use rdma_collective::comm::{Algorithms, Communicator, CommunicatorOptions};
-use rdma_collective::error::SetupError;
+use rdma_collective::error::{CollectiveError, SetupError};
 use rdma_core::Wire;
 
 use crate::common::long;
@@ -119,6 +119,55 @@ fn all_to_all_is_right_by_others_and_in_pairs_whatever_its_length() {
             });
             assert!(right.iter().all(|right| *right == [true; 5]), "{ranks}, {algorithm}: {right:?}");
         }
+    }
+}
+
+/// Only where an operation has made links to all ranks is there one to the next.
+fn is_linked(comm: &mut Communicator) -> bool {
+    let (next, mut got) = ((comm.rank() + 1) % comm.size(), [0_u8]);
+    let previous = (comm.rank() + comm.size() - 1) % comm.size();
+    match comm.send_recv(&[1], next, &mut got, previous, long()) {
+        Ok(()) => true,
+        Err(CollectiveError::Unconnected { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn all_to_all_makes_no_links_unless_pieces_may_not_be_taken_and_links_may() {
+    for (algorithms, expected) in [
+        ("^tree", false),
+        ("direct", false),
+        ("direct,flat", false),
+        ("direct,pieces,pairs", false),
+        ("^pieces", true),
+        ("direct,pairs", true),
+        ("^pieces;all-to-all:direct,pieces", false),
+        ("pieces;all-to-all:pairs", true),
+    ] {
+        let options =
+            CommunicatorOptions { algorithms: algorithms.parse().unwrap(), ..CommunicatorOptions::default() };
+        let linked = each_communicator(3, Wire::Mapped, options, |mut comm| {
+            assert!(is_right_all_to_all(&mut comm, 20_000));
+            // One of tensors, and of a tensor beside slices.
+            for borrows in [3, 0] {
+                let (rank, mut data) = (comm.rank(), input(comm.rank(), 3 * 20_000));
+                if rank == borrows {
+                    comm.all_to_all(&mut data, long()).unwrap();
+                } else {
+                    let mut tensor = comm.alloc(data.len()).unwrap();
+                    tensor.copy_from_slice(&data);
+                    let pending = comm.start_all_to_all(tensor, long()).unwrap();
+                    data.copy_from_slice(&pending.wait(long()).unwrap());
+                }
+                let part = rank as usize * 20_000..(rank as usize + 1) * 20_000;
+                assert!((0..3).flat_map(|from| input(from, 3 * 20_000)[part.clone()].to_vec()).eq(data));
+            }
+            let linked = is_linked(&mut comm);
+            comm.close(long()).unwrap();
+            linked
+        });
+        assert_eq!(linked, [expected; 3], "{algorithms}");
     }
 }
 

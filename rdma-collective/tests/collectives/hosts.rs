@@ -152,6 +152,7 @@ fn in_the_order_of_ranks_it_is_the_same_as_on_one_host() {
     let options = || CommunicatorOptions { reproducible: true, ..hierarchical() };
     let bits = [&[0, 0, 1, 1][..], &[0, 0, 0, 0]].map(|hosts| {
         on_hosts(hosts, options(), |mut comm| {
+            assert!(!comm.can(Algorithm::Hierarchical));
             let right = is_right(&mut comm, 50_000);
             comm.close(long()).unwrap();
             right

@@ -286,12 +286,18 @@ impl Communicator {
         None
     }
 
-    /// The pieces that take the place of what needs memory of all ranks' own, unless the ring does: it always can, if there is one.
+    /// The pieces that take the place of what needs memory of all ranks' own. Not where the ring does, which always can if there is one,
+    /// nor where what goes by links is asked for and pieces are not.
     fn in_its_place(&self, call: Call, class: Class) -> Option<Pieces> {
         let mut behind = class.ways().skip_while(|way| *way != Algorithm::Direct);
-        let next = behind.find(|way| matches!(way, Algorithm::Pieces | Algorithm::Ring));
-        if next.is_some_and(|way| way == Algorithm::Ring) {
-            return None;
+        let asked = |way: &Algorithm| {
+            let algorithms = self.options().algorithms;
+            !way.needs_mapped() && call.collective.tuned().is_some_and(|of| algorithms.allow(of, *way))
+        };
+        match behind.find(|way| matches!(way, Algorithm::Pieces | Algorithm::Ring)) {
+            Some(Algorithm::Ring) => return None,
+            None if class.ways().any(|way| asked(&way)) => return None,
+            _ => {}
         }
         Pieces::new(call, [self.rank(), self.size()], self.options())
     }

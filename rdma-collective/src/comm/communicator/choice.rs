@@ -16,11 +16,12 @@ impl Communicator {
         if self.has_host_group() { Peers::Mapped } else { Peers::Links }
     }
 
-    /// Whether the ranks are such that operations can go that way: `flat`, `pieces` and `direct` where they map each other's memory,
-    /// `hierarchical` where they are on several hosts and some of them together, and the others anywhere.
+    /// Whether the ranks are such that operations can go that way, be it asked for or not: `flat`, `pieces` and `direct` where they map
+    /// each other's memory, `hierarchical` where they are on several hosts and some of them together, unless they are
+    /// [`reproducible`](super::CommunicatorOptions::reproducible), and the others anywhere.
     #[must_use]
     pub fn can(&self, way: Algorithm) -> bool {
-        self.peers().have(way) && self.hosts.spread().has(way)
+        self.orders.have(way)
     }
 
     /// The ranks of each host.

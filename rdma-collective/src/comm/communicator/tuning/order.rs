@@ -21,6 +21,8 @@ const ELSE: [Algorithm; 8] = [
 pub(crate) struct Orders {
     /// By collective, and then by bytes; the last of each has no bound.
     of: [Vec<Class>; Collective::ALL.len()],
+    /// All ways that there can be, asked for or not.
+    possible: Vec<Algorithm>,
     source: String,
 }
 
@@ -44,13 +46,14 @@ impl Orders {
         reproducible: bool,
     ) -> Self {
         let (built_in, is_built_in) = (Tuning::default(), tuning.source == Source::BuiltIn);
+        let can = |collective: Collective, way: Algorithm| {
+            collective.has(way)
+                && peers.have(way)
+                && spread.has(way)
+                && !(reproducible && collective.reduces() && way.has_its_order())
+        };
+        let possible = |way: &Algorithm| Collective::ALL.into_iter().any(|of| can(of, *way));
         let of = Collective::ALL.map(|collective| {
-            let can = |way: &Algorithm| {
-                collective.has(*way)
-                    && peers.have(*way)
-                    && spread.has(*way)
-                    && !(reproducible && collective.reduces() && way.has_its_order())
-            };
             let is_of = |row: &&Row| row.is_of(collective, (ranks, peers));
             let own = tuning.rows.iter().filter(is_of).map(|row| (row, is_built_in));
             let all = own.chain(built_in.rows.iter().filter(is_of).map(|row| (row, true)));
@@ -61,13 +64,20 @@ impl Orders {
                     let suiting = ways.iter().copied().filter(|way| !built_in || spread.suits(*way));
                     let ways: Vec<Algorithm> = suiting.collect();
                     let (bytes_max, first) = (*bytes_max, ways.first().copied());
-                    let ways = order(&ways, |way| algorithms.allow(collective, *way), can);
+                    let ways =
+                        order(&ways, |way| algorithms.allow(collective, *way), |way| can(collective, *way));
                     classes.push(Class { bytes_max, ways, first, built_in });
                 }
             }
             classes
         });
-        Self { of, source: tuning.source().to_owned() }
+        let possible = Algorithm::ALL.iter().copied().filter(possible).collect();
+        Self { of, possible, source: tuning.source().to_owned() }
+    }
+
+    /// Whether there is a collective that can go that way.
+    pub(crate) fn have(&self, way: Algorithm) -> bool {
+        self.possible.contains(&way)
     }
 
     /// What an operation on so many bytes goes by.

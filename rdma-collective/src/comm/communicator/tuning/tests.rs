@@ -140,6 +140,33 @@ fn a_short_all_reduce_goes_inside_hosts_first_where_those_are_alike_and_any_wher
 }
 
 #[test]
+fn between_hosts_their_hierarchy_is_taken_where_neither_ring_nor_tree_may_be_and_a_ring_where_nothing_may() {
+    let orders = |algorithms: &str, spread, reproducible| {
+        let of = (4, Peers::Links, spread);
+        Orders::new(&Tuning::default(), algorithms.parse().unwrap(), of, reproducible)
+    };
+    for (algorithms, spread, reproducible, expected) in [
+        ("^ring,tree", Spread::Hosts, false, Algorithm::Hierarchical),
+        ("^ring,tree", Spread::Hosts, true, Algorithm::Ring),
+        ("^ring,tree", Spread::Flat, false, Algorithm::Ring),
+        ("^ring,tree,hierarchical", Spread::Hosts, false, Algorithm::Ring),
+        ("^tree", Spread::Hosts, false, Algorithm::Ring),
+    ] {
+        let orders = orders(algorithms, spread, reproducible);
+        let taken = orders.find(Collective::AllReduce, 1 << 20).ways().next();
+        assert_eq!(taken, Some(expected), "{algorithms}, {spread:?}, {reproducible}");
+    }
+    for (spread, reproducible, hierarchical) in
+        [(Spread::Hosts, false, true), (Spread::Hosts, true, false), (Spread::Flat, false, false)]
+    {
+        // What broadcasts go by can be taken whatever order sums have, and what is not asked for can be, too.
+        let orders = orders("ring", spread, reproducible);
+        let have = [Algorithm::Hierarchical, Algorithm::Tree, Algorithm::Flat].map(|way| orders.have(way));
+        assert_eq!(have, [hierarchical, true, false], "{spread:?}, {reproducible}");
+    }
+}
+
+#[test]
 fn rows_of_a_file_come_before_the_built_in_ones_and_only_where_they_are_of() {
     let text = "rdma-collective tuning 1\n\
         # measured on a Monday\n\
