@@ -5,6 +5,7 @@ mod args;
 mod choose;
 mod measure;
 mod table;
+mod tunable;
 
 use super::job::Job;
 use super::{launch, memory_for, start_ranks};
@@ -86,7 +87,7 @@ fn run(launch: &Launch, nccl: &NcclOptions, args: &TuneArgs) -> anyhow::Result<(
         output::say(format_args!("# {NAME}: {ranks} ranks, peers {peers}, microseconds\n"))?;
         let mut all = kept;
         for collective in args.collectives() {
-            let chosen = choose::ways(&times, collective, &sizes);
+            let chosen = choose::ways(&times, collective, collective.sizes(&sizes));
             output::say(table.of(collective, &chosen))?;
             all.extend(rows(collective, (ranks, peers), &chosen));
         }

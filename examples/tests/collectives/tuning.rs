@@ -17,7 +17,7 @@ fn what_tune_writes_is_taken_and_said() {
     let others = "rdma-collective tuning 1\nall-reduce 3 mapped 16 tree\nall-reduce 2 mapped any tree\nend\n";
     std::fs::write(&path, others).unwrap();
     let line = format!(
-        "--device soft --wire mapped --ranks 2 -b 8 -e 32 -n 2 -w 0 --repeats 1 --collectives allreduce,alltoall -o {path}"
+        "--device soft --wire mapped --ranks 2 -b 8 -e 32 -n 2 -w 0 --repeats 1 --collectives allreduce,alltoall,barrier -o {path}"
     );
     let text = run(TUNE, &line).expect(0).stdout;
     assert!(text.contains("# tune: 2 ranks, peers mapped"), "{text}");
@@ -32,6 +32,8 @@ fn what_tune_writes_is_taken_and_said() {
     assert_eq!(of("3", "all-reduce"), [["all-reduce", "3", "mapped", "16", "tree"]], "{written}");
     let own = of("2", "all-reduce");
     assert!(own.last().is_some_and(|row| row[3] == "32") && !of("2", "all-to-all").is_empty(), "{written}");
+    let barriers = of("2", "barrier");
+    assert!(barriers.len() == 1 && barriers[0][3] == "any", "{written}");
     assert!(own.windows(2).all(|pair| pair[0][4] != pair[1][4]), "{written}");
 
     let ended = allreduce(&path, "--wire mapped -b 8 -e 64 -f 2").expect(0);
@@ -52,7 +54,7 @@ fn without_a_file_the_table_is_printed_and_over_links_only_what_they_carry() {
     let line = "--device soft --wire tcp --ranks 3 -b 4 -e 4 -n 1 -w 0 --repeats 1";
     let text = run(TUNE, line).expect(0).stdout;
     for collective in
-        ["all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "gather", "scatter"]
+        ["all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "gather", "scatter", "barrier"]
     {
         assert!(text.lines().any(|line| line.starts_with(collective) && line.contains(" links ")), "{text}");
     }

@@ -1,6 +1,6 @@
 //! The flags of `tune`: those of the collectives' programs that make sense here, and where to write.
 
-use crate::collectives::Collective;
+use super::tunable::Tunable;
 use crate::collectives::args::{Args, RANKS_MAX};
 use crate::sizes::parse_size;
 use crate::wire::WireName;
@@ -34,8 +34,8 @@ pub struct TuneArgs {
     pub repeats: u32,
 
     /// Collectives to measure [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = collective())]
-    pub collectives: Vec<Collective>,
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = tunable())]
+    pub collectives: Vec<Tunable>,
 
     /// Where to write the table; of a file that is there already the rows of other numbers of ranks are kept. Without it the
     /// table is printed
@@ -59,14 +59,9 @@ pub struct TuneArgs {
     pub wire: WireName,
 }
 
-/// Those that a table can be of.
-fn tunable() -> impl Iterator<Item = Collective> {
-    Collective::ALL.iter().copied().filter(|of| *of != Collective::SendRecv)
-}
-
-fn collective() -> impl TypedValueParser<Value = Collective> {
-    PossibleValuesParser::new(tunable().map(Collective::name))
-        .try_map(|name| tunable().find(|of| of.name() == name).ok_or("no collective"))
+fn tunable() -> impl TypedValueParser<Value = Tunable> {
+    PossibleValuesParser::new(Tunable::all().map(Tunable::name))
+        .try_map(|name| Tunable::all().find(|of| of.name() == name).ok_or("no collective"))
 }
 
 impl TuneArgs {
@@ -101,8 +96,8 @@ impl TuneArgs {
     }
 
     /// Which collectives, once each.
-    pub fn collectives(&self) -> impl Iterator<Item = Collective> {
-        tunable().filter(|of| self.collectives.is_empty() || self.collectives.contains(of))
+    pub fn collectives(&self) -> impl Iterator<Item = Tunable> {
+        Tunable::all().filter(|of| self.collectives.is_empty() || self.collectives.contains(of))
     }
 
     /// Bytes of the buffers of one rank.
@@ -132,11 +127,12 @@ mod tests {
     fn collectives_are_all_or_those_that_are_named() {
         let named = |line: &str| {
             let args = TuneArgs::try_parse_from(line.split(' ')).unwrap();
-            args.collectives().map(Collective::name).collect::<Vec<_>>().join(" ")
+            args.collectives().map(Tunable::name).collect::<Vec<_>>().join(" ")
         };
-        let all = "allreduce allgather reducescatter broadcast reduce alltoall gather scatter";
+        let all = "allreduce allgather reducescatter broadcast reduce alltoall gather scatter barrier";
         assert_eq!(named("tune"), all);
         assert_eq!(named("tune --collectives gather,allreduce,gather"), "allreduce gather");
+        assert_eq!(named("tune --collectives barrier"), "barrier");
         assert!(TuneArgs::try_parse_from(["tune", "--collectives", "sendrecv"]).is_err());
     }
 }

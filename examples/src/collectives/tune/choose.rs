@@ -1,7 +1,7 @@
 //! From times to rows: pure.
 
 use super::measure::{Memory, Times};
-use crate::collectives::Collective;
+use super::tunable::Tunable;
 use rdma_collective::comm::Algorithm;
 use rdma_collective::comm::tuning::{Peers, Row};
 
@@ -12,7 +12,7 @@ const FASTER_BY: f64 = 1.05;
 pub type Chosen = Vec<(u64, Vec<Algorithm>)>;
 
 /// The fastest way for each size: and where that is `direct`, what is the fastest in its place where memory is borrowed.
-pub fn ways(times: &Times, collective: Collective, sizes: &[u64]) -> Chosen {
+pub fn ways(times: &Times, collective: Tunable, sizes: &[u64]) -> Chosen {
     let fastest = |size: u64, of: &[Algorithm], memory: Memory, before: Option<Algorithm>| {
         let time = |way: Algorithm| times.of(collective, size, way, memory);
         let measured = of.iter().filter_map(|way| Some((*way, time(*way)?)));
@@ -35,7 +35,7 @@ pub fn ways(times: &Times, collective: Collective, sizes: &[u64]) -> Chosen {
 }
 
 /// Rows, one for neighbours that agree.
-pub fn rows(collective: Collective, (ranks, peers): (u32, Peers), chosen: &Chosen) -> Vec<Row> {
+pub fn rows(collective: Tunable, (ranks, peers): (u32, Peers), chosen: &Chosen) -> Vec<Row> {
     let Some(tuned) = collective.tuned() else { return Vec::new() };
     let mut rows: Vec<Row> = Vec::new();
     for (bytes_max, ways) in chosen {
@@ -56,8 +56,11 @@ pub fn rows(collective: Collective, (ranks, peers): (u32, Peers), chosen: &Chose
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collectives::Collective;
     use Algorithm::{Direct, Flat, Pieces, Ring};
     use Memory::{Borrowed, Owned};
+
+    const ALL_REDUCE: Tunable = Tunable::Program(Collective::AllReduce);
 
     #[test]
     fn the_fastest_is_taken_and_neighbours_that_agree_are_one_row() {
@@ -71,12 +74,12 @@ mod tests {
         let mut times = Times::default();
         for (size, of) in measured {
             for (way, memory, time_us) in of {
-                times.add((Collective::AllReduce, size, way, memory), time_us + 1.0);
-                times.add((Collective::AllReduce, size, way, memory), time_us);
+                times.add((ALL_REDUCE, size, way, memory), time_us + 1.0);
+                times.add((ALL_REDUCE, size, way, memory), time_us);
             }
         }
-        let chosen = ways(&times, Collective::AllReduce, &[8, 16, 32, 64, 128]);
-        let rows = rows(Collective::AllReduce, (2, Peers::Mapped), &chosen);
+        let chosen = ways(&times, ALL_REDUCE, &[8, 16, 32, 64, 128]);
+        let rows = rows(ALL_REDUCE, (2, Peers::Mapped), &chosen);
         let told: Vec<String> = rows.iter().map(Row::to_string).collect();
         let split: Vec<Vec<&str>> = told.iter().map(|row| row.split_whitespace().collect()).collect();
         assert_eq!(
@@ -87,6 +90,19 @@ mod tests {
                 ["all-reduce", "2", "mapped", "64", "direct,ring"]
             ]
         );
-        assert!(ways(&times, Collective::Reduce, &[8]).is_empty());
+        assert!(ways(&times, Tunable::Program(Collective::Reduce), &[8]).is_empty());
+    }
+
+    #[test]
+    fn a_barrier_has_one_row_of_whatever_size() {
+        let (mut times, sizes) = (Times::default(), Tunable::Barrier.sizes(&[8, 16]));
+        for (way, time_us) in [(Ring, 3.0), (Flat, 2.0)] {
+            times.add((Tunable::Barrier, sizes[0], way, Owned), time_us);
+        }
+        let chosen = ways(&times, Tunable::Barrier, sizes);
+        let rows = rows(Tunable::Barrier, (2, Peers::Mapped), &chosen);
+        let told: Vec<String> = rows.iter().map(Row::to_string).collect();
+        let split: Vec<&str> = told[0].split_whitespace().collect();
+        assert_eq!((split, rows.len()), (vec!["barrier", "2", "mapped", "any", "flat"], 1));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::choose::Chosen;
 use super::measure::{Memory, Times};
-use crate::collectives::Collective;
+use super::tunable::Tunable;
 use rdma_collective::comm::Algorithm;
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ pub struct Table<'a> {
 
 impl Table<'_> {
     /// The lines of a collective; `-` where a way cannot be taken.
-    pub fn of(&self, collective: Collective, chosen: &Chosen) -> String {
+    pub fn of(&self, collective: Tunable, chosen: &Chosen) -> String {
         let owned = Algorithm::ALL.iter().map(|way| (*way, Memory::Owned));
         let borrowed = [Algorithm::Pieces, Algorithm::Ring].map(|way| (way, Memory::Borrowed));
         let columns: Vec<_> = owned.chain(borrowed).filter(|column| self.has(collective, *column)).collect();
@@ -26,7 +26,8 @@ impl Table<'_> {
         }
         let _ = writeln!(text, "  fastest");
         for (size, ways) in chosen {
-            let _ = write!(text, "  {:>12} {size:>10}", "");
+            let bytes = if *size == u64::MAX { "any".to_owned() } else { size.to_string() };
+            let _ = write!(text, "  {:>12} {bytes:>10}", "");
             for (way, memory) in &columns {
                 let time = self.times.of(collective, *size, *way, *memory);
                 let _ = write!(text, " {:>13}", time.map_or("-".to_owned(), |time| format!("{time:.2}")));
@@ -37,7 +38,10 @@ impl Table<'_> {
         text
     }
 
-    fn has(&self, collective: Collective, (way, memory): (Algorithm, Memory)) -> bool {
-        self.sizes.iter().any(|size| self.times.of(collective, *size, way, memory).is_some())
+    fn has(&self, collective: Tunable, (way, memory): (Algorithm, Memory)) -> bool {
+        collective
+            .sizes(self.sizes)
+            .iter()
+            .any(|size| self.times.of(collective, *size, way, memory).is_some())
     }
 }
