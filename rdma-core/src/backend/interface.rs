@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "declares the calls whose callers vouch for memory")]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -128,7 +129,17 @@ pub(crate) enum RawTouch {
     },
     /// Loads a flag.
     Load,
+    /// Has it worked on where it lies, by what is at `work`, for which these are the bytes from `begin` on.
+    Run {
+        run: RunInPlace,
+        work: *mut (),
+        begin: usize,
+        needs: Access,
+    },
 }
+
+/// [`InPlace::run`](crate::memory::InPlace::run) of what is there: what works, where the bytes are, from where on and to where.
+pub(crate) type RunInPlace = unsafe fn(*mut (), *mut u8, Range<usize>);
 
 impl RawTouch {
     /// What the peer must allow.
@@ -137,6 +148,7 @@ impl RawTouch {
             Self::Look => Access::empty(),
             Self::Write { .. } | Self::Store { .. } => Access::REMOTE_WRITE,
             Self::Read { .. } | Self::Load => Access::REMOTE_READ,
+            Self::Run { needs, .. } => needs,
         }
     }
 

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use post::Batch;
-pub(crate) use reach::Reach;
+pub(crate) use reach::{Reach, Run};
 
 use super::in_flight::{Queue, Ring, Tag};
 use super::interface::{RawCompletion, RawRecv, RawSend, RawWorker, SENTINELS, Slot};

@@ -212,9 +212,15 @@ impl Region {
         }
     }
 
-    /// Where that range is.
+    /// Where that range is, for what works on memory where it lies ([`InPlace`](crate::memory::InPlace)).
+    ///
+    /// It stays there for as long as the region is alive. Peers may read and write it at any moment.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] when there are fewer bytes.
     #[inline]
-    pub(crate) fn address_of(&self, offset: usize, len: usize) -> Result<NonNull<u8>, RangeError> {
+    pub fn address_of(&self, offset: usize, len: usize) -> Result<NonNull<u8>, RangeError> {
         RangeError::check(offset as u64, len as u64, self.len() as u64)?;
         // SAFETY: `offset` is at most the mapping's length, so the address is inside it or one past it.
         Ok(unsafe { self.memory.as_ptr().add(offset) })

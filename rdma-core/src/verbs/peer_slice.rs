@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Instant;
 
 use crate::backend::dispatch::AnyWorker;
-use crate::backend::worker::{Core, QpHandle, Reach};
+use crate::backend::worker::{Core, QpHandle, Reach, Run};
 use crate::error::{RangeError, ReachError};
-use crate::memory::{Patience, Pause};
+use crate::memory::{InPlace, Patience, Pause};
 use crate::{Deadline, Flag, Region, RemoteMemory};
 
 /// Bytes that a reduction looks at at a time: half of what a processor's first cache holds.
@@ -205,6 +205,16 @@ impl<'w> PeerSlice<'w> {
             reduce(begin, part);
         }
         Ok(())
+    }
+
+    /// Has `len` bytes from `offset` of it worked on where they lie, in one pass; the peer must allow what that
+    /// [needs](InPlace::NEEDS).
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in); what was worked on before stays so.
+    pub fn run<W: InPlace>(&mut self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
+        self.reach(offset, len, Reach::Run(Run::new(work))).map(drop)
     }
 
     /// Stores a flag at `offset`, after all that this thread wrote before, to this peer or another: who sees the flag sees

@@ -1,5 +1,6 @@
 //! Memory of a peer used at once, on both wires that map it, and between two processes.
 
+mod run;
 mod waiting;
 
 use std::io::Write;
@@ -15,6 +16,7 @@ use rustix::process::Signal;
 use super::deaths::signal;
 use super::end::{self, End, soon};
 use super::processes::{Peer, line, parse};
+use run::Change;
 
 const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 /// More than one chunk, and no whole number of them.
@@ -36,6 +38,7 @@ enum Step {
     From(usize, usize, usize),
     To(usize, usize, usize),
     Reduce(usize, usize),
+    Run(usize, usize),
     Store(usize, u64),
     Load(usize),
 }
@@ -49,6 +52,7 @@ fn steps() -> impl Strategy<Value = Step> {
         (offset(), len(), offset()).prop_map(|(at, len, own)| Step::From(at, len, own)),
         (offset(), len(), offset()).prop_map(|(at, len, own)| Step::To(at, len, own)),
         (offset(), len()).prop_map(|(at, len)| Step::Reduce(at, len)),
+        (offset(), len()).prop_map(|(at, len)| Step::Run(at, len)),
         (offset(), any::<u64>()).prop_map(|(at, flag)| Step::Store(at, flag)),
         offset().prop_map(Step::Load),
     ]
@@ -83,6 +87,14 @@ fn take(end: &mut End, theirs: &Region, own: &Region, oracle: &mut Oracle, step:
             } else {
                 bytes == vec![fill; len]
             });
+        }
+        Step::Run(at, len) => {
+            let mut change = Change::by(fill);
+            assert_eq!(peer.run(at, len, &mut change).is_ok(), fits(at, len));
+            assert_eq!(change.done(), if fits(at, len) { len } else { 0 });
+            for (at, byte) in oracle.theirs.iter_mut().skip(at).take(change.done()).enumerate() {
+                *byte = change.of(at, *byte);
+            }
         }
         Step::From(at, len, from) => {
             let fit = fits(at, len) && fits(from, len);
@@ -154,6 +166,9 @@ fn only_what_the_peer_allows_is_done_and_it_hears_of_no_refusal() {
         let mut slice = end.worker.peer_slice(&end.qp, writable.remote(), soon());
         assert!(matches!(slice.copy_out(0, &mut [0]), Err(ReachError::AccessDenied)));
         assert!(matches!(slice.load::<u64>(0), Err(ReachError::AccessDenied)));
+        // Of what needs both rights one is not enough.
+        let mut change = Change::by(1);
+        assert!(matches!(slice.run(0, 8, &mut change), Err(ReachError::AccessDenied)) && change.done() == 0);
         slice.store(0, 1_u64).unwrap();
         let refused = slice.store(4, 1_u64);
         assert!(

@@ -40,18 +40,24 @@ impl Arithmetic {
         self.finish(out, last)
     }
 
-    /// By itself: the sum has been rounded once a hop. Nothing but an average has an end of its own.
+    /// What is done once at the end, by itself: the sum has been rounded once a hop.
     #[inline]
-    fn finish(self, out: &mut [u8], last: bool) -> Result<(), ReduceError> {
-        if last && self.op == ReduceOp::Avg {
+    pub(super) fn finish(self, out: &mut [u8], last: bool) -> Result<(), ReduceError> {
+        if last && self.has_an_end() {
             self.reduction().over(self.ranks).reduce_into(out, &[])
         } else {
             Ok(())
         }
     }
 
+    /// Whether something is done once at the end.
     #[inline]
-    fn reduction(self) -> Reduction {
+    pub(super) fn has_an_end(self) -> bool {
+        self.op == ReduceOp::Avg
+    }
+
+    #[inline]
+    pub(super) fn reduction(self) -> Reduction {
         Reduction::new(self.data_type, self.op)
     }
 }

@@ -25,15 +25,15 @@ const LOOK_EVERY: usize = 256 * 1024;
 /// How long others are let run before this rank naps.
 const YIELD_FOR: Duration = Duration::from_micros(300);
 
-/// Bytes that are made at a time where memory lies, `most` at most: what is reduced stays in the processor's first cache, unless
-/// inputs come from no cache at all, which are read in longer runs then.
+/// Bytes that are made at a time where memory lies, `most` at most: of more than two ranks what is reduced stays near until all
+/// have it, unless inputs come from no cache at all, which are read in longer runs then.
 pub(super) fn piece_bytes(call: Call, ranks: u32, most: usize) -> usize {
     let all = match call.collective {
-        Collective::AllReduce(_) | Collective::Reduce { .. } => call.bytes(),
-        Collective::ReduceScatter(_) => call.bytes() * ranks as usize,
+        Collective::AllReduce(_) | Collective::Reduce { .. } if ranks > 2 => call.bytes(),
+        Collective::ReduceScatter(_) if ranks > 2 => call.bytes() * ranks as usize,
         _ => return most,
     };
-    if Expect::of_total(all) == Expect::Cached { PIECE_BYTES.min(most) } else { most }
+    if Expect::of_total(all) == Expect::Cached { (2 * PIECE_BYTES).min(most) } else { most }
 }
 
 /// What an operation has come to.
@@ -248,9 +248,7 @@ impl Direct {
                 reach.read_to(rank, source, (output, span))?;
             }
             (From::One(_), To::One(rank)) => {
-                reach.output(rank, span, |peer, at| {
-                    peer.copy_from(at, span.len, &input.region, input.at(source))
-                })?;
+                reach.store_from(rank, span, (input, source))?;
             }
             (From::One(rank), To::Exchanged) => {
                 // Whatever was done of it already, from the first step on that was not.
@@ -266,6 +264,17 @@ impl Direct {
             }
             // Nothing is copied to all, or reduced in exchange.
             (From::One(_), To::All) | (From::All { .. }, To::Exchanged) => {}
+            (From::All { first }, To::All)
+                if !self.made && reach.are_two_in_place() && !self.arithmetic.has_an_end() =>
+            {
+                let (made, done) = reach.reduce_both(input, span, first, self.arithmetic);
+                if made && done.is_err() {
+                    // An operand is gone: from here on it is as if it had been made apart.
+                    reach.read(own, output, span, &mut near.made[..span.len])?;
+                    self.made = true;
+                }
+                return done;
+            }
             (From::All { first }, to) => {
                 if !self.made {
                     reach.reduce(near, input, span, first, self.arithmetic)?;

@@ -5,6 +5,7 @@
 
 mod extreme;
 mod halves;
+mod in_place;
 mod level;
 mod number;
 mod tiles;
@@ -17,6 +18,8 @@ use std::ops::{Add, Mul, Range};
 use ::half::{bf16, f16};
 
 use self::extreme::{brain, double, half, single};
+pub(crate) use self::in_place::Near;
+pub(super) use self::in_place::{Alike, Both, How};
 pub use self::level::Vectors;
 use self::level::{Kernel, Level};
 use self::number::Number;
@@ -60,28 +63,56 @@ impl<'a> Job<'a> {
     }
 }
 
-/// A job, how two elements become one, and what is done with the last of them.
-///
-/// The job is lent: what was just stored word by word would be copied late.
-struct Fold<'a, 'b, T, F, L> {
-    job: &'a mut Job<'b>,
+/// What is to be done, whatever the elements are.
+trait Task {
+    fn is_streamed(&self) -> bool;
+
+    /// Does it: `fold` makes one of two, from the left to the right, and `last` what is stored.
+    fn run<T: Number, V: Level>(
+        self,
+        level: V,
+        fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+        last: impl Fn(T::Wide) -> T::Wide + Copy,
+    );
+}
+
+/// Lent: what was just stored word by word would be copied late.
+impl Task for &mut Job<'_> {
+    fn is_streamed(&self) -> bool {
+        self.streamed
+    }
+
+    #[inline(always)]
+    fn run<T: Number, V: Level>(
+        self,
+        level: V,
+        fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+        last: impl Fn(T::Wide) -> T::Wide + Copy,
+    ) {
+        T::reduce(level, self, fold, last);
+    }
+}
+
+/// A task, how two elements become one, and what is done with the last of them.
+struct Fold<K, T, F, L> {
+    task: K,
     fold: F,
     last: L,
     number: PhantomData<T>,
 }
 
-impl<T: Number, F, L> Kernel for Fold<'_, '_, T, F, L>
+impl<K: Task, T: Number, F, L> Kernel for Fold<K, T, F, L>
 where
     F: Fn(T::Wide, T::Wide) -> T::Wide + Copy,
     L: Fn(T::Wide) -> T::Wide + Copy,
 {
     fn is_streamed(&self) -> bool {
-        self.job.streamed
+        self.task.is_streamed()
     }
 
     #[inline(always)]
     fn run<V: Level>(self, level: V) {
-        T::reduce(level, self.job, self.fold, self.last);
+        self.task.run::<T, V>(level, self.fold, self.last);
     }
 }
 
@@ -123,9 +154,18 @@ macro_rules! extremes {
 
 /// Carries a job out by vectors that this processor has.
 pub(super) fn reduce(vectors: Vectors, job: &mut Job<'_>, data_type: DataType, op: ReduceOp) {
+    carry_out(vectors, job, data_type, op);
+}
+
+fn carry_out(vectors: Vectors, task: impl Task, data_type: DataType, op: ReduceOp) {
     macro_rules! run {
         ($number:ty, $fold:expr) => {
-            vectors.run(Fold::<$number, _, _> { job, fold: $fold, last: |wide| wide, number: PhantomData })
+            vectors.run(Fold::<_, $number, _, _> {
+                task,
+                fold: $fold,
+                last: |wide| wide,
+                number: PhantomData,
+            })
         };
     }
     match op {
@@ -141,7 +181,7 @@ pub(super) fn average(vectors: Vectors, job: &mut Job<'_>, data_type: DataType, 
     macro_rules! run {
         ($number:ty, $fold:expr) => {{
             let last = |wide| <$number>::divided(wide, ranks);
-            vectors.run(Fold::<$number, _, _> { job, fold: $fold, last, number: PhantomData })
+            vectors.run(Fold::<_, $number, _, _> { task: job, fold: $fold, last, number: PhantomData })
         }};
     }
     match data_type {

@@ -1,8 +1,10 @@
 //! What callers reduce by: the checks, and which part of the output is stored how.
 
+use rdma_core::error::{RangeError, ReachError};
 use rdma_core::memory::Expect;
+use rdma_core::{PeerSlice, Region};
 
-use super::kernels::{self, Job, Vectors};
+use super::kernels::{self, Alike, Both, How, Job, Near, Vectors};
 use super::{DataType, ReduceOp};
 use crate::error::ReduceError;
 
@@ -96,6 +98,66 @@ impl Reduction {
         }
         self.carry_out(&mut Job { out, in_place: false, inputs, streamed: self.expect == Expect::Streamed });
         Ok(())
+    }
+
+    /// `out[i] = near[i] op peer[i]`, or the other way round if that is `turned`, with what lies at an offset of a peer's memory.
+    /// Neither operand is copied before.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PeerSlice::copy_out`], of `near` too, and nothing is lost.
+    pub(crate) fn reduce_peer(
+        self,
+        out: &mut [u8],
+        near: Near<'_>,
+        (peer, at): (&mut PeerSlice<'_>, usize),
+        turned: bool,
+    ) -> Result<(), ReachError> {
+        let len = out.len();
+        peer.run(at, len, &mut Both::new(out, near, turned, self.how())?)
+    }
+
+    /// `out[i] = left[i] op right[i]`, wherever they lie.
+    ///
+    /// # Errors
+    ///
+    /// Either has fewer bytes.
+    pub(crate) fn reduce_near(
+        self,
+        out: &mut [u8],
+        left: Near<'_>,
+        right: Near<'_>,
+    ) -> Result<(), RangeError> {
+        Both::new(out, left, false, self.how())?.with(right)
+    }
+
+    /// `near[i] = peer[i] = near[i] op peer[i]`, or the other way round if that is `turned`, in one pass over both.
+    ///
+    /// Whether the region has all that is made comes with it: a peer that refused is to have it from there then, since an operand is
+    /// gone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PeerSlice::copy_out`] and of [`PeerSlice::copy_in`].
+    pub(crate) fn reduce_both(
+        self,
+        near: (&Region, usize),
+        (peer, at): (&mut PeerSlice<'_>, usize),
+        len: usize,
+        turned: bool,
+    ) -> (bool, Result<(), ReachError>) {
+        match Alike::new(near, len, turned, self.how()) {
+            Ok(mut both) => {
+                let done = peer.run(at, len, &mut both);
+                (both.is_made(), done)
+            }
+            Err(range) => (false, Err(range.into())),
+        }
+    }
+
+    fn how(self) -> How {
+        let Self { vectors, data_type, op, .. } = self;
+        How { vectors, data_type, op }
     }
 
     #[inline]

@@ -101,7 +101,8 @@ impl State {
 /// # Safety
 ///
 /// They are mapped for the whole call, and writable unless they are only read; so are as many of this process, where `touch`
-/// has some; no reference to what others may be writing is used. A flag is of 4 or 8 bytes, and aligned.
+/// has some; no reference to what others may be writing is used. A flag is of 4 or 8 bytes, and aligned. What works on them is
+/// there, and nothing else uses it.
 #[inline]
 pub(super) unsafe fn touch_at(at: *mut u8, len: u32, touch: RawTouch) -> u64 {
     // SAFETY: the caller's promise.
@@ -116,6 +117,7 @@ pub(super) unsafe fn touch_at(at: *mut u8, len: u32, touch: RawTouch) -> u64 {
             }
             RawTouch::Store { bits } => flag::store(at, len, bits),
             RawTouch::Load => return flag::load(at, len),
+            RawTouch::Run { run, work, begin, .. } => run(work, at, begin..begin + len as usize),
         }
     }
     0

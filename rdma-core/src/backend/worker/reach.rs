@@ -2,13 +2,16 @@
 
 #![expect(unsafe_code, reason = "hands what it borrows to the device")]
 
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr;
 use std::time::Instant;
 
 use super::{Core, QpHandle};
-use crate::backend::interface::{RawReach, RawTouch, RawWorker, Reached};
+use crate::backend::interface::{RawReach, RawTouch, RawWorker, Reached, RunInPlace};
 use crate::error::{RangeError, ReachError};
-use crate::memory::{Expect, Patience, PeerWindow};
-use crate::{Deadline, Region, RemoteMemory};
+use crate::memory::{Expect, InPlace, Patience, PeerWindow};
+use crate::{Access, Deadline, Region, RemoteMemory};
 
 /// Bytes that are moved at once: as long as a deregistration of the peer's may have to wait.
 const CHUNK: usize = 256 << 10;
@@ -24,6 +27,29 @@ pub(crate) enum Reach<'a> {
     /// A flag.
     Store(u64),
     Load,
+    Run(Run<'a>),
+}
+
+/// What works on memory of a peer's where it lies.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    run: RunInPlace,
+    work: *mut (),
+    needs: Access,
+    borrowed: PhantomData<&'a mut ()>,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new<W: InPlace>(work: &'a mut W) -> Self {
+        /// # Safety
+        ///
+        /// As for [`InPlace::run`], and `work` is one of that type, of which there is no other reference.
+        unsafe fn run<W: InPlace>(work: *mut (), at: *mut u8, range: Range<usize>) {
+            // SAFETY: the caller's promise.
+            unsafe { (*work.cast::<W>()).run(at, range) };
+        }
+        Self { run: run::<W>, work: ptr::from_mut(work).cast(), needs: W::NEEDS, borrowed: PhantomData }
+    }
 }
 
 impl Reach<'_> {
@@ -31,7 +57,7 @@ impl Reach<'_> {
     fn local(&mut self, len: usize) -> Result<u64, RangeError> {
         let of_slice = |bytes: usize| RangeError::check(0, len as u64, bytes as u64);
         Ok(match self {
-            Self::Store(_) | Self::Load => 0,
+            Self::Store(_) | Self::Load | Self::Run(_) => 0,
             Self::Write(bytes) => {
                 of_slice(bytes.len())?;
                 bytes.as_ptr().expose_provenance() as u64
@@ -46,13 +72,15 @@ impl Reach<'_> {
         })
     }
 
-    /// The part of it whose bytes are at `local`.
-    fn touch(&self, local: u64, expect: Expect) -> RawTouch {
-        match self {
-            Self::Write(_) | Self::WriteFrom(..) => RawTouch::Write { from: local, expect },
-            Self::Read(_) | Self::ReadTo(..) => RawTouch::Read { to: local, expect },
-            Self::Store(bits) => RawTouch::Store { bits: *bits },
+    /// The part of it from `begin` on, of what has its bytes at `local`.
+    fn touch(&self, local: u64, begin: usize, expect: Expect) -> RawTouch {
+        let from = local.wrapping_add(begin as u64);
+        match *self {
+            Self::Write(_) | Self::WriteFrom(..) => RawTouch::Write { from, expect },
+            Self::Read(_) | Self::ReadTo(..) => RawTouch::Read { to: from, expect },
+            Self::Store(bits) => RawTouch::Store { bits },
             Self::Load => RawTouch::Load,
+            Self::Run(Run { run, work, needs, .. }) => RawTouch::Run { run, work, begin, needs },
         }
     }
 }
@@ -115,12 +143,13 @@ impl<R: RawWorker> Core<R> {
                 remote_addr: memory.addr.wrapping_add(done as u64),
                 len: count as u64,
                 rkey: memory.rkey.0,
-                touch: reach.touch(local.wrapping_add(done as u64), expect),
+                touch: reach.touch(local, done, expect),
             };
             let mut patience = None;
             let bits = loop {
                 // SAFETY: `local` says of each kind that its bytes are there: borrowed for this call, or of a region that
-                // is alive. Of those that others may be writing no reference exists. A flag was looked at above.
+                // is alive; so is what works in place. Of those that others may be writing no reference exists. A flag was
+                // looked at above.
                 match unsafe { self.raw.reach(slot, &raw) }? {
                     Reached::Done(bits) => break bits,
                     Reached::NotYet => {

@@ -6,7 +6,8 @@ use rdma_core::{Deadline, PeerSlice, RemoteMemory};
 use super::{Halt, Moves};
 use crate::collective::execute::buffers::{Arithmetic, Place, Told};
 use crate::collective::execute::run::Stop;
-use crate::collective::schedule::Span;
+use crate::collective::reduce::Operand;
+use crate::collective::schedule::{Source, Span};
 use crate::comm::{Core, HostGroup, Lost, Near};
 use crate::error::LaneFailure;
 
@@ -19,30 +20,32 @@ pub(super) struct Reach<'a> {
 }
 
 impl Reach<'_> {
-    /// Does it to the input of another rank, in which `span` begins where it is told.
-    fn input(
+    /// Does it to the input or the output of another rank, in which `span` begins where it is told.
+    fn at(
         &mut self,
-        rank: u32,
+        (rank, source): (u32, Source),
         span: Span,
         with: impl FnOnce(&mut PeerSlice<'_>, usize) -> Result<(), ReachError>,
     ) -> Result<(), Halt> {
-        let [len, _] = self.moves.lengths();
-        let memory = self.told[rank as usize].input.memory(len);
-        let at = span.offset - self.moves.call.origins(rank).input;
-        self.with(rank, memory, |peer| with(peer, at))
+        let ([input, output], origins) = (self.moves.lengths(), self.moves.call.origins(rank));
+        let told = &self.told[rank as usize];
+        let (at, len, origin) = match source {
+            Source::Input => (told.input, input, origins.input),
+            _ => (told.output, output, origins.output),
+        };
+        self.with(rank, at.memory(len), |peer| with(peer, span.offset - origin))
     }
 
-    /// The same of its output.
-    pub(super) fn output(
+    /// Stores `span` of this one's input to where another span of the output of another rank is.
+    pub(super) fn store_from(
         &mut self,
         rank: u32,
         span: Span,
-        with: impl FnOnce(&mut PeerSlice<'_>, usize) -> Result<(), ReachError>,
+        (input, from): (&Place, Span),
     ) -> Result<(), Halt> {
-        let [_, len] = self.moves.lengths();
-        let memory = self.told[rank as usize].output.memory(len);
-        let at = span.offset - self.moves.call.origins(rank).output;
-        self.with(rank, memory, |peer| with(peer, at))
+        self.at((rank, Source::Output), span, |peer, at| {
+            peer.copy_from(at, span.len, &input.region, input.at(from))
+        })
     }
 
     /// Reads `span` of the input of another rank to where another span of this one's output lies.
@@ -52,7 +55,9 @@ impl Reach<'_> {
         span: Span,
         (output, to): (&Place, Span),
     ) -> Result<(), Halt> {
-        self.input(rank, span, |peer, at| peer.copy_to(at, span.len, &output.region, output.at(to)))
+        self.at((rank, Source::Input), span, |peer, at| {
+            peer.copy_to(at, span.len, &output.region, output.at(to))
+        })
     }
 
     fn with(
@@ -80,7 +85,7 @@ impl Reach<'_> {
         })
     }
 
-    /// Makes `span` of the inputs of all ranks, from `first` on.
+    /// Makes `span` of the inputs of all ranks, of which there are two at least, from `first` on.
     pub(super) fn reduce(
         &mut self,
         near: &mut Near,
@@ -89,16 +94,65 @@ impl Reach<'_> {
         first: u32,
         arithmetic: Arithmetic,
     ) -> Result<(), Halt> {
+        let (ranks, rank) = (self.moves.ranks, self.moves.rank);
+        let (reduction, of_rank) = (arithmetic.reduction(), |step: u32| (first + step) % ranks);
+        let input = Operand::Region(&own.region, own.at(span));
         let Near { made, read } = near;
-        let (made, read) = (&mut made[..span.len], &mut read[..span.len]);
-        let ranks = self.moves.ranks;
-        self.read(first, own, span, made)?;
-        for step in 1..ranks {
-            self.read((first + step) % ranks, own, span, read)?;
-            let reduced = arithmetic.reduce_into(made, read, step + 1 == ranks);
-            reduced.map_err(|error| Halt::Stop(Stop::Reduce(error)))?;
+        // What has been made is an operand of what is made next, and the last is to be in `made`.
+        let (mut out, mut sum) = (&mut made[..span.len], &mut read[..span.len]);
+        if ranks % 2 == 1 {
+            (out, sum) = (sum, out);
         }
-        Ok(())
+        let second = of_rank(1);
+        if first == rank {
+            self.at((second, Source::Input), span, |peer, at| {
+                reduction.reduce_peer(out, input, (peer, at), false)
+            })?;
+        } else if second == rank {
+            self.at((first, Source::Input), span, |peer, at| {
+                reduction.reduce_peer(out, input, (peer, at), true)
+            })?;
+        } else {
+            self.at((first, Source::Input), span, |peer, at| peer.copy_out(at, sum))?;
+            self.at((second, Source::Input), span, |peer, at| {
+                reduction.reduce_peer(out, Operand::Slice(sum), (peer, at), false)
+            })?;
+        }
+        for other in (2..ranks).map(of_rank) {
+            (out, sum) = (sum, out);
+            if other == rank {
+                let reduced = reduction.reduce_near(out, Operand::Slice(sum), input);
+                debug_assert!(reduced.is_ok(), "a span beyond the input");
+            } else {
+                self.at((other, Source::Input), span, |peer, at| {
+                    reduction.reduce_peer(out, Operand::Slice(sum), (peer, at), false)
+                })?;
+            }
+        }
+        arithmetic.finish(out, true).map_err(|error| Halt::Stop(Stop::Reduce(error)))
+    }
+
+    /// Whether there are two ranks, each with one memory for its input and its output.
+    pub(super) fn are_two_in_place(&self) -> bool {
+        self.moves.ranks == 2 && self.told.iter().take(2).all(|told| told.input == told.output)
+    }
+
+    /// Makes `span` of the inputs of two ranks in place on both, in one pass; whether it is made here comes with whether it is there.
+    pub(super) fn reduce_both(
+        &mut self,
+        own: &Place,
+        span: Span,
+        first: u32,
+        arithmetic: Arithmetic,
+    ) -> (bool, Result<(), Halt>) {
+        let rank = self.moves.rank;
+        let (near, mut made) = ((&own.region, own.at(span)), false);
+        let done = self.at((1 - rank, Source::Input), span, |peer, at| {
+            let done;
+            (made, done) = arithmetic.reduction().reduce_both(near, (peer, at), span.len, first != rank);
+            done
+        });
+        (made, done)
     }
 
     pub(super) fn read(&mut self, rank: u32, own: &Place, span: Span, out: &mut [u8]) -> Result<(), Halt> {
@@ -107,7 +161,7 @@ impl Reach<'_> {
             debug_assert!(read.is_ok(), "a span beyond the input");
             return Ok(());
         }
-        self.input(rank, span, |peer, at| peer.copy_out(at, out))
+        self.at((rank, Source::Input), span, |peer, at| peer.copy_out(at, out))
     }
 
     pub(super) fn store(&mut self, rank: u32, own: &Place, span: Span, made: &[u8]) -> Result<(), Halt> {
@@ -116,6 +170,6 @@ impl Reach<'_> {
             debug_assert!(stored.is_ok(), "a span beyond the output");
             return Ok(());
         }
-        self.output(rank, span, |peer, at| peer.copy_in(at, made))
+        self.at((rank, Source::Output), span, |peer, at| peer.copy_in(at, made))
     }
 }

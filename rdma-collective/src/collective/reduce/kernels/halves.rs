@@ -15,6 +15,10 @@ const LANES: usize = 256;
 /// The same of a short job, which are cleared sooner.
 const SHORT_LANES: usize = SHORT_BYTES / size_of::<f16>();
 
+/// Elements of two operands that are computed at a time, and their bytes.
+const FEW: usize = 32;
+const FEW_BYTES: usize = FEW * size_of::<f16>();
+
 /// A tile as it is computed.
 #[repr(align(64))]
 struct Wide<const LANES: usize>([f32; LANES]);
@@ -27,11 +31,46 @@ pub(super) fn reduce<V: Level>(
     fold: impl Fn(f32, f32) -> f32,
     last: impl Fn(f32) -> f32,
 ) {
-    if job.out.len() <= SHORT_BYTES {
-        by_tiles::<V, SHORT_LANES>(level, job, fold, last);
-    } else {
-        by_tiles::<V, LANES>(level, job, fold, last);
+    match *job.inputs {
+        [left, right] if !job.in_place && !job.streamed => apart(level, job.out, [left, right], fold, last),
+        _ if job.out.len() <= SHORT_BYTES => by_tiles::<V, SHORT_LANES>(level, job, fold, last),
+        _ => by_tiles::<V, LANES>(level, job, fold, last),
     }
+}
+
+/// Two operands, few elements at a time, so that what is computed stays in registers.
+#[inline(always)]
+fn apart<V: Level>(
+    level: V,
+    out: &mut [u8],
+    operands: [&[u8]; 2],
+    fold: impl Fn(f32, f32) -> f32,
+    last: impl Fn(f32) -> f32,
+) {
+    let [(left, left_rest), (right, right_rest)] = operands.map(|operand| operand.as_chunks::<FEW_BYTES>());
+    let (out, out_rest) = out.as_chunks_mut::<FEW_BYTES>();
+    for (out, (left, right)) in out.iter_mut().zip(left.iter().zip(right)) {
+        pair(level, &mut [0.0; FEW], [left, right], out, &fold, &last);
+    }
+    let wide = &mut [0.0; FEW][..out_rest.len() / size_of::<f16>()];
+    pair(level, wide, [left_rest, right_rest], out_rest, fold, last);
+}
+
+#[inline(always)]
+fn pair<V: Level>(
+    level: V,
+    wide: &mut [f32],
+    [left, right]: [&[u8]; 2],
+    out: &mut [u8],
+    fold: impl Fn(f32, f32) -> f32,
+    last: impl Fn(f32) -> f32,
+) {
+    level.widened(left, wide, |_, left| left);
+    level.widened(right, wide, fold);
+    for wide in &mut *wide {
+        *wide = f32::narrow(last(*wide));
+    }
+    level.narrowed(wide, out);
 }
 
 #[inline(always)]

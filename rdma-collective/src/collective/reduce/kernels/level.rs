@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use ::half::f16;
 
+use super::in_place::{self, Tile};
 use super::number::Number;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{Avx2, Avx512};
@@ -34,6 +35,30 @@ pub(super) trait Level: Copy {
         for (half, wide) in halves.as_chunks_mut::<2>().0.iter_mut().zip(wide) {
             *half = bytemuck::cast(f16::narrow(*wide));
         }
+    }
+
+    /// Loads a tile that others may be writing.
+    ///
+    /// # Safety
+    ///
+    /// There are that many bytes at `from`.
+    #[expect(unsafe_code, reason = "loads from memory that others may be writing")]
+    #[inline(always)]
+    unsafe fn load(self, from: *const u8) -> Tile {
+        // SAFETY: the caller's promise.
+        unsafe { in_place::load(from) }
+    }
+
+    /// Stores one to memory that others may be using.
+    ///
+    /// # Safety
+    ///
+    /// There is room for that many bytes at `to`.
+    #[expect(unsafe_code, reason = "stores to memory that others may be using")]
+    #[inline(always)]
+    unsafe fn store(self, tile: &Tile, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { in_place::store(tile, to) };
     }
 
     /// Copies, whole lines around the caches where that can be. A kernel that does so says that it streams.

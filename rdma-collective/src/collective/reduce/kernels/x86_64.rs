@@ -4,19 +4,21 @@
 #![allow(unused_unsafe, reason = "a fence is unsafe in Rust 1.89")]
 #![expect(unsafe_code, reason = "runs what only some processors have, after they were asked")]
 
+use std::arch::asm;
 use std::arch::x86_64::{
-    __m256i, _MM_FROUND_TO_NEAREST_INT, _mm_cvtph_ps, _mm_cvtps_ph, _mm_cvtsi32_si128, _mm_cvtsi128_si32,
-    _mm_cvtss_f32, _mm_set_ss, _mm_sfence, _mm256_cvtph_ps, _mm256_cvtps_ph, _mm256_stream_si256,
-    _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_loadu_si512, _mm512_stream_si512,
+    __m256i, __m512i, _MM_FROUND_TO_NEAREST_INT, _mm_cvtph_ps, _mm_cvtps_ph, _mm_cvtsi32_si128,
+    _mm_cvtsi128_si32, _mm_cvtss_f32, _mm_set_ss, _mm_sfence, _mm256_cvtph_ps, _mm256_cvtps_ph,
+    _mm256_stream_si256, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_loadu_si512, _mm512_stream_si512,
 };
 
 use super::LINE;
+use super::in_place::{TILE, Tile};
 use super::level::{Kernel, Level};
 
 /// A kind of processor: its features, what tells whether it is there, how it converts half precision, and how it stores lines
 /// around the caches.
 macro_rules! level {
-    ($(#[$doc:meta])* $name:ident, $features:literal, [$($feature:tt),*], $widened:ident, $narrowed:ident, $stream:ident) => {
+    ($(#[$doc:meta])* $name:ident, $features:literal, [$($feature:tt),*], $widened:ident, $narrowed:ident, [$load:ident, $store:ident], $stream:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(super) struct $name(());
@@ -56,6 +58,18 @@ macro_rules! level {
             }
 
             #[inline(always)]
+            unsafe fn load(self, from: *const u8) -> Tile {
+                // SAFETY: as above, and the caller's promise.
+                unsafe { $load(from) }
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, tile: &Tile, to: *mut u8) {
+                // SAFETY: as above, and the caller's promise.
+                unsafe { $store(tile, to) }
+            }
+
+            #[inline(always)]
             fn stream(self, near: &[u8], out: &mut [u8]) {
                 // SAFETY: as above.
                 unsafe { $stream(near, out) }
@@ -66,14 +80,14 @@ macro_rules! level {
 
 level! {
     /// One with vectors of 32 bytes.
-    Avx2, "avx2,f16c", ["avx2", "f16c"], widened_8, narrowed_8, stream_halves
+    Avx2, "avx2,f16c", ["avx2", "f16c"], widened_8, narrowed_8, [load_halves, store_halves], stream_halves
 }
 
 level! {
     /// One with vectors of 64 bytes, for integers of 8 and 16 bits, too.
     Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c",
     ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "f16c"],
-    widened_16, narrowed_16, stream_lines
+    widened_16, narrowed_16, [load_lines, store_lines], stream_lines
 }
 
 /// Conversions by vectors of so many elements, and of those that are left one by one: what is stored byte by byte is loaded
@@ -117,6 +131,59 @@ macro_rules! conversions {
 
 conversions!("f16c", 8, widened_8: _mm256_cvtph_ps, narrowed_8: _mm256_cvtps_ph);
 conversions!("avx512f,f16c", 16, widened_16: _mm512_cvtph_ps, narrowed_16: _mm512_cvtps_ph);
+
+/// Loads and stores of a tile by such vectors, each an instruction of which the compiler knows no more than of a device's.
+macro_rules! accesses {
+    ($features:literal, $load:ident, $store:ident: $vector:ty, $instruction:literal, $class:ident) => {
+        /// # Safety
+        ///
+        /// There are as many bytes at `from` as a tile has.
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn $load(from: *const u8) -> Tile {
+            const LEN: usize = size_of::<$vector>();
+            let mut vectors = [[0_u8; LEN]; TILE / LEN];
+            for (at, bytes) in vectors.iter_mut().enumerate() {
+                let vector: $vector;
+                // SAFETY: the bytes are of the tile's. It loads them and does nothing else.
+                unsafe {
+                    asm!(
+                        concat!($instruction, " {vector}, [{from}]"),
+                        vector = out($class) vector,
+                        from = in(reg) from.add(at * LEN),
+                        options(nostack, preserves_flags, readonly)
+                    );
+                }
+                *bytes = bytemuck::cast(vector);
+            }
+            Tile(bytemuck::cast(vectors))
+        }
+
+        /// # Safety
+        ///
+        /// There is room for as many bytes at `to` as a tile has.
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn $store(tile: &Tile, to: *mut u8) {
+            const LEN: usize = size_of::<$vector>();
+            for (at, bytes) in tile.0.as_chunks::<LEN>().0.iter().enumerate() {
+                let vector: $vector = bytemuck::cast(*bytes);
+                // SAFETY: the bytes are of the tile's. It stores them and does nothing else.
+                unsafe {
+                    asm!(
+                        concat!($instruction, " [{to}], {vector}"),
+                        vector = in($class) vector,
+                        to = in(reg) to.add(at * LEN),
+                        options(nostack, preserves_flags)
+                    );
+                }
+            }
+        }
+    };
+}
+
+accesses!("avx", load_halves, store_halves: __m256i, "vmovdqu", ymm_reg);
+accesses!("avx512f", load_lines, store_lines: __m512i, "vmovdqu64", zmm_reg);
 
 /// Whole lines, one half after the other, and bytes behind them as usual.
 #[inline]

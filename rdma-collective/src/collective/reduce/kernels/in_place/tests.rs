@@ -1,0 +1,120 @@
+//! What is made where it lies against what is made of slices, and what comes of memory that is not there any more.
+
+use std::time::Duration;
+
+use rdma_core::error::ReachError;
+use rdma_core::{Access, Deadline, Device, ProtectionDomain, SoftOptions, Worker, WorkerOptions, loopback};
+
+use super::super::Vectors;
+use super::*;
+use crate::collective::Reduction;
+
+const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
+/// No whole number of tiles, of lines or of words.
+const LENGTHS: [usize; 5] = [8, 120, 3 * TILE, 3 * TILE + 8, 40 * TILE + 56];
+
+fn device() -> (ProtectionDomain, Worker) {
+    let context = Device::soft(SoftOptions::default()).open().unwrap();
+    (context.alloc_pd().unwrap(), context.worker(WorkerOptions::default()).unwrap())
+}
+
+/// Whole numbers, which are exact in any type and order.
+fn operands(len: usize) -> [Vec<u8>; 2] {
+    let of = |seed: usize| (0..len).map(|at| ((at * 7 + seed) % 61) as u8).collect();
+    [of(3), of(40)]
+}
+
+/// The operands in regions that begin at any byte.
+fn regions(pd: &ProtectionDomain, operands: &[Vec<u8>; 2], at: usize) -> [Region; 2] {
+    operands.each_ref().map(|operand| {
+        let region = pd.alloc_region(operand.len() + at, OPEN).unwrap();
+        region.copy_in(at, operand).unwrap();
+        region
+    })
+}
+
+fn read(region: &Region, at: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    region.copy_out(at, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_peer_and_a_region_are_reduced_where_they_lie_at_any_address_and_in_either_order() {
+    let (pd, mut worker) = device();
+    let (left_qp, _right_qp) = loopback(&mut worker, &pd).unwrap();
+    for (len, at) in LENGTHS.into_iter().zip([0, 1, 3, 64, 9]) {
+        let slices = operands(len);
+        for vectors in Vectors::all() {
+            let subtle = Reduction::new(DataType::Bf16, ReduceOp::Prod).with(vectors);
+            let mut expected = vec![0; len];
+            subtle.reduce(&mut expected, &[&slices[0], &slices[1]]).unwrap();
+            for turned in [false, true] {
+                let regions = regions(&pd, &slices, at);
+                let (own, theirs) =
+                    if turned { (&regions[1], &regions[0]) } else { (&regions[0], &regions[1]) };
+                let mut peer =
+                    worker.peer_slice(&left_qp, theirs.remote(), Deadline::after(Duration::from_secs(60)));
+                let mut out = vec![0; len];
+                subtle.reduce_peer(&mut out, Near::Region(own, at), (&mut peer, at), turned).unwrap();
+                assert!(out == expected, "{len} bytes by {vectors}");
+                assert_eq!(
+                    [read(&regions[0], at, len), read(&regions[1], at, len)],
+                    slices,
+                    "{len} bytes by {vectors}"
+                );
+                let (made, done) = subtle.reduce_both((own, at), (&mut peer, at), len, turned);
+                assert!(made && done.is_ok());
+                for region in &regions {
+                    assert!(read(region, at, len) == expected, "{len} bytes by {vectors}");
+                    assert!(read(region, 0, at) == vec![0; at], "before it");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_made_in_place_is_made_once_though_it_is_run_again() {
+    let (pd, _) = device();
+    for len in LENGTHS {
+        let slices = operands(len);
+        let [own, theirs] = regions(&pd, &slices, 0);
+        let how =
+            How { vectors: Vectors::all().last().unwrap(), data_type: DataType::U64, op: ReduceOp::Sum };
+        let mut expected = slices[0].clone();
+        Reduction::new(DataType::U64, ReduceOp::Sum).reduce_into(&mut expected, &[&slices[1]]).unwrap();
+        let mut both = Alike::new((&own, 0), len, false, how).unwrap();
+        assert!(!both.is_made());
+        for _ in 0..2 {
+            let at = theirs.address_of(0, len).unwrap().as_ptr();
+            // SAFETY: the region has that many bytes.
+            unsafe { both.run(at, 0..len) };
+            assert!(both.is_made());
+            assert!(read(&own, 0, len) == expected && read(&theirs, 0, len) == expected, "{len} bytes");
+            // The pages that it was in are others.
+            theirs.copy_in(0, &slices[1]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_is_made_of_memory_that_is_not_there() {
+    let (pd, mut worker) = device();
+    let (left_qp, _right_qp) = loopback(&mut worker, &pd).unwrap();
+    let sum = Reduction::new(DataType::U8, ReduceOp::Sum);
+    let slices = operands(64);
+    let [own, theirs] = regions(&pd, &slices, 0);
+    let told = theirs.remote();
+    let mut out = [0; 64];
+    assert!(sum.reduce_near(&mut out, Near::Slice(&slices[0]), Near::Slice(&slices[1][1..])).is_err());
+    assert!(sum.reduce_near(&mut out, Near::Region(&own, 1), Near::Slice(&slices[1])).is_err());
+    let mut peer = worker.peer_slice(&left_qp, told, Deadline::after(Duration::from_secs(60)));
+    let beyond = sum.reduce_both((&own, 0), (&mut peer, 1), 64, false);
+    assert!(matches!(beyond, (false, Err(ReachError::Range(_)))), "{beyond:?}");
+    theirs.deregister().unwrap();
+    let mut peer = worker.peer_slice(&left_qp, told, Deadline::after(Duration::from_secs(60)));
+    let gone = sum.reduce_both((&own, 0), (&mut peer, 0), 64, false);
+    assert!(matches!(gone, (false, Err(ReachError::Revoked))), "{gone:?}");
+    assert!(read(&own, 0, 64) == slices[0] && out == [0; 64]);
+}
