@@ -7,7 +7,7 @@
 use super::call::{Call, Collective, staging};
 use super::schedule::{Order, Span};
 use super::{DataType, ReduceOp};
-use crate::comm::{CommunicatorOptions, MESSAGE_BYTES_MAX};
+use crate::comm::{CommunicatorOptions, message_bytes_max};
 
 const NONE: Span = Span { offset: 0, len: 0 };
 
@@ -44,7 +44,7 @@ impl Exchange {
         let whole = options.slots > 0 && options.slot_bytes >= bytes.max(call.data_type.size());
         let rooted = call.collective.root().is_none_or(|root| root < ranks);
         let links = matches!(call.collective, Collective::Connect | Collective::Uneven(_));
-        if bytes > MESSAGE_BYTES_MAX || !whole || !rooted || links {
+        if bytes > message_bytes_max(ranks) || !whole || !rooted || links {
             return None;
         }
         let order = if may_change_places(call, ranks) {

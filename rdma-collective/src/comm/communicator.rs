@@ -40,7 +40,9 @@ pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
 use apart::{Apart, Begun};
 use choice::COLLECTIVES;
-pub(crate) use host::{HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike};
+pub(crate) use host::{
+    HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike, message_bytes_max,
+};
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
 pub(crate) use job::{Among, Job};

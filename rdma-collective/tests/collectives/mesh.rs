@@ -8,7 +8,7 @@ use rdma_collective::error::CollectiveError;
 use rdma_core::{Device, SoftOptions, Wire};
 
 /// Elements of a part, so many that ranks of a host do not leave them for each other at once.
-const PART: usize = 5000;
+const PART: usize = 9000;
 
 fn element(from: u32, to: u32) -> u32 {
     1000 * from + to

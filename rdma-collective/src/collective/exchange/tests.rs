@@ -91,10 +91,12 @@ fn what_is_long_goes_another_way_and_what_the_ring_refuses_is_the_rings() {
     let call =
         |count| Call { collective: Collective::AllReduce(ReduceOp::Sum), count, data_type: DataType::F64 };
     let options = CommunicatorOptions::default();
+    for ranks in [2, 4, 5, 16] {
+        let (is_flat, most) =
+            (|call| Exchange::new(call, [0, ranks], &options).is_some(), message_bytes_max(ranks) / 8);
+        assert!(is_flat(call(most)) && !is_flat(call(most + 1)), "{ranks}");
+    }
     let is_flat = |call, options: &_| Exchange::new(call, [0, 2], options).is_some();
-    assert!(
-        is_flat(call(MESSAGE_BYTES_MAX / 8), &options) && !is_flat(call(MESSAGE_BYTES_MAX / 8 + 1), &options)
-    );
     assert!(!is_flat(call(usize::MAX), &options));
     let small = CommunicatorOptions { slot_bytes: 16, ..options.clone() };
     assert!(is_flat(call(2), &small) && !is_flat(call(3), &small));

@@ -14,7 +14,7 @@ pub enum Algorithm {
     Ring,
     /// Trees for broadcast, reduce, gather and scatter, and halving and doubling for all-reduce, over links beyond the ring.
     Tree,
-    /// One message from each rank of a host to each other one, of up to 8 KiB.
+    /// One message from each rank of a host to each other one, of up to 32 KiB, or of up to 8 KiB between more than four.
     Flat,
     /// Pieces in the windows of all ranks of a host, on slices.
     Pieces,
@@ -78,12 +78,13 @@ impl Algorithm {
         Self::Hierarchical,
     ];
 
-    /// The most bytes of each rank's buffer, or of its part, that go this way; `None` where there is no bound.
+    /// The most bytes of each rank's buffer, or of its part, that go this way; `None` where there is no bound. Between more than
+    /// four ranks it may be less.
     ///
     /// ```
     /// use rdma_collective::comm::Algorithm;
     ///
-    /// assert_eq!((Algorithm::Flat.bytes_max(), Algorithm::Ring.bytes_max()), (Some(8192), None));
+    /// assert_eq!((Algorithm::Flat.bytes_max(), Algorithm::Ring.bytes_max()), (Some(32768), None));
     /// ```
     #[must_use]
     pub const fn bytes_max(self) -> Option<usize> {

@@ -14,7 +14,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rdma_core::error::ReachError;
 use rdma_core::{PeerWindow, Window};
 
-use super::PIECE_BYTES;
 use crate::comm::LaneId;
 use crate::comm::operation::{Header, LineHeader};
 
@@ -25,8 +24,13 @@ use units::Units;
 
 /// Ranks of a group, at most: what each of them holds for the others is less than 1.1 MiB of messages, and 64 KiB a rank of pieces.
 pub(crate) const RANKS_MAX: u32 = 16;
-/// Bytes of the longest message.
-pub(crate) const MESSAGE_BYTES_MAX: usize = PIECE_BYTES;
+/// Bytes of the longest message in any group.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of the longest message between so many ranks, of which each leaves one for every other.
+pub(crate) const fn message_bytes_max(ranks: u32) -> usize {
+    if ranks <= 4 { MESSAGE_BYTES_MAX } else { 8 * 1024 }
+}
 
 /// The first line of a message: its header, its bytes when they are so few, and its flag, which is stored last.
 const LINE_BYTES: usize = 64;
@@ -34,11 +38,15 @@ const WORD_BYTES: usize = size_of::<u64>();
 const FLAG_AT: usize = LINE_BYTES - WORD_BYTES;
 /// Bytes that fit the line; more are behind it.
 const SHORT_BYTES_MAX: usize = FLAG_AT - size_of::<LineHeader>();
-const SLOT_BYTES: usize = LINE_BYTES + MESSAGE_BYTES_MAX;
+
+/// Bytes of the place of a message between so many ranks.
+const fn slot_bytes(ranks: u32) -> usize {
+    LINE_BYTES + message_bytes_max(ranks)
+}
 
 /// Bytes of the messages of so many ranks.
-const fn mailboxes_bytes(ranks: usize) -> usize {
-    ranks * GENERATIONS as usize * SLOT_BYTES
+const fn mailboxes_bytes(ranks: u32) -> usize {
+    ranks as usize * GENERATIONS as usize * slot_bytes(ranks)
 }
 
 /// Where so many bytes of a message are in its place.
@@ -68,6 +76,8 @@ pub(crate) struct HostGroup {
     peers: Vec<Option<PeerWindow>>,
     /// The same of the lanes over which their memory is reached, those of the ring among them.
     lanes: Vec<Option<LaneId>>,
+    /// Of the place of a message.
+    slot_bytes: usize,
     /// What is made of memory that is reached so.
     near: Mutex<Box<Near>>,
     rounds: Rounds,
@@ -84,13 +94,15 @@ impl HostGroup {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let roomy = cores >= peers.len();
         let (rounds, prompt) = (Rounds::new(peers.len()), AtomicBool::new(roomy));
-        let units = Units::new(mailboxes_bytes(peers.len()), peers.len());
+        let ranks = u32::try_from(peers.len()).unwrap_or(u32::MAX);
+        let units = Units::new(mailboxes_bytes(ranks), peers.len());
         let rank = (0..).zip(&peers).find_map(|(rank, peer)| peer.is_none().then_some(rank));
         Self {
             rank: rank.unwrap_or_default(),
             own,
             peers,
             lanes,
+            slot_bytes: slot_bytes(ranks),
             near: Mutex::new(Box::new(Near { made: [0; NEAR_BYTES], read: [0; NEAR_BYTES] })),
             rounds,
             units,
@@ -114,7 +126,7 @@ impl HostGroup {
     }
 
     fn window_bytes(ranks: u32) -> usize {
-        mailboxes_bytes(ranks as usize) + Units::bytes(ranks as usize)
+        mailboxes_bytes(ranks) + Units::bytes(ranks as usize)
     }
 
     /// The other ranks.
@@ -140,14 +152,14 @@ impl HostGroup {
     /// [`ReachError::Refused`] in a forked child of it.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), ReachError> {
-        let end = mailboxes_bytes(self.peers.len());
+        let end = self.place(u32::try_from(self.peers.len()).unwrap_or(u32::MAX), 0);
         self.peers.iter().flatten().next().map_or(Ok(()), |peer| peer.copy_in(end, &[]))
     }
 
     /// Where rank `from` leaves its message of a round in a window.
     #[inline]
     fn place(&self, from: u32, round: u64) -> usize {
-        (from as usize * GENERATIONS as usize + (round % GENERATIONS) as usize) * SLOT_BYTES
+        (from as usize * GENERATIONS as usize + (round % GENERATIONS) as usize) * self.slot_bytes
     }
 
     /// What the flag of a message of a round is; memory that nobody has written is 0.
@@ -156,7 +168,7 @@ impl HostGroup {
         round.wrapping_add(1)
     }
 
-    /// Leaves a message of this round for rank `to`, of [`MESSAGE_BYTES_MAX`] at most.
+    /// Leaves a message of this round for rank `to`, of [as many bytes](message_bytes_max) as there is room for at most.
     ///
     /// # Errors
     ///

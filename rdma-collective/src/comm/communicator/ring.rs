@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rdma_core::error::ReachError;
 use rdma_core::{Deadline, PeerAccess};
 
-use super::HostGroup;
 use super::mesh::Mesh;
 use super::stalls::{Awaited, Direction, Stalls};
+use super::{HostGroup, MESSAGE_BYTES_MAX};
 use crate::comm::link::imm::Imm;
 use crate::comm::link::mailbox::{Inbox, Outbox};
 use crate::comm::link::{Arrival, Lane, control};
@@ -72,11 +72,11 @@ impl Lost {
 /// they are reduced, and that the C library copies them without string instructions, which emulators make byte by byte.
 pub(crate) const PIECE_BYTES: usize = 8 * 1024;
 
-/// See [`PIECE_BYTES`].
-pub(crate) type Scratch = [[u8; PIECE_BYTES]; 2];
+/// Room for two such pieces, or messages.
+pub(crate) type Scratch = [[u8; MESSAGE_BYTES_MAX]; 2];
 
 pub(super) fn scratch() -> Box<Scratch> {
-    Box::new([[0; PIECE_BYTES]; 2])
+    Box::new([[0; MESSAGE_BYTES_MAX]; 2])
 }
 
 /// What an operation works with.

@@ -138,7 +138,7 @@ type Run = (u32, Vec<(Kind, usize)>, Vec<(u32, usize)>);
 /// Some ranks get many turns in a row.
 fn runs() -> impl Strategy<Value = Run> {
     (2_u32..6).prop_flat_map(|ranks| {
-        let len = prop_oneof![0..34_usize, 0..200_usize, Just(MESSAGE_BYTES_MAX)];
+        let len = prop_oneof![0..34_usize, 0..200_usize, Just(message_bytes_max(ranks))];
         let rounds = prop::collection::vec((kinds(ranks), len), 1..40);
         (Just(ranks), rounds, prop::collection::vec((0..ranks, 1..200_usize), 0..60))
     })

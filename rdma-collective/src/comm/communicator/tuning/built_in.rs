@@ -5,21 +5,26 @@ use std::sync::{Arc, LazyLock};
 
 use super::row::RANKS_MAX as ANY;
 use super::{Algorithm, Collective, Peers, Row};
+use crate::comm::message_bytes_max;
 use Algorithm::{Bruck, Direct, Flat, Hierarchical, Pairs, Pieces, Ring, Tree};
 
 /// Ranks of a host, at most.
 const NEAR: u32 = crate::comm::RANKS_MAX;
-/// What a message between ranks of a host is faster for.
-const MESSAGE: u64 = 8 * 1024;
 /// What of each rank's part is faster in pieces than around a ring, which has more under way and lets nobody wait for all others.
 const PIECES: u64 = 128 * 1024;
-/// From so many ranks on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
+/// From more ranks than so many on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
 const FEW: u32 = 4;
 const SHORT: u64 = 256;
 
 /// Ranks of hosts alike, and up to so many bytes of an all-reduce goes inside them first: with fewer there is not much to gain, and with more
 /// the links take more memory than it is worth.
 const HOSTS: [(RangeInclusive<u32>, u64); 2] = [(8..=31, 64 * 1024), (32..=64, 128 * 1024)];
+
+/// What a message between so many ranks of a host is faster for: all that it can have, unless one rank is to reduce all of it.
+fn message(collective: Collective, ranks: u32) -> u64 {
+    let most = message_bytes_max(ranks) as u64;
+    if matches!(collective, Collective::AllReduce | Collective::Reduce) { most.min(16 * 1024) } else { most }
+}
 
 pub(super) fn rows() -> Arc<[Row]> {
     static ROWS: LazyLock<Arc<[Row]>> = LazyLock::new(|| {
@@ -40,23 +45,29 @@ impl Table {
             AllReduce | Reduce => (2..=NEAR).for_each(|ranks| {
                 self.near(collective, ranks..=ranks, PIECES * u64::from(ranks));
             }),
-            AllGather | ReduceScatter | Broadcast => self.near(collective, 2..=NEAR, PIECES),
+            AllGather | ReduceScatter | Broadcast => {
+                let few_and_more = [2..=FEW, FEW + 1..=NEAR];
+                few_and_more.into_iter().for_each(|ranks| self.near(collective, ranks, PIECES));
+            }
             Barrier => self.rows(collective, 2..=NEAR, Peers::Mapped, &[(u64::MAX, &[Flat, Direct, Ring])]),
             Gather | Scatter => {
-                self.rows(
-                    collective,
-                    2..=NEAR,
-                    Peers::Mapped,
-                    &[(MESSAGE, &[Flat, Tree]), (u64::MAX, &[Tree])],
-                );
+                for ranks in [2..=FEW, FEW + 1..=NEAR] {
+                    let message = message(collective, *ranks.end());
+                    self.rows(
+                        collective,
+                        ranks,
+                        Peers::Mapped,
+                        &[(message, &[Flat, Tree]), (u64::MAX, &[Tree])],
+                    );
+                }
             }
             AllToAll => {
-                let rest: [(u64, &[Algorithm]); 2] =
-                    [(MESSAGE, &[Flat, Direct, Pieces, Pairs]), (u64::MAX, &[Direct, Pieces, Pairs])];
-                let [message, long] = rest;
-                self.rows(collective, 2..=FEW, Peers::Mapped, &rest);
+                let messages: &[Algorithm] = &[Flat, Direct, Pieces, Pairs];
+                let long: (u64, &[Algorithm]) = (u64::MAX, &[Direct, Pieces, Pairs]);
+                self.rows(collective, 2..=FEW, Peers::Mapped, &[(message(collective, FEW), messages), long]);
                 let short: (u64, &[Algorithm]) = (SHORT, &[Flat, Direct, Pieces, Bruck]);
-                self.rows(collective, FEW + 1..=NEAR, Peers::Mapped, &[short, message, long]);
+                let rest = [short, (message(collective, NEAR), messages), long];
+                self.rows(collective, FEW + 1..=NEAR, Peers::Mapped, &rest);
             }
         }
         match collective {
@@ -89,7 +100,7 @@ impl Table {
     /// What is read where it lies, or else passed in pieces up to so many bytes.
     fn near(&mut self, collective: Collective, ranks: RangeInclusive<u32>, pieces: u64) {
         let rows: [(u64, &[Algorithm]); 3] = [
-            (MESSAGE, &[Flat, Direct, Pieces, Ring]),
+            (message(collective, *ranks.end()), &[Flat, Direct, Pieces, Ring]),
             (pieces, &[Direct, Pieces, Ring]),
             (u64::MAX, &[Direct, Ring]),
         ];

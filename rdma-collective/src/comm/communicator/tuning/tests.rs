@@ -8,7 +8,7 @@ use super::*;
 use crate::comm::Algorithms;
 use crate::comm::communicator::Spread;
 
-/// What was chosen by constants before there was a table: the first way that can be taken, and the next for borrowed memory.
+/// What was chosen by constants before there was a table, but for longer messages: the first way that can be taken, and the next for borrowed memory.
 fn before(
     collective: Collective,
     (ranks, peers): (u32, Peers),
@@ -20,7 +20,12 @@ fn before(
         AllReduce | Reduce => bytes.div_ceil(u64::from(ranks)),
         _ => bytes,
     };
-    if peers == Peers::Mapped && bytes <= 8 * 1024 {
+    let message = match collective {
+        _ if ranks > 4 => 8 * 1024,
+        AllReduce | Reduce => 16 * 1024,
+        _ => 32 * 1024,
+    };
+    if peers == Peers::Mapped && bytes <= message {
         return (Flat, None);
     }
     let links = match collective {
@@ -52,7 +57,8 @@ fn the_built_in_table_is_what_was_chosen_before() {
         let orders =
             Orders::new(&Tuning::default(), Algorithms::default(), (ranks, peers, Spread::Flat), false);
         let per_rank = 128 * 1024 * u64::from(ranks);
-        let edges = [0, 256, 8 * 1024, 128 * 1024, 256 * 1024, per_rank, 1 << 30, 1 << 50];
+        let edges =
+            [0, 256, 8 * 1024, 16 * 1024, 32 * 1024, 128 * 1024, 256 * 1024, per_rank, 1 << 30, 1 << 50];
         for bytes in edges.into_iter().flat_map(|edge: u64| [edge.saturating_sub(1), edge, edge + 1]) {
             for collective in Collective::ALL {
                 let expected = before(collective, (ranks, peers), bytes);
