@@ -214,7 +214,8 @@ impl Region {
 
     /// Where that range is, for what works on memory where it lies ([`InPlace`](crate::memory::InPlace)).
     ///
-    /// It stays there for as long as the region is alive. Peers may read and write it at any moment.
+    /// It stays there for as long as the region is alive. Peers may read and write it at any moment. Write it nowhere but where memory of a
+    /// peer is worked on: at any other time its pages may just be replaced by others, and what is written is lost.
     ///
     /// # Errors
     ///

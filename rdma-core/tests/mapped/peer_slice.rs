@@ -92,6 +92,7 @@ fn take(end: &mut End, theirs: &Region, own: &Region, oracle: &mut Oracle, step:
             let mut change = Change::by(fill);
             assert_eq!(peer.run(at, len, &mut change).is_ok(), fits(at, len));
             assert_eq!(change.done(), if fits(at, len) { len } else { 0 });
+            assert!(change.right);
             for (at, byte) in oracle.theirs.iter_mut().skip(at).take(change.done()).enumerate() {
                 *byte = change.of(at, *byte);
             }

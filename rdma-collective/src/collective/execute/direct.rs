@@ -264,10 +264,10 @@ impl Direct {
             }
             // Nothing is copied to all, or reduced in exchange.
             (From::One(_), To::All) | (From::All { .. }, To::Exchanged) => {}
-            (From::All { first }, To::All)
+            (From::All { .. }, To::All)
                 if !self.made && reach.are_two_in_place() && !self.arithmetic.has_an_end() =>
             {
-                let (made, done) = reach.reduce_both(input, span, first, self.arithmetic);
+                let (made, done) = reach.reduce_both(input, span, self.arithmetic);
                 if made && done.is_err() {
                     // An operand is gone: from here on it is as if it had been made apart.
                     reach.read(own, output, span, &mut near.made[..span.len])?;

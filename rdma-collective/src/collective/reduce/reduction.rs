@@ -100,8 +100,8 @@ impl Reduction {
         Ok(())
     }
 
-    /// `out[i] = near[i] op peer[i]`, or the other way round if that is `turned`, with what lies at an offset of a peer's memory.
-    /// Neither operand is copied before.
+    /// `out[i] = near[i] op peer[i]`, with what lies at an offset of a peer's memory. Neither operand is copied before; the other way
+    /// round the bits would be the same.
     ///
     /// # Errors
     ///
@@ -111,10 +111,9 @@ impl Reduction {
         out: &mut [u8],
         near: Near<'_>,
         (peer, at): (&mut PeerSlice<'_>, usize),
-        turned: bool,
     ) -> Result<(), ReachError> {
         let len = out.len();
-        peer.run(at, len, &mut Both::new(out, near, turned, self.how())?)
+        peer.run(at, len, &mut Both::new(out, near, self.how())?)
     }
 
     /// `out[i] = left[i] op right[i]`, wherever they lie.
@@ -128,10 +127,10 @@ impl Reduction {
         left: Near<'_>,
         right: Near<'_>,
     ) -> Result<(), RangeError> {
-        Both::new(out, left, false, self.how())?.with(right)
+        Both::new(out, left, self.how())?.with(right)
     }
 
-    /// `near[i] = peer[i] = near[i] op peer[i]`, or the other way round if that is `turned`, in one pass over both.
+    /// `near[i] = peer[i] = near[i] op peer[i]`, in one pass over both, of 256 KiB at most, which is done at once or not at all.
     ///
     /// Whether the region has all that is made comes with it: a peer that refused is to have it from there then, since an operand is
     /// gone.
@@ -144,9 +143,8 @@ impl Reduction {
         near: (&Region, usize),
         (peer, at): (&mut PeerSlice<'_>, usize),
         len: usize,
-        turned: bool,
     ) -> (bool, Result<(), ReachError>) {
-        match Alike::new(near, len, turned, self.how()) {
+        match Alike::new(near, len, self.how()) {
             Ok(mut both) => {
                 let done = peer.run(at, len, &mut both);
                 (both.is_made(), done)

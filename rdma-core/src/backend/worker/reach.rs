@@ -48,6 +48,13 @@ impl<'a> Run<'a> {
             // SAFETY: the caller's promise.
             unsafe { (*work.cast::<W>()).run(at, range) };
         }
+        const {
+            let both = Access::REMOTE_READ.bits() | Access::REMOTE_WRITE.bits();
+            assert!(
+                W::NEEDS.bits() != 0 && W::NEEDS.bits() & !both == 0,
+                "needs are REMOTE_READ, REMOTE_WRITE or both"
+            );
+        }
         Self { run: run::<W>, work: ptr::from_mut(work).cast(), needs: W::NEEDS, borrowed: PhantomData }
     }
 }

@@ -8,8 +8,11 @@ use crate::collective::execute::buffers::{Arithmetic, Place, Told};
 use crate::collective::execute::run::Stop;
 use crate::collective::reduce::Operand;
 use crate::collective::schedule::{Source, Span};
-use crate::comm::{Core, HostGroup, Lost, Near};
+use crate::comm::{Core, HostGroup, Lost, NEAR_BYTES, Near};
 use crate::error::LaneFailure;
+
+const _: () =
+    assert!(NEAR_BYTES <= 256 * 1024, "a piece of two ranks in place is made at once or not at all");
 
 /// See the module.
 pub(super) struct Reach<'a> {
@@ -103,19 +106,14 @@ impl Reach<'_> {
         if ranks % 2 == 1 {
             (out, sum) = (sum, out);
         }
-        let second = of_rank(1);
-        if first == rank {
-            self.at((second, Source::Input), span, |peer, at| {
-                reduction.reduce_peer(out, input, (peer, at), false)
-            })?;
-        } else if second == rank {
-            self.at((first, Source::Input), span, |peer, at| {
-                reduction.reduce_peer(out, input, (peer, at), true)
-            })?;
+        let two = [first, of_rank(1)];
+        if let Some(other) = two.iter().position(|of| *of == rank).map(|own| two[1 - own]) {
+            self.at((other, Source::Input), span, |peer, at| reduction.reduce_peer(out, input, (peer, at)))?;
         } else {
+            let [first, second] = two;
             self.at((first, Source::Input), span, |peer, at| peer.copy_out(at, sum))?;
             self.at((second, Source::Input), span, |peer, at| {
-                reduction.reduce_peer(out, Operand::Slice(sum), (peer, at), false)
+                reduction.reduce_peer(out, Operand::Slice(sum), (peer, at))
             })?;
         }
         for other in (2..ranks).map(of_rank) {
@@ -125,7 +123,7 @@ impl Reach<'_> {
                 debug_assert!(reduced.is_ok(), "a span beyond the input");
             } else {
                 self.at((other, Source::Input), span, |peer, at| {
-                    reduction.reduce_peer(out, Operand::Slice(sum), (peer, at), false)
+                    reduction.reduce_peer(out, Operand::Slice(sum), (peer, at))
                 })?;
             }
         }
@@ -142,14 +140,13 @@ impl Reach<'_> {
         &mut self,
         own: &Place,
         span: Span,
-        first: u32,
         arithmetic: Arithmetic,
     ) -> (bool, Result<(), Halt>) {
         let rank = self.moves.rank;
         let (near, mut made) = ((&own.region, own.at(span)), false);
         let done = self.at((1 - rank, Source::Input), span, |peer, at| {
             let done;
-            (made, done) = arithmetic.reduction().reduce_both(near, (peer, at), span.len, first != rank);
+            (made, done) = arithmetic.reduction().reduce_both(near, (peer, at), span.len);
             done
         });
         (made, done)

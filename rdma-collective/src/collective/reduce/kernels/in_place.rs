@@ -60,8 +60,6 @@ pub(in crate::collective::reduce) struct Both<'a> {
     out: *mut u8,
     len: usize,
     near: *const u8,
-    /// Whether `near` is the right operand.
-    turned: bool,
     how: How,
     borrowed: PhantomData<(&'a mut [u8], Near<'a>)>,
 }
@@ -75,11 +73,10 @@ impl<'a> Both<'a> {
     pub(in crate::collective::reduce) fn new(
         out: &'a mut [u8],
         near: Near<'a>,
-        turned: bool,
         how: How,
     ) -> Result<Self, RangeError> {
         let (len, near) = (out.len(), near.address(out.len())?);
-        Ok(Self { out: out.as_mut_ptr(), len, near, turned, how, borrowed: PhantomData })
+        Ok(Self { out: out.as_mut_ptr(), len, near, how, borrowed: PhantomData })
     }
 
     /// Runs it on memory of this process.
@@ -104,8 +101,7 @@ unsafe impl InPlace for Both<'_> {
         let range = range.start.min(self.len)..range.end.min(self.len);
         // SAFETY: the range is one of `out` and of `near`, which have as many bytes.
         let (near, out) = unsafe { (self.near.add(range.start), self.out.add(range.start)) };
-        let other = at.cast_const();
-        let operands = if self.turned { [other, near] } else { [near, other] };
+        let operands = [near, at.cast_const()];
         let tiles = Tiles { operands, outs: [out], len: range.len() };
         let How { vectors, data_type, op } = self.how;
         super::carry_out(vectors, tiles, data_type, op);
@@ -116,7 +112,6 @@ unsafe impl InPlace for Both<'_> {
 pub(in crate::collective::reduce) struct Alike<'a> {
     near: *mut u8,
     len: usize,
-    turned: bool,
     /// Of how many bytes it is made.
     made: usize,
     how: How,
@@ -132,11 +127,10 @@ impl<'a> Alike<'a> {
     pub(in crate::collective::reduce) fn new(
         (region, at): (&'a Region, usize),
         len: usize,
-        turned: bool,
         how: How,
     ) -> Result<Self, RangeError> {
         let near = region.address_of(at, len)?.as_ptr();
-        Ok(Self { near, len, turned, made: 0, how, borrowed: PhantomData })
+        Ok(Self { near, len, made: 0, how, borrowed: PhantomData })
     }
 
     /// Whether the region has all that is made, and the peer has it or not.
@@ -146,7 +140,7 @@ impl<'a> Alike<'a> {
 }
 
 // SAFETY: bytes at `at` and of the region are loaded and stored by `Level` and for a rest that is no tile byte by byte, with accesses that
-// the compiler knows nothing of. It is arithmetic without panics and without waiting. When it is run again what was made is stored again.
+// the compiler knows nothing of; it runs where the peer is reached, and no pages of the region are replaced meanwhile. It is arithmetic without panics and without waiting. When it is run again what was made is stored again.
 unsafe impl InPlace for Alike<'_> {
     const NEEDS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 
@@ -159,9 +153,8 @@ unsafe impl InPlace for Alike<'_> {
             unsafe { copy(near, at, range.len()) };
             return;
         }
-        let operands = if self.turned { [at, near] } else { [near, at] };
-        let operands = operands.map(<*mut u8>::cast_const);
-        let tiles = Tiles { operands, outs: [near, at], len: range.len() };
+        let tiles =
+            Tiles { operands: [near.cast_const(), at.cast_const()], outs: [near, at], len: range.len() };
         let How { vectors, data_type, op } = self.how;
         super::carry_out(vectors, tiles, data_type, op);
         self.made = range.end;
