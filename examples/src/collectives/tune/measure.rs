@@ -79,7 +79,8 @@ impl Times {
         }
         let longest = sizes.last().copied().unwrap_or(0);
         let mut bench = Bench::<f32>::new(job, &each, longest.saturating_mul(ranks))?;
-        let fits = |size: &&u64| way.bytes_max().is_none_or(|bytes_max| **size <= bytes_max as u64);
+        let between = u32::try_from(ranks).unwrap_or(u32::MAX);
+        let fits = |size: &&u64| way.bytes_max(between).is_none_or(|bytes_max| **size <= bytes_max as u64);
         for tunable in tunable() {
             let Tunable::Program(collective) = tunable else { continue };
             let op = if collective.reduces() { ReduceOp::Sum } else { ReduceOp::Max };

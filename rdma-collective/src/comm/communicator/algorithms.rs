@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::MESSAGE_BYTES_MAX;
+use super::message_bytes_max;
 use super::tuning::Collective;
 
 /// A way to carry a collective out, by the name that `NCCL_ALGO` has for it.
@@ -78,18 +78,18 @@ impl Algorithm {
         Self::Hierarchical,
     ];
 
-    /// The most bytes of each rank's buffer, or of its part, that go this way; `None` where there is no bound. Between more than
-    /// four ranks it may be less.
+    /// The most bytes of each rank's buffer, or of its part, that go this way between so many ranks; `None` where there is no bound.
     ///
     /// ```
     /// use rdma_collective::comm::Algorithm;
     ///
-    /// assert_eq!((Algorithm::Flat.bytes_max(), Algorithm::Ring.bytes_max()), (Some(32768), None));
+    /// assert_eq!((Algorithm::Flat.bytes_max(2), Algorithm::Flat.bytes_max(8)), (Some(32768), Some(8192)));
+    /// assert_eq!(Algorithm::Ring.bytes_max(8), None);
     /// ```
     #[must_use]
-    pub const fn bytes_max(self) -> Option<usize> {
+    pub const fn bytes_max(self, ranks: u32) -> Option<usize> {
         match self {
-            Self::Flat => Some(MESSAGE_BYTES_MAX),
+            Self::Flat => Some(message_bytes_max(ranks)),
             _ => None,
         }
     }
