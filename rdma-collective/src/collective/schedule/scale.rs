@@ -287,7 +287,7 @@ fn hosts_first_takes_fewer_bytes_between_hosts_and_less_time_though_all_of_a_hos
 }
 
 #[test]
-fn where_the_built_in_table_goes_inside_hosts_first_that_is_faster_on_any_network() {
+fn short_ones_go_inside_hosts_first_in_less_time_on_any_network_where_hosts_are_alike() {
     let slower = Wire { latency: 20_000_000, byte: 320, ..Wire::FAST };
     let faster = Wire { latency: 2_000_000, byte: 40, ..Wire::FAST };
     let rows = [(8..=31, 64 << 10), (32..=64, 128 << 10)];
@@ -295,7 +295,7 @@ fn where_the_built_in_table_goes_inside_hosts_first_that_is_faster_on_any_networ
         [[2, 4], [3, 4], [2, 8], [4, 4], [2, 15], [5, 6], [7, 4], [2, 16], [8, 4], [2, 32], [8, 8], [16, 4]];
     for shape in shapes {
         let row = rows.iter().find(|(ranks, _)| ranks.contains(&(shape[0] * shape[1])));
-        let (_, bytes_max) = row.expect("a row");
+        let (_, bytes_max) = row.expect("all have one");
         for (wire, byte) in [(Wire::FAST, 50), (Wire::FAST, 125), (slower, 100), (faster, 50)] {
             for (part, shared) in [64, 8, 1].into_iter().flat_map(|part| [true, false].map(|nic| (part, nic)))
             {

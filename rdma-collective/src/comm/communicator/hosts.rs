@@ -27,22 +27,12 @@ pub(crate) enum Spread {
     Flat,
     /// There are several hosts, and some ranks are together.
     Hosts,
-    /// There are several, with as many ranks each, which are [`MANY`] or more.
-    Alike,
 }
-
-/// From so many ranks of each host on, an all-reduce inside hosts first is faster on a network whatever that is like, if it is short.
-const MANY: usize = 4;
 
 impl Spread {
     /// Whether operations can go that way among such ranks.
     pub(super) fn has(self, way: Algorithm) -> bool {
         way != Algorithm::Hierarchical || self != Self::Flat
-    }
-
-    /// Whether that way is taken there by itself, if the built-in table has it.
-    pub(super) fn suits(self, way: Algorithm) -> bool {
-        way != Algorithm::Hierarchical || self == Self::Alike
     }
 }
 
@@ -60,13 +50,6 @@ impl Hosts {
 
     pub(crate) fn spread(&self) -> Spread {
         match self.groups.all() {
-            [first, rest @ ..]
-                if !rest.is_empty()
-                    && first.len() >= MANY
-                    && rest.iter().all(|of| of.len() == first.len()) =>
-            {
-                Spread::Alike
-            }
             [_, rest @ ..] if !rest.is_empty() && rest.len() + 1 < self.groups.ranks() => Spread::Hosts,
             _ => Spread::Flat,
         }
@@ -114,7 +97,7 @@ mod tests {
             (&["b", "a", "b", "a"], Spread::Hosts),
             (&["a", "a", "b"], Spread::Hosts),
             (&["", "", "b", "b", "c", "c"], Spread::Hosts),
-            (&["a", "b", "a", "b", "a", "b", "b", "a"], Spread::Alike),
+            (&["a", "b", "a", "b", "a", "b", "b", "a"], Spread::Hosts),
             (&["a", "a", "a", "a", "a", "b", "b", "b", "b"], Spread::Hosts),
             (&["a", "a", "a", "a"], Spread::Flat),
         ] {

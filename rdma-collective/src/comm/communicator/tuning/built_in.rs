@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use super::row::RANKS_MAX as ANY;
 use super::{Algorithm, Collective, Peers, Row};
 use crate::comm::message_bytes_max;
-use Algorithm::{Bruck, Direct, Flat, Hierarchical, Pairs, Pieces, Ring, Tree};
+use Algorithm::{Bruck, Direct, Flat, Pairs, Pieces, Ring, Tree};
 
 /// Ranks of a host, at most.
 const NEAR: u32 = crate::comm::RANKS_MAX;
@@ -15,10 +15,6 @@ const PIECES: u64 = 128 * 1024;
 /// From more ranks than so many on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
 const FEW: u32 = 4;
 const SHORT: u64 = 256;
-
-/// Ranks of hosts alike, and up to so many bytes of an all-reduce goes inside them first: with fewer there is not much to gain, and with more
-/// the links take more memory than it is worth.
-const HOSTS: [(RangeInclusive<u32>, u64); 2] = [(8..=31, 64 * 1024), (32..=64, 128 * 1024)];
 
 /// What a message between so many ranks of a host is faster for: all that it can have, unless one rank is to reduce all of it.
 fn message(collective: Collective, ranks: u32) -> u64 {
@@ -71,18 +67,6 @@ impl Table {
             }
         }
         match collective {
-            AllReduce => {
-                let mut next = 1;
-                for (ranks, bytes) in HOSTS {
-                    let rest = (u64::MAX, &[Ring][..]);
-                    if next < *ranks.start() {
-                        self.rows(collective, next..=ranks.start() - 1, Peers::Links, &[rest]);
-                    }
-                    next = ranks.end() + 1;
-                    self.rows(collective, ranks, Peers::Links, &[(bytes, &[Hierarchical, Ring]), rest]);
-                }
-                self.rows(collective, next..=ANY, Peers::Links, &[(u64::MAX, &[Ring])]);
-            }
             Gather | Scatter => self.rows(collective, 1..=ANY, Peers::Links, &[(u64::MAX, &[Tree])]),
             AllToAll => {
                 self.rows(collective, 1..=FEW, Peers::Links, &[(u64::MAX, &[Pairs])]);

@@ -60,12 +60,9 @@ impl Orders {
             let mut classes: Vec<Class> = Vec::new();
             for (Row { bytes_max, ways, .. }, built_in) in all {
                 if classes.last().is_none_or(|last| last.bytes_max < *bytes_max) {
-                    // It is of ranks of all kinds.
-                    let suiting = ways.iter().copied().filter(|way| !built_in || spread.suits(*way));
-                    let ways: Vec<Algorithm> = suiting.collect();
                     let (bytes_max, first) = (*bytes_max, ways.first().copied());
                     let ways =
-                        order(&ways, |way| algorithms.allow(collective, *way), |way| can(collective, *way));
+                        order(ways, |way| algorithms.allow(collective, *way), |way| can(collective, *way));
                     classes.push(Class { bytes_max, ways, first, built_in });
                 }
             }
