@@ -33,7 +33,7 @@ pub(super) fn piece_bytes(call: Call, ranks: u32, most: usize) -> usize {
         Collective::ReduceScatter(_) if ranks > 2 => call.bytes() * ranks as usize,
         _ => return most,
     };
-    if Expect::of_total(all) == Expect::Cached { (2 * PIECE_BYTES).min(most) } else { most }
+    if Expect::of_total(all) == Expect::Cached { PIECE_BYTES.min(most) } else { most }
 }
 
 /// What an operation has come to.
