@@ -18,7 +18,7 @@ use std::ops::{Add, Mul, Range};
 use ::half::{bf16, f16};
 
 use self::extreme::{brain, double, half, single};
-pub(crate) use self::in_place::Near;
+pub(crate) use self::in_place::Operand;
 pub(super) use self::in_place::{Alike, Both, How};
 pub use self::level::Vectors;
 use self::level::{Kernel, Level};

@@ -10,7 +10,7 @@ mod reduction;
 
 pub use dtype::DataType;
 pub use element::Element;
-pub(crate) use kernels::Near as Operand;
+pub(crate) use kernels::Operand;
 pub use kernels::Vectors;
 pub use op::ReduceOp;
 pub use reduction::Reduction;

@@ -4,7 +4,7 @@ use rdma_core::error::{RangeError, ReachError};
 use rdma_core::memory::Expect;
 use rdma_core::{PeerSlice, Region};
 
-use super::kernels::{self, Alike, Both, How, Job, Near, Vectors};
+use super::kernels::{self, Alike, Both, How, Job, Operand, Vectors};
 use super::{DataType, ReduceOp};
 use crate::error::ReduceError;
 
@@ -109,7 +109,7 @@ impl Reduction {
     pub(crate) fn reduce_peer(
         self,
         out: &mut [u8],
-        near: Near<'_>,
+        near: Operand<'_>,
         (peer, at): (&mut PeerSlice<'_>, usize),
     ) -> Result<(), ReachError> {
         let len = out.len();
@@ -124,8 +124,8 @@ impl Reduction {
     pub(crate) fn reduce_near(
         self,
         out: &mut [u8],
-        left: Near<'_>,
-        right: Near<'_>,
+        left: Operand<'_>,
+        right: Operand<'_>,
     ) -> Result<(), RangeError> {
         Both::new(out, left, self.how())?.with(right)
     }

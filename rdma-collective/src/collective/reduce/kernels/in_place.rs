@@ -32,13 +32,13 @@ pub(in crate::collective::reduce) struct How {
 
 /// An operand of this process.
 #[derive(Clone, Copy)]
-pub(crate) enum Near<'a> {
+pub(crate) enum Operand<'a> {
     /// From that offset on; peers may be writing it.
     Region(&'a Region, usize),
     Slice(&'a [u8]),
 }
 
-impl Near<'_> {
+impl Operand<'_> {
     /// Where so many bytes of it are.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ pub(in crate::collective::reduce) struct Both<'a> {
     len: usize,
     near: *const u8,
     how: How,
-    borrowed: PhantomData<(&'a mut [u8], Near<'a>)>,
+    borrowed: PhantomData<(&'a mut [u8], Operand<'a>)>,
 }
 
 impl<'a> Both<'a> {
@@ -72,7 +72,7 @@ impl<'a> Both<'a> {
     /// `near` has fewer bytes than `out`.
     pub(in crate::collective::reduce) fn new(
         out: &'a mut [u8],
-        near: Near<'a>,
+        near: Operand<'a>,
         how: How,
     ) -> Result<Self, RangeError> {
         let (len, near) = (out.len(), near.address(out.len())?);
@@ -84,7 +84,7 @@ impl<'a> Both<'a> {
     /// # Errors
     ///
     /// There are fewer bytes.
-    pub(in crate::collective::reduce) fn with(mut self, other: Near<'_>) -> Result<(), RangeError> {
+    pub(in crate::collective::reduce) fn with(mut self, other: Operand<'_>) -> Result<(), RangeError> {
         let at = other.address(self.len)?.cast_mut();
         // SAFETY: that many bytes are there, for as long as they are borrowed, and it only reads.
         unsafe { self.run(at, 0..self.len) };
@@ -140,7 +140,8 @@ impl<'a> Alike<'a> {
 }
 
 // SAFETY: bytes at `at` and of the region are loaded and stored by `Level` and for a rest that is no tile byte by byte, with accesses that
-// the compiler knows nothing of; it runs where the peer is reached, and no pages of the region are replaced meanwhile. It is arithmetic without panics and without waiting. When it is run again what was made is stored again.
+// the compiler knows nothing of; it runs where the peer is reached, and no pages of the region are replaced meanwhile. It is arithmetic
+// without panics and without waiting. When it is run again what was made is stored again.
 unsafe impl InPlace for Alike<'_> {
     const NEEDS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 

@@ -58,7 +58,7 @@ fn a_peer_and_a_region_are_reduced_where_they_lie_at_any_address_with_the_same_b
                 let (own, theirs) = (&regions[own], &regions[1 - own]);
                 let mut peer = worker.peer_slice(&left_qp, theirs.remote(), soon());
                 let mut out = vec![0; len];
-                subtle.reduce_peer(&mut out, Near::Region(own, at), (&mut peer, at)).unwrap();
+                subtle.reduce_peer(&mut out, Operand::Region(own, at), (&mut peer, at)).unwrap();
                 assert!(out == expected, "{len} bytes by {vectors}");
                 assert_eq!(
                     [read(&regions[0], at, len), read(&regions[1], at, len)],
@@ -109,8 +109,8 @@ fn nothing_is_made_of_memory_that_is_not_there() {
     let [own, theirs] = regions(&pd, &slices, 0);
     let told = theirs.remote();
     let mut out = [0; 64];
-    assert!(sum.reduce_near(&mut out, Near::Slice(&slices[0]), Near::Slice(&slices[1][1..])).is_err());
-    assert!(sum.reduce_near(&mut out, Near::Region(&own, 1), Near::Slice(&slices[1])).is_err());
+    assert!(sum.reduce_near(&mut out, Operand::Slice(&slices[0]), Operand::Slice(&slices[1][1..])).is_err());
+    assert!(sum.reduce_near(&mut out, Operand::Region(&own, 1), Operand::Slice(&slices[1])).is_err());
     let mut peer = worker.peer_slice(&left_qp, told, soon());
     let beyond = sum.reduce_both((&own, 0), (&mut peer, 1), 64);
     assert!(matches!(beyond, (false, Err(ReachError::Range(_)))), "{beyond:?}");
