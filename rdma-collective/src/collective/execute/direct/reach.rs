@@ -149,6 +149,11 @@ impl Reach<'_> {
             (made, done) = arithmetic.reduction().reduce_both(near, (peer, at), span.len);
             done
         });
+        #[cfg(test)]
+        if made && done.is_ok() && super::tests::is_refused() {
+            let lost = self.store(1 - rank, own, span, &vec![0xa5; span.len]);
+            return (made, lost.and(Err(Halt::Blocked(1 - rank))));
+        }
         (made, done)
     }
 

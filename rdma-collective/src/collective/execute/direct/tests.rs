@@ -1,6 +1,7 @@
 //! What ranks of one host come to when they reach each other's memory where it lies, against plain sums, and that they do: no
 //! message goes around the ring.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -9,6 +10,16 @@ use rdma_core::{Deadline, Device, SoftOptions, Wire};
 use crate::collective::{ReduceOp, Tensor};
 use crate::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use crate::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, Reach, UNIT_BYTES};
+
+/// Whether what is made of two ranks in place is refused once it is made, so that the other one has it not; and how often it was.
+static REFUSES: AtomicBool = AtomicBool::new(false);
+static REFUSED: AtomicU32 = AtomicU32::new(0);
+
+pub(super) fn is_refused() -> bool {
+    let refuses = REFUSES.load(Ordering::Relaxed);
+    REFUSED.fetch_add(u32::from(refuses), Ordering::Relaxed);
+    refuses
+}
 
 /// Elements of a part: no whole number of lines, and more than goes in messages.
 const PART: usize = 9_001;
@@ -83,6 +94,21 @@ fn every_collective_is_what_plain_sums_are_and_sends_nothing_around_the_ring() {
             comm.close(soon()).unwrap();
         });
     }
+}
+
+#[test]
+fn what_two_ranks_in_place_are_refused_once_it_is_made_is_stored_again_and_not_made_twice() {
+    REFUSES.store(true, Ordering::Relaxed);
+    each_rank(2, 4096, |mut comm| {
+        for count in [PART, 40 * PART] {
+            let data = input(&comm, count);
+            let data = comm.start_all_reduce(data, ReduceOp::Sum, soon()).unwrap().wait(soon()).unwrap();
+            assert_is("all-reduce", &data, |at| sum(2, at));
+        }
+        comm.close(soon()).unwrap();
+    });
+    REFUSES.store(false, Ordering::Relaxed);
+    assert!(REFUSED.load(Ordering::Relaxed) > 0, "it goes another way");
 }
 
 #[test]
