@@ -116,7 +116,7 @@ impl Setup<'_> {
         let named = ranks.iter().map(|told| told.host_is_named);
         self.hosts = Arc::new(Hosts::new(names.iter().copied().zip(named)));
         if let Some(hosts) = self.hosts.told_apart(&names) {
-            tracing::info!("Hosts by NCCL_HOSTID, between which ranks share no memory: {hosts}");
+            tracing::info!("{hosts}");
         }
         let links = if ranks.len() > 1 { Some(self.links()?) } else { None };
         Ok((ranks, links))

@@ -10,6 +10,9 @@ use crate::groups::Groups;
 /// How many hosts are said, and how many ranks of each.
 const HOSTS_SAID: usize = 16;
 const RANKS_SAID: usize = 8;
+/// Who gave them their names is not known: an option does, or a program that has it from the environment.
+const BY_NAME: &str = "Hosts as they were named (CommunicatorOptions::host_id, or NCCL_HOSTID where a program reads it), \
+                       between which ranks share no memory unless Wire::Mapped is asked for";
 
 /// See the module. The same on all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,7 +76,8 @@ impl Hosts {
             0 => String::new(),
             more => format!(", and there are {more} more"),
         };
-        Some(format!("{}{more}", said.collect::<Vec<_>>().join(", ")))
+        let said = said.collect::<Vec<_>>().join(", ");
+        Some(format!("{BY_NAME}: {said}{more}"))
     }
 
     /// How these two ranks connect: where nobody has named their hosts, as their devices find that they can.
@@ -120,7 +124,9 @@ mod tests {
     #[test]
     fn what_is_said_of_ranks_that_are_apart_has_every_host_and_an_end() {
         let said = |names: &[&str], named: bool| {
-            Hosts::new(names.iter().map(|name| (*name, named))).told_apart(names)
+            let said = Hosts::new(names.iter().map(|name| (*name, named))).told_apart(names)?;
+            assert!(said.contains("host_id") && said.contains("unless Wire::Mapped"), "{said}");
+            said.strip_prefix(&format!("{BY_NAME}: ")).map(str::to_owned)
         };
         assert_eq!(said(&["a", "b", "a"], false), None);
         assert_eq!(said(&["a", "a", "a"], true), None);
