@@ -221,7 +221,7 @@ impl Communicator {
             }
         };
         let (steps, reach) = call.rounds(ranks, self.link_staging(), (by, self.hosts()))?;
-        self.by_links((by, steps, reach), around()?, memory)
+        self.by_links(call, (by, steps, reach), memory)
     }
 
     /// Where the memory of all lies, or elsewhere if not all own theirs.
@@ -235,14 +235,18 @@ impl Communicator {
     /// In rounds, by links of that reach: they are opened for it unless there are some.
     fn by_links(
         &mut self,
+        call: Call,
         (by, steps, reach): (Algorithm, Rounds, Reach),
-        instead: Option<Schedule>,
         memory: Memory,
     ) -> Result<Way, CollectiveError> {
-        let staging = staging(self.options());
+        if self.is_linked(reach) {
+            return Ok(Way::Mesh(InRounds { by, steps, reach, connect: None }));
+        }
+        let (ranks, staging) = ([self.rank(), self.size()], staging(self.options()));
         let words = |bytes| self.words(bytes, staging);
         let words = [words(word_bytes(reach, self.size()))?, words(VERDICT_BYTES)?];
-        let connect = (!self.is_linked(reach)).then(|| Box::new(Connect { words, instead }));
+        let instead = call.schedule(ranks, staging, self.options().reproducible)?;
+        let connect = Some(Box::new(Connect { words, instead }));
         if memory == Memory::Owned {
             // Links that are opened for an operation which is refused would be connected by none.
             self.check_queue()?;

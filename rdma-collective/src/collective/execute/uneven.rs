@@ -27,7 +27,7 @@ impl Communicator {
         let count = if uneven == Uneven::AllGather { output / data_type.size() } else { 0 };
         let call = Call { collective: Collective::Uneven(uneven), count, data_type };
         let steps = Rounds::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
-        let way = self.by_links((Algorithm::Pairs, steps, Reach::All), None, memory)?;
+        let way = self.by_links(call, (Algorithm::Pairs, steps, Reach::All), memory)?;
         let (code, name, _) = call.class();
         self.chose((code, name, input.max(output)), |_| way.name().to_owned());
         Ok(Plan::new(call, [rank, ranks], way))
