@@ -21,8 +21,9 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unconnected`] without links, [`CollectiveError::Schedule`] when `to` is no rank, and [`CollectiveError::ToItself`]
-    /// when it is this one; then nothing is lost. Otherwise a rank that is lost, be it a third one, that is late until
+    /// [`CollectiveError::Unconnected`] without links, be it that an operation under way finds that there can be none,
+    /// [`CollectiveError::Schedule`] when `to` is no rank, and [`CollectiveError::ToItself`] when it is this one; then nothing is lost.
+    /// Otherwise a rank that is lost, be it a third one, that is late until
     /// `deadline` or calls something else, by its number: the communicator has ended on all ranks, as it does for collectives.
     ///
     /// The rank that receives finds out that the two have called different counts or types, as [`CollectiveError::Mismatch`]; this one

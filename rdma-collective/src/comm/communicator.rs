@@ -85,8 +85,6 @@ pub struct Communicator {
     hosts: Arc<Hosts>,
     /// Rank of, and way to the memory of, the rank before and the rank after.
     neighbours: Option<[(u32, PeerAccess); 2]>,
-    /// How far callers have opened links.
-    opened: Reach,
     origin: Origin,
     /// How often it was split.
     splits: u32,
@@ -144,7 +142,6 @@ impl Communicator {
             ranks,
             hosts,
             neighbours,
-            opened: Reach::default(),
             origin,
             splits: 0,
             closed: false,
@@ -269,6 +266,7 @@ impl Communicator {
             };
             if let Err(error) = &outcome
                 && running.is_some()
+                && !error.is_refusal()
             {
                 state.end(error);
             }

@@ -99,7 +99,19 @@ impl fmt::Display for AbortReason {
     }
 }
 
+fn unconnected(because: &Option<Arc<CollectiveError>>) -> String {
+    because.as_ref().map_or_else(
+        || " yet; call `connect` on all ranks before they send to each other".to_owned(),
+        |why| format!(", and there can be none: {why}, and make a new communicator"),
+    )
+}
+
 impl CollectiveError {
+    /// Whether nothing of the operation was sent, on no rank, and the communicator goes on.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Unconnected { .. })
+    }
+
     /// The rank that it names.
     pub(crate) fn culprit(&self) -> Option<u32> {
         match self {
@@ -226,13 +238,14 @@ pub enum CollectiveError {
         /// What it said.
         reason: String,
     },
-    /// There are no links yet by which ranks send to each other; nothing was sent, and the communicator goes on.
-    #[error(
-        "there is no link to rank {rank} yet; call `connect` on all ranks before they send to each other"
-    )]
+    /// There are no links by which ranks send to each other; nothing was sent, and the communicator goes on. What has begun before it
+    /// was found that there can be none ends by this, too, on all ranks.
+    #[error("there is no link to rank {rank}{}", unconnected(because))]
     Unconnected {
         /// The rank.
         rank: u32,
+        /// Why there can be none, as [`Unlinked`](Self::Unlinked) has it, once an operation that does without has found that.
+        because: Option<Arc<CollectiveError>>,
     },
     /// A rank sends to itself, or receives from itself, and does not do the other in the same operation.
     #[error(

@@ -1,9 +1,12 @@
 //! Links to ranks that are no neighbours: made once, by whatever needs them first, and by all ranks or by none.
 
+use std::thread;
+use std::time::Duration;
+
 use crate::common::{WIRES, long};
 use crate::world::{each_communicator, each_rank_with};
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::{Communicator, CommunicatorOptions, EngineOptions};
+use rdma_collective::comm::{Communicator, CommunicatorOptions, EngineOptions, Output, WaitError};
 use rdma_collective::error::CollectiveError;
 use rdma_core::{Device, SoftOptions, Wire};
 
@@ -114,15 +117,25 @@ fn each_but_one_narrow<T: Send + 'static>(
     body: impl Fn(Communicator) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
     // Enough for the ring, and for mapping the others once.
+    each_but_one(4, (narrow, 260), options, body)
+}
+
+/// So many ranks, of which one has a completion queue that is so short.
+fn each_but_one<T: Send + 'static>(
+    ranks: u32,
+    (narrow, max_cqe): (u32, u32),
+    options: CommunicatorOptions,
+    body: impl Fn(Communicator) -> T + Send + Sync + 'static,
+) -> Vec<T> {
     let engine = move |rank| EngineOptions {
-        max_cqe: if rank == narrow { 260 } else { EngineOptions::default().max_cqe },
+        max_cqe: if rank == narrow { max_cqe } else { EngineOptions::default().max_cqe },
         ..EngineOptions::default()
     };
     let device = |rank| {
         let name = format!("soft{rank}");
         Device::soft(SoftOptions { name, wire: Wire::Local, ..SoftOptions::default() }).open().unwrap()
     };
-    each_rank_with(4, engine, device, move |mut rank| {
+    each_rank_with(ranks, engine, device, move |mut rank| {
         let host_id = Some(format!("host-{}", rank.rank / 2));
         body(rank.communicator(CommunicatorOptions { host_id, ..options.clone() }))
     })
@@ -181,10 +194,92 @@ fn what_needs_no_links_goes_around_the_ring_where_there_can_be_none_and_what_nee
             assert_eq!(word, [2; 9]);
             let (rank, ranks) = (comm.rank(), comm.size());
             let alone = comm.send_recv_replace(&mut word, (rank + 1) % ranks, (rank + 3) % ranks, long());
-            assert!(matches!(alone, Err(CollectiveError::Unconnected { .. })), "{alone:?}");
+            assert_unconnected(&alone.unwrap_err());
             sum(&mut comm, 77);
             comm.connect(long()).unwrap_err()
         });
         errors.iter().for_each(|error| assert_unlinked(narrow, error));
     }
+}
+
+fn failed<T: Output>(error: WaitError<T>) -> CollectiveError {
+    match error {
+        WaitError::Failed(error) => error,
+        other => panic!("{other}"),
+    }
+}
+
+fn assert_unconnected(error: &CollectiveError) {
+    let CollectiveError::Unconnected { because: Some(why), .. } = error else { panic!("{error}") };
+    assert!(matches!(**why, CollectiveError::Unlinked { .. }), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("completion queue") && said.ends_with("make a new communicator"), "{said}");
+}
+
+#[test]
+fn what_two_ranks_send_is_refused_alike_be_it_begun_before_it_is_known_that_there_can_be_no_links() {
+    let options =
+        CommunicatorOptions { algorithms: "hierarchical".parse().unwrap(), ..CommunicatorOptions::default() };
+    each_but_one_narrow(1, options, |mut comm| {
+        let rank = comm.rank();
+        let (next, previous) = ((rank + 1) % 4, (rank + 3) % 4);
+        let tensor = |comm: &Communicator| {
+            let mut tensor = comm.alloc::<u32>(PART).unwrap();
+            tensor.fill(comm.rank());
+            tensor
+        };
+        // Whoever comes last begins when the others have theirs, and may be told at once.
+        thread::sleep(Duration::from_millis(if rank == 3 { 500 } else { 0 }));
+        let summed = comm.start_all_reduce(tensor(&comm), ReduceOp::Sum, long()).unwrap();
+        let (out, into) = (tensor(&comm), comm.alloc::<u32>(PART).unwrap());
+        let error = match comm.start_send_recv(out, next, into, previous, long()) {
+            Ok(sent) => failed(sent.wait(long()).unwrap_err()),
+            Err(refused) => refused.error,
+        };
+        assert_unconnected(&error);
+        // Slices wait in their caller.
+        let behind = comm.start_all_reduce(tensor(&comm), ReduceOp::Max, long()).unwrap();
+        assert_unconnected(&comm.send_recv_replace(&mut [rank; 9], next, previous, long()).unwrap_err());
+        assert!(summed.wait(long()).unwrap().iter().all(|sum| *sum == 6));
+        assert!(behind.wait(long()).unwrap().iter().all(|most| *most == 3));
+        comm.close(long()).unwrap();
+    });
+}
+
+/// Of six ranks links at powers of two leave one out: a queue with room for those, and for no more.
+const NARROW: (u32, u32) = (4, 520);
+
+#[test]
+fn what_needs_fewer_links_makes_them_though_those_to_all_ranks_could_not_be_made() {
+    let options =
+        || CommunicatorOptions { algorithms: "hierarchical,tree".parse().unwrap(), ..Default::default() };
+    let errors = each_but_one(6, NARROW, options(), |mut comm| {
+        let mut data = [1_u32; 5000];
+        comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();
+        assert_eq!(data, [6; 5000]);
+        gather(&mut comm, 2);
+        comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();
+        assert_eq!(data, [36; 5000]);
+        comm.broadcast(&mut data, 5, long()).unwrap();
+        gather(&mut comm, 5);
+        let error = comm.connect(long()).unwrap_err();
+        assert!(matches!(comm.barrier(long()), Err(CollectiveError::Ended { .. })));
+        error
+    });
+    errors.iter().for_each(|error| assert_unlinked(NARROW.0, error));
+    // One that was begun before that was known is of no use on any rank, or is right on all.
+    let ends = each_but_one(6, NARROW, options(), |mut comm| {
+        let count = PART * 6;
+        let [sum, word, mut all] = [(); 3].map(|()| comm.alloc::<u32>(count).unwrap());
+        all.fill(comm.rank());
+        let sum = comm.start_all_reduce(sum, ReduceOp::Sum, long()).unwrap();
+        let word = comm.start_broadcast(word, 1, long()).unwrap();
+        let all = comm.start_gather(all, 3, long()).unwrap();
+        sum.wait(long()).unwrap();
+        word.wait(long()).unwrap();
+        let all = all.wait(long()).map_err(failed).map(|all| comm.rank() == 3 && all[count - 1] == 5);
+        all.map(|right| assert_eq!(right, comm.rank() == 3))
+    });
+    assert!(ends.iter().all(Result::is_ok) || ends.iter().all(Result::is_err), "{ends:?}");
+    ends.iter().filter_map(|end| end.as_ref().err()).for_each(|error| assert_unlinked(NARROW.0, error));
 }

@@ -145,7 +145,10 @@ fn what_cannot_be_is_refused_and_nothing_is_lost() {
         let (own, mut data) = (comm.rank(), [7_u32; 3]);
         let to = (own + 1) % 3;
         let error = comm.send(&data, to, long()).unwrap_err();
-        assert!(matches!(error, CollectiveError::Unconnected { rank } if rank == to), "{error}");
+        assert!(
+            matches!(error, CollectiveError::Unconnected { rank, because: None } if rank == to),
+            "{error}"
+        );
         assert!(error.to_string().contains("call `connect`"), "{error}");
         let refused = comm.start_send(tensor(&comm, &data), to, long()).unwrap_err();
         assert!(matches!(refused.error, CollectiveError::Unconnected { .. }) && *refused.object == data);

@@ -19,7 +19,7 @@ use crate::collective::call::{Call, Collective};
 use crate::collective::points::{Own, Point, Points};
 use crate::collective::schedule::Span;
 use crate::comm::operation::{DAMAGED, Header};
-use crate::comm::{Awaited, Core, Link, Lost, RingLinks, Unlinked};
+use crate::comm::{Awaited, Core, Link, Lost, Reach, RingLinks};
 use crate::error::LaneFailure;
 
 pub(super) use self::memory::Lent;
@@ -198,6 +198,9 @@ impl Flows {
         memory: &mut M,
     ) -> Poll<Result<(), Stop>> {
         if !self.begun {
+            if let Some(rank) = self.unconnected(ring) {
+                return Poll::Ready(Err(Stop::Unconnected(rank)));
+            }
             self.begin(ring, memory);
         }
         match self.try_advance(ring, core, memory) {
@@ -242,7 +245,6 @@ impl Flows {
             return Err(Stop::Abort(abort));
         }
         taken.map_err(Stop::Lost)?;
-        self.check_linked(ring)?;
         for index in 0..self.flows.len() {
             let (waits, end) = (self.waits_behind(index), self.end(index));
             let flow = &mut self.flows[index];
@@ -274,16 +276,11 @@ impl Flows {
         Ok(false)
     }
 
-    /// That there are links, which an operation before it may have found to be impossible since it was begun.
-    fn check_linked(&self, ring: &RingLinks) -> Result<(), Stop> {
-        let missing = |flow: &Flow| !flow.is_done() && ring.mesh.link(flow.point.peer).is_none();
-        match ring.mesh.unlinked() {
-            Some(Unlinked { rank, reason }) if self.flows.iter().any(missing) => {
-                let cause = LaneFailure::Device(format!("it could not be connected: {reason}").into());
-                Err(Stop::Lost(Lost { rank: *rank, lane: ring.next.name, cause, away: None }))
-            }
-            _ => Ok(()),
-        }
+    /// Another rank to which there can be no link, as an operation before it has found since it was queued. Then nothing is sent, and
+    /// nobody else sends anything either.
+    fn unconnected(&self, ring: &RingLinks) -> Option<u32> {
+        let mut others = self.flows.iter().map(|flow| flow.point.peer).filter(|peer| *peer != self.rank);
+        others.next().filter(|_| ring.mesh.reach() < Reach::All)
     }
 
     /// Whether one before it goes first.

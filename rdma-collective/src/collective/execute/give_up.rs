@@ -56,6 +56,8 @@ impl Progress {
             Stop::Unlinked(Unlinked { rank, reason }) => {
                 return CollectiveError::Unlinked { rank, reason };
             }
+            // It is so on all ranks, and nobody has sent anything.
+            Stop::Unconnected(rank) => return ring.mesh.unconnected(rank),
             Stop::Reduce(error) => (self.because(own, AbortReason::Other), error.into()),
         };
         ring.tell(core, abort);

@@ -274,7 +274,10 @@ impl comm::Job for Job {
         } else {
             return Poll::Ready(Err(CollectiveError::ForeignMemory));
         };
-        if let Poll::Ready(Ok(())) = outcome {
+        let unused = |error: &CollectiveError| error.is_refusal();
+        if let Poll::Ready(ended) = &outcome
+            && ended.as_ref().err().is_none_or(unused)
+        {
             self.release(core);
         }
         outcome

@@ -288,7 +288,11 @@ impl Mesh {
             Primitive::ReduceFrom { target, .. } | Primitive::CopyFrom { target, .. } => target.len() as u64,
             _ => 0,
         });
-        let Self { header, started, progressed, .. } = *self;
+        let Self { header, started, .. } = *self;
+        let progressed = match &self.phase {
+            Phase::Linking(linking) => linking.progressed(),
+            _ => self.progressed,
+        };
         Progress { header, sequence: header.sequence, bytes_outstanding: bytes.sum(), started, progressed }
     }
 }
@@ -371,3 +375,6 @@ pub(super) fn odd(link: &Link, core: &mut Core, what: &str) -> Stop {
         None => Lost { rank: link.rank, lane: link.name, cause: LaneFailure::Fenced, away: None },
     })
 }
+
+#[cfg(test)]
+mod tests;

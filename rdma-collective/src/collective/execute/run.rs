@@ -34,6 +34,8 @@ pub(super) enum Stop {
     Reduce(ReduceError),
     /// A rank could not be connected to others; all ranks know it.
     Unlinked(Unlinked),
+    /// Nothing was sent, since an operation before it has found that there can be no link to that rank.
+    Unconnected(u32),
 }
 
 /// See the module. Buffers and links are the caller's, and the same at each call.
@@ -90,14 +92,15 @@ impl Run {
     }
 
     /// It begins behind what has gone around the ring since it was made.
-    pub(super) fn follow(&mut self, ring: &RingLinks) {
+    pub(super) fn follow(&mut self, ring: &RingLinks, now: Instant) {
         self.sent_before = ring.next.mailbox.sent();
         self.received_before = ring.previous.mailbox.given_back();
+        self.progressed = now;
     }
 
     /// What has gone around before was of the same operation, and has said so: nobody has to say it again.
-    pub(super) fn go_on(&mut self, ring: &RingLinks) {
-        self.follow(ring);
+    pub(super) fn go_on(&mut self, ring: &RingLinks, now: Instant) {
+        self.follow(ring, now);
         (self.announce, self.agreed) = (false, true);
     }
 

@@ -7,6 +7,7 @@ mod connect;
 mod open;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 
 use super::hosts::Hosts;
@@ -16,6 +17,7 @@ use crate::comm::link::Arrival;
 use crate::comm::link::imm::Imm;
 use crate::comm::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::comm::{Core, LaneId};
+use crate::error::CollectiveError;
 
 #[cfg(any(fuzzing, test))]
 pub(crate) use connect::find_blob;
@@ -34,6 +36,16 @@ pub(crate) enum Reach {
     /// At distances of powers of two around the ring, either way: all that binomial trees need, whatever their root.
     Doublings,
     All,
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Neighbours => "neighbours",
+            Self::Doublings => "ranks at distances of powers of two",
+            Self::All => "all ranks",
+        })
+    }
 }
 
 impl Reach {
@@ -99,8 +111,8 @@ pub(crate) struct Mesh {
     /// Opened by callers and not connected, for the operations that do that, in order.
     opening: VecDeque<Opening>,
     connecting: Option<Connecting>,
-    /// Why there are no more links than these, and never will be; all ranks know it.
-    unlinked: Option<Unlinked>,
+    /// From which reach on there are no links and never will be, and why; all ranks know it.
+    unlinked: Option<(Reach, Unlinked)>,
     /// What operations keep of others' messages.
     pub(crate) scratch: Vec<u8>,
 }
@@ -126,9 +138,24 @@ impl Mesh {
         self.reach
     }
 
-    /// Why there can be no links beyond these, once that was found.
-    pub(crate) fn unlinked(&self) -> Option<&Unlinked> {
-        self.unlinked.as_ref()
+    /// How far they reach when those are connected, too, that have been opened.
+    fn opened(&self) -> Reach {
+        let connecting = self.connecting.iter().map(|connecting| connecting.reach);
+        let opening = self.opening.iter().map(|opening| opening.reach);
+        connecting.chain(opening).fold(self.reach, Reach::max)
+    }
+
+    /// Why there can be no links of that reach, once that was found.
+    pub(crate) fn unlinked(&self, reach: Reach) -> Option<&Unlinked> {
+        self.unlinked.as_ref().filter(|(least, _)| *least <= reach).map(|(_, why)| why)
+    }
+
+    /// That `rank` cannot be sent to.
+    pub(crate) fn unconnected(&self, rank: u32) -> CollectiveError {
+        let because = self.unlinked(Reach::All).map(|Unlinked { rank, reason }| {
+            Arc::new(CollectiveError::Unlinked { rank: *rank, reason: reason.clone() })
+        });
+        CollectiveError::Unconnected { rank, because }
     }
 
     pub(crate) fn link(&self, rank: u32) -> Option<&Link> {

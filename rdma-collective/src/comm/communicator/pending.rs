@@ -54,7 +54,7 @@ pub enum WaitError<T: Output> {
     /// The wait's deadline passed, and the operation goes on: wait again.
     #[error("the operation had not ended at the deadline of the wait; it goes on, wait for it again")]
     StillPending(StillPending<T>),
-    /// The operation failed, and with it the communicator.
+    /// The operation failed, and with it the communicator, unless it is [`CollectiveError::Unconnected`].
     #[error(transparent)]
     Failed(#[from] CollectiveError),
 }

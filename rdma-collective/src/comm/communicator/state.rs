@@ -248,7 +248,7 @@ impl State {
         Some(match outcome {
             Ok(()) => Ok(entry.job),
             Err(error) => {
-                self.failed.push(entry.job);
+                self.failed.extend(Some(entry.job).filter(|_| !error.is_refusal()));
                 Err(error)
             }
         })
@@ -345,14 +345,15 @@ impl State {
 
     /// An operation has ended: tells whoever waits for it.
     fn finish(&mut self, core: &mut Core, mut entry: Entry, outcome: Result<(), CollectiveError>) {
-        if let Err(error) = &outcome {
+        let failed = outcome.as_ref().err().filter(|error| !error.is_refusal()).cloned();
+        if let Some(error) = &failed {
             entry.job.revoke();
             self.end(error);
         }
         if let Some(waker) = entry.waker.take() {
             core.wake(waker);
         }
-        match (entry.forgotten, outcome.is_ok()) {
+        match (entry.forgotten, failed.is_none()) {
             (true, true) => {}
             (true, false) => self.failed.push(entry.job),
             (false, _) => self.done.push_back((entry, outcome)),

@@ -3,6 +3,7 @@
 //! All ranks come to the same: each has the words of all, and looks at nothing else.
 
 use std::task::Poll;
+use std::time::Instant;
 
 use crate::collective::execute::buffers::Borrowed;
 use crate::collective::execute::run::{Run, Stop, With};
@@ -41,7 +42,8 @@ impl Linking {
             let unlinked = match self.turn {
                 None => {
                     // Ranks that can do without tell each other no more than once.
-                    let known = self.instead.as_ref().and_then(|_| with.ring.mesh.unlinked().cloned());
+                    let known =
+                        self.instead.as_ref().and_then(|_| with.ring.mesh.unlinked(self.reach).cloned());
                     if known.is_none() {
                         with.ring.mesh.begin_connecting(self.reach);
                         self.turn = Some(Turn::Words);
@@ -53,7 +55,7 @@ impl Linking {
                         return Poll::Pending;
                     }
                     let unlinked = with.ring.mesh.connect(with.core).err();
-                    self.words[1].follow(with.ring);
+                    self.words[1].follow(with.ring, with.core.driven());
                     self.turn = Some(Turn::Verdicts);
                     unlinked
                 }
@@ -77,15 +79,25 @@ impl Linking {
     fn go_around<B>(&mut self, with: &With<'_, B>, unlinked: Unlinked) -> Result<Box<Run>, Stop> {
         let mut run = self.instead.take().ok_or(Stop::Unlinked(unlinked))?;
         if self.turn.is_some() {
-            run.go_on(with.ring);
+            run.go_on(with.ring, with.core.driven());
         }
         Ok(run)
     }
 
+    /// What is under way.
+    fn run(&self) -> &Run {
+        let [words, verdicts] = &self.words;
+        if matches!(self.turn, Some(Turn::Verdicts)) { verdicts } else { words }
+    }
+
     /// The rank that it waits for, while it waits.
     pub(super) fn waits_for(&self) -> Awaited {
-        let [words, verdicts] = &self.words;
-        if matches!(self.turn, Some(Turn::Verdicts)) { verdicts.waits_for() } else { words.waits_for() }
+        self.run().waits_for()
+    }
+
+    /// When it came further last.
+    pub(super) fn progressed(&self) -> Instant {
+        self.run().progressed
     }
 }
 

@@ -1,8 +1,10 @@
 //! From opened links to links that both ends can receive on, in two rounds of words among all ranks: what each is to be reached by,
-//! and whether each could connect. A rank that could not says why in its stead, and all of them know it at once.
+//! and whether each could connect. A rank that could not says why in its stead, and all of them know it at once. It is remembered of
+//! that reach and more: what needs fewer links tries for itself.
 //!
 //! The operation that needs the links carries the words around the ring.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use rdma_core::Deadline;
@@ -21,6 +23,8 @@ const BLOB_BYTES: usize = 128;
 /// What a word begins with.
 const COULD: u8 = 1;
 const COULD_NOT: u8 = 2;
+/// It has opened none, for a reason that all ranks have found before.
+const KNOWN: u8 = 3;
 
 /// Bytes of a word with all blobs of a rank.
 pub(crate) fn word_bytes(reach: Reach, world: u32) -> usize {
@@ -37,7 +41,7 @@ pub(crate) struct Unlinked {
 /// Links of which ranks tell each other.
 #[derive(Debug)]
 pub(crate) struct Connecting {
-    reach: Reach,
+    pub(super) reach: Reach,
     unconnected: Vec<Opened>,
     connected: Vec<Link>,
     /// The words of all ranks, by rank.
@@ -55,6 +59,7 @@ impl Mesh {
     /// Takes the links of `reach` that callers have opened, with the word of this rank in its place.
     pub(crate) fn begin_connecting(&mut self, reach: Reach) {
         let (mut unconnected, mut refused) = (Vec::new(), None);
+        let lacks = self.opened() < reach;
         while self.opening.front().is_some_and(|opening| opening.reach <= reach)
             && let Some(Opening { links, refused: why, .. }) = self.opening.pop_front()
         {
@@ -64,14 +69,14 @@ impl Mesh {
         let bytes = word_bytes(reach, self.world);
         let mut words = vec![0; bytes * self.world as usize];
         let own = &mut words[bytes * self.rank as usize..][..bytes];
-        let known = self.unlinked.as_ref().filter(|known| known.rank == self.rank);
-        let fitting = match (known, refused) {
-            (Some(known), _) => Err(known.reason.clone()),
-            (None, Some(error)) => Err(error.to_string()),
-            (None, None) => put_blobs(own, &unconnected),
+        let fitting = match refused {
+            Some(error) => Err(error.to_string()),
+            None => put_blobs(own, &unconnected),
         };
-        if let Err(reason) = fitting {
-            put_verdict(own, Err(&reason));
+        match fitting {
+            _ if lacks => own[0] = KNOWN,
+            Ok(()) => {}
+            Err(reason) => put_verdict(own, Err(&reason)),
         }
         self.connecting = Some(Connecting { reach, unconnected, connected: Vec::new(), words });
     }
@@ -100,7 +105,7 @@ impl Mesh {
             put_verdict(own, connected.as_ref().map_err(String::as_str).copied());
         });
         self.connecting = Some(connecting);
-        outcome.inspect_err(|unlinked| self.do_without(core, unlinked))
+        outcome.map_err(|found| self.do_without(core, found))
     }
 
     /// Whether all ranks have connected theirs.
@@ -113,24 +118,36 @@ impl Mesh {
             Some(connecting) => self.look_through(&connecting.words),
             None => Ok(()),
         };
-        confirmed.inspect_err(|unlinked| self.do_without(core, unlinked))
+        confirmed.map_err(|found| self.do_without(core, found))
     }
 
-    /// There are no more links than those in use: what was opened of others goes.
-    fn do_without(&mut self, core: &mut Core, unlinked: &Unlinked) {
-        if self.unlinked.is_none() {
-            let Unlinked { rank, reason } = unlinked;
-            tracing::warn!(
-                "No links beyond the ring, since rank {rank} could not be connected to other ranks: {reason}; mend it there. What \
-                 needs them fails, and what does not goes around the ring"
-            );
-            self.unlinked = Some(unlinked.clone());
-        }
-        let deadline = Deadline::after(FENCE_WITHIN);
+    /// There are no more links than those in use: what was opened of others goes, as does what nobody will connect. What was `found`
+    /// now holds for that reach and more; else it is what was known before.
+    fn do_without(&mut self, core: &mut Core, found: Option<Unlinked>) -> Unlinked {
         let connecting = self.connecting.take();
-        for lane in connecting.iter().flat_map(Connecting::lanes) {
+        let reach = connecting.as_ref().map_or(Reach::All, |connecting| connecting.reach);
+        let (least, why) = match (found, self.unlinked.take()) {
+            (None, Some(known)) => known,
+            (found, _) => {
+                let why = found.unwrap_or_else(|| odd_word(self.rank));
+                let Unlinked { rank, reason } = &why;
+                tracing::warn!(
+                    "No links to {reach}, since rank {rank} could not be connected to them: {reason}; mend it there. What needs \
+                     them fails, and what does not goes around the ring"
+                );
+                (reach, why)
+            }
+        };
+        self.unlinked = Some((least, why.clone()));
+        let of_no_use = |opening: &Opening| opening.reach >= least;
+        let (opening, left): (VecDeque<_>, _) = self.opening.drain(..).partition(of_no_use);
+        self.opening = left;
+        let deadline = Deadline::after(FENCE_WITHIN);
+        let lanes = connecting.iter().flat_map(Connecting::lanes);
+        for lane in lanes.chain(opening.iter().flat_map(Opening::lanes)) {
             fence(core, lane, deadline);
         }
+        why
     }
 
     /// The links are in use from now on; which they are.
@@ -143,7 +160,8 @@ impl Mesh {
         taken
     }
 
-    fn look_through(&self, words: &[u8]) -> Result<(), Unlinked> {
+    /// Whether all ranks could; if not, the first that says why, unless that is what all know.
+    fn look_through(&self, words: &[u8]) -> Result<(), Option<Unlinked>> {
         let bytes = words.len() / self.world as usize;
         for (rank, word) in (0..).zip(words.chunks_exact(bytes.max(1))) {
             match word.split_first() {
@@ -151,9 +169,10 @@ impl Mesh {
                 Some((&COULD_NOT, reason)) => {
                     let end = reason.iter().position(|byte| *byte == 0).unwrap_or(reason.len());
                     let reason = String::from_utf8_lossy(&reason[..end]).replace(char::is_control, " ");
-                    return Err(Unlinked { rank, reason });
+                    return Err(Some(Unlinked { rank, reason }));
                 }
-                _ => return Err(Unlinked { rank, reason: "it has said what is no word".to_owned() }),
+                Some((&KNOWN, _)) if self.unlinked.is_some() => return Err(None),
+                _ => return Err(Some(odd_word(rank))),
             }
         }
         Ok(())
@@ -204,6 +223,10 @@ pub(crate) fn find_blob(word: &[u8], job: u32, peer: u32, rank: u32) -> Result<O
         return Ok(Some(blob));
     }
     Ok(None)
+}
+
+fn odd_word(rank: u32) -> Unlinked {
+    Unlinked { rank, reason: "it has said what is no word".to_owned() }
 }
 
 /// Nothing uses it.

@@ -5,7 +5,7 @@ use rdma_core::{Access, Deadline};
 
 use super::super::connect::CONTROL_BYTES_MAX;
 use super::{Reach, geometry};
-use crate::comm::communicator::{Communicator, FENCE_WITHIN, State};
+use crate::comm::communicator::{Communicator, FENCE_WITHIN};
 use crate::comm::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::comm::link::{Blob, LaneOptions, LinkKind};
 use crate::comm::{Engine, LaneId};
@@ -42,17 +42,20 @@ impl Communicator {
     /// the operation tells all ranks.
     pub(crate) fn open_links(&mut self, reach: Reach) {
         let (rank, world) = (self.rank(), self.size());
-        if world == 1 || reach <= self.opened {
+        let opened = {
+            let shared = self.shared.lock();
+            match &shared.ring {
+                Some(ring) if shared.ended().is_none() && ring.mesh.unlinked(reach).is_none() => {
+                    ring.mesh.opened()
+                }
+                _ => return,
+            }
+        };
+        if reach <= opened {
             return;
         }
-        {
-            let shared = self.shared.lock();
-            if shared.ended().is_some() || is_unlinked(&shared) {
-                return;
-            }
-        }
         let ranks = reach.peers(rank, world);
-        let ranks = ranks.filter(|peer| !self.opened.peers(rank, world).any(|known| known == *peer));
+        let ranks = ranks.filter(|peer| !opened.peers(rank, world).any(|known| known == *peer));
         let mut opening = Opening { reach, links: Vec::new(), refused: None };
         for peer in ranks {
             match self.open_link(peer) {
@@ -63,23 +66,35 @@ impl Communicator {
                 }
             }
         }
-        self.opened = reach;
-        if let Some(ring) = &mut self.shared.lock().ring {
-            ring.mesh.opening.push_back(opening);
+        if let Err(unused) = self.offer(opening) {
+            unused.lanes().for_each(|lane| self.fence_unused(lane));
         }
     }
 
-    /// Whether an operation that begins now finds links to all ranks.
+    /// Leaves them for the operation that connects them; back they come where none will, as was found meanwhile.
+    fn offer(&self, opening: Opening) -> Result<(), Opening> {
+        match &mut self.shared.lock().ring {
+            Some(ring) if ring.mesh.unlinked(opening.reach).is_none() => {
+                ring.mesh.opening.push_back(opening);
+                Ok(())
+            }
+            _ => Err(opening),
+        }
+    }
+
+    /// Whether an operation that begins now finds links to all ranks, unless one before it finds that there can be none.
     ///
     /// # Errors
     ///
     /// [`CollectiveError::Unconnected`], to `rank` for instance; or the communicator has ended.
     pub(crate) fn check_links(&self, rank: u32) -> Result<(), CollectiveError> {
         let shared = self.shared.lock();
-        if self.size() == 1 || (self.opened == Reach::All && !is_unlinked(&shared)) {
-            return Ok(());
+        match &shared.ring {
+            Some(ring) if ring.mesh.opened() < Reach::All => {
+                Err(shared.ended().unwrap_or_else(|| ring.mesh.unconnected(rank)))
+            }
+            _ => Ok(()),
         }
-        Err(shared.ended().unwrap_or(CollectiveError::Unconnected { rank }))
     }
 
     /// Whether the links of `reach` are connected.
@@ -113,11 +128,6 @@ impl Communicator {
             tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
         }
     }
-}
-
-/// Whether there can be no links beyond the ring.
-fn is_unlinked(shared: &State) -> bool {
-    shared.ring.as_ref().is_some_and(|ring| ring.mesh.unlinked().is_some())
 }
 
 fn blob(engine: &Engine, lane: LaneId, job: u32, inbox: &Inbox) -> Result<Vec<u8>, SetupError> {
