@@ -10,6 +10,8 @@ use crate::comm::HostGroup;
 const LOOKS: u32 = 500;
 /// More of them, with the processor told that it waits; neither, and a quarter of those before, when that was in vain last.
 const PATIENT_LOOKS: u32 = 500;
+/// Looks where ranks are more than cores: whoever is waited for may be waiting for this one.
+const CROWDED_LOOKS: u32 = 2;
 /// How long the caller's thread lets others run, before the engine takes over.
 const YIELD_FOR: Duration = Duration::from_micros(300);
 
@@ -33,7 +35,11 @@ pub(super) fn look_patiently(
     mut look: impl FnMut() -> Looked,
 ) -> Option<bool> {
     let prompt = host.is_prompt();
-    let (looks, patient) = if prompt { (LOOKS, PATIENT_LOOKS) } else { (LOOKS / 4, 0) };
+    let (looks, patient) = match (prompt, host.is_roomy()) {
+        (true, _) => (LOOKS, PATIENT_LOOKS),
+        (false, true) => (LOOKS / 4, 0),
+        (false, false) => (CROWDED_LOOKS, 0),
+    };
     let mut number = 0;
     while number < looks + patient {
         number += 1;

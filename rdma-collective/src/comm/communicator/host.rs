@@ -141,6 +141,12 @@ impl HostGroup {
         self.prompt.load(Ordering::Relaxed)
     }
 
+    /// Whether every rank can have a core.
+    #[inline]
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.roomy
+    }
+
     pub(crate) fn set_prompt(&self, prompt: bool) {
         self.prompt.store(prompt && self.roomy, Ordering::Relaxed);
     }

@@ -10,8 +10,6 @@ use Algorithm::{Bruck, Direct, Flat, Pairs, Pieces, Ring, Tree};
 
 /// Ranks of a host, at most.
 const NEAR: u32 = crate::comm::RANKS_MAX;
-/// What of each rank's part is faster in pieces than around a ring, which has more under way and lets nobody wait for all others.
-const PIECES: u64 = 128 * 1024;
 /// From more ranks than so many on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
 const FEW: u32 = 4;
 const SHORT: u64 = 256;
@@ -37,13 +35,8 @@ impl Table {
     fn add(&mut self, collective: Collective) {
         use Collective::*;
         match collective {
-            // Each rank has a part of the whole to reduce.
-            AllReduce | Reduce => (2..=NEAR).for_each(|ranks| {
-                self.near(collective, ranks..=ranks, PIECES * u64::from(ranks));
-            }),
-            AllGather | ReduceScatter | Broadcast => {
-                let few_and_more = [2..=FEW, FEW + 1..=NEAR];
-                few_and_more.into_iter().for_each(|ranks| self.near(collective, ranks, PIECES));
+            AllReduce | Reduce | AllGather | ReduceScatter | Broadcast => {
+                [2..=FEW, FEW + 1..=NEAR].into_iter().for_each(|ranks| self.near(collective, ranks));
             }
             Barrier => self.rows(collective, 2..=NEAR, Peers::Mapped, &[(u64::MAX, &[Flat, Direct, Ring])]),
             Gather | Scatter => {
@@ -81,12 +74,11 @@ impl Table {
         }
     }
 
-    /// What is read where it lies, or else passed in pieces up to so many bytes.
-    fn near(&mut self, collective: Collective, ranks: RangeInclusive<u32>, pieces: u64) {
-        let rows: [(u64, &[Algorithm]); 3] = [
+    /// What is read where it lies, or else passed in pieces.
+    fn near(&mut self, collective: Collective, ranks: RangeInclusive<u32>) {
+        let rows: [(u64, &[Algorithm]); 2] = [
             (message(collective, *ranks.end()), &[Flat, Direct, Pieces, Ring]),
-            (pieces, &[Direct, Pieces, Ring]),
-            (u64::MAX, &[Direct, Ring]),
+            (u64::MAX, &[Direct, Pieces, Ring]),
         ];
         self.rows(collective, ranks, Peers::Mapped, &rows);
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::comm::Algorithms;
 use crate::comm::communicator::Spread;
 
-/// What was chosen by constants before there was a table, but for longer messages: the first way that can be taken, and the next for borrowed memory.
+/// What was chosen by constants before there was a table, but for longer messages and pieces of any length: the first way that can be taken, and the next for borrowed memory.
 fn before(
     collective: Collective,
     (ranks, peers): (u32, Peers),
@@ -16,10 +16,6 @@ fn before(
 ) -> (Algorithm, Option<Algorithm>) {
     use Algorithm::*;
     use Collective::*;
-    let part = match collective {
-        AllReduce | Reduce => bytes.div_ceil(u64::from(ranks)),
-        _ => bytes,
-    };
     let message = match collective {
         _ if ranks > 4 => 8 * 1024,
         AllReduce | Reduce => 16 * 1024,
@@ -37,7 +33,7 @@ fn before(
     match (links, collective) {
         (_, AllToAll) if peers == Peers::Mapped => (Direct, Some(Pieces)),
         (Ring, Barrier) if peers == Peers::Mapped => (Flat, None),
-        (Ring, _) if peers == Peers::Mapped => (Direct, Some(if part <= 128 * 1024 { Pieces } else { Ring })),
+        (Ring, _) if peers == Peers::Mapped => (Direct, Some(Pieces)),
         _ => (links, None),
     }
 }
@@ -56,9 +52,7 @@ fn the_built_in_table_is_what_was_chosen_before() {
     {
         let orders =
             Orders::new(&Tuning::default(), Algorithms::default(), (ranks, peers, Spread::Flat), false);
-        let per_rank = 128 * 1024 * u64::from(ranks);
-        let edges =
-            [0, 256, 8 * 1024, 16 * 1024, 32 * 1024, 128 * 1024, 256 * 1024, per_rank, 1 << 30, 1 << 50];
+        let edges = [0, 256, 8 * 1024, 16 * 1024, 32 * 1024, 128 * 1024, 1 << 30, 1 << 50];
         for bytes in edges.into_iter().flat_map(|edge: u64| [edge.saturating_sub(1), edge, edge + 1]) {
             for collective in Collective::ALL {
                 let expected = before(collective, (ranks, peers), bytes);
@@ -111,7 +105,7 @@ fn a_tree_is_taken_where_no_ring_may_be_and_what_is_asked_for_where_it_can() {
     assert_eq!(taken("^direct", Collective::AllToAll, 1 << 20), Algorithm::Pieces);
     assert_eq!(taken("pieces", Collective::AllReduce, 1 << 30), Algorithm::Pieces);
     assert_eq!(taken("^direct", Collective::AllReduce, 1 << 18), Algorithm::Pieces);
-    assert_eq!(taken("^direct", Collective::AllReduce, 1 << 30), Algorithm::Ring);
+    assert_eq!(taken("^direct", Collective::AllReduce, 1 << 30), Algorithm::Pieces);
     assert_eq!(taken("bruck", Collective::AllToAll, 1 << 30), Algorithm::Bruck);
     assert_eq!(taken("ring", Collective::Gather, 1), Algorithm::Tree);
     assert_eq!(taken("ring;broadcast:tree", Collective::Broadcast, 1), Algorithm::Tree);
@@ -191,7 +185,7 @@ fn tables_differ_by_their_digests_and_not_by_their_names() {
     let same: Tuning = text.parse().unwrap();
     assert_eq!(same.digest(), Tuning::default().digest());
     assert_ne!(same.source(), Tuning::default().source());
-    let other: Tuning = text.replacen("128K", "127K", 1).parse().unwrap();
+    let other: Tuning = text.replacen("16K", "15K", 1).parse().unwrap();
     assert_ne!(other.digest(), same.digest());
 }
 
