@@ -33,6 +33,7 @@ pub(super) fn reduce<V: Level>(
 ) {
     match *job.inputs {
         [left, right] if !job.in_place && !job.streamed => apart(level, job.out, [left, right], fold, last),
+        [right] if job.in_place => onto(level, job.out, right, fold, last),
         _ if job.out.len() <= SHORT_BYTES => by_tiles::<V, SHORT_LANES>(level, job, fold, last),
         _ => by_tiles::<V, LANES>(level, job, fold, last),
     }
@@ -54,6 +55,27 @@ fn apart<V: Level>(
     }
     let wide = &mut [0.0; FEW][..out_rest.len() / size_of::<f16>()];
     pair(level, wide, [left_rest, right_rest], out_rest, fold, last);
+}
+
+/// The same where the left one is the output, too.
+#[inline(always)]
+fn onto<V: Level>(
+    level: V,
+    out: &mut [u8],
+    right: &[u8],
+    fold: impl Fn(f32, f32) -> f32,
+    last: impl Fn(f32) -> f32,
+) {
+    let (right, right_rest) = right.as_chunks::<FEW_BYTES>();
+    let (out, out_rest) = out.as_chunks_mut::<FEW_BYTES>();
+    for (out, right) in out.iter_mut().zip(right) {
+        let left = *out;
+        pair(level, &mut [0.0; FEW], [&left, right], out, &fold, &last);
+    }
+    let left = &mut [0; FEW_BYTES][..out_rest.len()];
+    left.copy_from_slice(out_rest);
+    let wide = &mut [0.0; FEW][..out_rest.len() / size_of::<f16>()];
+    pair(level, wide, [left, right_rest], out_rest, fold, last);
 }
 
 #[inline(always)]
