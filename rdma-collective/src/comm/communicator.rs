@@ -57,13 +57,10 @@ pub(crate) use ring::{Lost, Neighbour, PIECE_BYTES, Parts, Ring, Scratch, at_fau
 pub(crate) use stalls::{Awaited, Direction};
 pub(crate) use state::State;
 use tuning::{Orders, Peers};
-use turn::{AtOnce, Turn};
+use turn::{AtOnce, Drives, Turn};
 
 /// How long a lane may take to end: nothing else on the engine goes on meanwhile.
 const FENCE_WITHIN: Duration = Duration::from_secs(1);
-
-/// Between two times that operations which are done at once drive an engine that nobody else may drive.
-const DRIVE_EVERY: Duration = Duration::from_millis(1);
 
 /// A group of ranks, seen from one of them.
 ///
@@ -280,22 +277,17 @@ impl Communicator {
     #[inline]
     pub(crate) fn at_once(&mut self) -> Option<AtOnce<'_>> {
         self.shared.hand_over();
-        let (host, scratch) = (self.shared.host.as_deref()?, self.scratch.as_deref_mut()?);
-        let sequence = self.shared.turn.sequence_if_open()?;
-        Some(AtOnce { host, scratch, sequence, turn: &self.shared.turn })
+        let Shared { engine, turn, host, .. } = &*self.shared;
+        let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
+        let sequence = turn.sequence_if_open()?;
+        let drives = Drives { engine, driven: &mut self.driven };
+        Some(AtOnce { host, scratch, sequence, turn, drives })
     }
 
-    /// An operation that began `now` has been done at once: what else there is on the engine goes on, too, unless a
-    /// [thread](Driver::Thread) sees to that.
+    /// While operations are done at once.
     #[inline]
-    pub(crate) fn drive_now_and_then(&mut self, now: Instant) {
-        let engine = &self.shared.engine;
-        if engine.options().driver == Driver::Caller
-            && now.saturating_duration_since(self.driven) >= DRIVE_EVERY
-        {
-            self.driven = now;
-            engine.try_drive();
-        }
+    pub(crate) fn drives(&mut self) -> Drives<'_> {
+        Drives { engine: &self.shared.engine, driven: &mut self.driven }
     }
 
     /// That one more operation can be queued.

@@ -1,8 +1,10 @@
 //! Operations of one host that own their memory, which begin in the thread of their caller and are left to it, small and large
 //! ones: whatever becomes of their handles, they end as others do.
 
+use std::future::{Future, IntoFuture};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -156,6 +158,23 @@ fn a_callers_loop_drives_them() {
             let due = rank.engine.next_deadline().expect("it is to be looked for");
             assert!(due < Instant::now() + Duration::from_secs(1));
             assert_all(&polled(pending), 2 * round);
+        }
+    });
+}
+
+#[test]
+fn others_go_on_while_the_only_caller_is_in_a_long_one_on_slices() {
+    let options = EngineOptions { driver: Driver::Caller, ..EngineOptions::default() };
+    let device = |_| Device::soft(SoftOptions::default()).open().unwrap();
+    each_rank_on(2, options, device, |mut rank: Rank| {
+        let mut others = rank.communicator(CommunicatorOptions::default());
+        let mut comm = rank.communicator(CommunicatorOptions::default());
+        // It needs the engine several times.
+        let mut pending = pin!(start(&mut others, 1 << 17, 1, long()).into_future());
+        comm.all_reduce(&mut vec![1_u64; 4 << 20], ReduceOp::Sum, long()).unwrap();
+        match pending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(tensor) => assert_all(&tensor.unwrap(), 2),
+            Poll::Pending => panic!("it was left where it was"),
         }
     });
 }

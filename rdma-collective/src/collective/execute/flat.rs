@@ -200,7 +200,7 @@ impl Flat {
         &mut self,
         with: &mut At<'_, B>,
         deadline: Deadline,
-        goes_on: impl Fn() -> bool,
+        goes_on: impl FnMut() -> bool,
     ) -> bool {
         if self.needs_nothing() {
             // How soon others come is not known by that.

@@ -31,7 +31,7 @@ pub(super) enum Looked {
 #[inline]
 pub(super) fn look_patiently(
     host: &HostGroup,
-    goes_on: impl Fn() -> bool,
+    mut goes_on: impl FnMut() -> bool,
     mut look: impl FnMut() -> Looked,
 ) -> Option<bool> {
     let prompt = host.is_prompt();
@@ -66,11 +66,11 @@ pub(super) fn look_patiently(
 pub(super) fn hurry(
     host: &HostGroup,
     deadline: Deadline,
-    goes_on: impl Fn() -> bool,
+    mut goes_on: impl FnMut() -> bool,
     mut look: impl FnMut() -> Looked,
 ) -> bool {
-    let goes_on = || goes_on() && !deadline.expired();
-    match look_patiently(host, goes_on, &mut look) {
+    let mut goes_on = || goes_on() && !deadline.expired();
+    match look_patiently(host, &mut goes_on, &mut look) {
         Some(done) => done,
         None => look_between_others(YIELD_FOR, deadline, goes_on, look),
     }
@@ -80,7 +80,7 @@ pub(super) fn hurry(
 pub(super) fn look_between_others(
     for_long: Duration,
     deadline: Deadline,
-    goes_on: impl Fn() -> bool,
+    mut goes_on: impl FnMut() -> bool,
     mut look: impl FnMut() -> Looked,
 ) -> bool {
     let mut until = deadline.min(Deadline::after(for_long));

@@ -37,7 +37,7 @@ impl Communicator {
         self.say_way(call, class, (taken, taken.name()));
         match self.call_at_once(&what, &mut buffers, (started, deadline)) {
             AtOnce::Done => {
-                self.drive_now_and_then(started);
+                self.drives().now_and_then(|| started);
                 Ok(())
             }
             AtOnce::Left(flat) => {
@@ -55,7 +55,7 @@ impl Communicator {
         buffers: &mut Borrowed<'_>,
         (started, deadline): (Instant, Deadline),
     ) -> AtOnce {
-        let Some(now) = self.at_once().filter(|_| !deadline.expired_at(started)) else {
+        let Some(mut now) = self.at_once().filter(|_| !deadline.expired_at(started)) else {
             return AtOnce::Left(None);
         };
         let mut flat = Flat::new(what, now.sequence, started);
@@ -64,7 +64,10 @@ impl Communicator {
             return AtOnce::Left(None);
         }
         let mut at = At { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
-        let come = flat.hurry(&mut at, deadline, || now.turn.is_open());
+        let come = flat.hurry(&mut at, deadline, || {
+            now.drives.now_and_then(Instant::now);
+            now.turn.is_open()
+        });
         if come && flat.finish(now.host, buffers, now.scratch).is_ok() {
             now.done();
             return AtOnce::Done;

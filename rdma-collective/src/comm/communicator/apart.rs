@@ -129,7 +129,7 @@ impl Communicator {
         let id = turn.next_id();
         turn.apart.begin(Begun { id, job, deadline, started }, host, sequence)?;
         turn.count();
-        self.drive_now_and_then(started);
+        self.drives().now_and_then(|| started);
         Ok(id)
     }
 }

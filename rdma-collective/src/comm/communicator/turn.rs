@@ -4,8 +4,13 @@
 //! known, so that nobody else counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::{Apart, HostGroup, Scratch};
+use crate::comm::{Driver, Engine};
+
+/// Between two times that operations which are done at once drive an engine that nobody else may drive.
+const DRIVE_EVERY: Duration = Duration::from_millis(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -74,6 +79,29 @@ pub(crate) struct AtOnce<'a> {
     /// Its number.
     pub(crate) sequence: u64,
     pub(crate) turn: &'a Turn,
+    pub(crate) drives: Drives<'a>,
+}
+
+/// What else there is on the engine goes on while operations are done at once, unless a [thread](Driver::Thread) sees to that.
+pub(crate) struct Drives<'a> {
+    pub(super) engine: &'a Engine,
+    /// When it was driven last.
+    pub(super) driven: &'a mut Instant,
+}
+
+impl Drives<'_> {
+    /// Drives it if that is due.
+    #[inline]
+    pub(crate) fn now_and_then(&mut self, now: impl FnOnce() -> Instant) {
+        if self.engine.options().driver != Driver::Caller {
+            return;
+        }
+        let now = now();
+        if now.saturating_duration_since(*self.driven) >= DRIVE_EVERY {
+            *self.driven = now;
+            self.engine.try_drive();
+        }
+    }
 }
 
 impl AtOnce<'_> {
