@@ -38,14 +38,14 @@ use crate::error::CollectiveError;
 pub use abort::Aborter;
 pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
-use apart::{Apart, Begun};
+use apart::{Apart, Begun, Started};
 use choice::COLLECTIVES;
 pub(crate) use host::{
     HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike, message_bytes_max,
 };
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
-pub(crate) use job::{Among, Job};
+pub(crate) use job::{Among, Job, Looks};
 #[cfg(any(fuzzing, test))]
 pub(crate) use mesh::find_blob;
 pub(crate) use mesh::{Boxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
@@ -191,9 +191,9 @@ impl Communicator {
         job: Box<dyn Job>,
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<dyn Job>, CollectiveError)> {
-        self.shared.hand_over();
         let job = match self.start_apart(job, deadline) {
-            Ok(id) => return Ok(Pending::new(Arc::clone(&self.shared), id)),
+            Ok(Started::Done(job)) => return Ok(Pending::done(job)),
+            Ok(Started::Left(id)) => return Ok(Pending::new(Arc::clone(&self.shared), id)),
             Err(job) => job,
         };
         let shared = &self.shared;

@@ -13,7 +13,7 @@ pub use communicator::{
     RankInfo, StillPending, UnknownAlgorithm, WaitError, tuning,
 };
 pub(crate) use communicator::{
-    Among, Awaited, Boxes, Direction, HostGroup, Job, JobOutput, Link, Lost, NEAR_BYTES, Near, Origin,
+    Among, Awaited, Boxes, Direction, HostGroup, Job, JobOutput, Link, Looks, Lost, NEAR_BYTES, Near, Origin,
     PIECE_BYTES, Parent, Parts, RANKS_MAX, Reach, Rendezvous, Ring as RingLinks, Scratch, UNIT_BYTES, Unlike,
     Unlinked, VERDICT_BYTES, at_fault, link_geometry, message_bytes_max, violation, word_bytes,
 };

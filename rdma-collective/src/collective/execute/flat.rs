@@ -10,7 +10,7 @@ use rdma_core::error::ReachError;
 use super::InWindows;
 use super::buffers::{Arithmetic, Buffers, Told};
 use super::give_up::Progress;
-use super::hurry::{Looked, hurry};
+use super::hurry::{Looked, hurry, look_briefly};
 use super::meeting::Meeting;
 use super::missing::Missing;
 use super::run::{Stop, With};
@@ -192,6 +192,12 @@ impl Flat {
     /// Looks once; whether all has come. Not when something is none of this operation.
     pub(super) fn has_all<B: Buffers>(&mut self, with: &mut At<'_, B>) -> bool {
         self.look(with).unwrap_or(false)
+    }
+
+    /// The same, some times in a row.
+    #[inline]
+    pub(super) fn has_all_soon<B: Buffers>(&mut self, with: &mut At<'_, B>) -> bool {
+        self.needs_nothing() || look_briefly(with.host, || self.has_all(with))
     }
 
     /// Looks for as long as messages take when their ranks are there, unless it goes on no more; whether all has come.

@@ -12,6 +12,8 @@ const LOOKS: u32 = 500;
 const PATIENT_LOOKS: u32 = 500;
 /// Looks where ranks are more than cores: whoever is waited for may be waiting for this one.
 const CROWDED_LOOKS: u32 = 2;
+/// Looks in a row for a message that was left, and is on its way.
+const BRIEF_LOOKS: u32 = 32;
 /// How long the caller's thread lets others run, before the engine takes over.
 const YIELD_FOR: Duration = Duration::from_micros(300);
 
@@ -24,6 +26,13 @@ pub(super) enum Looked {
     Nothing,
     /// What is none of this operation: who tells the others is told of it, too.
     Wrong,
+}
+
+/// Looks for as long as a message takes that was left already, and once where ranks share cores; whether it is there.
+#[inline]
+pub(super) fn look_briefly(host: &HostGroup, mut has_come: impl FnMut() -> bool) -> bool {
+    let looks = if host.is_prompt() { BRIEF_LOOKS } else { 1 };
+    (0..looks).any(|_| has_come())
 }
 
 /// Looks for as long as messages take when their ranks are there, again whenever something has come and as long as `goes_on`; whether it

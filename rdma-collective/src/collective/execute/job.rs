@@ -13,7 +13,9 @@ use super::running::{self, Running};
 use super::stage::At;
 use super::{InWindows, Plan, Way};
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
-use crate::comm::{self, Among, Communicator, Core, EngineId, HostGroup, Output, Parts, Pending, Scratch};
+use crate::comm::{
+    self, Among, Communicator, Core, EngineId, HostGroup, Looks, Output, Parts, Pending, Scratch,
+};
 use crate::error::CollectiveError;
 
 /// How long it may take that no other rank is at the memory any more: nothing else on the engine goes on meanwhile.
@@ -235,14 +237,15 @@ impl comm::Job for Job {
         told
     }
 
-    fn end_at_once(&mut self, host: &HostGroup, scratch: &mut Scratch, until: Option<Deadline>) -> bool {
+    fn end_at_once(&mut self, host: &HostGroup, scratch: &mut Scratch, looks: Looks) -> bool {
         let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.at_hand() else {
             return false;
         };
         let mut at = At { host, buffers: &mut buffers, scratch };
-        let come = match until {
-            Some(until) => flat.hurry(&mut at, until, || true),
-            None => flat.has_all(&mut at),
+        let come = match looks {
+            Looks::Once => flat.has_all(&mut at),
+            Looks::Briefly => flat.has_all_soon(&mut at),
+            Looks::Until(until) => flat.hurry(&mut at, until, || true),
         };
         // If not, the engine goes on, or says why.
         if !come || flat.finish(host, &mut buffers, scratch).is_err() {

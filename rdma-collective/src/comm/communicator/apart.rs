@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::turn::Turn;
-use super::{Communicator, HostGroup, Job, Scratch, Shared, ring};
+use super::turn::{AtOnce, Turn};
+use super::{Communicator, HostGroup, Job, Looks, Scratch, Shared, ring};
 use crate::comm::{LEFT_FOR, Service};
 
 /// The place of one such operation. Whoever holds its lock takes no other.
@@ -38,6 +38,13 @@ pub(super) struct Begun {
     pub(super) started: Instant,
 }
 
+/// What came of beginning one.
+pub(super) enum Started {
+    Done(Box<dyn Job>),
+    /// It is looked for by that number.
+    Left(u64),
+}
+
 impl Apart {
     pub(super) fn new() -> Self {
         let place = Place { begun: None, scratch: ring::scratch() };
@@ -48,30 +55,19 @@ impl Apart {
         self.occupied.load(Ordering::Acquire)
     }
 
-    /// Leaves the messages of `job` as operation `sequence`, if that is the way that it takes and its memory is at hand; gives it
-    /// back otherwise.
-    pub(super) fn begin(
-        &self,
-        mut begun: Begun,
-        host: &HostGroup,
-        sequence: u64,
-    ) -> Result<(), Box<dyn Job>> {
-        let mut place = self.lock();
-        if !begun.job.begin_at_once(host, &mut place.scratch, sequence, begun.started) {
-            return Err(begun.job);
-        }
-        place.begun = Some(begun);
+    /// Holds an operation that has begun, until it is looked at again.
+    fn hold(&self, begun: Begun) {
+        self.lock().begun = Some(begun);
         self.occupied.store(true, Ordering::Release);
-        Ok(())
     }
 
     /// Looks for the messages of operation `id`, `until` then if they do not come at once; its job when it is done.
-    pub(super) fn end(&self, id: u64, host: &HostGroup, until: Option<Deadline>) -> Option<Box<dyn Job>> {
+    fn end(&self, id: u64, host: &HostGroup, until: Option<Deadline>) -> Option<Box<dyn Job>> {
         let mut place = self.lock();
         let Place { begun, scratch } = &mut *place;
         let is_done = |begun: &mut Begun| {
-            let until = until.map(|until| until.min(begun.deadline));
-            begun.id == id && begun.job.end_at_once(host, scratch, until)
+            let looks = until.map_or(Looks::Once, |until| Looks::Until(until.min(begun.deadline)));
+            begun.id == id && begun.job.end_at_once(host, scratch, looks)
         };
         let done = begun.take_if(is_done)?;
         self.vacate();
@@ -116,21 +112,33 @@ impl Begun {
 
 impl Communicator {
     /// Begins an operation without the engine, if nothing else is under way and there is time for the engine to take it over before
-    /// its deadline; its number, or the job.
-    pub(super) fn start_apart(&mut self, job: Box<dyn Job>, deadline: Deadline) -> Result<u64, Box<dyn Job>> {
-        let Shared { engine, turn, host, .. } = &*self.shared;
-        let (Some(host), Some(sequence)) = (host, turn.sequence_if_open()) else { return Err(job) };
-        let started = Instant::now();
+    /// its deadline. Gives the job back otherwise.
+    ///
+    /// No lock is taken before the others' messages were looked for: that would wait until this rank's have arrived.
+    pub(super) fn start_apart(
+        &mut self,
+        mut job: Box<dyn Job>,
+        deadline: Deadline,
+    ) -> Result<Started, Box<dyn Job>> {
         // A thread that sleeps wakes so often at least.
-        let within = engine.options().heartbeat.max(LEFT_FOR);
-        if deadline.expired_at(started + within + within) {
+        let within = self.engine().options().heartbeat.max(LEFT_FOR);
+        let started = Instant::now();
+        let Some(now) = self.at_once().filter(|_| !deadline.expired_at(started + within + within)) else {
+            return Err(job);
+        };
+        let AtOnce { host, scratch, sequence, turn, mut drives } = now;
+        if !job.begin_at_once(host, scratch, sequence, started) {
             return Err(job);
         }
-        let id = turn.next_id();
-        turn.apart.begin(Begun { id, job, deadline, started }, host, sequence)?;
         turn.count();
-        self.drives().now_and_then(|| started);
-        Ok(id)
+        let done = job.end_at_once(host, scratch, Looks::Briefly);
+        drives.now_and_then(|| started);
+        if done {
+            return Ok(Started::Done(job));
+        }
+        let id = turn.next_id();
+        turn.apart.hold(Begun { id, job, deadline, started });
+        Ok(Started::Left(id))
     }
 }
 

@@ -21,8 +21,18 @@ pub(crate) enum Among {
     Some,
 }
 
+/// For how long messages are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    Once,
+    /// As long as one is under way that was left already.
+    Briefly,
+    /// As long as those take that come at once, at most until then.
+    Until(Deadline),
+}
+
 /// One operation that owns all it works with, so that nobody's memory is used however it ends.
-pub(crate) trait Job: Send {
+pub(crate) trait Job: Send + Sync {
     /// Among whom it is.
     fn among(&self) -> Among {
         Among::All
@@ -43,8 +53,8 @@ pub(crate) trait Job: Send {
         false
     }
 
-    /// Looks for the others' messages, once or, for as long as they may take that come at once, `until` then; whether it is done.
-    fn end_at_once(&mut self, _host: &HostGroup, _scratch: &mut Scratch, _until: Option<Deadline>) -> bool {
+    /// Looks for the others' messages; whether it is done.
+    fn end_at_once(&mut self, _host: &HostGroup, _scratch: &mut Scratch, _looks: Looks) -> bool {
         false
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -10,8 +11,8 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::Shared;
 use super::state::Ended;
+use super::{Job, Shared};
 use crate::error::CollectiveError;
 
 /// Completions taken by one [`poll`](Pending::poll).
@@ -25,10 +26,18 @@ const BUDGET: usize = 64;
 /// engine, as its [own thread](super::super::Driver::Thread) does.
 #[must_use = "what the operation gives back is lost when this is dropped"]
 pub struct Pending<T: Output> {
-    shared: Arc<Shared>,
-    id: u64,
-    taken: bool,
+    at: At,
     output: PhantomData<fn() -> T>,
+}
+
+/// Where an operation is.
+enum At {
+    /// Under way, by that number.
+    Communicator(Arc<Shared>, u64),
+    /// It was done when it had begun.
+    Here(Box<dyn Job>),
+    /// Its caller has it back.
+    Gone,
 }
 
 /// What an operation gives back when it is done; sealed.
@@ -61,7 +70,11 @@ pub enum WaitError<T: Output> {
 
 impl<T: Output> Pending<T> {
     pub(super) fn new(shared: Arc<Shared>, id: u64) -> Self {
-        Self { shared, id, taken: false, output: PhantomData }
+        Self { at: At::Communicator(shared, id), output: PhantomData }
+    }
+
+    pub(super) fn done(job: Box<dyn Job>) -> Self {
+        Self { at: At::Here(job), output: PhantomData }
     }
 
     /// Drives the engine once and looks; it never waits. After `Ready` it is `Ready` no more.
@@ -70,12 +83,13 @@ impl<T: Output> Pending<T> {
     ///
     /// What the operation failed with.
     pub fn poll(&mut self) -> Poll<Result<T, CollectiveError>> {
-        if let Some(job) = self.shared.end_apart(self.id, None) {
-            return Poll::Ready(self.given_back(Ok(job)));
-        }
-        // A device that cannot be trusted any more ends the operation with that error.
-        let _ = self.shared.engine.drive(Instant::now(), BUDGET);
-        self.look(None)
+        self.look(|shared, id| {
+            shared.end_apart(id, None).map(Ok).or_else(|| {
+                // A device that cannot be trusted any more ends the operation with that error.
+                let _ = shared.engine.drive(Instant::now(), BUDGET);
+                shared.lock().take(id)
+            })
+        })
     }
 
     /// Waits until it has ended, driving the engine meanwhile, or until `deadline`.
@@ -84,49 +98,59 @@ impl<T: Output> Pending<T> {
     ///
     /// [`WaitError::StillPending`] gives this back at `deadline`; [`WaitError::Failed`] is what the operation failed with.
     pub fn wait(mut self, deadline: Deadline) -> Result<T, WaitError<T>> {
-        if let Some(job) = self.shared.end_apart(self.id, Some(deadline)) {
-            return Ok(self.given_back(Ok(job))?);
-        }
-        let (engine, id) = (&self.shared.engine, self.id);
-        let ended = engine.wait_for(deadline, |_, _| {
-            let mut state = self.shared.lock();
-            // Whoever waits for it goes on with it at once.
-            state.engage();
-            state.take(id).map_or(Poll::Pending, Poll::Ready)
+        let ended = self.look(|shared, id| {
+            let apart = shared.end_apart(id, Some(deadline)).map(Ok);
+            apart.or_else(|| {
+                shared.engine.wait_for(deadline, |_, _| {
+                    let mut state = shared.lock();
+                    // Whoever waits for it goes on with it at once.
+                    state.engage();
+                    state.take(id).map_or(Poll::Pending, Poll::Ready)
+                })
+            })
         });
         match ended {
-            None => Err(WaitError::StillPending(StillPending(self))),
-            Some(ended) => Ok(self.given_back(ended)?),
+            Poll::Pending => Err(WaitError::StillPending(StillPending(self))),
+            Poll::Ready(ended) => Ok(ended?),
         }
     }
 
-    fn look(&mut self, waker: Option<&Waker>) -> Poll<Result<T, CollectiveError>> {
-        let mut state = self.shared.lock();
-        let ended = state.take(self.id);
-        let replaced = match waker {
-            Some(waker) if ended.is_none() => state.set_waker(self.id, waker),
-            _ => None,
+    fn look_with(&mut self, waker: &Waker) -> Poll<Result<T, CollectiveError>> {
+        self.look(|shared, id| {
+            let mut state = shared.lock();
+            let ended = state.take(id);
+            let replaced = if ended.is_none() { state.set_waker(id, waker) } else { None };
+            drop(state);
+            drop(replaced);
+            ended
+        })
+    }
+
+    /// How it ended, if `look` finds that of what is under way; once.
+    fn look(&mut self, look: impl FnOnce(&Shared, u64) -> Option<Ended>) -> Poll<Result<T, CollectiveError>> {
+        let ended = match mem::replace(&mut self.at, At::Gone) {
+            At::Here(job) => Ok(job),
+            At::Gone => return Poll::Pending,
+            At::Communicator(shared, id) => match look(&shared, id) {
+                Some(ended) => ended,
+                None => {
+                    self.at = At::Communicator(shared, id);
+                    return Poll::Pending;
+                }
+            },
         };
-        drop(state);
-        drop(replaced);
-        match ended {
-            None => Poll::Pending,
-            Some(ended) => Poll::Ready(self.given_back(ended)),
-        }
-    }
-
-    fn given_back(&mut self, ended: Ended) -> Result<T, CollectiveError> {
-        self.taken = true;
-        Ok(T::from_job(ended?.into_any()))
+        Poll::Ready(ended.map(|job| T::from_job(job.into_any())))
     }
 }
 
 impl<T: Output> Drop for Pending<T> {
     fn drop(&mut self) {
         // In a forked child a lock may be held for ever by a thread that it is without.
-        if !self.taken && !self.shared.engine.is_forked() {
-            self.shared.hand_over();
-            let forgotten = self.shared.lock().forget(self.id);
+        if let At::Communicator(shared, id) = &self.at
+            && !shared.engine.is_forked()
+        {
+            shared.hand_over();
+            let forgotten = shared.lock().forget(*id);
             drop(forgotten);
         }
     }
@@ -140,7 +164,7 @@ impl<T: Output> Future for PendingFuture<T> {
     type Output = Result<T, CollectiveError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.look(Some(context.waker()))
+        self.0.look_with(context.waker())
     }
 }
 
@@ -149,15 +173,21 @@ impl<T: Output> IntoFuture for Pending<T> {
     type IntoFuture = PendingFuture<T>;
 
     fn into_future(self) -> PendingFuture<T> {
-        // It is woken by the engine alone.
-        self.shared.hand_over();
+        if let At::Communicator(shared, _) = &self.at {
+            // It is woken by the engine alone.
+            shared.hand_over();
+        }
         PendingFuture(self)
     }
 }
 
 impl<T: Output> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("id", &self.id).finish_non_exhaustive()
+        let id = match &self.at {
+            At::Communicator(_, id) => Some(id),
+            At::Here(_) | At::Gone => None,
+        };
+        f.debug_struct("Pending").field("id", &id).finish_non_exhaustive()
     }
 }
 
