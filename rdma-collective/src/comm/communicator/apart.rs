@@ -1,5 +1,5 @@
-//! An operation that owns its memory and has begun at once, without the engine: this rank has left its messages, and nobody has
-//! looked for the others' yet.
+//! An operation that owns its memory and has begun at once, without the engine: this rank has left its messages. When those of the
+//! others are there by then it is done; else it waits in a place of its own.
 //!
 //! Whoever waits for it looks first, and may find it done. It becomes the engine's when that is in vain, when another
 //! operation is begun behind it, when its handle is given up, and in any case soon after the engine is driven next: so it goes on, and
