@@ -17,8 +17,8 @@ use crate::{
     joins_slowly, kills, wire,
 };
 
-/// Tables of very many rows, each of many operations, which take most of the time, and a check of every element: some around
-/// the ring, and some that ranks of one host do without the engine.
+/// Tables of very many rows, each of many operations, which take most of the time, and a check of every element: some in pieces, or
+/// around the ring over TCP, and some that ranks of one host do without the engine.
 const WORKLOADS: [&str; 2] = ["-b 64K -e 4M -i 4 -n 50 -w 0 -c 1", "-b 8 -e 64K -i 8 -n 2000 -w 0 -c 1"];
 /// The fault comes within that much of the first row.
 const MOMENTS: Duration = Duration::from_millis(800);

@@ -66,8 +66,8 @@ const FENCE_WITHIN: Duration = Duration::from_secs(1);
 ///
 /// All ranks make it at the same time, by the store where they meet, and call the same operations in the same order.
 /// Neighbours in the ring of ranks are connected; other ranks are when an operation first needs it, and stay so. Ranks of one
-/// host, up to 16, reach each other's memory besides: for operations of a few KiB, which are then done at once, in the thread of
-/// calls on slices, and for larger ones on tensors and regions. Operations run one after the other; those of several communicators
+/// host, up to 16, reach each other's memory besides: for operations of a few KiB and for those on slices, which are then done in the thread of
+/// the caller while the others are there, and for larger ones on tensors and regions. Operations run one after the other; those of several communicators
 /// on one engine interleave. An operation that fails ends the communicator on all ranks: each later one returns
 /// [`CollectiveError::Ended`].
 ///

@@ -310,7 +310,11 @@ impl Flat {
     }
 
     pub(super) fn waits_for(&self, ring: &RingLinks) -> Awaited {
-        self.missing().waits_for(ring)
+        let awaited = match &self.content {
+            Content::Pieces(stage) if self.meeting.missing.is_empty() => stage.awaited(),
+            _ => self.meeting.missing,
+        };
+        awaited.waits_for(ring)
     }
 
     /// When to look again after `now`, since messages wake nobody.

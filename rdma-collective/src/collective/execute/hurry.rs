@@ -28,7 +28,7 @@ pub(super) enum Looked {
     Wrong,
 }
 
-/// Looks for as long as a message takes that was left already, and once where ranks share cores; whether it is there.
+/// Looks for as long as a message takes that was left already, and once when looks were in vain last, or ranks are more than cores; whether it is there.
 #[inline]
 pub(super) fn look_briefly(host: &HostGroup, mut has_come: impl FnMut() -> bool) -> bool {
     let looks = if host.is_prompt() { BRIEF_LOOKS } else { 1 };

@@ -7,6 +7,9 @@ use crate::collective::schedule::Span;
 use crate::comm::{HostGroup, PIECE_BYTES, Scratch};
 use crate::error::ReduceError;
 
+/// Steps that it takes at a time, those of a few rounds: who is slower than the others finds all that it waits for.
+const STEPS: u64 = 20;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Stage {
@@ -40,9 +43,13 @@ impl Stage {
         self.at = 1;
     }
 
-    /// Takes all steps that can be taken now, once all messages have come; whether it is done.
+    /// Takes the steps that can be taken now, but no more than are taken at a time, once all messages have come; whether it is done.
     pub(super) fn go<B: Buffers>(&mut self, with: &mut At<'_, B>) -> Result<bool, ReduceError> {
+        let until = self.at + STEPS;
         while let Some(step) = self.pieces.step(self.at) {
+            if self.at == until {
+                return Ok(false);
+            }
             match step {
                 Step::Put(round) => {
                     self.put(round, with.host, with.buffers, with.scratch);
@@ -78,8 +85,15 @@ impl Stage {
         self.at
     }
 
+    /// Who it knows that it waits for.
     pub(super) fn missing(&self) -> Missing {
         self.missing
+    }
+
+    /// Who is to be named: anyone when it is late itself.
+    pub(super) fn awaited(&self) -> Missing {
+        let all = Missing::all_but(self.rank, self.pieces.ranks);
+        if self.missing.is_empty() { all } else { self.missing }
     }
 
     pub(super) fn outstanding(&self) -> u64 {

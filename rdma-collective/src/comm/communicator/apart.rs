@@ -122,12 +122,12 @@ impl Communicator {
     ) -> Result<Started, Box<dyn Job>> {
         // A thread that sleeps wakes so often at least.
         let within = self.engine().options().heartbeat.max(LEFT_FOR);
+        let Some(now) = self.at_once() else { return Err(job) };
+        // Not before: others may have been waited for.
         let started = Instant::now();
-        let Some(now) = self.at_once().filter(|_| !deadline.expired_at(started + within + within)) else {
-            return Err(job);
-        };
         let AtOnce { host, scratch, sequence, turn, mut drives } = now;
-        if !job.begin_at_once(host, scratch, sequence, started) {
+        let in_time = !deadline.expired_at(started + within + within);
+        if !in_time || !job.begin_at_once(host, scratch, sequence, started) {
             return Err(job);
         }
         turn.count();

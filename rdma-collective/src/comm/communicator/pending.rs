@@ -18,7 +18,7 @@ use crate::error::CollectiveError;
 /// Completions taken by one [`poll`](Pending::poll).
 const BUDGET: usize = 64;
 
-/// An operation of a communicator that is under way, and what it gives back.
+/// An operation of a communicator that is under way or done, and what it gives back.
 ///
 /// It goes on whatever becomes of this: dropping it lets the operation finish unseen, since other ranks wait for it, and
 /// frees what it owns then. It ends at its own deadline at the latest. Wait for it by [`poll`](Self::poll) from a loop,
@@ -77,7 +77,8 @@ impl<T: Output> Pending<T> {
         Self { at: At::Here(job), output: PhantomData }
     }
 
-    /// Drives the engine once and looks; it never waits. After `Ready` it is `Ready` no more.
+    /// Looks, and drives the engine once unless the operation is done already; it never waits. After `Ready` it is `Ready` no more,
+    /// and a [`wait`](Self::wait) gives it back at once, as one that is pending.
     ///
     /// # Errors
     ///
@@ -128,18 +129,15 @@ impl<T: Output> Pending<T> {
 
     /// How it ended, if `look` finds that of what is under way; once.
     fn look(&mut self, look: impl FnOnce(&Shared, u64) -> Option<Ended>) -> Poll<Result<T, CollectiveError>> {
-        let ended = match mem::replace(&mut self.at, At::Gone) {
-            At::Here(job) => Ok(job),
-            At::Gone => return Poll::Pending,
-            At::Communicator(shared, id) => match look(&shared, id) {
-                Some(ended) => ended,
-                None => {
-                    self.at = At::Communicator(shared, id);
-                    return Poll::Pending;
-                }
-            },
-        };
-        Poll::Ready(ended.map(|job| T::from_job(job.into_any())))
+        if let At::Communicator(shared, id) = &self.at {
+            let Some(ended) = look(shared, *id) else { return Poll::Pending };
+            self.at = At::Gone;
+            return Poll::Ready(ended.map(|job| T::from_job(job.into_any())));
+        }
+        match mem::replace(&mut self.at, At::Gone) {
+            At::Here(job) => Poll::Ready(Ok(T::from_job(job.into_any()))),
+            _ => Poll::Pending,
+        }
     }
 }
 

@@ -52,3 +52,43 @@ fn operations_that_are_done_at_once_drive_an_engine_that_nobody_else_drives() {
         assert_eq!((data, left.engine().lock().driven() > before), ([3.0], late));
     }
 }
+
+#[test]
+fn who_finds_all_pieces_there_looks_at_its_deadline_all_the_same() {
+    let [mut left, mut right] = ranks();
+    let mut data = vec![1.0_f32; 16 << 20];
+    let count = data.len() as u64;
+    let theirs = Header { rank: 1, sequence: 0, count, collective: 1, data_type: 1, reduction: 1, root: 0 };
+    let at_once = right.at_once().unwrap();
+    at_once.host.put(0, &theirs, &[]).unwrap();
+    at_once.host.tell(1 << 40);
+    let error = left.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(SECOND / 1000)).unwrap_err();
+    assert!(matches!(error, CollectiveError::DeadlineExceeded { .. }), "{error}");
+}
+
+#[test]
+fn what_owns_its_memory_is_done_as_it_begins_where_messages_are_there() {
+    let [mut left, mut right] = ranks();
+    let engine = left.engine().clone();
+    for sequence in 0..3 {
+        let theirs =
+            Header { rank: 1, sequence, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
+        let at_once = right.at_once().unwrap();
+        at_once.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
+        at_once.done();
+        let mut data = left.alloc(1).unwrap();
+        data[0] = 1.0_f32;
+        // Nobody can drive it.
+        let core = engine.lock();
+        let mut pending = left.start_all_reduce(data, ReduceOp::Sum, soon()).unwrap();
+        match sequence {
+            0 => {
+                assert!(matches!(pending.poll(), Poll::Ready(Ok(sum)) if sum[0] == 3.0));
+                drop(core);
+                assert!(pending.poll().is_pending(), "it is given back once");
+            }
+            1 => assert_eq!(pending.wait(Deadline::after(Duration::ZERO)).unwrap()[0], 3.0),
+            _ => drop(pending),
+        }
+    }
+}
