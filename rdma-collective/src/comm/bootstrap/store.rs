@@ -4,7 +4,7 @@
 //! [`Store::poll_effect`] until there are none, and [`Store::poll_timeout`] says when to call again at the
 //! latest. A connection has at most one request under way: [`Store::is_waiting`] says when not to read on.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,8 @@ pub(super) struct Store {
     value_bytes: usize,
     /// What ranks came with, by the name of the gathering; all of them are waiting.
     pub(super) gatherings: HashMap<String, BTreeMap<u32, Vec<u8>>>,
+    /// Who came to one of them, and waits no more.
+    gave_up: HashMap<String, BTreeSet<u32>>,
     waits: BTreeMap<ConnectionId, Wait>,
     effects: VecDeque<Effect>,
 }
@@ -83,6 +85,7 @@ impl Store {
             values: HashMap::new(),
             value_bytes: 0,
             gatherings: HashMap::new(),
+            gave_up: HashMap::new(),
             waits: BTreeMap::new(),
             effects: VecDeque::new(),
         }
@@ -167,10 +170,7 @@ impl Store {
             let Some(Wait { id, what, .. }) = self.waits.get(connection) else { continue };
             let missing = match what {
                 Awaited::Key(_) => self.missing(|rank| self.joined.contains_key(&rank)),
-                Awaited::Gathering(name) => {
-                    let here = self.gatherings.get(name);
-                    self.missing(|rank| here.is_some_and(|here| here.contains_key(&rank)))
-                }
+                Awaited::Gathering(name) => self.missing_from(name),
             };
             let frame = Reply::TimedOut(missing).encode(*id);
             self.effects.push_back(Effect::Send { connection: *connection, frame });
@@ -194,6 +194,7 @@ impl Store {
         }
         let rank = *self.first_left.get_or_insert(rank);
         self.gatherings.clear();
+        self.gave_up.clear();
         let (gathering, others) = std::mem::take(&mut self.waits)
             .into_iter()
             .partition(|(_, wait)| matches!(wait.what, Awaited::Gathering(_)));
@@ -269,6 +270,7 @@ impl Store {
         if self.gatherings.get(name).is_none_or(|values| values.len() < self.world as usize) {
             return;
         }
+        self.gave_up.remove(name);
         let values: Vec<Vec<u8>> =
             self.gatherings.remove(name).into_iter().flat_map(BTreeMap::into_values).collect();
         let here = |wait: &Wait| matches!(&wait.what, Awaited::Gathering(awaited) if awaited == name);
@@ -299,7 +301,19 @@ impl Store {
         values.remove(rank);
         if values.is_empty() {
             self.gatherings.remove(&name);
+            self.gave_up.remove(&name);
+        } else {
+            self.gave_up.entry(name).or_default().insert(*rank);
         }
+    }
+
+    /// Who did not come to a gathering; when all have come some time, who waits no more.
+    fn missing_from(&self, name: &str) -> Ranks {
+        let here = self.gatherings.get(name);
+        let is_here = |rank: u32| here.is_some_and(|here| here.contains_key(&rank));
+        let gave_up = self.gave_up.get(name);
+        let came = |rank: u32| is_here(rank) || gave_up.is_some_and(|ranks| ranks.contains(&rank));
+        if (0..self.world).all(came) { self.missing(is_here) } else { self.missing(came) }
     }
 
     fn missing(&self, here: impl Fn(u32) -> bool) -> Ranks {

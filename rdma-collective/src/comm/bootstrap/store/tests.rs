@@ -147,6 +147,31 @@ fn who_has_given_up_does_not_complete_a_gathering() {
 }
 
 #[test]
+fn who_has_given_up_before_others_is_not_said_to_be_missing() {
+    let mut store = Store::new(TOKEN, 3);
+    let now = Instant::now();
+    for (connection, rank) in [(10, 0), (11, 1)] {
+        store.join(connection, from(10 + connection as u16), &Hello { world: 3, ..hello(rank, 5) }).unwrap();
+    }
+    let missing = |rank| Reply::TimedOut(Ranks { count: 1, first: vec![rank] });
+    store.handle_request(now, 10, 1, gather("all", b"", 100));
+    store.handle_request(now, 11, 1, gather("all", b"", 101));
+    store.handle_timeout(after(now, 100));
+    assert_eq!(replies(&mut store), [(10, 1, missing(2))]);
+    store.handle_timeout(after(now, 101));
+    assert_eq!(replies(&mut store), [(11, 1, missing(2))]);
+    // Unless all came, at some time.
+    store.join(12, from(3), &Hello { world: 3, ..hello(2, 5) }).unwrap();
+    store.handle_request(now, 10, 2, gather("all", b"", 100));
+    store.handle_request(now, 11, 2, gather("all", b"", 200));
+    store.handle_timeout(after(now, 100));
+    store.handle_request(after(now, 150), 12, 2, gather("all", b"", 100));
+    store.handle_timeout(after(now, 250));
+    let told = [(10, 2, missing(2)), (11, 2, missing(0)), (12, 2, missing(0))];
+    assert_eq!(replies(&mut store), told);
+}
+
+#[test]
 fn ranks_that_wait_in_different_gatherings_are_told_each_other() {
     let (mut store, now) = store();
     store.handle_request(now, 10, 1, gather("a", b"", 100));
