@@ -144,11 +144,16 @@ fn an_abort_ends_one_that_nobody_has_looked_for_yet() {
     }
 }
 
-#[test]
-fn a_callers_loop_drives_them() {
+/// Two ranks whose callers drive.
+fn each_driver(body: impl Fn(Rank) + Send + Sync + 'static) {
     let options = EngineOptions { driver: Driver::Caller, ..EngineOptions::default() };
     let device = |_| Device::soft(SoftOptions::default()).open().unwrap();
-    each_rank_on(2, options, device, |mut rank: Rank| {
+    each_rank_on(2, options, device, body);
+}
+
+#[test]
+fn a_callers_loop_drives_them() {
+    each_driver(|mut rank| {
         let mut comm = rank.communicator(CommunicatorOptions::default());
         for (round, count) in (0..100).zip(COUNTS.into_iter().cycle()) {
             if round % 8 == u64::from(comm.rank()) {
@@ -164,9 +169,7 @@ fn a_callers_loop_drives_them() {
 
 #[test]
 fn others_go_on_while_the_only_caller_is_in_a_long_one_on_slices() {
-    let options = EngineOptions { driver: Driver::Caller, ..EngineOptions::default() };
-    let device = |_| Device::soft(SoftOptions::default()).open().unwrap();
-    each_rank_on(2, options, device, |mut rank: Rank| {
+    each_driver(|mut rank| {
         let mut others = rank.communicator(CommunicatorOptions::default());
         let mut comm = rank.communicator(CommunicatorOptions::default());
         // It needs the engine several times.

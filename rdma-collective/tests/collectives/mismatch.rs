@@ -26,14 +26,18 @@ impl Called {
 /// Rank 1 calls `odd` and the others `usual`, one after the other: all must fail before the deadline, and each error
 /// names rank 1 and another, or quotes what both have really called.
 fn assert_mismatch<const N: usize>(ranks: u32, odd: [Called; N], usual: [Called; N]) {
-    assert_mismatch_by("", ranks, odd, usual);
-    assert_mismatch_by("flat,ring", ranks, odd, usual);
+    assert_mismatch_by(Algorithms::default(), ranks, odd, usual);
+    assert_mismatch_by("flat,ring".parse().unwrap(), ranks, odd, usual);
 }
 
 /// The same by some ways alone.
-fn assert_mismatch_by<const N: usize>(ways: &str, ranks: u32, odd: [Called; N], usual: [Called; N]) {
+fn assert_mismatch_by<const N: usize>(
+    algorithms: Algorithms,
+    ranks: u32,
+    odd: [Called; N],
+    usual: [Called; N],
+) {
     let calls = move |rank| if rank == 1 { odd } else { usual };
-    let algorithms = if ways.is_empty() { Algorithms::default() } else { ways.parse().unwrap() };
     let options = CommunicatorOptions { algorithms, ..CommunicatorOptions::default() };
     let errors = each_communicator(ranks, Wire::Local, options, move |mut comm| {
         let called = calls(comm.rank());

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rdma_collective::collective::{DataType, ReduceOp};
-use rdma_collective::comm::{CommunicatorOptions, EngineOptions};
+use rdma_collective::comm::{Algorithms, CommunicatorOptions, EngineOptions};
 use rdma_collective::error::{AbortReason, CollectiveError};
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{AckTimeout, Context, Deadline, Device, RetryOptions, SoftOptions, Wire};
@@ -18,16 +18,15 @@ use crate::world::{each_communicator, each_rank_on, each_rank_with};
 /// Rank 1 calls `odd` and the others `usual`: all must fail long before the deadline, and each error names rank 1 and
 /// another, or quotes what both have really called.
 fn assert_mismatch(ranks: u32, odd: Call, usual: Call) {
-    let around =
-        CommunicatorOptions { algorithms: "flat,ring".parse().unwrap(), ..CommunicatorOptions::default() };
-    assert_mismatch_with(&CommunicatorOptions::default(), ranks, odd, usual);
-    assert_mismatch_with(&around, ranks, odd, usual);
+    assert_mismatch_by(Algorithms::default(), ranks, odd, usual);
+    assert_mismatch_by("flat,ring".parse().unwrap(), ranks, odd, usual);
 }
 
-/// The same with options.
-fn assert_mismatch_with(options: &CommunicatorOptions, ranks: u32, odd: Call, usual: Call) {
+/// The same by some ways alone.
+fn assert_mismatch_by(algorithms: Algorithms, ranks: u32, odd: Call, usual: Call) {
     let called = move |rank| if rank == 1 { odd } else { usual };
-    let errors = each_communicator(ranks, Wire::Local, options.clone(), move |mut comm| {
+    let options = CommunicatorOptions { algorithms, ..CommunicatorOptions::default() };
+    let errors = each_communicator(ranks, Wire::Local, options, move |mut comm| {
         let call = called(comm.rank());
         let mut buffers = call.zeros(ranks);
         // Who has sent all and waits for nobody hears of it in a later one.

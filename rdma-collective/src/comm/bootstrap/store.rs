@@ -43,12 +43,18 @@ pub(super) struct Store {
     connections: HashMap<ConnectionId, u32>,
     values: HashMap<String, Vec<u8>>,
     value_bytes: usize,
-    /// What ranks came with, by the name of the gathering; all of them are waiting.
-    pub(super) gatherings: HashMap<String, BTreeMap<u32, Vec<u8>>>,
-    /// Who came to one of them, and waits no more.
-    gave_up: HashMap<String, BTreeSet<u32>>,
+    /// Those that somebody waits for, by name.
+    pub(super) gatherings: HashMap<String, Gathering>,
     waits: BTreeMap<ConnectionId, Wait>,
     effects: VecDeque<Effect>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    /// What ranks came with, all of which are waiting.
+    values: BTreeMap<u32, Vec<u8>>,
+    /// Who came, and waits no more.
+    gave_up: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
@@ -85,7 +91,6 @@ impl Store {
             values: HashMap::new(),
             value_bytes: 0,
             gatherings: HashMap::new(),
-            gave_up: HashMap::new(),
             waits: BTreeMap::new(),
             effects: VecDeque::new(),
         }
@@ -150,7 +155,7 @@ impl Store {
                 if let Err(refusal) = self.may_gather(value.len()) {
                     return self.reply(connection, id, Reply::Refused(refusal));
                 }
-                self.gatherings.entry(name.clone()).or_default().insert(rank, value);
+                self.gatherings.entry(name.clone()).or_default().values.insert(rank, value);
                 self.wait(now, connection, id, wait_ms, Awaited::Gathering(name.clone()));
                 self.complete(&name);
             }
@@ -194,7 +199,6 @@ impl Store {
         }
         let rank = *self.first_left.get_or_insert(rank);
         self.gatherings.clear();
-        self.gave_up.clear();
         let (gathering, others) = std::mem::take(&mut self.waits)
             .into_iter()
             .partition(|(_, wait)| matches!(wait.what, Awaited::Gathering(_)));
@@ -267,12 +271,11 @@ impl Store {
 
     /// Answers all who wait for a gathering when its last rank has come.
     fn complete(&mut self, name: &str) {
-        if self.gatherings.get(name).is_none_or(|values| values.len() < self.world as usize) {
+        if self.gatherings.get(name).is_none_or(|gathering| gathering.values.len() < self.world as usize) {
             return;
         }
-        self.gave_up.remove(name);
-        let values: Vec<Vec<u8>> =
-            self.gatherings.remove(name).into_iter().flat_map(BTreeMap::into_values).collect();
+        let gathering = self.gatherings.remove(name).unwrap_or_default();
+        let values: Vec<Vec<u8>> = gathering.values.into_values().collect();
         let here = |wait: &Wait| matches!(&wait.what, Awaited::Gathering(awaited) if awaited == name);
         let complete: Vec<ConnectionId> =
             self.waits.iter().filter(|(_, wait)| here(wait)).map(|(connection, _)| *connection).collect();
@@ -294,25 +297,23 @@ impl Store {
         let Some(Wait { what: Awaited::Gathering(name), .. }) = self.waits.remove(&connection) else {
             return;
         };
-        let (Some(rank), Some(values)) = (self.connections.get(&connection), self.gatherings.get_mut(&name))
+        let (Some(rank), Some(gathering)) =
+            (self.connections.get(&connection), self.gatherings.get_mut(&name))
         else {
             return;
         };
-        values.remove(rank);
-        if values.is_empty() {
+        gathering.values.remove(rank);
+        gathering.gave_up.insert(*rank);
+        if gathering.values.is_empty() {
             self.gatherings.remove(&name);
-            self.gave_up.remove(&name);
-        } else {
-            self.gave_up.entry(name).or_default().insert(*rank);
         }
     }
 
     /// Who did not come to a gathering; when all have come some time, who waits no more.
     fn missing_from(&self, name: &str) -> Ranks {
-        let here = self.gatherings.get(name);
-        let is_here = |rank: u32| here.is_some_and(|here| here.contains_key(&rank));
-        let gave_up = self.gave_up.get(name);
-        let came = |rank: u32| is_here(rank) || gave_up.is_some_and(|ranks| ranks.contains(&rank));
+        let gathering = self.gatherings.get(name);
+        let is_here = |rank: u32| gathering.is_some_and(|of| of.values.contains_key(&rank));
+        let came = |rank: u32| is_here(rank) || gathering.is_some_and(|of| of.gave_up.contains(&rank));
         if (0..self.world).all(came) { self.missing(is_here) } else { self.missing(came) }
     }
 
