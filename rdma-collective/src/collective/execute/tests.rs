@@ -23,6 +23,19 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(20))
 }
 
+/// So many ranks, each in a thread of its own with its client of one store.
+pub(super) fn each_client(world: u32, body: impl Fn(u32, &mut StoreClient) + Copy + Send + 'static) {
+    let token = JobToken::from_bytes([7; 16]);
+    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, world)).unwrap();
+    let address = server.address();
+    let rank = move |rank| {
+        let deadline = Deadline::after(Duration::from_secs(60));
+        body(rank, &mut StoreClient::connect(Join { address, token, rank, world }, deadline).unwrap());
+    };
+    let ranks: Vec<_> = (0..world).map(|number| thread::spawn(move || rank(number))).collect();
+    ranks.into_iter().for_each(|rank| rank.join().unwrap());
+}
+
 /// So many that they are more than messages between ranks of a host have.
 const COUNT: usize = 10_000;
 const HEADER: Header =

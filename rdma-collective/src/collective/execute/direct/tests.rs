@@ -2,13 +2,12 @@
 //! message goes around the ring.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
+use crate::collective::execute::tests::each_client;
 use crate::collective::{ReduceOp, Tensor};
-use crate::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use crate::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, Reach, UNIT_BYTES};
 
 /// Whether what is made of two ranks in place is refused once it is made, so that the other one has it not; and how often it was.
@@ -29,19 +28,13 @@ fn soon() -> Deadline {
 }
 
 fn each_rank(world: u32, slot_bytes: usize, body: impl Fn(Communicator) + Copy + Send + 'static) {
-    let token = JobToken::from_bytes([7; 16]);
-    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, world)).unwrap();
-    let address = server.address();
-    let rank = move |rank| {
-        let mut store = StoreClient::connect(Join { address, token, rank, world }, soon()).unwrap();
+    each_client(world, move |_, store| {
         let wire = if world.is_multiple_of(2) { Wire::Mapped } else { Wire::Local };
         let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
         let engine = Engine::new(&context, EngineOptions::default()).unwrap();
         let options = CommunicatorOptions { slot_bytes, ..CommunicatorOptions::default() };
-        body(Communicator::new(&engine, &mut store, options, soon()).unwrap());
-    };
-    let ranks: Vec<_> = (0..world).map(|number| thread::spawn(move || rank(number))).collect();
-    ranks.into_iter().for_each(|rank| rank.join().unwrap());
+        body(Communicator::new(&engine, store, options, soon()).unwrap());
+    });
 }
 
 /// Element `at` of the input of a rank.

@@ -8,8 +8,8 @@ use rdma_core::{Deadline, Device, SoftOptions, Wire};
 use crate::collective::call::{Call, Collective, Lengths};
 use crate::collective::execute::run::Run;
 use crate::collective::execute::staging;
+use crate::collective::execute::tests::each_client;
 use crate::collective::{DataType, ReduceOp};
-use crate::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use crate::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, Reach};
 
 fn soon() -> Deadline {
@@ -18,21 +18,15 @@ fn soon() -> Deadline {
 
 /// Ranks of which the last has a completion queue that is so short.
 fn each_rank(world: u32, max_cqe: u32, body: impl Fn(Communicator) + Copy + Send + 'static) {
-    let token = JobToken::from_bytes([9; 16]);
-    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, world)).unwrap();
-    let address = server.address();
-    let rank = move |rank| {
-        let mut store = StoreClient::connect(Join { address, token, rank, world }, soon()).unwrap();
+    each_client(world, move |rank, store| {
         let device = Device::soft(SoftOptions { wire: Wire::Local, ..SoftOptions::default() });
         let options = EngineOptions::default();
         let max_cqe = if rank + 1 == world { max_cqe } else { options.max_cqe };
         let engine = Engine::new(&device.open().unwrap(), EngineOptions { max_cqe, ..options }).unwrap();
         let algorithms = "tree".parse().unwrap();
         let options = CommunicatorOptions { algorithms, ..CommunicatorOptions::default() };
-        body(Communicator::new(&engine, &mut store, options, soon()).unwrap());
-    };
-    let ranks: Vec<_> = (0..world).map(|number| thread::spawn(move || rank(number))).collect();
-    ranks.into_iter().for_each(|rank| rank.join().unwrap());
+        body(Communicator::new(&engine, store, options, soon()).unwrap());
+    });
 }
 
 #[test]
