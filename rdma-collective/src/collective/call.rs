@@ -4,6 +4,8 @@ mod name;
 
 use std::sync::Arc;
 
+use rdma_core::memory::Expect;
+
 use super::execute::Arithmetic;
 use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
 use super::uneven::Uneven;
@@ -226,6 +228,19 @@ impl Call {
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.count.saturating_mul(self.data_type.size())
+    }
+
+    /// Where ranks of one host expect what they copy without reducing it: of what they read and write together.
+    pub(super) fn expect(&self, ranks: u32) -> Expect {
+        let (one, ranks) = (self.bytes(), ranks as usize);
+        let parts = match self.collective {
+            Collective::Broadcast { .. } => ranks,
+            Collective::AllGather => ranks * (ranks + 1),
+            Collective::AllToAll => 2 * ranks * ranks,
+            // What is reduced is read again, and added to where it is.
+            _ => return Expect::Cached,
+        };
+        Expect::of_total(one.saturating_mul(parts))
     }
 
     /// The steps of rank `rank` of `ranks` around the ring; `None` of what needs other links.

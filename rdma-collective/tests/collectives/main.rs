@@ -10,6 +10,7 @@ mod algorithms;
 mod all_reduce;
 mod apart;
 mod barrier;
+mod beyond_caches;
 mod direct;
 mod flat;
 mod givers;

@@ -82,7 +82,7 @@ impl Region {
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         let target = self.address_of(offset, bytes.len())?;
         // SAFETY: `address_of` checked that the range is inside the mapping, which `memory` keeps alive.
-        unsafe { self.fill(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
+        unsafe { self.fill(bytes.as_ptr(), target.as_ptr(), bytes.len(), Expect::of_total(bytes.len())) };
         Ok(())
     }
 
@@ -121,10 +121,25 @@ impl Region {
     ///
     /// [`RangeError`] when either region has fewer; nothing is copied then.
     pub fn copy_to(&self, offset: usize, len: usize, target: &Self, start: usize) -> Result<(), RangeError> {
+        self.copy_to_expecting(offset, len, (target, start), Expect::of_total(len))
+    }
+
+    /// [`copy_to`](Self::copy_to) of a part of more: where its bytes are expected decides whether they are stored around the caches.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_to`](Self::copy_to).
+    pub fn copy_to_expecting(
+        &self,
+        offset: usize,
+        len: usize,
+        (target, start): (&Self, usize),
+        expect: Expect,
+    ) -> Result<(), RangeError> {
         let (source, to) = (self.address_of(offset, len)?, target.address_of(start, len)?);
         // SAFETY: `address_of` checked both ranges, and both regions are alive. No reference to either memory exists: a
         // `LocalBuf`, which gives one, is the only handle to its own.
-        unsafe { target.fill(source.as_ptr(), to.as_ptr(), len) };
+        unsafe { target.fill(source.as_ptr(), to.as_ptr(), len, expect) };
         Ok(())
     }
 
@@ -199,8 +214,8 @@ impl Region {
     /// # Safety
     ///
     /// As for [`copy_shared`](copy::copy_shared), and `to` is in this region.
-    unsafe fn fill(&self, from: *const u8, to: *mut u8, len: usize) {
-        let (expect, pieces) = (Expect::of_total(len), len.div_ceil(HOLD_BYTES_MAX));
+    unsafe fn fill(&self, from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+        let pieces = len.div_ceil(HOLD_BYTES_MAX);
         // From the end where what is copied first would lie over what is still to be read.
         let backwards = to.addr().checked_sub(from.addr()).is_some_and(|ahead| (1..len).contains(&ahead));
         for index in 0..pieces {
@@ -268,11 +283,13 @@ mod tests {
         let (region, _) = region(LEN + 2 * HOLD_BYTES_MAX);
         let bytes: Vec<u8> = (0..LEN).map(byte_of).collect();
         for (from, to) in [(0, 1), (1, 0), (0, HOLD_BYTES_MAX + 3), (HOLD_BYTES_MAX + 3, 0), (5, 5)] {
-            region.copy_in(from, &bytes).unwrap();
-            region.copy_to(from, LEN, &region, to).unwrap();
-            let mut copied = vec![0; LEN];
-            region.copy_out(to, &mut copied).unwrap();
-            assert!(copied == bytes, "from {from} to {to}");
+            for expect in [Expect::Cached, Expect::Streamed] {
+                region.copy_in(from, &bytes).unwrap();
+                region.copy_to_expecting(from, LEN, (&region, to), expect).unwrap();
+                let mut copied = vec![0; LEN];
+                region.copy_out(to, &mut copied).unwrap();
+                assert!(copied == bytes, "from {from} to {to}, {expect:?}");
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::flag::{self, Flag};
-use super::{Keys, Mapping, Patience, Registered, copy, fork};
+use super::{Expect, Keys, Mapping, Patience, Registered, copy, fork};
 use crate::error::{RangeError, ReachError};
 use crate::{Deadline, RemoteMemory};
 
@@ -134,7 +134,7 @@ impl Window {
     /// As for [`copy_in`](Self::copy_in).
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.place().copy_out(offset, bytes)
+        self.place().copy_out(offset, bytes, Expect::Cached)
     }
 
     /// Stores a flag, after all that this thread wrote before: whoever sees it sees that, too.
@@ -255,7 +255,22 @@ impl PeerWindow {
     /// As for [`copy_in`](Self::copy_in).
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.place()?.copy_out(offset, bytes)
+        self.place()?.copy_out(offset, bytes, Expect::Cached)
+    }
+
+    /// [`copy_out`](Self::copy_out) of a part of more: where its bytes are expected decides whether they are stored around the caches.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in).
+    #[inline]
+    pub fn copy_out_expecting(
+        &self,
+        offset: usize,
+        bytes: &mut [u8],
+        expect: Expect,
+    ) -> Result<(), ReachError> {
+        self.place()?.copy_out(offset, bytes, expect)
     }
 
     /// Stores a flag, after all that this thread wrote before, to this peer or another: who sees the flag sees that.
@@ -333,10 +348,10 @@ impl Place {
     }
 
     #[inline]
-    fn copy_out(self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
+    fn copy_out(self, offset: usize, bytes: &mut [u8], expect: Expect) -> Result<(), ReachError> {
         let from = self.at(offset, bytes.len())?;
         // SAFETY: as in `copy_in`.
-        unsafe { copy::copy_out(from, bytes) };
+        unsafe { copy::copy_expecting(from.as_ptr(), bytes.as_mut_ptr(), bytes.len(), expect) };
         Ok(())
     }
 

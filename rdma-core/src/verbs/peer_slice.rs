@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::backend::dispatch::AnyWorker;
 use crate::backend::worker::{Core, QpHandle, Reach, Run};
 use crate::error::{RangeError, ReachError};
-use crate::memory::{InPlace, Patience, Pause};
+use crate::memory::{Expect, InPlace, Patience, Pause};
 use crate::{Deadline, Flag, Region, RemoteMemory};
 
 /// Bytes that a reduction looks at at a time: half of what a processor's first cache holds.
@@ -55,6 +55,7 @@ pub struct PeerSlice<'w> {
     qp: QpHandle,
     memory: RemoteMemory,
     deadline: Deadline,
+    expect: Expect,
 }
 
 impl<'w> PeerSlice<'w> {
@@ -64,7 +65,36 @@ impl<'w> PeerSlice<'w> {
         memory: RemoteMemory,
         deadline: Deadline,
     ) -> Self {
-        Self { core, qp, memory, deadline }
+        Self { core, qp, memory, deadline, expect: Expect::Cached }
+    }
+
+    /// Says where the bytes of its copies are expected to be: of one of many that move more than the caches hold,
+    /// [`Expect::of_total`] of all their bytes. What is copied is then stored around the caches, which is faster for those, and
+    /// slower for a few, or for what is read again at once.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rdma_core::{Access, Deadline, Device, SoftOptions, WorkerOptions, loopback};
+    /// use rdma_core::memory::Expect;
+    /// # let context = Device::soft(SoftOptions::default()).open()?;
+    /// # let (pd, mut worker) = (context.alloc_pd()?, context.worker(WorkerOptions::default())?);
+    /// # let (left, _right) = loopback(&mut worker, &pd)?;
+    /// # let deadline = Deadline::after(Duration::from_secs(5));
+    /// let theirs = pd.alloc_region(64 << 10, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// let parts = vec![1; theirs.len()];
+    /// let all = Expect::of_total(1024 * theirs.len());
+    /// let mut peer = worker.peer_slice(&left, theirs.remote(), deadline).expecting(all);
+    /// // … one of 1024 of them …
+    /// peer.copy_in(0, &parts)?;
+    /// # let mut came = vec![0; parts.len()];
+    /// # theirs.copy_out(0, &mut came)?;
+    /// # assert_eq!(came, parts);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    #[must_use]
+    pub fn expecting(mut self, expect: Expect) -> Self {
+        self.expect = expect;
+        self
     }
 
     /// Waits until it is mapped, and checks that the peer has registered all of it, and allows something to be done with it.
@@ -301,7 +331,7 @@ impl<'w> PeerSlice<'w> {
     }
 
     fn reach(&mut self, offset: usize, len: usize, reach: Reach<'_>) -> Result<u64, ReachError> {
-        self.core.reach(self.qp, self.memory, (offset, len), reach, self.deadline)
+        self.core.reach(self.qp, self.memory, (offset, len), (reach, self.expect), self.deadline)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rdma_core::error::ReachError;
+use rdma_core::memory::Expect;
 use rdma_core::{
     Access, Deadline, Device, Memory, Region, RemoteMemory, SoftOptions, Wire, Work, WorkerOptions,
 };
@@ -70,7 +71,8 @@ fn fits(at: usize, len: usize) -> bool {
 
 /// Takes a step with both, and compares what comes of it.
 fn take(end: &mut End, theirs: &Region, own: &Region, oracle: &mut Oracle, step: &Step, fill: u8) {
-    let mut peer = end.worker.peer_slice(&end.qp, theirs.remote(), soon());
+    let expect = if fill.is_multiple_of(2) { Expect::Cached } else { Expect::Streamed };
+    let mut peer = end.worker.peer_slice(&end.qp, theirs.remote(), soon()).expecting(expect);
     match *step {
         Step::In(at, len) => {
             let bytes: Vec<u8> = (0..len).map(|byte| byte as u8 ^ fill).collect();

@@ -5,6 +5,7 @@ mod told;
 
 use std::ops::Range;
 
+use rdma_core::memory::{Expect, copy_slice};
 use rdma_core::{AttachedRange, Deadline, ProtectionDomain};
 
 use crate::collective::call::{Lengths, Origins};
@@ -115,8 +116,8 @@ pub(super) trait Buffers {
     /// `output[span] = message`.
     fn copy_from(&mut self, message: Message<'_>, span: Span);
 
-    /// `output[span] = input[span]`.
-    fn copy(&mut self, span: Span);
+    /// `output[span] = input[span]`, a part of what is expected so.
+    fn copy(&mut self, span: Span, expect: Expect);
 
     /// `out = input[span]`.
     fn read(&self, span: Span, out: &mut [u8]);
@@ -144,8 +145,15 @@ pub(super) trait Buffers {
     /// Hands `input[span]` on, each part with its place in the span.
     fn read_in_pieces(&self, span: Span, scratch: &mut Scratch, with: impl FnMut(usize, &[u8]));
 
-    /// Has `output[span]` filled, each part by its place in the span.
-    fn write_in_pieces(&mut self, span: Span, scratch: &mut Scratch, with: impl FnMut(usize, &mut [u8]));
+    /// Has `output[span]` filled, each part by its place in the span, and by where it is expected: the output as it is told, and
+    /// what goes there from elsewhere in a cache.
+    fn write_in_pieces(
+        &mut self,
+        span: Span,
+        expect: Expect,
+        scratch: &mut Scratch,
+        with: impl FnMut(usize, &mut [u8], Expect),
+    );
 
     /// Whether input and output are one.
     fn is_in_place(&self) -> bool;
@@ -289,9 +297,10 @@ impl Buffers for Borrowed<'_> {
         }
     }
 
-    fn copy(&mut self, span: Span) {
+    fn copy(&mut self, span: Span, expect: Expect) {
         if let Self::OutOfPlace { input, output, origins } = self {
-            output[within(span, origins.output)].copy_from_slice(&input[within(span, origins.input)]);
+            let (from, to) = (within(span, origins.input), within(span, origins.output));
+            copy_slice(&input[from], &mut output[to], expect);
         }
     }
 
@@ -348,9 +357,15 @@ impl Buffers for Borrowed<'_> {
         with(0, self.source(Source::Input, span));
     }
 
-    fn write_in_pieces(&mut self, span: Span, _: &mut Scratch, mut with: impl FnMut(usize, &mut [u8])) {
+    fn write_in_pieces(
+        &mut self,
+        span: Span,
+        expect: Expect,
+        _: &mut Scratch,
+        mut with: impl FnMut(usize, &mut [u8], Expect),
+    ) {
         let (output, origin) = self.output();
-        with(0, &mut output[within(span, origin)]);
+        with(0, &mut output[within(span, origin)], expect);
     }
 
     fn is_sent(&mut self, _: Option<&mut Lane>) -> bool {

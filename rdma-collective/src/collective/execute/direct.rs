@@ -55,6 +55,8 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Direct {
     moves: Moves,
+    /// Where what is copied is expected.
+    expect: Expect,
     arithmetic: Arithmetic,
     meeting: Meeting,
     stage: Stage,
@@ -84,6 +86,7 @@ impl Direct {
         let Moves { call, rank, ranks, .. } = moves;
         Self {
             moves,
+            expect: call.expect(ranks),
             arithmetic: call.arithmetic(ranks),
             meeting: Meeting::new(call.header(rank, sequence), ranks, started),
             stage: Stage::Telling,
@@ -241,9 +244,12 @@ impl Direct {
         let (Move { span, from, to, .. }, source) = (current, current.source());
         let own = self.moves.rank;
         let Some([input, output]) = with.buffers.places() else { return Ok(()) };
-        let mut reach = Reach { core: with.core, host, moves: &self.moves, told: &self.told };
+        let mut reach =
+            Reach { core: with.core, host, moves: &self.moves, expect: self.expect, told: &self.told };
         match (from, to) {
-            (From::One(rank), To::One(other)) if rank == own && other == own => with.buffers.copy(span),
+            (From::One(rank), To::One(other)) if rank == own && other == own => {
+                with.buffers.copy(span, self.expect)
+            }
             (From::One(rank), To::One(_)) if rank != own => {
                 reach.read_to(rank, source, (output, span))?;
             }

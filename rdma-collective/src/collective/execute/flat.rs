@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 use rdma_core::error::ReachError;
+use rdma_core::memory::Expect;
 
 use super::InWindows;
 use super::buffers::{Arithmetic, Buffers, Told};
@@ -240,9 +241,11 @@ impl Flat {
         let Content::Messages(exchange, arithmetic) = &self.content else { return Ok(()) };
         for Copied { span, from } in exchange.copied() {
             if from == exchange.rank {
-                buffers.copy(span);
+                buffers.copy(span, Expect::Cached);
             } else {
-                buffers.write_in_pieces(span, scratch, |at, out| host.read(from, (at, span.len), out));
+                buffers.write_in_pieces(span, Expect::Cached, scratch, |at, out, _| {
+                    host.read(from, (at, span.len), out);
+                });
             }
         }
         let mut at = At { host, buffers, scratch };

@@ -3,6 +3,8 @@
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use rdma_core::memory::Expect;
+
 use super::buffers::Buffers;
 use super::direct::{Came, Direct};
 use super::flat::Flat;
@@ -98,7 +100,7 @@ fn alone<B: Buffers>(plan: &Plan, buffers: &mut B, scratch: &mut Scratch) {
         Way::Ring(steps) => {
             for step in steps.clone() {
                 if let Step::Copy { span } = step {
-                    buffers.copy(span);
+                    buffers.copy(span, Expect::Cached);
                 }
             }
         }

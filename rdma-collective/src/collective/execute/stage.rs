@@ -1,5 +1,7 @@
 //! An operation that is longer than a message, under way in the windows of a host: takes its steps as far as the others have come.
 
+use rdma_core::memory::Expect;
+
 use super::buffers::{Arithmetic, Buffers};
 use super::missing::Missing;
 use crate::collective::pieces::{Made, Pieces, Step};
@@ -15,6 +17,8 @@ const STEPS: u64 = 20;
 pub(super) struct Stage {
     pieces: Pieces,
     arithmetic: Arithmetic,
+    /// Where what is copied is expected.
+    expect: Expect,
     rank: u32,
     /// The number of the step that is next.
     at: u64,
@@ -33,7 +37,8 @@ impl Stage {
     pub(super) fn new(pieces: Pieces, arithmetic: Arithmetic) -> Self {
         // Until it has looked: at its deadline somebody has to be named.
         let missing = Missing::all_but(pieces.rank, pieces.ranks);
-        Self { pieces, arithmetic, rank: pieces.rank, at: 0, missing }
+        let expect = pieces.call.expect(pieces.ranks);
+        Self { pieces, arithmetic, expect, rank: pieces.rank, at: 0, missing }
     }
 
     /// Leaves the first pieces. Whatever the others do, it is read by those alone that go on in pieces.
@@ -115,10 +120,12 @@ impl Stage {
     fn make<B: Buffers>(&self, round: u64, made: Made, with: &mut At<'_, B>) -> Result<(), ReduceError> {
         let host = with.host;
         match made {
-            Made::Own { span } => with.buffers.copy(span),
+            Made::Own { span } => with.buffers.copy(span, self.expect),
             Made::Copied { span, from, unit } => {
                 let At { buffers, scratch, .. } = with;
-                buffers.write_in_pieces(span, scratch, |at, out| host.fetch(from, (round, unit), at, out));
+                buffers.write_in_pieces(span, self.expect, scratch, |at, out, expect| {
+                    host.fetch(from, (round, unit), at, (out, expect));
+                });
             }
             Made::Reduced { span, first, kept, left } => {
                 for at in (0..span.len).step_by(PIECE_BYTES) {
@@ -151,7 +158,7 @@ impl Stage {
     ) -> Result<&'b [u8], ReduceError> {
         let [own, theirs] = &mut *with.scratch;
         let theirs = &mut theirs[..piece.len];
-        with.host.fetch(1 - self.rank, (round, self.rank), at, theirs);
+        with.host.fetch(1 - self.rank, (round, self.rank), at, (theirs, Expect::Cached));
         with.buffers.combine(piece, theirs, own, self.arithmetic, true)
     }
 
@@ -171,7 +178,7 @@ impl Stage {
             if rank == self.rank {
                 buffers.read(piece, out);
             } else {
-                host.fetch(rank, (round, self.rank), at, out);
+                host.fetch(rank, (round, self.rank), at, (out, Expect::Cached));
             }
         };
         input(first, all);

@@ -127,7 +127,7 @@ impl<R: RawWorker> Core<R> {
         qp: QpHandle,
         memory: RemoteMemory,
         (offset, len): (usize, usize),
-        mut reach: Reach<'_>,
+        (mut reach, expect): (Reach<'_>, Expect),
         deadline: Deadline,
     ) -> Result<u64, ReachError> {
         let slot = self.known(qp).map_err(|_| ReachError::ForeignWorker { qp_num: qp.qp_num })?;
@@ -141,7 +141,7 @@ impl<R: RawWorker> Core<R> {
         if len == 0 {
             return Ok(0);
         }
-        let (local, expect) = (reach.local(len)?, Expect::of_total(len));
+        let (local, expect) = (reach.local(len)?, expect.or(Expect::of_total(len)));
         let begin = (len > CHUNK).then(Instant::now);
         let mut done = 0;
         loop {

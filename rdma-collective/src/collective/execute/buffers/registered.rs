@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rdma_core::error::RangeError;
+use rdma_core::memory::Expect;
 use rdma_core::{
     Access, Attached, AttachedRange, Deadline, Exported, ProtectionDomain, Region, RemoteMemory, Sharing,
 };
@@ -167,11 +168,11 @@ impl Buffers for Registered {
         }
     }
 
-    fn copy(&mut self, span: Span) {
+    fn copy(&mut self, span: Span, expect: Expect) {
         let Some(input) = &self.input else { return };
         for (_, span) in pieces(span) {
             let (from, to) = (input.at(span), self.output.at(span));
-            checked(input.region.copy_to(from, span.len, &self.output.region, to));
+            checked(input.region.copy_to_expecting(from, span.len, (&self.output.region, to), expect));
         }
     }
 
@@ -226,10 +227,16 @@ impl Buffers for Registered {
         }
     }
 
-    fn write_in_pieces(&mut self, span: Span, scratch: &mut Scratch, mut with: impl FnMut(usize, &mut [u8])) {
+    fn write_in_pieces(
+        &mut self,
+        span: Span,
+        _: Expect,
+        scratch: &mut Scratch,
+        mut with: impl FnMut(usize, &mut [u8], Expect),
+    ) {
         for (at, span) in pieces(span) {
             let piece = &mut scratch[0][..span.len];
-            with(at, piece);
+            with(at, piece, Expect::Cached);
             self.write(span, piece);
         }
     }

@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rdma_core::memory::Expect;
+
 use super::{HostGroup, LINE_BYTES};
 
 /// Bytes of the longest piece: so few that all that a rank works on at a time stays in the second cache.
@@ -46,10 +48,16 @@ impl HostGroup {
         debug_assert!(written.is_ok(), "pieces are no longer than units");
     }
 
-    /// Reads what rank `from` has in a unit.
-    pub(crate) fn fetch(&self, from: u32, (round, unit): (u64, u32), at: usize, out: &mut [u8]) {
+    /// Reads what rank `from` has in a unit, a part of what is expected so.
+    pub(crate) fn fetch(
+        &self,
+        from: u32,
+        (round, unit): (u64, u32),
+        at: usize,
+        (out, expect): (&mut [u8], Expect),
+    ) {
         let Some(Some(peer)) = self.peers.get(from as usize) else { return };
-        let read = peer.copy_out(self.units.unit(round, unit) + at, out);
+        let read = peer.copy_out_expecting(self.units.unit(round, unit) + at, out, expect);
         debug_assert!(read.is_ok(), "pieces are no longer than units");
     }
 
