@@ -8,6 +8,7 @@ mod announce;
 mod apart;
 mod blame;
 mod choice;
+mod clock;
 mod connect;
 mod hold;
 mod host;
@@ -38,8 +39,9 @@ use crate::error::CollectiveError;
 pub use abort::Aborter;
 pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
-use apart::{Apart, Begun, Started};
+use apart::{Apart, Begun};
 use choice::COLLECTIVES;
+use clock::Clock;
 pub(crate) use host::{
     HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike, message_bytes_max,
 };
@@ -94,6 +96,7 @@ pub struct Communicator {
     chosen: [u64; COLLECTIVES],
     /// When such an operation drove the engine.
     driven: Instant,
+    clock: Clock,
 }
 
 /// What a communicator and its pending operations have in common.
@@ -146,6 +149,7 @@ impl Communicator {
             orders,
             chosen: [0; COLLECTIVES],
             driven: Instant::now(),
+            clock: Clock::new(taken_over_within(engine)),
         }
     }
 
@@ -191,12 +195,8 @@ impl Communicator {
         job: Box<dyn Job>,
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<dyn Job>, CollectiveError)> {
-        let job = match self.start_apart(job, deadline) {
-            Ok(Started::Done(job)) => return Ok(Pending::done(job)),
-            Ok(Started::Left(id)) => return Ok(Pending::new(Arc::clone(&self.shared), id)),
-            Err(job) => job,
-        };
         let shared = &self.shared;
+        shared.hand_over();
         let id = shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             let id = state.push(job, deadline)?;
@@ -273,10 +273,30 @@ impl Communicator {
     }
 
     /// What the next operation needs that is done at once, in the thread of the caller; `None` when it has to wait for
-    /// others, or the ranks are not on one host.
+    /// others, the ranks are not on one host, or its deadline has passed.
     #[inline]
-    pub(crate) fn at_once(&mut self) -> Option<AtOnce<'_>> {
+    pub(crate) fn at_once(&mut self, deadline: Deadline) -> Option<AtOnce<'_>> {
+        self.at_once_within(deadline, |_| Duration::ZERO)
+    }
+
+    /// The same for one that owns its memory, which may be [set apart](Self::set_apart) then: there is time for the engine to take
+    /// it over before its deadline.
+    #[inline]
+    pub(crate) fn at_once_or_apart(&mut self, deadline: Deadline) -> Option<AtOnce<'_>> {
+        self.at_once_within(deadline, taken_over_within)
+    }
+
+    #[inline]
+    fn at_once_within(
+        &mut self,
+        deadline: Deadline,
+        within: impl FnOnce(&Engine) -> Duration,
+    ) -> Option<AtOnce<'_>> {
         self.shared.hand_over();
+        // Not before: others may have been waited for.
+        if !self.clock.leaves(deadline, || within(&self.shared.engine)) {
+            return None;
+        }
         let Shared { engine, turn, host, .. } = &*self.shared;
         let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
         let sequence = turn.sequence_if_open()?;
@@ -305,6 +325,11 @@ impl Communicator {
         let shared = &self.shared;
         shared.engine.lock_with(|core| shared.lock().ring.as_mut().map(|ring| with(core, ring)))
     }
+}
+
+/// How soon an operation that is set apart is the engine's, if nobody waits for it: a thread that sleeps wakes in half of that at least.
+fn taken_over_within(engine: &Engine) -> Duration {
+    2 * engine.options().heartbeat.max(LEFT_FOR)
 }
 
 impl fmt::Debug for Communicator {

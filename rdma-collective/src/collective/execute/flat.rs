@@ -71,6 +71,13 @@ impl Flat {
         Self { content: Content::Pieces(stage), meeting, look_soon: false, started }
     }
 
+    /// When it has begun, for who did not look at the clock before.
+    #[inline]
+    pub(super) fn begun_at(&mut self, started: Instant) {
+        self.started = started;
+        self.meeting.progressed = started;
+    }
+
     /// Leaves a message for every other rank as soon as there is room for all; whether it has.
     ///
     /// # Errors

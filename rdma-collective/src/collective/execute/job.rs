@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, LocalBuf, Region};
 
 use super::buffers::{Borrowed, Buffers, Place, Registered};
-use super::flat::Flat;
 use super::running::{self, Running};
 use super::stage::At;
-use super::{InWindows, Plan, Way};
+use super::{Plan, Way};
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
 use crate::comm::{
     self, Among, Communicator, Core, EngineId, HostGroup, Looks, Output, Parts, Pending, Scratch,
@@ -128,26 +127,21 @@ impl Job {
 
     /// What it does from now on.
     #[inline]
-    pub(super) fn take_on(&mut self, plan: Plan) {
-        self.work = Some(Work { plan, running: None });
+    pub(super) fn take_on(&mut self, plan: Plan, running: Option<Running>) {
+        self.work = Some(Work { plan, running });
+    }
+
+    /// The memory, for what needs none of it lent to the device.
+    #[inline]
+    pub(super) fn at_hand(&mut self, origins: Origins) -> Option<Borrowed<'_>> {
+        let Self { memory, input, range, .. } = self;
+        at_hand(memory, input.as_deref(), range.clone(), origins)
     }
 
     /// The operation, and the memory if that [stays](Self::stays).
-    fn at_hand(&mut self) -> Option<(&mut Work, Borrowed<'_>)> {
+    fn work_at_hand(&mut self) -> Option<(&mut Work, Borrowed<'_>)> {
         let Self { memory, input, range, work: Some(work), .. } = self else { return None };
-        let memory = match memory {
-            Memory::Here(memory) => &mut **memory,
-            Memory::Own(bytes) => bytes,
-            _ => return None,
-        };
-        let output = memory.get_mut(range.clone()).unwrap_or_default();
-        let buffers = match input.as_deref() {
-            None => Borrowed::InPlace(output),
-            Some(input) if matches!(input.memory, Memory::Here(_)) => {
-                Borrowed::OutOfPlace { input: input.bytes(), output, origins: work.plan.origins }
-            }
-            Some(_) => return None,
-        };
+        let buffers = at_hand(memory, input.as_deref(), range.clone(), work.plan.origins)?;
         Some((work, buffers))
     }
 
@@ -193,6 +187,29 @@ impl Job {
     }
 }
 
+/// The memory of a job of an `input` and of `range` of its own, if it is here.
+#[inline]
+fn at_hand<'a>(
+    memory: &'a mut Memory,
+    input: Option<&'a Job>,
+    range: Range<usize>,
+    origins: Origins,
+) -> Option<Borrowed<'a>> {
+    let memory = match memory {
+        Memory::Here(memory) => &mut **memory,
+        Memory::Own(bytes) => bytes,
+        _ => return None,
+    };
+    let output = memory.get_mut(range).unwrap_or_default();
+    match input {
+        None => Some(Borrowed::InPlace(output)),
+        Some(input) if matches!(input.memory, Memory::Here(_)) => {
+            Some(Borrowed::OutOfPlace { input: input.bytes(), output, origins })
+        }
+        Some(_) => None,
+    }
+}
+
 impl comm::Job for Job {
     fn among(&self) -> Among {
         let points = |work: &Work| matches!(work.plan.way, Way::Points(_));
@@ -216,35 +233,13 @@ impl comm::Job for Job {
         }
     }
 
-    fn begin_at_once(
-        &mut self,
-        host: &HostGroup,
-        scratch: &mut Scratch,
-        sequence: u64,
-        now: Instant,
-    ) -> bool {
-        let Some((Work { plan, running }, buffers)) = self.at_hand() else { return false };
-        // Others wait for what this rank makes of pieces: the engine sees to that while nobody waits here.
-        let Way::Flat(what @ InWindows::Messages(_)) = &plan.way else { return false };
-        let flat = Running::Flat(Flat::new(what, sequence, now));
-        let told = match running.insert(flat) {
-            Running::Flat(flat) => flat.begin_soon(host, &buffers, scratch),
-            _ => false,
-        };
-        if !told {
-            *running = None;
-        }
-        told
-    }
-
     fn end_at_once(&mut self, host: &HostGroup, scratch: &mut Scratch, looks: Looks) -> bool {
-        let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.at_hand() else {
+        let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.work_at_hand() else {
             return false;
         };
         let mut at = At { host, buffers: &mut buffers, scratch };
         let come = match looks {
             Looks::Once => flat.has_all(&mut at),
-            Looks::Briefly => flat.has_all_soon(&mut at),
             Looks::Until(until) => flat.hurry(&mut at, until, || true),
         };
         // If not, the engine goes on, or says why.
@@ -267,7 +262,7 @@ impl comm::Job for Job {
         _: Instant,
     ) -> Poll<Result<(), CollectiveError>> {
         let outcome = if self.stays()
-            && let Some((Work { plan, running }, mut buffers)) = self.at_hand()
+            && let Some((Work { plan, running }, mut buffers)) = self.work_at_hand()
         {
             running::advance(running.as_mut(), plan, parts, core, &mut buffers)
         } else if let (Some(Work { plan, running }), Memory::Lent(buffers)) =

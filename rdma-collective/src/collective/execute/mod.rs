@@ -13,6 +13,7 @@ mod job;
 mod meeting;
 mod mesh;
 mod missing;
+mod owned;
 mod points;
 mod run;
 mod running;
@@ -20,20 +21,18 @@ mod slices;
 mod stage;
 mod uneven;
 
-use rdma_core::{Deadline, Refused};
-
 pub(super) use self::buffers::{Arithmetic, Borrowed};
 pub(super) use self::flows::Slices;
 pub(super) use self::job::{Job, from_any as job_from_any};
-use super::call::{Call, Collective, Origins, staging};
+use super::DataType;
+use super::call::{Call, Origins, staging};
 use super::direct::Direct;
 use super::exchange::Exchange;
 use super::pieces::Pieces;
 use super::points::Points;
 use super::schedule::{Operation, Rounds, Schedule, Staging};
-use super::{DataType, Element, Tensor};
 use crate::comm::tuning::Class;
-use crate::comm::{Algorithm, Communicator, NEAR_BYTES, Pending, Reach, VERDICT_BYTES, word_bytes};
+use crate::comm::{Algorithm, Communicator, NEAR_BYTES, Reach, VERDICT_BYTES, word_bytes};
 use crate::error::{CollectiveError, ScheduleError};
 
 /// An operation that can begin.
@@ -167,25 +166,6 @@ struct Connect {
 }
 
 impl Communicator {
-    /// What this rank does in `call`, which is on its own memory.
-    fn plan(&mut self, call: Call, job: &mut Job) -> Result<(), CollectiveError> {
-        // A plan is large, and most of it nothing where that is little: it is made in its place.
-        let (ranks, class) = ([self.rank(), self.size()], self.class(call));
-        match self.in_windows(call, class, Memory::Owned) {
-            Some(what) => {
-                let taken = what.taken();
-                self.say_way(call, class, (taken, taken.name()));
-                job.take_on(Plan::new(call, ranks, Way::Flat(what)));
-            }
-            None => {
-                let way = self.way(call, class, Memory::Owned)?;
-                self.say_way(call, class, (way.taken(), way.name()));
-                job.take_on(Plan::new(call, ranks, way));
-            }
-        }
-        Ok(())
-    }
-
     /// The ways that it may take, as the table has them.
     fn class(&self, call: Call) -> Class {
         let find = |collective| self.orders().find(collective, call.bytes() as u64);
@@ -193,6 +173,7 @@ impl Communicator {
     }
 
     /// Says which it takes, once for each size.
+    #[inline]
     fn say_way(&mut self, call: Call, class: Class, (taken, name): (Algorithm, &str)) {
         self.chose(call.class(), |orders| match call.collective.tuned() {
             Some(_) => format!("{name} {}", orders.said(class, taken)),
@@ -304,49 +285,6 @@ impl Communicator {
             _ => {}
         }
         Pieces::new(call, [self.rank(), self.size()], self.options())
-    }
-
-    /// Begins a collective on a tensor, in its place.
-    pub(super) fn start_in_place<T: Element>(
-        &mut self,
-        collective: Collective,
-        tensor: Tensor<T>,
-        deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_call(collective, T::DATA_TYPE, tensor.into_job(None), deadline).map_err(|(job, error)| {
-            let (_, object) = Tensor::pair_from_job(job);
-            Refused { object, error }
-        })
-    }
-
-    /// Begins a collective on a tensor, into another.
-    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
-    pub(super) fn start_out_of_place<T: Element>(
-        &mut self,
-        collective: Collective,
-        input: Tensor<T>,
-        output: Tensor<T>,
-        deadline: Deadline,
-    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        let job = output.into_job(Some(input));
-        self.start_call(collective, T::DATA_TYPE, job, deadline)
-            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
-    }
-
-    /// Begins a collective on the memory of a job, or gives it back.
-    pub(super) fn start_call<T: crate::comm::Output>(
-        &mut self,
-        collective: Collective,
-        data_type: DataType,
-        mut job: Box<Job>,
-        deadline: Deadline,
-    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
-        let call = Call::new(collective, data_type, job.lengths(), [self.rank(), self.size()]);
-        let call = call.and_then(|call| self.check_memory(&job).map(|()| call));
-        match call.and_then(|call| self.plan(call, &mut job)) {
-            Ok(()) => self.start_job(job, deadline),
-            Err(error) => Err((job, error)),
-        }
     }
 }
 

@@ -90,7 +90,7 @@ impl Communicator {
         });
         match plan {
             Ok(plan) => {
-                job.take_on(plan);
+                job.take_on(plan, None);
                 self.start_job(job, deadline)
             }
             Err(error) => Err((job, error)),

@@ -25,22 +25,21 @@ impl Communicator {
         let ranks = [self.rank(), self.size()];
         let call = Call::new(collective, data_type, buffers.lengths(), ranks)?;
         buffers.lie_at(call.origins(ranks[0]));
-        let started = Instant::now();
         let class = self.class(call);
         let Some(what) = self.in_windows(call, class, Memory::Borrowed) else {
             let way = self.way(call, class, Memory::Borrowed)?;
             self.say_way(call, class, (way.taken(), way.name()));
             let plan = Plan::new(call, ranks, way);
-            return self.carry_out((&plan, None), &mut buffers, started, deadline);
+            return self.carry_out((&plan, None), &mut buffers, Instant::now(), deadline);
         };
         let taken = what.taken();
         self.say_way(call, class, (taken, taken.name()));
-        match self.call_at_once(&what, &mut buffers, (started, deadline)) {
+        match self.call_at_once(&what, &mut buffers, deadline) {
             AtOnce::Done => {
-                self.drives().now_and_then(|| started);
+                self.drives().now_and_then(Instant::now);
                 Ok(())
             }
-            AtOnce::Left(flat) => {
+            AtOnce::Left(flat, started) => {
                 let plan = Plan::new(call, ranks, Way::Flat(what));
                 self.carry_out((&plan, flat), &mut buffers, started, deadline)
             }
@@ -48,21 +47,19 @@ impl Communicator {
     }
 
     /// The same in the thread of the caller, while nothing else is under way and the others are there.
+    ///
+    /// No exact clock is read before this rank's messages are left: others wait for them.
     #[inline]
-    fn call_at_once(
-        &mut self,
-        what: &InWindows,
-        buffers: &mut Borrowed<'_>,
-        (started, deadline): (Instant, Deadline),
-    ) -> AtOnce {
-        let Some(mut now) = self.at_once().filter(|_| !deadline.expired_at(started)) else {
-            return AtOnce::Left(None);
-        };
-        let mut flat = Flat::new(what, now.sequence, started);
-        if flat.begin(now.host, buffers, now.scratch).is_err() {
-            // It is refused with its reason there.
-            return AtOnce::Left(None);
+    fn call_at_once(&mut self, what: &InWindows, buffers: &mut Borrowed<'_>, deadline: Deadline) -> AtOnce {
+        let Some(mut now) = self.at_once(deadline) else { return AtOnce::Left(None, Instant::now()) };
+        let mut flat = Flat::new(what, now.sequence, deadline.instant());
+        let refused = flat.begin(now.host, buffers, now.scratch).is_err();
+        let started = Instant::now();
+        if refused {
+            // With its reason there.
+            return AtOnce::Left(None, started);
         }
+        flat.begun_at(started);
         let mut at = At { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
         let come = flat.hurry(&mut at, deadline, || {
             now.drives.now_and_then(Instant::now);
@@ -72,7 +69,7 @@ impl Communicator {
             now.done();
             return AtOnce::Done;
         }
-        AtOnce::Left(Some(flat))
+        AtOnce::Left(Some(flat), started)
     }
 
     /// The same with the engine at hand, from what has begun already on.
@@ -103,6 +100,6 @@ impl Communicator {
 #[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
 enum AtOnce {
     Done,
-    /// It has begun, or it has not.
-    Left(Option<Flat>),
+    /// It has begun, or it has not, by then.
+    Left(Option<Flat>, Instant),
 }

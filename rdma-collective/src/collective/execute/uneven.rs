@@ -62,7 +62,7 @@ impl Communicator {
         let plan = plan.and_then(|()| self.plan_uneven(what, T::DATA_TYPE, lengths, Memory::Owned));
         let started = match plan {
             Ok(plan) => {
-                job.take_on(plan);
+                job.take_on(plan, None);
                 self.start_job(job, deadline)
             }
             Err(error) => Err((job, error)),

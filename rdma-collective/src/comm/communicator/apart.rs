@@ -7,13 +7,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::turn::{AtOnce, Turn};
-use super::{Communicator, HostGroup, Job, Looks, Scratch, Shared, ring};
+use super::turn::Turn;
+use super::{Communicator, HostGroup, Job, Looks, Output, Pending, Scratch, Shared, ring};
 use crate::comm::{LEFT_FOR, Service};
 
 /// The place of one such operation. Whoever holds its lock takes no other.
@@ -36,13 +36,6 @@ pub(super) struct Begun {
     pub(super) job: Box<dyn Job>,
     pub(super) deadline: Deadline,
     pub(super) started: Instant,
-}
-
-/// What came of beginning one.
-pub(super) enum Started {
-    Done(Box<dyn Job>),
-    /// It is looked for by that number.
-    Left(u64),
 }
 
 impl Apart {
@@ -111,34 +104,18 @@ impl Begun {
 }
 
 impl Communicator {
-    /// Begins an operation without the engine, if nothing else is under way and there is time for the engine to take it over before
-    /// its deadline. Gives the job back otherwise.
-    ///
-    /// No lock is taken before the others' messages were looked for: that would wait until this rank's have arrived.
-    pub(super) fn start_apart(
+    /// Keeps an operation that has begun [without the engine](Self::at_once_or_apart), and whose messages are left.
+    pub(crate) fn set_apart<T: Output>(
         &mut self,
-        mut job: Box<dyn Job>,
+        job: Box<dyn Job>,
         deadline: Deadline,
-    ) -> Result<Started, Box<dyn Job>> {
-        // A thread that sleeps wakes so often at least.
-        let within = self.engine().options().heartbeat.max(LEFT_FOR);
-        let Some(now) = self.at_once() else { return Err(job) };
-        // Not before: others may have been waited for.
-        let started = Instant::now();
-        let AtOnce { host, scratch, sequence, turn, mut drives } = now;
-        let in_time = !deadline.expired_at(started + within + within);
-        if !in_time || !job.begin_at_once(host, scratch, sequence, started) {
-            return Err(job);
-        }
+        started: Instant,
+    ) -> Pending<T> {
+        let turn = &self.shared.turn;
         turn.count();
-        let done = job.end_at_once(host, scratch, Looks::Briefly);
-        drives.now_and_then(|| started);
-        if done {
-            return Ok(Started::Done(job));
-        }
         let id = turn.next_id();
         turn.apart.hold(Begun { id, job, deadline, started });
-        Ok(Started::Left(id))
+        Pending::new(Arc::clone(&self.shared), id)
     }
 }
 

@@ -34,6 +34,7 @@ impl Communicator {
     }
 
     /// Says at INFO, once for each power of two of bytes, which way a collective takes.
+    #[inline]
     pub(crate) fn chose(
         &mut self,
         (code, collective, bytes): (u8, &str, usize),

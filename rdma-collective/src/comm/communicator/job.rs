@@ -25,8 +25,6 @@ pub(crate) enum Among {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
     Once,
-    /// As long as one is under way that was left already.
-    Briefly,
     /// As long as those take that come at once, at most until then.
     Until(Deadline),
 }
@@ -40,18 +38,6 @@ pub(crate) trait Job: Send + Sync {
 
     /// Starts it as number `sequence` of its communicator.
     fn begin(&mut self, parts: &mut Parts<'_>, core: &mut Core, sequence: u64, now: Instant);
-
-    /// Leaves the messages of its operation, number `sequence`, without the engine, if that is the way that it takes and nothing of
-    /// its memory has to be lent to a device for it; `false` when it has not begun.
-    fn begin_at_once(
-        &mut self,
-        _host: &HostGroup,
-        _scratch: &mut Scratch,
-        _sequence: u64,
-        _now: Instant,
-    ) -> bool {
-        false
-    }
 
     /// Looks for the others' messages; whether it is done.
     fn end_at_once(&mut self, _host: &HostGroup, _scratch: &mut Scratch, _looks: Looks) -> bool {

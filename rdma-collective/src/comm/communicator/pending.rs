@@ -73,7 +73,8 @@ impl<T: Output> Pending<T> {
         Self { at: At::Communicator(shared, id), output: PhantomData }
     }
 
-    pub(super) fn done(job: Box<dyn Job>) -> Self {
+    #[inline]
+    pub(crate) fn done(job: Box<dyn Job>) -> Self {
         Self { at: At::Here(job), output: PhantomData }
     }
 

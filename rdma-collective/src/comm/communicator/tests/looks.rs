@@ -42,7 +42,7 @@ fn operations_that_are_done_at_once_drive_an_engine_that_nobody_else_drives() {
     for (sequence, late) in [(0, false), (1, true)] {
         let theirs =
             Header { rank: 1, sequence, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
-        let at_once = right.at_once().unwrap();
+        let at_once = right.at_once(soon()).unwrap();
         at_once.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
         at_once.done();
         left.driven = if late { Instant::now() - SECOND } else { Instant::now() + SECOND };
@@ -59,7 +59,7 @@ fn who_finds_all_pieces_there_looks_at_its_deadline_all_the_same() {
     let mut data = vec![1.0_f32; 16 << 20];
     let count = data.len() as u64;
     let theirs = Header { rank: 1, sequence: 0, count, collective: 1, data_type: 1, reduction: 1, root: 0 };
-    let at_once = right.at_once().unwrap();
+    let at_once = right.at_once(soon()).unwrap();
     at_once.host.put(0, &theirs, &[]).unwrap();
     at_once.host.tell(1 << 40);
     let error = left.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(SECOND / 1000)).unwrap_err();
@@ -73,7 +73,7 @@ fn what_owns_its_memory_is_done_as_it_begins_where_messages_are_there() {
     for sequence in 0..3 {
         let theirs =
             Header { rank: 1, sequence, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
-        let at_once = right.at_once().unwrap();
+        let at_once = right.at_once(soon()).unwrap();
         at_once.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
         at_once.done();
         let mut data = left.alloc(1).unwrap();
