@@ -33,6 +33,45 @@ impl FromStr for CorruptAt {
     }
 }
 
+/// What goes wrong at one message that arrives at this process's first software device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultAt {
+    /// A byte of a payload is flipped.
+    Corrupt(CorruptAt),
+    /// The device dies at the so-manieth message.
+    Kill(u64),
+}
+
+impl FaultAt {
+    /// A plan that does nothing yet.
+    pub fn plan(self) -> FaultPlan {
+        FaultPlan::seeded(1)
+    }
+
+    /// Counts messages from now on, unless it has struck already.
+    pub fn arm(self, plan: &FaultPlan) {
+        match self {
+            Self::Corrupt(at) => at.arm(plan),
+            Self::Kill(at) if plan.counts().killed == 0 => {
+                plan.clear();
+                plan.add(Rule::new(Fault::Kill).nth(at));
+            }
+            Self::Kill(_) => {}
+        }
+    }
+}
+
+impl FromStr for FaultAt {
+    type Err = String;
+
+    /// Reads `corrupt@N` and `kill@N`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(number) = text.strip_prefix("kill@") else { return text.parse().map(Self::Corrupt) };
+        let number = number.parse().ok().filter(|&number| number > 0).map(Self::Kill);
+        number.ok_or_else(|| "write kill@N, N counted from 1".to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,6 +81,12 @@ mod tests {
         assert_eq!("corrupt@3".parse(), Ok(CorruptAt(3)));
         for text in ["corrupt", "corrupt@", "corrupt@0", "corrupt@-1", "drop@1", ""] {
             assert!(text.parse::<CorruptAt>().is_err(), "{text}");
+            assert!(text.parse::<FaultAt>().is_err(), "{text}");
+        }
+        assert_eq!("corrupt@3".parse(), Ok(FaultAt::Corrupt(CorruptAt(3))));
+        assert_eq!("kill@3".parse(), Ok(FaultAt::Kill(3)));
+        for text in ["kill@", "kill@0", "kill@x"] {
+            assert!(text.parse::<FaultAt>().unwrap_err().contains("kill@N"), "{text}");
         }
     }
 }

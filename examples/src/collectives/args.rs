@@ -1,7 +1,7 @@
 //! nccl-tests' flags and defaults, and which of them do not go together; no device is asked here.
 
 use super::kind::Collective;
-use crate::fault::CorruptAt;
+use crate::fault::FaultAt;
 use crate::sizes::parse_size;
 use crate::sizes::sweep::{Sweep, SweepError};
 use crate::wire::WireName;
@@ -109,9 +109,10 @@ pub struct Args {
     pub ranks: Option<u16>,
 
     /// `auto` (the first usable NIC, else soft), `soft`, or a name as in ibv_devices; one that is named is used or
-    /// the run fails
-    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = NonEmptyStringValueParser::new())]
-    pub device: String,
+    /// the run fails. Of several (`a,b`, or more than once) each is a rail: operations are cut over all of them, and go on over
+    /// those that are left when one fails
+    #[arg(long, value_name = "DEVICE,…", default_value = "auto", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
+    pub device: Vec<String>,
 
     /// How the software device reaches the other ranks
     #[arg(long, value_enum, value_name = "WIRE", default_value_t = WireName::Auto)]
@@ -126,9 +127,10 @@ pub struct Args {
     #[arg(long)]
     pub reproducible: bool,
 
-    /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches rank 0 in a check
+    /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches rank 0 in a check, and `kill@N` ends its device at the
+    /// Nth message
     #[arg(long, hide = true, value_name = "FAULT")]
-    pub fault: Option<CorruptAt>,
+    pub fault: Option<FaultAt>,
 }
 
 /// The most ranks: their inputs stay exact in half precision.
@@ -137,7 +139,7 @@ pub const RANKS_MAX: i64 = 256;
 const AFTER: &str = "\
 Started by torchrun, mpirun, srun, LeaderWorkerSet, Kubeflow Trainer, Volcano or an Indexed Job, or with RANK,
 WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, this process is one rank. NCCL_IB_HCA, NCCL_DEBUG and others of NCCL's
-variables count: docs/environment.md has them all.
+variables count: docs/environment.md has them all. With NCCL_IB_QPS_PER_CONNECTION each device is so many rails.
 
 Exit status:
   0  the run is complete, and every element that was checked is right

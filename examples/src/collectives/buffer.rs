@@ -1,6 +1,7 @@
 //! What an operation works on: memory of the library's, or a slice as any program has it.
 
 use super::args::Args;
+use super::carrier::Carrier;
 use super::job::Job;
 use rdma_collective::collective::{Element, Tensor};
 use std::ops::{Deref, DerefMut, Range};
@@ -9,7 +10,7 @@ use std::ops::{Deref, DerefMut, Range};
 pub enum Buffer<T> {
     /// Registered, and lent to operations.
     Owned(Tensor<T>),
-    /// Of the program's, and borrowed by operations: `--plain`.
+    /// Of the program's, and borrowed by operations: `--plain`, and rails.
     Plain(Plain<T>),
 }
 
@@ -38,10 +39,10 @@ impl<T: Element + Default> Buffer<T> {
     ///
     /// A limit on pinned memory.
     pub fn new(job: &Job, args: &Args, count: usize) -> anyhow::Result<Self> {
-        if args.plain {
-            return Ok(Self::Plain(Plain { all: vec![T::default(); count], range: 0..count }));
+        match &job.carrier {
+            Carrier::One(comm) if !args.plain => Ok(Self::Owned(comm.alloc(count)?)),
+            _ => Ok(Self::Plain(Plain { all: vec![T::default(); count], range: 0..count })),
         }
-        Ok(Self::Owned(job.comm.alloc(count)?))
     }
 
     /// What is lent to an operation.

@@ -1,10 +1,13 @@
-//! One rank: its device, its communicator, and what it tells the other ranks besides the data.
+//! One rank: its devices, what carries its data, and what it tells the other ranks besides the data.
 
 use super::args::Args;
+use super::carrier::Carrier;
 use super::kind::Collective;
+use super::rails::Plan;
 use crate::columns::header::{RankDevice, Refused};
-use crate::fault::CorruptAt;
-use anyhow::{Context, ensure};
+use crate::fault::FaultAt;
+use anyhow::{Context, bail, ensure};
+use rdma_collective::collective::{Rails, RailsOptions};
 use rdma_collective::comm::bootstrap::{StoreClient, StoreServer};
 use rdma_collective::comm::env::{Joined, Launch, NcclOptions, SelectedDevice};
 use rdma_collective::comm::{Algorithm, Communicator, CommunicatorOptions, Engine};
@@ -20,11 +23,13 @@ const EXPLAIN_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Job {
     /// Carries the data.
-    pub comm: Communicator,
+    pub carrier: Carrier,
     /// Carries times and verdicts: what the data's path gets wrong, it cannot hide.
     store: StoreClient,
     /// Where every rank runs.
     pub devices: Vec<RankDevice>,
+    /// Names of the devices that this rank uses.
+    pub own_devices: Vec<String>,
     /// Devices that this rank does not use.
     pub refused: Vec<Refused>,
     /// What shall go wrong at this rank's device.
@@ -43,41 +48,55 @@ impl Job {
     /// # Errors
     ///
     /// Whatever of that fails; a rank that does not come is named when the time is up.
-    pub fn join(launch: &Launch, nccl: &NcclOptions, args: &Args) -> anyhow::Result<Self> {
+    pub fn join(launch: &Launch, nccl: &NcclOptions, args: &Args, plan: &Plan) -> anyhow::Result<Self> {
         let deadline = Deadline::after(args.timeout());
         let mut options =
             CommunicatorOptions { reproducible: args.reproducible, ..CommunicatorOptions::default() };
         nccl.apply_to_communicator(&mut options)?;
-        let Joined { mut store, server, address, .. } = launch.join(deadline)?;
-        let faults = args.fault.filter(|_| launch.rank == 0).map(CorruptAt::plan);
-        let wire = args.wire.into();
-        let soft = SoftOptions { address, wire, faults: faults.clone(), ..SoftOptions::default() };
-        let selected = nccl.select(&args.device, soft, None)?;
-        args.wire.suits(&selected)?;
-        ensure!(
-            faults.is_none() || selected.context.is_soft(),
-            "--fault is for the software device, and {} is not: add --device soft",
-            selected.context.name()
-        );
-        let engine = Engine::new(&selected.context, selected.engine_options(nccl))?;
-        let mut comm = Communicator::new(&engine, &mut store, options, deadline)?;
-        if args.collective == Collective::SendRecv {
-            comm.connect(deadline)?;
+        if let Some(ignored) = &plan.ignored {
+            tracing::warn!("ignored {ignored}");
         }
-        let wire = describe_wire(&comm, &selected);
-        let told = store.all_gather("wires", wire.as_bytes(), deadline)?;
-        let devices = comm.ranks().iter().zip(&told).enumerate().map(|(rank, (info, wire))| RankDevice {
-            rank,
-            pid: info.pid,
-            hostname: info.host.clone(),
-            device: info.device.clone(),
-            device_info: String::from_utf8_lossy(wire).into_owned(),
-        });
-        let devices = devices.collect();
-        let refused = Refused::all(&selected.refused);
+        let Joined { mut store, server, address, .. } = launch.join(deadline)?;
+        let faults = args.fault.filter(|_| launch.rank == 0).map(FaultAt::plan);
+        let wire = args.wire.into();
+        let soft = |number| SoftOptions {
+            name: format!("soft{number}"),
+            address,
+            wire,
+            faults: faults.clone().filter(|_| number == 0),
+            ..SoftOptions::default()
+        };
+        let selected = nccl.select_each(&plan.devices, soft, None)?;
+        for device in &selected {
+            args.wire.suits(device)?;
+        }
+        ensure!(
+            faults.is_none() || selected.iter().any(|device| device.context.is_soft()),
+            "--fault is for the software device, and {} is not: add --device soft",
+            args.device.join(",")
+        );
+        check_alike(&mut store, plan, deadline)?;
+        let mut carrier = carrier(&selected, (nccl, plan), &mut store, options, deadline)?;
+        if args.collective == Collective::SendRecv {
+            carrier.one()?.connect(deadline)?;
+        }
+        let devices = where_ranks_run(&carrier, (&selected, plan), &mut store, deadline)?;
+        let own_devices = selected.iter().map(|device| device.context.name().to_owned()).collect();
+        let refused = selected.first().map_or_else(Vec::new, |first| Refused::all(&first.refused));
         let timeout = args.timeout();
         let served_by_rank_0 = launch.parent.is_none();
-        Ok(Self { comm, store, devices, refused, faults, timeout, meetings: 0, served_by_rank_0, server })
+        Ok(Self {
+            carrier,
+            store,
+            devices,
+            own_devices,
+            refused,
+            faults,
+            timeout,
+            meetings: 0,
+            served_by_rank_0,
+            server,
+        })
     }
 
     /// Goes on with a communicator that may take this way alone; all ranks call it.
@@ -86,21 +105,23 @@ impl Job {
     ///
     /// As [`join`](Self::join).
     pub fn renew(&mut self, way: Algorithm) -> anyhow::Result<()> {
-        let options = self.comm.options();
+        let comm = self.carrier.one()?;
+        let options = comm.options();
         let options = CommunicatorOptions {
             algorithms: [way].into_iter().collect(),
             epoch: options.epoch + 1,
             ..options.clone()
         };
-        let (engine, deadline) = (self.comm.engine().clone(), self.deadline());
+        let engine = comm.engine().clone();
+        let deadline = self.deadline();
         let comm = Communicator::new(&engine, &mut self.store, options, deadline)?;
-        std::mem::replace(&mut self.comm, comm).close(deadline)?;
+        std::mem::replace(&mut self.carrier, Carrier::One(comm)).close(deadline)?;
         Ok(())
     }
 
     /// Whether this is the rank that prints.
     pub fn prints(&self) -> bool {
-        self.comm.rank() == 0
+        self.carrier.rank() == 0
     }
 
     /// Ranks in the job.
@@ -127,12 +148,12 @@ impl Job {
         told.iter().map(read).collect::<Result<_, _>>().context("a rank runs another build")
     }
 
-    /// A rank that is missing in the store may have left because of another one: the communicator knows of which.
+    /// A rank that is missing in the store may have left because of another one: what carries the data knows of which.
     fn explain(&self, error: BootstrapError) -> anyhow::Error {
         let lost = matches!(error, BootstrapError::Lost { .. });
         // At a deadline those that know have had their time to say so.
         let within = if lost { EXPLAIN_WITHIN } else { EXPLAIN_WITHIN / 5 };
-        if let Some(failure) = self.comm.failure(Deadline::after(within)) {
+        if let Some(failure) = self.carrier.failure(Deadline::after(within)) {
             return failure.into();
         }
         let gone = lost || matches!(error, BootstrapError::NoAnswer { .. });
@@ -152,13 +173,75 @@ impl Job {
     pub fn close(mut self) -> anyhow::Result<()> {
         let _ = self.gather(0)?;
         let deadline = self.deadline();
-        self.comm.close(deadline)?;
+        self.carrier.close(deadline)?;
         drop(self.store);
         match self.server {
             Some(server) => Ok(server.close(deadline)?),
             None => Ok(()),
         }
     }
+}
+
+/// Ranks with other rails would wait for each other.
+fn check_alike(store: &mut StoreClient, plan: &Plan, deadline: Deadline) -> anyhow::Result<()> {
+    let own = plan.rails().to_string();
+    let told = store.all_gather("rails", own.as_bytes(), deadline)?;
+    match told.iter().enumerate().find(|(_, theirs)| **theirs != own.as_bytes()) {
+        None => Ok(()),
+        Some((rank, theirs)) => bail!(
+            "rank {rank} has rails: {}, and this one: {own}; give all ranks the same --device and \
+             NCCL_IB_QPS_PER_CONNECTION",
+            String::from_utf8_lossy(theirs).escape_debug()
+        ),
+    }
+}
+
+/// Connects: one communicator, or one on each rail.
+fn carrier(
+    selected: &[SelectedDevice],
+    (nccl, plan): (&NcclOptions, &Plan),
+    store: &mut StoreClient,
+    options: CommunicatorOptions,
+    deadline: Deadline,
+) -> anyhow::Result<Carrier> {
+    let mut engines = Vec::new();
+    for device in selected {
+        let engine = Engine::new(&device.context, device.engine_options(nccl))?;
+        engines.extend(std::iter::repeat_n(engine, plan.queue_pairs));
+    }
+    match engines.as_slice() {
+        [engine] => Ok(Carrier::One(Communicator::new(engine, store, options, deadline)?)),
+        engines => {
+            let options = RailsOptions { communicator: options, ..RailsOptions::default() };
+            Ok(Carrier::Rails(Rails::new(engines, store, options, deadline)?))
+        }
+    }
+}
+
+/// A line for each rank, with all of its devices.
+fn where_ranks_run(
+    carrier: &Carrier,
+    (selected, plan): (&[SelectedDevice], &Plan),
+    store: &mut StoreClient,
+    deadline: Deadline,
+) -> anyhow::Result<Vec<RankDevice>> {
+    // Of the rails of a device the first stands for all.
+    let comms: Vec<&Communicator> = carrier.all().step_by(plan.queue_pairs).collect();
+    let wires: Vec<String> =
+        comms.iter().zip(selected).map(|(comm, device)| describe_wire(comm, device)).collect();
+    let told = store.all_gather("wires", wires.join("; ").as_bytes(), deadline)?;
+    let first = comms.first().context("there is no device")?;
+    let devices = first.ranks().iter().zip(&told).enumerate().map(|(rank, (info, wires))| {
+        let named = comms.iter().filter_map(|comm| comm.ranks().get(rank));
+        RankDevice {
+            rank,
+            pid: info.pid,
+            hostname: info.host.clone(),
+            device: named.map(|info| info.device.as_str()).collect::<Vec<_>>().join(","),
+            device_info: String::from_utf8_lossy(wires).into_owned(),
+        }
+    });
+    Ok(devices.collect())
 }
 
 fn describe_wire(comm: &Communicator, selected: &SelectedDevice) -> String {

@@ -134,7 +134,7 @@ impl<'a, T: Element> Bench<'a, T> {
                 fault.arm(plan);
             }
             self.iteration(case)?;
-            let rank = self.job.comm.rank() as usize;
+            let rank = self.job.carrier.rank() as usize;
             let expected = Expected { inputs, call, place, rank, count: shape.count };
             let mut own = 0;
             for buffers in &mut self.buffers {
@@ -153,7 +153,7 @@ impl<'a, T: Element> Bench<'a, T> {
         self.round += 1;
         let Case { call, shape, place } = case;
         let inputs = Inputs { ranks: self.job.ranks(), op: call.op, round: self.round, exact };
-        let rank = self.job.comm.rank() as usize;
+        let rank = self.job.carrier.rank() as usize;
         for buffers in &mut self.buffers {
             let output: &mut [T] = view(&mut buffers.output, self.args, case.output())?;
             if place == Place::In {
@@ -170,7 +170,7 @@ impl<'a, T: Element> Bench<'a, T> {
     /// As many operations as `-m` says, all of them under way before the first is waited for.
     fn iteration(&mut self, case: Case) -> anyhow::Result<()> {
         let (deadline, Case { call, shape, place }) = (self.job.deadline(), case);
-        let comm = &mut self.job.comm;
+        let carrier = &mut self.job.carrier;
         for buffers in &mut self.buffers {
             view(&mut buffers.output, self.args, case.output())?;
             if place == Place::Out {
@@ -178,19 +178,20 @@ impl<'a, T: Element> Bench<'a, T> {
             }
             match (place, &buffers.input, &mut buffers.output) {
                 (Place::In, _, Some(Buffer::Plain(output))) => {
-                    call.run(comm, output.chosen_mut(), deadline)?
+                    carrier.run(call, output.chosen_mut(), deadline)?
                 }
                 (Place::Out, Some(Buffer::Plain(input)), Some(Buffer::Plain(output))) => {
-                    call.run_into(comm, input.chosen(), output.chosen_mut(), deadline)?;
+                    carrier.run_into(call, input.chosen(), output.chosen_mut(), deadline)?;
                 }
                 (Place::In, ..) => {
                     let output = buffers.output.take().and_then(Buffer::owned).context(LOST)?;
-                    self.started.push(Started::In(call.start(comm, output, deadline)?));
+                    self.started.push(Started::In(call.start(carrier.one()?, output, deadline)?));
                 }
                 (Place::Out, ..) => {
                     let input = buffers.input.take().and_then(Buffer::owned).context(LOST)?;
                     let output = buffers.output.take().and_then(Buffer::owned).context(LOST)?;
-                    self.started.push(Started::Out(call.start_into(comm, input, output, deadline)?));
+                    let started = call.start_into(carrier.one()?, input, output, deadline)?;
+                    self.started.push(Started::Out(started));
                 }
             }
         }

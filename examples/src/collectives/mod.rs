@@ -7,12 +7,14 @@
 mod args;
 mod buffer;
 mod call;
+mod carrier;
 mod check;
 mod job;
 mod kind;
 mod launch;
 mod measure;
 mod plot;
+mod rails;
 mod report;
 mod table;
 pub mod tune;
@@ -26,6 +28,7 @@ use anyhow::Context;
 use args::Args;
 use clap::error::ErrorKind;
 use job::Job;
+use rails::Plan;
 use rdma_collective::comm::bootstrap::{JobToken, StoreOptions, StoreServer};
 use rdma_collective::comm::env::{Environment, Launch, Launcher, NcclOptions};
 use report::Report;
@@ -41,6 +44,9 @@ pub fn main(collective: Collective) -> ExitCode {
     let sweep = args
         .sweep()
         .unwrap_or_else(|error| Args::command_of(collective).error(ErrorKind::ValueValidation, error).exit());
+    if let Err(error) = rails::check(&args) {
+        Args::command_of(collective).error(ErrorKind::ValueValidation, error).exit();
+    }
     match place(&args, &sweep) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -57,18 +63,21 @@ fn place(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
     let nccl = environment.nccl.clone();
     debug::say_what_happens(nccl.debug, environment.launch.as_ref().map(|launch| launch.rank));
     debug::say_which_variables_won(nccl.debug, &environment.report());
+    let plan = Plan::of(args, &nccl)?;
     match launch::rank(environment, args)? {
-        None => start(args, sweep),
-        Some(launch) => run(&launch, &nccl, args, sweep).with_context(|| format!("rank {}", launch.rank)),
+        None => start(args, sweep, &plan),
+        Some(launch) => {
+            run((&launch, &nccl), args, sweep, &plan).with_context(|| format!("rank {}", launch.rank))
+        }
     }
 }
 
 /// Starts all ranks, once it is known that their buffers fit.
-fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
+fn start(args: &Args, sweep: &Sweep, plan: &Plan) -> anyhow::Result<bool> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let ranks = args.ranks(cores);
     args.check_root(u32::try_from(ranks)?)?;
-    fits(args, sweep, ranks)?;
+    fits(args, sweep, plan, ranks)?;
     start_ranks(args.collective.name(), ranks)
 }
 
@@ -89,10 +98,13 @@ fn start_ranks(name: &'static str, ranks: usize) -> anyhow::Result<bool> {
 }
 
 /// That the buffers of so many ranks fit this machine.
-fn fits(args: &Args, sweep: &Sweep, ranks: usize) -> anyhow::Result<()> {
+fn fits(args: &Args, sweep: &Sweep, plan: &Plan, ranks: usize) -> anyhow::Result<()> {
     let buffers = 2 * args.agg_iters;
     let what = format!("{buffers} buffers of {} bytes on each of {ranks} ranks", sweep.last());
-    memory_for(&what, args.buffer_bytes(sweep.last()), ranks, "lower -e, -m or --ranks")
+    // Each rail has what a communicator has, and the pieces under way.
+    let rails = if plan.has_rails() { RANK_BYTES * plan.rails() as u64 } else { 0 };
+    let each = args.buffer_bytes(sweep.last()).saturating_add(rails);
+    memory_for(&what, each, ranks, "lower -e, -m or --ranks")
 }
 
 /// That buffers of so many bytes a rank fit it.
@@ -102,14 +114,22 @@ fn memory_for(what: &str, each: u64, ranks: usize, mend: &'static str) -> anyhow
 }
 
 /// Is one rank; true when no element was wrong on any.
-fn run(launch: &Launch, nccl: &NcclOptions, args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
+fn run(
+    (launch, nccl): (&Launch, &NcclOptions),
+    args: &Args,
+    sweep: &Sweep,
+    plan: &Plan,
+) -> anyhow::Result<bool> {
     args.check_root(launch.world)?;
     if launch.launcher != Launcher::LocalRanks {
-        fits(args, sweep, launch.local_world.unwrap_or(1) as usize)?; // ours has looked for all ranks together
+        fits(args, sweep, plan, launch.local_world.unwrap_or(1) as usize)?; // ours has looked for all ranks together
     }
-    let mut job = Job::join(launch, nccl, args)?;
-    let mut report = Report::begin(&job, args, sweep)?;
+    let mut job = Job::join(launch, nccl, args, plan)?;
+    let mut report = Report::begin(&job, args, sweep, plan)?;
     let outcome = table::run(&mut job, args, sweep, &mut report);
+    if outcome.is_ok() {
+        report.lost(&job)?;
+    }
     let ok = report.end(outcome.as_ref().err().map(output::in_a_line))?;
     outcome?;
     job.close()?;

@@ -3,6 +3,7 @@
 use super::args::Args;
 use super::job::Job;
 use super::plot::Plot;
+use super::rails::Plan;
 use crate::columns::header::Config;
 use crate::columns::{Closing, Row, json, print};
 use crate::output;
@@ -29,7 +30,7 @@ impl Report {
     /// # Errors
     ///
     /// What the system says of the file or of standard output.
-    pub fn begin(job: &Job, args: &Args, sweep: &Sweep) -> anyhow::Result<Self> {
+    pub fn begin(job: &Job, args: &Args, sweep: &Sweep, plan: &Plan) -> anyhow::Result<Self> {
         let (step_factor, step_bytes) = match sweep.step() {
             Step::Factor(factor) => (Some(factor), None),
             Step::Bytes(bytes) => (None, Some(bytes)),
@@ -45,6 +46,8 @@ impl Report {
             iterations: args.iters,
             aggregated_iterations: args.agg_iters,
             validation: args.check,
+            rails: plan.describe(job.own_devices.iter().map(String::as_str)),
+            ignored: plan.ignored.clone(),
             devices: job.devices.clone(),
             refused: job.refused.clone(),
         };
@@ -74,6 +77,18 @@ impl Report {
         self.say(&print::row(&row))?;
         self.rows.push(row);
         Ok(())
+    }
+
+    /// Says which rails the run has lost: it went on without them.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of standard output.
+    pub fn lost(&self, job: &Job) -> anyhow::Result<()> {
+        job.carrier.lost().try_for_each(|(number, why)| {
+            let why = why.to_string().replace('\n', " ");
+            self.say(&format!("# Rail {number} was lost on the way ({why})\n"))
+        })
     }
 
     /// Prints the closing lines and draws, unless the run failed, and writes the file; true when no element was wrong.

@@ -8,6 +8,7 @@ mod table;
 mod tunable;
 
 use super::job::Job;
+use super::rails::Plan;
 use super::{launch, memory_for, start_ranks};
 use crate::{debug, output};
 use anyhow::{Context, bail, ensure};
@@ -74,15 +75,17 @@ fn run(launch: &Launch, nccl: &NcclOptions, args: &TuneArgs) -> anyhow::Result<(
         Some(path) if launch.rank == 0 => there(path)?,
         _ => Vec::new(),
     };
-    let mut job = Job::join(launch, nccl, &args.each())?;
+    let each = args.each();
+    let mut job = Job::join(launch, nccl, &each, &Plan::without(&each, nccl, NAME))?;
+    let among = (job.carrier.size(), job.carrier.one()?.peers());
     let measured: Vec<Collective> = args.collectives().filter_map(|of| of.tuned()).collect();
-    let kept = kept(there, &measured, (job.comm.size(), job.comm.peers()))
-        .context("-o is there already, and is kept: name another file")?;
+    let kept =
+        kept(there, &measured, among).context("-o is there already, and is kept: name another file")?;
     let sizes = args.sizes();
     let mut times = Times::default();
     times.measure(&mut job, args, &sizes)?;
     if job.prints() {
-        let (ranks, peers) = (job.comm.size(), job.comm.peers());
+        let (ranks, peers) = among;
         let table = Table { times: &times, sizes: &sizes };
         output::say(format_args!("# {NAME}: {ranks} ranks, peers {peers}, microseconds\n"))?;
         let mut all = kept;

@@ -30,6 +30,12 @@ pub struct Config {
     pub aggregated_iterations: u32,
     /// `-c`.
     pub validation: u32,
+    /// The rails of each rank, where operations go over several, as rank 0 has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rails: Option<String>,
+    /// What a variable asks for in vain, and why.
+    #[serde(skip)]
+    pub ignored: Option<String>,
     /// One for each rank, in order.
     pub devices: Vec<RankDevice>,
     /// Devices that are there and were not used, and why.
@@ -87,6 +93,12 @@ impl Config {
             self.aggregated_iterations,
             self.validation
         );
+        if let Some(rails) = &self.rails {
+            let _ = writeln!(text, "# Rails {rails}, on buffers of the program's own, as with --plain");
+        }
+        if let Some(ignored) = &self.ignored {
+            let _ = writeln!(text, "# Ignored {ignored}");
+        }
         text += "# Using devices\n";
         for device in &self.devices {
             let _ = writeln!(text, "#  {device}");
@@ -138,9 +150,21 @@ pub(super) mod tests {
             iterations: 20,
             aggregated_iterations: 1,
             validation: 1,
+            rails: None,
+            ignored: None,
             devices: vec![rank(0, 4711), rank(1, 4712)],
             refused: vec![Refused { device: "mlx5_0".into(), reason: "port 1 is DOWN".into() }],
         }
+    }
+
+    #[test]
+    fn rails_and_what_is_ignored_have_their_lines() {
+        let rails = Config { rails: Some("2 (soft0, soft1)".into()), ..config() }.lines();
+        assert!(
+            rails.contains("\n# Rails 2 (soft0, soft1), on buffers of the program's own, as with --plain\n")
+        );
+        let ignored = Config { ignored: Some("X=2: sendrecv has no rails".into()), ..config() }.lines();
+        assert!(ignored.contains("\n# Ignored X=2: sendrecv has no rails\n"), "{ignored}");
     }
 
     #[test]

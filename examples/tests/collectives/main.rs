@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod rails;
 mod tuning;
 
 use common::{free_port, program, run, start_with};

@@ -12,7 +12,7 @@ use rdma_core::fault::{Fault, FaultPlan, Rule};
 
 use crate::common::{is_soak, long};
 use crate::setup::{Setup, each_railed};
-use crate::{Call, element, sum};
+use crate::{Call, KINDS, element, sum};
 
 /// Longer than any test.
 const EVER: Duration = Duration::from_secs(3600);
@@ -53,7 +53,9 @@ fn a_rail_that_dies_costs_time_and_no_element() {
         let failed = each_railed(setup, move |mut rails| {
             begun.wait();
             for number in 0..4 {
-                let call = Call { kind: (round + number) as u8 % 8, count: 700_001, root: 1 };
+                // Each kind once in four rounds, and then with another fate.
+                let kind = (round * 4 + round / 4 + number) as u8 % KINDS;
+                let call = Call { kind, count: 700_001, root: 1 };
                 assert!(call.is_right(&mut rails), "round {round}: {call:?} on rank {}", rails.rank());
             }
             begun.wait();
@@ -72,21 +74,20 @@ fn a_rail_that_dies_costs_time_and_no_element() {
     }
 }
 
-/// At some of these one rank has the result already, and the other has not.
-#[test]
-fn whichever_message_a_rail_dies_at_no_element_is_wrong() {
-    let worlds = (1..=24).map(|message| {
+/// How many of so many worlds lost a rail, each at another message, while it made such calls and no element was wrong.
+fn struck_at_each_message(messages: u64, kinds: [u8; 4], ranks: u32, stripe_bytes_min: usize) -> u64 {
+    let worlds = (1..=messages).map(|message| {
         thread::spawn(move || {
-            let faults = plans(2, 2);
+            let faults = plans(ranks, 2);
             faults[1][1].add(Rule::new(Fault::Kill).nth(message));
-            let options = RailsOptions { stripe_bytes_min: 0, ..RailsOptions::default() };
+            let options = RailsOptions { stripe_bytes_min, ..RailsOptions::default() };
             let struck = faults[1][1].clone();
-            each_railed(Setup { faults, options, ..Setup::of(2, 2, Wire::Tcp) }, move |mut rails| {
-                for number in 0..4 {
-                    let call = Call { kind: 0, count: 64, root: 0 };
+            each_railed(Setup { faults, options, ..Setup::of(ranks, 2, Wire::Tcp) }, move |mut rails| {
+                for kind in kinds {
+                    let call = Call { kind, count: 64, root: message as u32 };
                     assert!(
                         call.is_right(&mut rails),
-                        "message {message}, {number} on rank {}",
+                        "message {message}, {call:?} on rank {}",
                         rails.rank()
                     );
                 }
@@ -95,8 +96,23 @@ fn whichever_message_a_rail_dies_at_no_element_is_wrong() {
         })
     });
     let worlds: Vec<_> = worlds.collect();
-    let struck: u64 = worlds.into_iter().map(|world| world.join().unwrap()).sum();
+    worlds.into_iter().map(|world| world.join().unwrap()).sum()
+}
+
+/// At some of these one rank has the result already, and the other has not.
+#[test]
+fn whichever_message_a_rail_dies_at_no_element_is_wrong() {
+    let struck = struck_at_each_message(24, [0; 4], 2, 0);
     assert!(struck > 12, "{struck} of 24 have died");
+}
+
+/// At some of these the links beyond the ring are just being made, and at others who only gives has gone on.
+#[test]
+fn whichever_message_of_parts_a_rail_dies_at_no_part_is_wrong() {
+    for (kinds, stripe_bytes_min) in [([8, 10, 12, 8], 0), ([10, 12, 10, 8], usize::MAX)] {
+        let struck = struck_at_each_message(16, kinds, 3, stripe_bytes_min);
+        assert!(struck > 8, "{struck} of 16 have died");
+    }
 }
 
 #[test]

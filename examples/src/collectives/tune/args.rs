@@ -50,7 +50,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(2..=RANKS_MAX))]
     pub ranks: Option<u16>,
 
-    /// As that of the collectives' programs
+    /// As that of the collectives' programs, but one alone
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = NonEmptyStringValueParser::new())]
     pub device: String,
 
@@ -73,15 +73,19 @@ impl TuneArgs {
             warmup_iters,
             timeout_s,
             ranks,
-            device: device.clone(),
+            device: vec![device.clone()],
             wire,
             ..Args::parse_from(["tune"])
         }
     }
 
-    /// That there is a size.
+    /// That there is a size, and one device.
     pub fn check(&self) -> anyhow::Result<()> {
-        let Self { min_bytes, max_bytes, .. } = self;
+        let Self { min_bytes, max_bytes, device, .. } = self;
+        ensure!(
+            !device.contains(','),
+            "--device {device} names several devices, and ways are those of one communicator: name one"
+        );
         ensure!(
             !self.sizes().is_empty(),
             "there is no power of two of 4 or more from -b {min_bytes} to -e {max_bytes}; lower -b, or raise -e"
@@ -121,6 +125,7 @@ mod tests {
         assert_eq!(sizes("tune -b 9 -e 15"), (false, vec![]));
         assert_eq!(sizes("tune -b 1M -e 2M"), (true, vec![1 << 20, 2 << 20]));
         assert_eq!(sizes("tune").1.len(), 20);
+        assert!(!sizes("tune --device soft,soft").0);
     }
 
     #[test]

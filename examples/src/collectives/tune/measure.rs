@@ -43,10 +43,11 @@ impl Times {
     ///
     /// What the communicators say, and elements that are wrong.
     pub fn measure(&mut self, job: &mut Job, args: &TuneArgs, sizes: &[u64]) -> anyhow::Result<()> {
-        let (peers, asked) = (job.comm.peers(), job.comm.options().algorithms);
+        let comm = job.carrier.one()?;
+        let (peers, asked) = (comm.peers(), comm.options().algorithms);
         for _ in 0..args.repeats {
             for way in Algorithm::ALL.iter().copied() {
-                if !job.comm.can(way) {
+                if !job.carrier.one()?.can(way) {
                     continue;
                 }
                 job.renew(way)?;
@@ -106,7 +107,7 @@ fn barrier(job: &mut Job, args: &TuneArgs) -> anyhow::Result<f64> {
     let meet = |job: &mut Job, count: u32| {
         (0..count).try_for_each(|_| {
             let deadline = job.deadline();
-            job.comm.barrier(deadline)
+            anyhow::Ok(job.carrier.one()?.barrier(deadline)?)
         })
     };
     meet(job, args.warmup_iters)?;

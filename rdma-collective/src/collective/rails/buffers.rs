@@ -44,7 +44,11 @@ impl Shape {
     /// How many parts the memory of a piece has.
     pub(super) fn parts(self) -> usize {
         match self.collective {
-            Collective::AllGather | Collective::ReduceScatter(_) => self.ranks,
+            Collective::AllGather
+            | Collective::ReduceScatter(_)
+            | Collective::AllToAll
+            | Collective::Gather { .. }
+            | Collective::Scatter { .. } => self.ranks,
             _ => 1,
         }
     }
@@ -56,16 +60,20 @@ impl Shape {
 
     fn inputs(self) -> Range<usize> {
         match self.collective {
-            Collective::Broadcast { root } if root as usize != self.rank => 0..0,
-            Collective::AllGather => self.own(false),
+            Collective::Broadcast { root } | Collective::Scatter { root } if root as usize != self.rank => {
+                0..0
+            }
+            Collective::AllGather | Collective::Gather { .. } => self.own(false),
             _ => self.own(true),
         }
     }
 
     fn outputs(self) -> Range<usize> {
         match self.collective {
-            Collective::Reduce { root, .. } if root as usize != self.rank => 0..0,
-            Collective::ReduceScatter(_) => self.own(false),
+            Collective::Reduce { root, .. } | Collective::Gather { root } if root as usize != self.rank => {
+                0..0
+            }
+            Collective::ReduceScatter(_) | Collective::Scatter { .. } => self.own(false),
             _ => self.own(true),
         }
     }
@@ -118,6 +126,11 @@ mod tests {
         for (collective, rank, filled, given_back) in [
             (Collective::AllGather, 1, [0, 0, 5, 6], vec![0, 100, 100, 3, 4, 105, 106, 7]),
             (Collective::ReduceScatter(ReduceOp::Sum), 1, [1, 2, 5, 6], vec![0, 1, 2, 3, 4, 105, 106, 7]),
+            (Collective::AllToAll, 1, [1, 2, 5, 6], vec![0, 101, 102, 3, 4, 105, 106, 7]),
+            (Collective::Gather { root: 1 }, 1, [0, 0, 5, 6], vec![0, 100, 100, 3, 4, 105, 106, 7]),
+            (Collective::Gather { root: 0 }, 1, [0, 0, 5, 6], whole.clone()),
+            (Collective::Scatter { root: 1 }, 1, [1, 2, 5, 6], vec![0, 1, 2, 3, 4, 105, 106, 7]),
+            (Collective::Scatter { root: 0 }, 1, [0; 4], vec![0, 1, 2, 3, 4, 100, 100, 7]),
         ] {
             let mut data = whole.clone();
             assert_eq!(through(collective, rank, Buffers::InPlace(&mut data)), filled);
@@ -131,6 +144,22 @@ mod tests {
         let apart = Buffers::Apart { input: &whole, output: &mut output };
         assert_eq!(through(Collective::ReduceScatter(ReduceOp::Sum), 1, apart), [1, 2, 5, 6]);
         assert_eq!(output, [0, 105, 106, 0]);
+    }
+
+    #[test]
+    fn what_a_root_alone_has_others_may_leave_out() {
+        let (gather, scatter) = (Collective::Gather { root: 0 }, Collective::Scatter { root: 0 });
+        let apart = Buffers::Apart { input: &[0, 1, 2, 3], output: &mut [] };
+        assert_eq!(through(gather, 1, apart), [0, 0, 1, 2]);
+        let mut output = vec![0; 4];
+        assert_eq!(through(scatter, 1, Buffers::Apart { input: &[], output: &mut output }), [0; 4]);
+        assert_eq!(output, [0, 100, 100, 0]);
+        let reduce = Collective::Reduce { op: ReduceOp::Sum, root: 0 };
+        assert_eq!(through(reduce, 1, Buffers::Apart { input: &[0, 1, 2, 3], output: &mut [] }), [1, 2]);
+        let mut output = vec![0; 4];
+        let apart = Buffers::Apart { input: &[], output: &mut output };
+        assert_eq!(through(Collective::Broadcast { root: 0 }, 1, apart), [0, 0]);
+        assert_eq!(output, [0, 100, 100, 0]);
     }
 
     #[test]

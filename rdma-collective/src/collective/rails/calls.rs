@@ -1,4 +1,4 @@
-//! Operations over rails as callers see them.
+//! Operations over rails as callers see them; those that only move parts are in `parts`.
 
 use rdma_core::Deadline;
 
@@ -142,6 +142,24 @@ impl Rails {
         self.in_place(Collective::Broadcast { root }, data, deadline)
     }
 
+    /// Brings the `input` of rank `root` to the `output` of all ranks, its own too. The input of other ranks is not looked at,
+    /// and may be empty.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::LengthsDiffer`] when the two are not of one length on the root, and then nothing is lost there; or as
+    /// for [`broadcast`](Self::broadcast).
+    #[doc(alias = "ncclBroadcast")]
+    pub fn broadcast_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.apart(Collective::Broadcast { root }, input, output, deadline)
+    }
+
     /// Reduces `data` over all ranks and leaves the result at rank `root`, as
     /// [`Communicator::reduce`](crate::comm::Communicator::reduce) does; on other ranks it stays as it was.
     ///
@@ -160,7 +178,25 @@ impl Rails {
         self.in_place(Collective::Reduce { op, root }, data, deadline)
     }
 
-    fn in_place<T: Element>(
+    /// Reduces `input` over all ranks into the `output` of rank `root`; that of other ranks stays as it is, and may be empty.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::LengthsDiffer`] when the two are not of one length on the root, and then nothing is lost there; or as
+    /// for [`reduce`](Self::reduce).
+    #[doc(alias = "ncclReduce")]
+    pub fn reduce_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.apart(Collective::Reduce { op, root }, input, output, deadline)
+    }
+
+    pub(super) fn in_place<T: Element>(
         &mut self,
         collective: Collective,
         data: &mut [T],
@@ -170,7 +206,7 @@ impl Rails {
         self.carry_out(collective, T::DATA_TYPE, &mut buffers, deadline)
     }
 
-    fn apart<T: Element>(
+    pub(super) fn apart<T: Element>(
         &mut self,
         collective: Collective,
         input: &[T],

@@ -5,6 +5,7 @@
 
 mod buffers;
 mod calls;
+mod parts;
 mod rail;
 mod run;
 mod stripe;
@@ -91,6 +92,9 @@ pub struct Rails {
 }
 
 impl Rails {
+    /// How many there may be.
+    pub const MAX: usize = RAILS_MAX;
+
     /// Meets the other ranks in the store and connects to the neighbours, on the device of each of `engines`.
     ///
     /// All ranks call it with as many engines, in the same order: the first of each make a rail, and so on. The store is

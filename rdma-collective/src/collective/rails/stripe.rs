@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-/// Devices of a rank, at most.
+/// Rails of a rank, at most.
 pub(super) const RAILS_MAX: usize = 8;
 
 /// Some of the rails, by their numbers.

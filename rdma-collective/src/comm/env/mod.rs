@@ -24,6 +24,7 @@ mod pmi;
 mod reader;
 mod resolve;
 mod select;
+mod select_each;
 mod slurm;
 mod table;
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub(super) const NCCL_IB_TIMEOUT: &str = "NCCL_IB_TIMEOUT";
 pub(super) const NCCL_IB_RETRY_CNT: &str = "NCCL_IB_RETRY_CNT";
 pub(super) const NCCL_IB_TC: &str = "NCCL_IB_TC";
 pub(super) const NCCL_IB_SL: &str = "NCCL_IB_SL";
+pub(super) const NCCL_IB_QPS_PER_CONNECTION: &str = "NCCL_IB_QPS_PER_CONNECTION";
 pub(super) const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
 pub(super) const NCCL_DEBUG: &str = "NCCL_DEBUG";
 pub(super) const NCCL_HOSTID: &str = "NCCL_HOSTID";
@@ -52,6 +53,9 @@ pub struct NcclOptions {
     pub traffic_class: Option<u8>,
     /// `NCCL_IB_SL`: the InfiniBand service level.
     pub service_level: Option<u8>,
+    /// `NCCL_IB_QPS_PER_CONNECTION`: how many queue pairs to a neighbour on each device, 1 to 8. It is for programs that make
+    /// rails of them; an engine and a communicator have one each, whatever it says.
+    pub qps_per_connection: Option<u8>,
     /// `NCCL_SOCKET_IFNAME`: which network interfaces.
     pub socket_ifname: NameFilter,
     /// `NCCL_HOSTID`: what tells this host from others.
@@ -98,6 +102,7 @@ impl NcclOptions {
             retry_cnt: number(reader, NCCL_IB_RETRY_CNT, 0..=7)?.map(|value| value as u8),
             traffic_class: number(reader, NCCL_IB_TC, 0..=255)?.map(|value| value as u8),
             service_level: number(reader, NCCL_IB_SL, 0..=15)?.map(|value| value as u8),
+            qps_per_connection: number(reader, NCCL_IB_QPS_PER_CONNECTION, 1..=8)?.map(|value| value as u8),
             socket_ifname: NameFilter::read(reader, NCCL_SOCKET_IFNAME, false)?,
             host_id: reader.text(NCCL_HOSTID)?,
             algorithms,

@@ -40,7 +40,7 @@ pub struct RefusedDevice {
 
 impl SelectedDevice {
     /// Says why not the others; an engine on this one says which it is.
-    fn tell(&self) {
+    pub(super) fn tell(&self) {
         let net = net(&self.context);
         for RefusedDevice { device, reason } in &self.refused {
             tracing::info!("{net} : Not used: {device}: {}", reason.replace('\n', " "));
@@ -88,6 +88,18 @@ impl NcclOptions {
         soft: SoftOptions,
         gid_index: Option<u32>,
     ) -> Result<SelectedDevice, SelectError> {
+        let selected = self.find(wanted, soft, gid_index)?;
+        selected.tell();
+        Ok(selected)
+    }
+
+    /// As [`select`](Self::select), and says nothing.
+    pub(super) fn find(
+        &self,
+        wanted: &str,
+        soft: SoftOptions,
+        gid_index: Option<u32>,
+    ) -> Result<SelectedDevice, SelectError> {
         let list = DeviceList::probe();
         let mut refused = Vec::new();
         let soft_wanted = wanted == "soft" || wanted == soft.name;
@@ -97,7 +109,6 @@ impl NcclOptions {
             let others = list.devices().iter().map(Device::name).filter(|&name| name != wanted);
             selected.refused =
                 others.chain([soft.name.as_str()]).map(|name| not_asked_for(name, wanted)).collect();
-            selected.tell();
             return Ok(selected);
         }
         if let Some(reason) = list.unavailable() {
@@ -130,7 +141,6 @@ impl NcclOptions {
             }
         };
         selected.refused = refused;
-        selected.tell();
         Ok(selected)
     }
 

@@ -249,6 +249,13 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(NCCL_IB_TC, PEOPLE, "the IP traffic class", "a number from 0 to 255", "0"),
     row(NCCL_IB_SL, PEOPLE, "the InfiniBand service level", "a number from 0 to 15", "0"),
     row(
+        NCCL_IB_QPS_PER_CONNECTION,
+        PEOPLE,
+        "queue pairs to a neighbour on each device, each a rail of the collectives' programs; the same on all ranks",
+        "a number from 1 to 8",
+        "1",
+    ),
+    row(
         NCCL_SOCKET_IFNAME,
         PEOPLE,
         "at which network interface the software device answers: a list as NCCL_IB_HCA without ports",

@@ -21,6 +21,9 @@ fn values_that_are_none_are_quoted_with_what_is_expected() {
         ("NCCL_IB_RETRY_CNT", "8", "a number from 0 to 7"),
         ("NCCL_IB_TC", "256", "a number from 0 to 255"),
         ("NCCL_IB_SL", "16", "a number from 0 to 15"),
+        ("NCCL_IB_QPS_PER_CONNECTION", "0", "a number from 1 to 8"),
+        ("NCCL_IB_QPS_PER_CONNECTION", "9", "a number from 1 to 8"),
+        ("NCCL_IB_QPS_PER_CONNECTION", "two", "a number from 1 to 8"),
         ("NCCL_SOCKET_IFNAME", "^", "a list such as"),
         ("NCCL_ALGO", "nvlz", "a list of ring, tree, flat, pieces, direct"),
         ("NCCL_DEBUG", "LOUD", "NONE, VERSION, WARN, INFO"),
@@ -147,6 +150,7 @@ fn nccls_variables_that_are_not_read_are_named() {
         ("NCCL_IB_TC", "106"),
         ("NCCL_ALGO", "Ring"),
         ("NCCL_IB_QPS_PER_CONNECTION", "4"),
+        ("NCCL_IB_SPLIT_DATA_ON_QPS", "1"),
         ("NCCL_PROTO", ""),
     ];
     let report = NcclOptions::read(&variables.into_iter().collect()).unwrap().report();
@@ -154,10 +158,17 @@ fn nccls_variables_that_are_not_read_are_named() {
         report,
         [
             "NCCL_IB_TC set by environment to 106",
+            "NCCL_IB_QPS_PER_CONNECTION set by environment to 4",
             "NCCL_ALGO set by environment to Ring",
-            "not read here, though set: NCCL_IB_QPS_PER_CONNECTION"
+            "not read here, though set: NCCL_IB_SPLIT_DATA_ON_QPS"
         ]
     );
+}
+
+#[test]
+fn queue_pairs_of_a_connection_are_a_number_or_nobodys() {
+    let asked = |value| read(&[("NCCL_IB_QPS_PER_CONNECTION", value)]).unwrap().nccl.qps_per_connection;
+    assert_eq!(["1", "8", "0x2", "-1", ""].map(asked), [Some(1), Some(8), Some(2), None, None]);
 }
 
 #[test]

@@ -1,0 +1,128 @@
+//! Collectives over several devices a rank, and several queue pairs on each.
+
+use crate::common::{Ended, free_port, program, run, start_with};
+use crate::{ALLREDUCE, measured};
+use examples::collectives::Collective;
+use examples::columns::parse::ParsedTable;
+
+const QUEUE_PAIRS: &str = "NCCL_IB_QPS_PER_CONNECTION";
+
+fn with_queue_pairs(program: &str, line: &str, queue_pairs: &str) -> Ended {
+    start_with(program, line, &[(QUEUE_PAIRS, queue_pairs), ("NCCL_DEBUG", "INFO")]).finish()
+}
+
+/// Its table, of which no element is wrong.
+#[track_caller]
+fn right(ended: Ended, collective: Collective, ranks: usize) -> Ended {
+    let ended = ended.expect(0);
+    let table = ParsedTable::parse(&ended.stdout).unwrap_or_else(|error| panic!("{error}\n{}", ended.stdout));
+    table.verify(collective, ranks).unwrap_or_else(|error| panic!("{error}\n{}", ended.stdout));
+    assert!(measured(&table).all(|measured| measured.wrong == Some(0.0)), "{}", ended.stdout);
+    ended
+}
+
+#[test]
+fn every_collective_but_sends_goes_over_two_devices() {
+    for collective in Collective::ALL.iter().copied().filter(|one| *one != Collective::SendRecv) {
+        let line = "--device soft,soft --ranks 3 -b 1K -e 4M -f 4096 -n 2 -r all -d int32";
+        let text = right(run(program(collective), line), collective, 3).stdout;
+        assert!(text.contains("# Rails 2 (soft0, soft1), on buffers of the program's own"), "{text}");
+        assert!(text.contains("[soft0,soft1] software device, wire "), "{text}");
+        assert!(!text.contains("#  soft1: ") && !text.contains("#  soft0: "), "{text}");
+    }
+}
+
+#[test]
+fn rails_are_devices_times_queue_pairs() {
+    for (devices, queue_pairs, header) in [
+        ("--device soft", "3", Some("# Rails 3 (soft0 x 3)")),
+        ("--device auto", "2", Some("# Rails 2 (")),
+        ("--device soft --device soft", "2", Some("# Rails 4 (soft0 x 2, soft1 x 2)")),
+        ("--device soft", "1", None),
+        ("--device soft", "", None),
+    ] {
+        let line = format!("{devices} --ranks 2 -b 1M -e 1M -n 1 -m 2 -u 1 -o avg --reproducible");
+        let ended = right(with_queue_pairs(ALLREDUCE, &line, queue_pairs), Collective::AllReduce, 2);
+        match header {
+            Some(header) => assert!(ended.stdout.contains(header), "{}", ended.stdout),
+            None => assert!(!ended.stdout.contains("# Rails"), "{}", ended.stdout),
+        }
+        let said = format!("{QUEUE_PAIRS} set by environment to {queue_pairs}");
+        assert_eq!(ended.stderr.contains(&said), !queue_pairs.is_empty(), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_device_that_dies_amid_the_run_costs_no_element() {
+    for collective in [Collective::AllReduce, Collective::AllToAll, Collective::Gather] {
+        let line = "--device soft,soft --ranks 2 -b 2M -e 8M -f 2 -n 2 --fault kill@5";
+        let ended = start_with(program(collective), line, &[("NCCL_DEBUG", "WARN")]).finish();
+        let ended = right(ended, collective, 2);
+        assert!(ended.stdout.contains("# Rail 0 was lost on the way ("), "{}", ended.stdout);
+        assert!(ended.stderr.contains("a rail has failed"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_byte_that_a_rail_changes_is_counted() {
+    let line = "--device soft,soft --ranks 2 -b 16M -e 16M -n 1 -w 0 --fault corrupt@2";
+    let text = run(ALLREDUCE, line).expect(1).stdout;
+    assert!(ParsedTable::parse(&text).unwrap().out_of_bounds >= 1, "{text}");
+}
+
+#[test]
+fn what_has_no_rails_refuses_devices_and_ignores_the_variable() {
+    let sendrecv = program(Collective::SendRecv);
+    let ended = run(sendrecv, "--device soft,soft --ranks 2 -b 8 -e 8").expect(2);
+    assert!(ended.stderr.contains("sendrecv has no rails: name one"), "{}", ended.stderr);
+    let ended = with_queue_pairs(sendrecv, "--device soft --ranks 2 -b 1M -e 1M -n 1", "4");
+    let ended = right(ended, Collective::SendRecv, 2);
+    let ignored = "NCCL_IB_QPS_PER_CONNECTION=4: sendrecv has no rails";
+    assert!(ended.stdout.contains(&format!("# Ignored {ignored}")), "{}", ended.stdout);
+    assert!(ended.stderr.contains(&format!("NCCL WARN ignored {ignored}")), "{}", ended.stderr);
+
+    let tune = env!("CARGO_BIN_EXE_tune");
+    let line = "--ranks 2 -b 4 -e 4 -n 1 -w 0 --repeats 1 --collectives allreduce";
+    let ended = run(tune, &format!("--device soft,soft {line}")).expect(1);
+    assert!(ended.stderr.contains("name one"), "{}", ended.stderr);
+    let ended = with_queue_pairs(tune, &format!("--device soft {line}"), "2").expect(0);
+    assert!(ended.stderr.contains("PER_CONNECTION=2: tune has no rails"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_cannot_be_rails_says_what_to_change() {
+    let line = "--device soft,soft --ranks 2 -b 8 -e 8";
+    for (queue_pairs, told) in [
+        ("9", "NCCL_IB_QPS_PER_CONNECTION is \"9\": set it to a number from 1 to 8"),
+        ("many", "NCCL_IB_QPS_PER_CONNECTION is \"many\": set it to a number from 1 to 8"),
+        ("5", "NCCL_IB_QPS_PER_CONNECTION=5 on each of the 2 devices"),
+    ] {
+        let ended = with_queue_pairs(ALLREDUCE, line, queue_pairs).expect(1);
+        assert!(ended.stderr.contains(told) && ended.stdout.is_empty(), "{}", ended.stderr);
+    }
+    let ended = run(ALLREDUCE, "--device soft,nosuch0 --ranks 2 -b 8 -e 8").expect(1);
+    assert!(ended.stderr.contains("nosuch0"), "{}", ended.stderr);
+    for (devices, told) in [("auto,soft", "auto: name each"), ("soft,,soft", "--device")] {
+        let ended = run(ALLREDUCE, &format!("--device {devices} -b 8 -e 8")).expect(2);
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn ranks_with_other_rails_are_told() {
+    let port = free_port().to_string();
+    let rank = |rank, queue_pairs| {
+        let variables = [
+            ("RANK", rank),
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", port.as_str()),
+            (QUEUE_PAIRS, queue_pairs),
+        ];
+        start_with(ALLREDUCE, "--device soft -b 8 -e 8 -T 60", &variables)
+    };
+    let (first, second) = (rank("0", "1"), rank("1", "2"));
+    let (first, second) = (first.finish().expect(1), second.finish().expect(1));
+    assert!(first.stderr.contains("rank 1 has rails: 2, and this one: 1"), "{}", first.stderr);
+    assert!(second.stderr.contains("rank 0 has rails: 1, and this one: 2"), "{}", second.stderr);
+}

@@ -1,0 +1,85 @@
+//! Calls that bring parts from rank to rank, and those out of place that have a root.
+
+use rdma_collective::collective::{Rails, ReduceOp};
+
+use crate::common::long;
+use crate::{Call, input, sum};
+
+/// Makes it, and says whether every element of the output is what it must be.
+pub fn is_right(call: Call, rails: &mut Rails) -> bool {
+    let root = call.root % rails.size();
+    match call.kind {
+        8 | 9 => all_to_all(call, rails),
+        10 | 11 => gather(call, root, rails),
+        12 | 13 => scatter(call, root, rails),
+        _ => rooted_out_of_place(call, root, rails),
+    }
+}
+
+/// The part of `rank` in a buffer with one of `count` elements for each.
+fn part(data: &[i32], rank: u32, count: usize) -> &[i32] {
+    &data[rank as usize * count..][..count]
+}
+
+fn all_to_all(Call { kind, count, .. }: Call, rails: &mut Rails) -> bool {
+    let (rank, ranks) = (rails.rank(), rails.size());
+    let whole = count * ranks as usize;
+    let expected: Vec<i32> =
+        (0..ranks).flat_map(|from| part(&input(from, whole), rank, count).to_vec()).collect();
+    let mut data = input(rank, whole);
+    if kind == 8 {
+        rails.all_to_all(&mut data, long()).unwrap();
+        return data == expected;
+    }
+    let mut output = vec![0; whole];
+    rails.all_to_all_into(&data, &mut output, long()).unwrap();
+    output == expected && data == input(rank, whole)
+}
+
+fn gather(Call { kind, count, .. }: Call, root: u32, rails: &mut Rails) -> bool {
+    let (rank, ranks) = (rails.rank(), rails.size());
+    let whole = count * ranks as usize;
+    let gathered: Vec<i32> = (0..ranks).flat_map(|from| input(from, count)).collect();
+    if kind == 10 {
+        let mut data = vec![0; whole];
+        data[rank as usize * count..][..count].copy_from_slice(&input(rank, count));
+        let before = data.clone();
+        rails.gather(&mut data, root, long()).unwrap();
+        return data == if rank == root { gathered } else { before };
+    }
+    let mut output = vec![0; if rank == root { whole } else { 0 }];
+    rails.gather_into(&input(rank, count), &mut output, root, long()).unwrap();
+    rank != root || output == gathered
+}
+
+fn scatter(Call { kind, count, .. }: Call, root: u32, rails: &mut Rails) -> bool {
+    let (rank, ranks) = (rails.rank(), rails.size());
+    let whole = count * ranks as usize;
+    let given = input(root, whole);
+    let own = part(&given, rank, count);
+    if kind == 12 {
+        let mut data = input(rank, whole);
+        let mut expected = data.clone();
+        expected[rank as usize * count..][..count].copy_from_slice(own);
+        rails.scatter(&mut data, root, long()).unwrap();
+        return data == expected;
+    }
+    let data = if rank == root { given.clone() } else { Vec::new() };
+    let mut output = vec![0; count];
+    rails.scatter_into(&data, &mut output, root, long()).unwrap();
+    output == own
+}
+
+/// What others than the root have for what is the root's alone is left out.
+fn rooted_out_of_place(Call { kind, count, .. }: Call, root: u32, rails: &mut Rails) -> bool {
+    let (rank, ranks) = (rails.rank(), rails.size());
+    if kind == 14 {
+        let data = input(rank, if rank == root { count } else { 0 });
+        let mut output = vec![0; count];
+        rails.broadcast_into(&data, &mut output, root, long()).unwrap();
+        return output == input(root, count);
+    }
+    let mut output = vec![0; if rank == root { count } else { 0 }];
+    rails.reduce_into(&input(rank, count), &mut output, ReduceOp::Sum, root, long()).unwrap();
+    output.iter().enumerate().all(|(at, value)| *value == sum(ranks, at))
+}
