@@ -47,20 +47,28 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// More rails than there can be.
+    /// A device for each rail that there can be, and more.
     pub fn of(args: &Args, nccl: &NcclOptions) -> anyhow::Result<Self> {
         if args.collective == Collective::SendRecv {
             return Ok(Self::without(args, nccl, args.collective.name()));
         }
-        let (devices, queue_pairs) = (args.device.clone(), usize::from(nccl.qps_per_connection.unwrap_or(1)));
-        let (count, rails) = (devices.len(), devices.len() * queue_pairs);
+        let (devices, asked) = (args.device.clone(), usize::from(nccl.qps_per_connection.unwrap_or(1)));
+        let room = Rails::MAX / devices.len().max(1);
         ensure!(
-            rails <= Rails::MAX,
-            "{VARIABLE}={queue_pairs} on each of the {count} devices of --device are {rails} rails, and there are at most \
-             {}: lower it, or name fewer devices",
+            room > 0,
+            "--device names {} devices, and there are at most {} rails",
+            devices.len(),
             Rails::MAX
         );
-        Ok(Self { devices, queue_pairs, ignored: None })
+        // Pods have what NCCL takes, which is more.
+        let ignored = (asked > room).then(|| {
+            let most = Rails::MAX;
+            format!(
+                "{VARIABLE}={asked} beyond {room}: there are at most {most} rails, and {} devices",
+                devices.len()
+            )
+        });
+        Ok(Self { devices, queue_pairs: asked.min(room), ignored })
     }
 
     /// One communicator on the first device, whatever the variable says: for a program that has no rails.
@@ -112,12 +120,16 @@ mod tests {
         let plan = asked(Collective::AllReduce, "allreduce --device a,b", "2").unwrap();
         assert_eq!(plan.describe(["a", "b"]).as_deref(), Some("4 (a x 2, b x 2)"));
         assert_eq!(asked(Collective::AllReduce, "allreduce", "").unwrap().describe(["a"]), None);
+        let plan = asked(Collective::AllReduce, "allreduce --device a,b,c", "16").unwrap();
+        assert_eq!((plan.rails(), plan.queue_pairs), (6, 2));
+        assert!(
+            plan.ignored.is_some_and(|ignored| ignored.starts_with("NCCL_IB_QPS_PER_CONNECTION=16 beyond 2"))
+        );
     }
 
     #[test]
     fn what_cannot_be_rails_says_what_to_change() {
         for (line, queue_pairs, told) in [
-            ("allreduce --device a,b,c", "3", "NCCL_IB_QPS_PER_CONNECTION=3"),
             ("allreduce --device a,b,c,d,e,f,g,h,i", "", "at most 8 rails"),
             ("allreduce --device a,auto", "", "auto: name each"),
         ] {

@@ -93,13 +93,16 @@ fn what_has_no_rails_refuses_devices_and_ignores_the_variable() {
 fn what_cannot_be_rails_says_what_to_change() {
     let line = "--device soft,soft --ranks 2 -b 8 -e 8";
     for (queue_pairs, told) in [
-        ("9", "NCCL_IB_QPS_PER_CONNECTION is \"9\": set it to a number from 1 to 8"),
-        ("many", "NCCL_IB_QPS_PER_CONNECTION is \"many\": set it to a number from 1 to 8"),
-        ("5", "NCCL_IB_QPS_PER_CONNECTION=5 on each of the 2 devices"),
+        ("129", "NCCL_IB_QPS_PER_CONNECTION is \"129\": set it to a number from 1 to 128"),
+        ("many", "NCCL_IB_QPS_PER_CONNECTION is \"many\": set it to a number from 1 to 128"),
     ] {
         let ended = with_queue_pairs(ALLREDUCE, line, queue_pairs).expect(1);
         assert!(ended.stderr.contains(told) && ended.stdout.is_empty(), "{}", ended.stderr);
     }
+    let ended = with_queue_pairs(ALLREDUCE, line, "16").expect(0);
+    let told = "# Rails 8 (soft0 x 4, soft1 x 4)";
+    let ignored = "# Ignored NCCL_IB_QPS_PER_CONNECTION=16 beyond 4";
+    assert!(ended.stdout.contains(told) && ended.stdout.contains(ignored), "{}", ended.stdout);
     let ended = run(ALLREDUCE, "--device soft,nosuch0 --ranks 2 -b 8 -e 8").expect(1);
     assert!(ended.stderr.contains("nosuch0"), "{}", ended.stderr);
     for (devices, told) in [("auto,soft", "auto: name each"), ("soft,,soft", "--device")] {

@@ -53,7 +53,7 @@ pub struct NcclOptions {
     pub traffic_class: Option<u8>,
     /// `NCCL_IB_SL`: the InfiniBand service level.
     pub service_level: Option<u8>,
-    /// `NCCL_IB_QPS_PER_CONNECTION`: how many queue pairs to a neighbour on each device, 1 to 8. It is for programs that make
+    /// `NCCL_IB_QPS_PER_CONNECTION`: how many queue pairs to a neighbour on each device, 1 to 128. It is for programs that make
     /// rails of them; an engine and a communicator have one each, whatever it says.
     pub qps_per_connection: Option<u8>,
     /// `NCCL_SOCKET_IFNAME`: which network interfaces.
@@ -102,7 +102,7 @@ impl NcclOptions {
             retry_cnt: number(reader, NCCL_IB_RETRY_CNT, 0..=7)?.map(|value| value as u8),
             traffic_class: number(reader, NCCL_IB_TC, 0..=255)?.map(|value| value as u8),
             service_level: number(reader, NCCL_IB_SL, 0..=15)?.map(|value| value as u8),
-            qps_per_connection: number(reader, NCCL_IB_QPS_PER_CONNECTION, 1..=8)?.map(|value| value as u8),
+            qps_per_connection: number(reader, NCCL_IB_QPS_PER_CONNECTION, 1..=128)?.map(|value| value as u8),
             socket_ifname: NameFilter::read(reader, NCCL_SOCKET_IFNAME, false)?,
             host_id: reader.text(NCCL_HOSTID)?,
             algorithms,

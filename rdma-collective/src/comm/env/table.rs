@@ -251,8 +251,8 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         NCCL_IB_QPS_PER_CONNECTION,
         PEOPLE,
-        "queue pairs to a neighbour on each device, each a rail of the collectives' programs; the same on all ranks",
-        "a number from 1 to 8",
+        "queue pairs to a neighbour on each device, each a rail of the collectives' programs, of 8 at most; the same on all ranks",
+        "a number from 1 to 128",
         "1",
     ),
     row(

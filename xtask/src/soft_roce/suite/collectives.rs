@@ -25,6 +25,25 @@ pub const CASES: &[Case] = &[
         ..PLAIN
     },
     Case {
+        name: "allreduce, two queue pairs to each neighbour",
+        hosts: &[1],
+        server: "env NCCL_IB_QPS_PER_CONNECTION=2 {bin:allreduce} --device {device} --ranks 3 -b 64K -e 1M -f 4 -n 3",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "allreduce, a rank and two queue pairs on each host",
+        hosts: &[2],
+        server: "env RANK=0 WORLD_SIZE=2 MASTER_ADDR={self} MASTER_PORT=18601 NCCL_IB_QPS_PER_CONNECTION=2 \
+            {bin:allreduce} --device {device} -b 64K -e 1M -f 4 -n 3",
+        client: Some(
+            "env RANK=1 WORLD_SIZE=2 MASTER_ADDR={peer} MASTER_PORT=18601 NCCL_IB_QPS_PER_CONNECTION=2 \
+            {bin:allreduce} --device {device} -b 64K -e 1M -f 4 -n 3",
+        ),
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
         name: "allreduce, a rank on each host",
         hosts: &[2],
         server: "env RANK=0 WORLD_SIZE=2 MASTER_ADDR={self} MASTER_PORT=18600 \
