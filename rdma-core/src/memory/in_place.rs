@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use crate::Access;
 
-/// What works on memory of a peer where it lies, in one pass over it: [`PeerSlice::run`](crate::PeerSlice::run).
+/// What works on memory of a peer where it lies, in one pass over it: [`PeerSlice::run`](crate::PeerSlice::run), or on a window:
+/// [`Window::run`](crate::Window::run), [`PeerWindow::run`](crate::PeerWindow::run).
 ///
 /// Copies that are handed over ([`PeerSlice::reduce_from`](crate::PeerSlice::reduce_from)) need no `unsafe`; this is for loops
 /// that would wait for each of them.

@@ -6,6 +6,8 @@
 
 #![expect(unsafe_code, reason = "copies from and to memory that peers write")]
 
+mod place;
+
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +15,10 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use super::flag::{self, Flag};
-use super::{Expect, Keys, Mapping, Patience, Registered, copy, fork};
+use place::Place;
+
+use super::flag::Flag;
+use super::{Expect, InPlace, Keys, Mapping, Patience, Registered, fork};
 use crate::error::{RangeError, ReachError};
 use crate::{Deadline, RemoteMemory};
 
@@ -135,6 +139,17 @@ impl Window {
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
         self.place().copy_out(offset, bytes, Expect::Cached)
+    }
+
+    /// Works on `len` bytes from `offset` on where they lie, once: what a peer writes there meanwhile may be seen or not.
+    /// [`InPlace`] has an example.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in).
+    #[inline]
+    pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
+        self.place().run(offset, len, work)
     }
 
     /// Stores a flag, after all that this thread wrote before: whoever sees it sees that, too.
@@ -273,6 +288,17 @@ impl PeerWindow {
         self.place()?.copy_out(offset, bytes, expect)
     }
 
+    /// Works on `len` bytes from `offset` on where they lie, once: what a peer writes there meanwhile may be seen or not.
+    /// [`InPlace`] has an example.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_in`](Self::copy_in).
+    #[inline]
+    pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
+        self.place()?.run(offset, len, work)
+    }
+
     /// Stores a flag, after all that this thread wrote before, to this peer or another: who sees the flag sees that.
     ///
     /// # Errors
@@ -308,65 +334,4 @@ impl fmt::Debug for PeerWindow {
 #[cold]
 fn forked() -> ReachError {
     ReachError::Refused(io::Error::other("this process was forked from the one that mapped the window"))
-}
-
-/// Where it is; whoever has one keeps it mapped.
-#[derive(Clone, Copy)]
-struct Place {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: an address and a length of memory that is no thread's own, and is accessed as memory that others write.
-unsafe impl Send for Place {}
-// SAFETY: the same.
-unsafe impl Sync for Place {}
-
-impl Place {
-    #[inline]
-    fn at(self, offset: usize, len: usize) -> Result<NonNull<u8>, ReachError> {
-        RangeError::check(offset as u64, len as u64, self.len as u64)?;
-        // SAFETY: no further than the end.
-        Ok(unsafe { self.base.add(offset) })
-    }
-
-    #[inline]
-    fn flag_at<F: Flag>(self, offset: usize) -> Result<NonNull<u8>, ReachError> {
-        let (at, len) = (self.at(offset, F::LEN as usize)?, F::LEN as usize);
-        if !at.as_ptr().addr().is_multiple_of(len) {
-            return Err(ReachError::Unaligned { address: at.as_ptr().addr() as u64, len });
-        }
-        Ok(at)
-    }
-
-    #[inline]
-    fn copy_in(self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        let to = self.at(offset, bytes.len())?;
-        // SAFETY: checked, and mapped for as long as there is a window; of shared memory no reference exists.
-        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
-        Ok(())
-    }
-
-    #[inline]
-    fn copy_out(self, offset: usize, bytes: &mut [u8], expect: Expect) -> Result<(), ReachError> {
-        let from = self.at(offset, bytes.len())?;
-        // SAFETY: as in `copy_in`.
-        unsafe { copy::copy_expecting(from.as_ptr(), bytes.as_mut_ptr(), bytes.len(), expect) };
-        Ok(())
-    }
-
-    #[inline]
-    fn store<F: Flag>(self, offset: usize, flag: F) -> Result<(), ReachError> {
-        let at = self.flag_at::<F>(offset)?;
-        // SAFETY: checked, aligned, and mapped for as long as there is a window.
-        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
-        Ok(())
-    }
-
-    #[inline]
-    fn load<F: Flag>(self, offset: usize) -> Result<F, ReachError> {
-        let at = self.flag_at::<F>(offset)?;
-        // SAFETY: as in `store`.
-        Ok(F::from_bits(unsafe { flag::load(at.as_ptr(), F::LEN) }))
-    }
 }

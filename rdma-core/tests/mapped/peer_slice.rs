@@ -1,6 +1,6 @@
 //! Memory of a peer used at once, on both wires that map it, and between two processes.
 
-mod run;
+pub mod run;
 mod waiting;
 
 use std::io::Write;

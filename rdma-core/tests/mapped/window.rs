@@ -1,6 +1,7 @@
 //! Memory that peers map and write without asking, on both wires that map it, and between two processes.
 
 use std::io::Write;
+use std::ops::Range;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -9,6 +10,7 @@ use rdma_core::memory::Expect;
 use rdma_core::{Access, CompletionStatus, Deadline, Memory, RemoteMemory, SoftOptions, Window, Wire, Work};
 
 use super::end::{End, soon};
+use super::peer_slice::run::Change;
 use super::processes::{Peer, line, parse};
 use super::raw;
 
@@ -49,6 +51,36 @@ proptest! {
         window.copy_out(0, &mut found[0]).unwrap();
         theirs.copy_out_expecting(0, &mut found[1], Expect::Streamed).unwrap();
         prop_assert!(found[0] == oracle && found[1] == oracle[begin..]);
+    }
+}
+
+#[test]
+fn what_works_in_place_has_all_of_its_range_and_nothing_else() {
+    const LONG: usize = (600 << 10) + 64;
+    for (mut end, peer) in pairs() {
+        let window = peer.pd.alloc_window(LONG).unwrap();
+        let theirs = end.worker.peer_window(&end.qp, window.remote(), soon()).unwrap();
+        let mut oracle: Vec<u8> = (0..LONG).map(|at| (at % 199) as u8).collect();
+        window.copy_in(0, &oracle).unwrap();
+        let mut changed = |range: Range<usize>, work: &Change| {
+            assert!(work.right && work.done() == range.len());
+            oracle[range].iter_mut().enumerate().for_each(|(at, byte)| *byte = work.of(at, *byte));
+        };
+        let (mut by_peer, mut by_owner) = (Change::by(0x5a), Change::by(0x17));
+        theirs.run(7, LONG - 14, &mut by_peer).unwrap();
+        changed(7..LONG - 7, &by_peer);
+        window.run(0, 300 << 10, &mut by_owner).unwrap();
+        changed(0..300 << 10, &by_owner);
+        let mut bytes = vec![0; LONG];
+        window.copy_out(0, &mut bytes).unwrap();
+        assert!(bytes == oracle);
+        let mut work = Change::by(1);
+        for (at, len) in [(LONG, 1), (LONG - 1, 2), (usize::MAX, 1)] {
+            assert!(matches!(window.run(at, len, &mut work), Err(ReachError::Range(_))));
+            assert!(matches!(theirs.run(at, len, &mut work), Err(ReachError::Range(_))));
+        }
+        theirs.run(LONG, 0, &mut work).unwrap();
+        assert_eq!(work.done(), 0);
     }
 }
 

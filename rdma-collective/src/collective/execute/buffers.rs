@@ -142,6 +142,11 @@ pub(super) trait Buffers {
         last: bool,
     ) -> Result<&'b [u8], ReduceError>;
 
+    /// `output[span]`, and `input[span]` if that is another, where they are slices.
+    fn slices(&mut self, _span: Span) -> Option<(&mut [u8], Option<&[u8]>)> {
+        None
+    }
+
     /// Hands `input[span]` on, each part with its place in the span.
     fn read_in_pieces(&self, span: Span, scratch: &mut Scratch, with: impl FnMut(usize, &[u8]));
 
@@ -305,7 +310,7 @@ impl Buffers for Borrowed<'_> {
     }
 
     fn read(&self, span: Span, out: &mut [u8]) {
-        out.copy_from_slice(self.source(Source::Input, span));
+        copy_slice(self.source(Source::Input, span), out, Expect::Cached);
     }
 
     #[inline]
@@ -314,7 +319,7 @@ impl Buffers for Borrowed<'_> {
     }
 
     fn read_output(&self, span: Span, out: &mut [u8]) {
-        out.copy_from_slice(self.source(Source::Output, span));
+        copy_slice(self.source(Source::Output, span), out, Expect::Cached);
     }
 
     fn is_in_place(&self) -> bool {
@@ -327,7 +332,7 @@ impl Buffers for Borrowed<'_> {
 
     fn write(&mut self, span: Span, bytes: &[u8]) {
         let (output, origin) = self.output();
-        output[within(span, origin)].copy_from_slice(bytes);
+        copy_slice(bytes, &mut output[within(span, origin)], Expect::Cached);
     }
 
     #[inline]
@@ -351,6 +356,17 @@ impl Buffers for Borrowed<'_> {
                 Ok(out)
             }
         }
+    }
+
+    #[inline]
+    fn slices(&mut self, span: Span) -> Option<(&mut [u8], Option<&[u8]>)> {
+        Some(match self {
+            Self::InPlace(buffer) => (&mut buffer[span.range()], None),
+            Self::OutOfPlace { input, output, origins } => {
+                let [from, to] = [origins.input, origins.output].map(|origin| within(span, origin));
+                (&mut output[to], Some(&input[from]))
+            }
+        })
     }
 
     fn read_in_pieces(&self, span: Span, _: &mut Scratch, mut with: impl FnMut(usize, &[u8])) {

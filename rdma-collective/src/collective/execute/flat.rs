@@ -16,6 +16,7 @@ use super::meeting::Meeting;
 use super::missing::Missing;
 use super::run::{Stop, With};
 use super::stage::{At, Stage};
+use crate::collective::DataType;
 use crate::collective::exchange::{Copied, Exchange, Reduced};
 use crate::collective::pieces::Pieces;
 use crate::comm::{Awaited, HostGroup, RingLinks, Scratch};
@@ -24,6 +25,8 @@ use crate::error::ReduceError;
 /// How long the engine looks for the next piece when one has come, and for pieces that follow each other.
 const LOOK_FOR: Duration = Duration::from_micros(20);
 const GO_FOR: Duration = Duration::from_micros(200);
+/// Bytes that are worth being reduced where they were left: of fewer the copy is sooner there than what is made tile by tile.
+const IN_PLACE_BYTES_MIN: usize = 1024;
 /// How long who begins an operation and does not wait for it yet is held up by others that have not come so far, at most.
 const ROOM_WITHIN: Duration = Duration::from_millis(1);
 
@@ -351,27 +354,41 @@ fn reduce<B: Buffers>(
     At { host, buffers, scratch: [all, one] }: &mut At<'_, B>,
 ) -> Result<(), ReduceError> {
     let Exchange { rank: own, ranks, .. } = *exchange;
+    let message = |from| (at, exchange.received(from));
+    // Half precision is converted faster in longer runs than tiles are.
+    let is_half = matches!(arithmetic.data_type, DataType::F16 | DataType::Bf16);
+    let is_long = span.len >= IN_PLACE_BYTES_MIN && !is_half;
+    // Of two operands it is all the same which one is first.
+    if ranks == 2
+        && is_long
+        && let Some((out, input)) = buffers.slices(span)
+    {
+        let mut work = arithmetic.reduction().onto(&mut *out, input)?;
+        host.work_on(1 - own, message(1 - own), span.len, &mut work);
+        return arithmetic.finish(out, true);
+    }
     let (all, one) = (&mut all[..span.len], &mut one[..span.len]);
-    let receive = |from, out: &mut [u8]| host.read(from, (at, exchange.received(from)), out);
-    if ranks == 2 && first == own {
-        receive(1 - own, one);
+    if ranks == 2 {
+        host.read(1 - own, message(1 - own), one);
         return buffers.combine(span, one, all, arithmetic, true).map(|_| ());
     }
     if first == own {
         buffers.read(span, all);
     } else {
-        receive(first, all);
+        host.read(first, message(first), all);
     }
-    for step in 1..ranks {
-        let from = (first + step) % ranks;
-        let operand = if from == own {
-            buffers.view(span, one)
+    for from in (1..ranks).map(|step| (first + step) % ranks) {
+        if from == own {
+            arithmetic.reduce_into(all, buffers.view(span, one), false)?;
+        } else if is_long {
+            let mut work = arithmetic.reduction().onto(all, None)?;
+            host.work_on(from, message(from), span.len, &mut work);
         } else {
-            receive(from, one);
-            &*one
-        };
-        arithmetic.reduce_into(all, operand, step + 1 == ranks)?;
+            host.read(from, message(from), one);
+            arithmetic.reduce_into(all, one, false)?;
+        }
     }
+    arithmetic.finish(all, true)?;
     buffers.write(span, all);
     Ok(())
 }

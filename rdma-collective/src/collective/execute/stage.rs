@@ -131,15 +131,17 @@ impl Stage {
                 for at in (0..span.len).step_by(PIECE_BYTES) {
                     let len = PIECE_BYTES.min(span.len - at);
                     let piece = Span { offset: span.offset + at, len };
-                    let made = if kept && self.arithmetic.ranks == 2 && first == self.rank {
-                        self.combine((round, at), piece, with)?
-                    } else {
-                        self.reduce((round, at), piece, first, with)?;
-                        if kept {
-                            with.buffers.write(piece, &with.scratch[0][..len]);
+                    if kept && self.combine((round, at), piece, with)? {
+                        if let Some((made, _)) = with.buffers.slices(piece).filter(|_| left) {
+                            host.fill((round, self.rank), at, made);
                         }
-                        &with.scratch[0][..len]
-                    };
+                        continue;
+                    }
+                    self.reduce((round, at), piece, first, with)?;
+                    let made = &with.scratch[0][..len];
+                    if kept {
+                        with.buffers.write(piece, made);
+                    }
                     if left {
                         host.fill((round, self.rank), at, made);
                     }
@@ -149,17 +151,22 @@ impl Stage {
         Ok(())
     }
 
-    /// Of two ranks, and of this one first, a piece that lies `at` there in the other one's unit, into the output.
-    fn combine<'b, B: Buffers>(
+    /// Of two ranks a piece that lies `at` there in the other one's unit, into the output, if that is a slice. It is all the same which
+    /// of two operands is first.
+    fn combine<B: Buffers>(
         &self,
         (round, at): (u64, usize),
         piece: Span,
-        with: &'b mut At<'_, B>,
-    ) -> Result<&'b [u8], ReduceError> {
-        let [own, theirs] = &mut *with.scratch;
-        let theirs = &mut theirs[..piece.len];
-        with.host.fetch(1 - self.rank, (round, self.rank), at, (theirs, Expect::Cached));
-        with.buffers.combine(piece, theirs, own, self.arithmetic, true)
+        with: &mut At<'_, B>,
+    ) -> Result<bool, ReduceError> {
+        if self.arithmetic.ranks != 2 {
+            return Ok(false);
+        }
+        let Some((out, input)) = with.buffers.slices(piece) else { return Ok(false) };
+        let mut work = self.arithmetic.reduction().onto(&mut *out, input)?;
+        with.host.work_on_unit(1 - self.rank, (round, self.rank), (at, piece.len), &mut work);
+        self.arithmetic.finish(out, true)?;
+        Ok(true)
     }
 
     /// Of a piece that lies `at` there in its units, all ranks' from `first` on, into the first half of the scratch.
@@ -174,18 +181,19 @@ impl Stage {
         let ranks = self.arithmetic.ranks;
         let [all, one] = &mut **scratch;
         let (all, one) = (&mut all[..piece.len], &mut one[..piece.len]);
-        let input = |rank, out: &mut [u8]| {
-            if rank == self.rank {
-                buffers.read(piece, out);
-            } else {
-                host.fetch(rank, (round, self.rank), at, (out, Expect::Cached));
-            }
-        };
-        input(first, all);
-        for step in 1..ranks {
-            input((first + step) % ranks, one);
-            self.arithmetic.reduce_into(all, one, step + 1 == ranks)?;
+        if first == self.rank {
+            buffers.read(piece, all);
+        } else {
+            host.fetch(first, (round, self.rank), at, (all, Expect::Cached));
         }
-        Ok(())
+        for from in (1..ranks).map(|step| (first + step) % ranks) {
+            if from == self.rank {
+                self.arithmetic.reduce_into(all, buffers.view(piece, one), false)?;
+            } else {
+                let mut work = self.arithmetic.reduction().onto(all, None)?;
+                host.work_on_unit(from, (round, self.rank), (at, piece.len), &mut work);
+            }
+        }
+        self.arithmetic.finish(all, true)
     }
 }

@@ -116,6 +116,19 @@ impl Reduction {
         peer.run(at, len, &mut Both::new(out, near, self.how())?)
     }
 
+    /// What makes `out[i] = near[i] op at[i]` of what it is run on; without `near`, `out[i] = out[i] op at[i]`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError::LengthsDiffer`] when `near` has fewer bytes than `out`.
+    #[inline]
+    pub(crate) fn onto<'a>(self, out: &'a mut [u8], near: Option<&'a [u8]>) -> Result<Both<'a>, ReduceError> {
+        let Some(near) = near else { return Ok(Both::onto(out, self.how())) };
+        let (left, right) = (out.len(), near.len());
+        Both::new(out, Operand::Slice(near), self.how())
+            .map_err(|_| ReduceError::LengthsDiffer { left, right })
+    }
+
     /// `out[i] = left[i] op right[i]`, wherever they lie.
     ///
     /// # Errors

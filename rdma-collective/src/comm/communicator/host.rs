@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_core::error::ReachError;
+use rdma_core::memory::InPlace;
 use rdma_core::{PeerWindow, Window};
 
 use crate::comm::LaneId;
@@ -213,6 +214,19 @@ impl HostGroup {
     pub(crate) fn read(&self, from: u32, (at, len): (usize, usize), out: &mut [u8]) {
         let read = self.own.copy_out(self.place(from, self.round()) + message_at(len) + at, out);
         debug_assert!(read.is_ok(), "messages end where their places do");
+    }
+
+    /// Has the same worked on where it lies, `bytes` of it.
+    #[inline]
+    pub(crate) fn work_on<W: InPlace>(
+        &self,
+        from: u32,
+        (at, len): (usize, usize),
+        bytes: usize,
+        work: &mut W,
+    ) {
+        let done = self.own.run(self.place(from, self.round()) + message_at(len) + at, bytes, work);
+        debug_assert!(done.is_ok(), "messages end where their places do");
     }
 }
 

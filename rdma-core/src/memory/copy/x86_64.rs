@@ -16,6 +16,9 @@ const SMALL_BYTES_MAX: usize = 128;
 /// The most bytes that a loop of vectors copies where strings are fast: both ranges are then in the first cache.
 /// Beyond it `rep movsb` is ahead: it fetches no line that it overwrites.
 const LOOP_BYTES_MAX: usize = 16 << 10;
+/// By so much processors tell at first whether a load is of what was stored just before.
+const PAGE: usize = 4096;
+const LINE: usize = 64;
 /// The fewest bytes of a list's part that are worth storing around the caches: one wait for the last store a page.
 const STREAM_BYTES_MIN: usize = 4 << 10;
 
@@ -56,8 +59,17 @@ pub(super) fn claim(addr: usize) {
 #[inline(never)]
 unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize, expect: Expect) {
     let apart = from.addr().abs_diff(to.addr()) >= len;
+    let cpu = Cpu::this();
+    let cpu = Cpu { strings: cpu.strings && !trails(from.addr(), to.addr()), ..cpu };
     // SAFETY: the ranges are valid by the caller's promise; what else a kernel needs, `choose` has looked at.
-    unsafe { Kernel::choose(Cpu::this(), len, expect, apart).copy(from, to, len) }
+    unsafe { Kernel::choose(cpu, len, expect, apart).copy(from, to, len) }
+}
+
+/// Whether `rep movsb` would load what looks, by the last 12 bits of its address, like what it has stored just before: on AMD's Zen 3 it
+/// copies 3 GB/s then, in place of 50 and more.
+#[inline]
+fn trails(from: usize, to: usize) -> bool {
+    matches!(to.wrapping_sub(from) % PAGE, 1..LINE)
 }
 
 /// What can copy more than [`SMALL_BYTES_MAX`] bytes.

@@ -56,10 +56,12 @@ impl Operand<'_> {
 }
 
 /// What makes `out` of two operands: one lies in memory of this process, and the other is what it is run on.
-pub(in crate::collective::reduce) struct Both<'a> {
+pub(crate) struct Both<'a> {
     out: *mut u8,
     len: usize,
     near: *const u8,
+    /// Of how many bytes `out` is made, where that is an operand itself: they are not made again.
+    made: Option<usize>,
     how: How,
     borrowed: PhantomData<(&'a mut [u8], Operand<'a>)>,
 }
@@ -76,7 +78,13 @@ impl<'a> Both<'a> {
         how: How,
     ) -> Result<Self, RangeError> {
         let (len, near) = (out.len(), near.address(out.len())?);
-        Ok(Self { out: out.as_mut_ptr(), len, near, how, borrowed: PhantomData })
+        Ok(Self { out: out.as_mut_ptr(), len, near, made: None, how, borrowed: PhantomData })
+    }
+
+    /// Of `out` itself.
+    pub(in crate::collective::reduce) fn onto(out: &'a mut [u8], how: How) -> Self {
+        let (len, out) = (out.len(), out.as_mut_ptr());
+        Self { out, len, near: out.cast_const(), made: Some(0), how, borrowed: PhantomData }
     }
 
     /// Runs it on memory of this process.
@@ -93,13 +101,19 @@ impl<'a> Both<'a> {
 }
 
 // SAFETY: bytes at `at` are loaded by `Level::load` and `load_rest` alone, and none is stored. It is arithmetic without panics and without
-// waiting, and makes the same of the same bytes each time: `out` is no operand.
+// waiting, and makes the same of the same bytes each time: `out` is no operand, or is left as it was made.
 unsafe impl InPlace for Both<'_> {
     const NEEDS: Access = Access::REMOTE_READ;
 
     unsafe fn run(&mut self, at: *mut u8, range: Range<usize>) {
         let range = range.start.min(self.len)..range.end.min(self.len);
-        // SAFETY: the range is one of `out` and of `near`, which have as many bytes.
+        if let Some(made) = &mut self.made {
+            if range.end <= *made {
+                return;
+            }
+            *made = range.end;
+        }
+        // SAFETY: the range is one of `out` and of `near`, which have as many bytes. Where they are the same each tile is loaded before it is stored.
         let (near, out) = unsafe { (self.near.add(range.start), self.out.add(range.start)) };
         let operands = [near, at.cast_const()];
         let tiles = Tiles { operands, outs: [out], len: range.len() };
@@ -249,9 +263,15 @@ pub(super) unsafe fn store(tile: &Tile, to: *mut u8) {
 /// There are that many at `from`.
 unsafe fn load_rest(from: *const u8, len: usize) -> Tile {
     let mut tile = Tile([0; TILE]);
-    for (at, byte) in tile.0[..len].iter_mut().enumerate() {
+    let (words, bytes) = tile.0[..len].as_chunks_mut();
+    let done = len - bytes.len();
+    for (at, word) in words.iter_mut().enumerate() {
+        // SAFETY: it is of them.
+        *word = unsafe { from.cast::<Word>().add(at).read_volatile() }.0.to_ne_bytes();
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
         // SAFETY: it is one of them.
-        *byte = unsafe { from.add(at).read_volatile() };
+        *byte = unsafe { from.add(done + at).read_volatile() };
     }
     tile
 }
@@ -262,9 +282,15 @@ unsafe fn load_rest(from: *const u8, len: usize) -> Tile {
 ///
 /// There is room for them at `to`.
 unsafe fn store_rest(bytes: &[u8], to: *mut u8) {
-    for (at, byte) in bytes.iter().enumerate() {
+    let (words, rest) = bytes.as_chunks();
+    let done = bytes.len() - rest.len();
+    for (at, word) in words.iter().enumerate() {
+        // SAFETY: it is of them.
+        unsafe { to.cast::<Word>().add(at).write_volatile(Word(u64::from_ne_bytes(*word))) };
+    }
+    for (at, byte) in rest.iter().enumerate() {
         // SAFETY: it is one of them.
-        unsafe { to.add(at).write_volatile(*byte) };
+        unsafe { to.add(done + at).write_volatile(*byte) };
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rdma_core::memory::Expect;
+use rdma_core::memory::{Expect, InPlace};
 
 use super::{HostGroup, LINE_BYTES};
 
@@ -59,6 +59,19 @@ impl HostGroup {
         let Some(Some(peer)) = self.peers.get(from as usize) else { return };
         let read = peer.copy_out_expecting(self.units.unit(round, unit) + at, out, expect);
         debug_assert!(read.is_ok(), "pieces are no longer than units");
+    }
+
+    /// Has `bytes` of it worked on where they lie.
+    pub(crate) fn work_on_unit<W: InPlace>(
+        &self,
+        from: u32,
+        (round, unit): (u64, u32),
+        (at, bytes): (usize, usize),
+        work: &mut W,
+    ) {
+        let Some(Some(peer)) = self.peers.get(from as usize) else { return };
+        let done = peer.run(self.units.unit(round, unit) + at, bytes, work);
+        debug_assert!(done.is_ok(), "pieces are no longer than units");
     }
 
     /// Tells the others that this rank has come as far as `mark` in an operation.

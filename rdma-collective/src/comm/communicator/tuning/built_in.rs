@@ -14,10 +14,12 @@ const NEAR: u32 = crate::comm::RANKS_MAX;
 const FEW: u32 = 4;
 const SHORT: u64 = 256;
 
-/// What a message between so many ranks of a host is faster for: all that it can have, unless one rank is to reduce all of it.
+/// What a message between so many ranks of a host is faster for: all that it can have, unless one rank is to reduce all of it, of more
+/// than two.
 fn message(collective: Collective, ranks: u32) -> u64 {
     let most = message_bytes_max(ranks) as u64;
-    if matches!(collective, Collective::AllReduce | Collective::Reduce) { most.min(16 * 1024) } else { most }
+    let reduces_all = matches!(collective, Collective::AllReduce | Collective::Reduce);
+    if reduces_all && ranks > 2 { most.min(16 * 1024) } else { most }
 }
 
 pub(super) fn rows() -> Arc<[Row]> {
@@ -35,7 +37,10 @@ impl Table {
     fn add(&mut self, collective: Collective) {
         use Collective::*;
         match collective {
-            AllReduce | Reduce | AllGather | ReduceScatter | Broadcast => {
+            AllReduce | Reduce => {
+                [2..=2, 3..=FEW, FEW + 1..=NEAR].into_iter().for_each(|ranks| self.near(collective, ranks));
+            }
+            AllGather | ReduceScatter | Broadcast => {
                 [2..=FEW, FEW + 1..=NEAR].into_iter().for_each(|ranks| self.near(collective, ranks));
             }
             Barrier => self.rows(collective, 2..=NEAR, Peers::Mapped, &[(u64::MAX, &[Flat, Direct, Ring])]),

@@ -18,7 +18,7 @@ fn before(
     use Collective::*;
     let message = match collective {
         _ if ranks > 4 => 8 * 1024,
-        AllReduce | Reduce => 16 * 1024,
+        AllReduce | Reduce if ranks > 2 => 16 * 1024,
         _ => 32 * 1024,
     };
     if peers == Peers::Mapped && bytes <= message {

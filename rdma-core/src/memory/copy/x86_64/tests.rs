@@ -113,3 +113,21 @@ fn ranges_that_overlap_are_left_to_the_c_library() {
         }
     }
 }
+
+#[test]
+fn strings_are_not_taken_where_the_target_is_a_little_behind_the_source_in_its_page() {
+    let page = 7 * 4096;
+    for (from, to, expected) in [
+        (0, page, false),
+        (0, page + 1, true),
+        (0, page + 16, true),
+        (0, page + 63, true),
+        (0, page + 64, false),
+        (16, page, false),
+        (4090, page + 10, true),
+        (page + 4090, 10, true),
+        (page, 16, true),
+    ] {
+        assert_eq!(trails(from, to), expected, "{from} to {to}");
+    }
+}

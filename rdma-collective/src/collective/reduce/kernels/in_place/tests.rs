@@ -8,6 +8,7 @@ use rdma_core::{Access, Deadline, Device, ProtectionDomain, SoftOptions, Worker,
 use super::super::Vectors;
 use super::*;
 use crate::collective::Reduction;
+use crate::error::ReduceError;
 
 const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 /// No whole number of tiles, of lines or of words.
@@ -73,6 +74,37 @@ fn a_peer_and_a_region_are_reduced_where_they_lie_at_any_address_with_the_same_b
                 }
             }
         }
+    }
+}
+
+#[test]
+fn what_lies_in_a_window_is_reduced_onto_a_slice_and_with_another_once_though_it_is_run_again() {
+    let (pd, mut worker) = device();
+    let (left_qp, _right_qp) = loopback(&mut worker, &pd).unwrap();
+    for (len, at) in LENGTHS.into_iter().zip([0, 1, 3, 64, 9]) {
+        let [own, left] = operands(len);
+        let window = pd.alloc_window(len + at).unwrap();
+        let theirs = worker.peer_window(&left_qp, window.remote(), soon()).unwrap();
+        window.copy_in(at, &left).unwrap();
+        for (vectors, data_type) in
+            Vectors::all().flat_map(|vectors| [DataType::F16, DataType::U64].map(|of| (vectors, of)))
+        {
+            let sum = Reduction::new(data_type, ReduceOp::Sum).with(vectors);
+            let mut expected = vec![0; len];
+            sum.reduce(&mut expected, &[&own, &left]).unwrap();
+            let (mut out, mut apart) = (own.clone(), vec![0; len]);
+            let mut onto = sum.onto(&mut out, None).unwrap();
+            theirs.run(at, len, &mut onto).unwrap();
+            // As where a peer has replaced pages meanwhile.
+            theirs.run(at, len, &mut onto).unwrap();
+            window.run(at, len, &mut sum.onto(&mut apart, Some(&own)).unwrap()).unwrap();
+            assert!(out == expected && apart == expected, "{len} bytes of {data_type} by {vectors}");
+        }
+        let mut read = vec![0; len];
+        window.copy_out(at, &mut read).unwrap();
+        assert!(read == left);
+        let shorter = Reduction::new(DataType::U8, ReduceOp::Sum).onto(&mut read, Some(&own[1..])).err();
+        assert!(matches!(shorter, Some(ReduceError::LengthsDiffer { .. })));
     }
 }
 
