@@ -149,7 +149,7 @@ fn run(args: &Args) -> Result<bool> {
         let arguments = ["--device", &args.device, "-d", data_type].map(str::to_owned);
         let ours = || programs::all_reduce(&arguments, 2, bytes, iterations);
         let theirs = || one_of_both_directions(args, bytes);
-        let row = Row::measure(&name, "GB/s", Bound::AtLeast(0.8), args.pairs, ours, theirs)?;
+        let row = Row::measure(&name, "GB/s", Bound::AtLeast(0.9), args.pairs, ours, theirs)?;
         println!("{row}");
         all_hold &= row.holds();
     }

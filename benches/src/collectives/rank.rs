@@ -132,14 +132,16 @@ impl<T: Element + Default + PartialEq + From<u8>> Rank<T> {
     /// Seconds of an operation.
     fn batch(&mut self, calls: u32) -> Outcome<f64> {
         let begin = Instant::now();
+        // Of all of them, as of the operations of a step.
+        let deadline = Deadline::after(PATIENCE);
         for _ in 0..calls {
-            self.call()?;
+            self.call(deadline)?;
         }
         Ok(begin.elapsed().as_secs_f64() / f64::from(calls))
     }
 
-    fn call(&mut self) -> Outcome<()> {
-        let (comm, deadline) = (&mut self.comm, Deadline::after(PATIENCE));
+    fn call(&mut self, deadline: Deadline) -> Outcome<()> {
+        let comm = &mut self.comm;
         match &mut self.memory {
             Memory::Borrowed { input, output } => match self.operation {
                 Operation::AllReduce => comm.all_reduce(output, ReduceOp::Sum, deadline)?,
@@ -183,7 +185,7 @@ impl<T: Element + Default + PartialEq + From<u8>> Rank<T> {
             *input = T::from(value(me, at));
             *output = if has { *input } else { T::default() };
         }
-        self.call()?;
+        self.call(Deadline::after(PATIENCE))?;
         let (_, output) = self.memory.both()?;
         let of =
             if operation == Operation::ReduceScatter { me * part..(me + 1) * part } else { 0..output.len() };

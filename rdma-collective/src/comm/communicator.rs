@@ -26,6 +26,7 @@ mod state;
 pub mod tuning;
 mod turn;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -97,6 +98,8 @@ pub struct Communicator {
     /// When such an operation drove the engine.
     driven: Instant,
     clock: Clock,
+    /// See [`last`](Self::last).
+    last: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// What a communicator and its pending operations have in common.
@@ -150,6 +153,7 @@ impl Communicator {
             chosen: [0; COLLECTIVES],
             driven: Instant::now(),
             clock: Clock::new(taken_over_within(engine)),
+            last: None,
         }
     }
 

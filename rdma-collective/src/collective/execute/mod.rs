@@ -90,6 +90,14 @@ enum Memory {
     Owned,
 }
 
+/// What became of a call that went in windows: the same of each that is the same.
+#[derive(Debug)]
+struct Near {
+    call: Call,
+    memory: Memory,
+    what: InWindows,
+}
+
 impl Way {
     fn taken(&self) -> Algorithm {
         match self {
@@ -173,7 +181,6 @@ impl Communicator {
     }
 
     /// Says which it takes, once for each size.
-    #[inline]
     fn say_way(&mut self, call: Call, class: Class, (taken, name): (Algorithm, &str)) {
         self.chose(call.class(), |orders| match call.collective.tuned() {
             Some(_) => format!("{name} {}", orders.said(class, taken)),
@@ -242,8 +249,25 @@ impl Communicator {
         Schedule::all_gather(Operation { rank, ranks, count, data_type: DataType::U8, staging })
     }
 
-    /// What is left in the windows of a host, when that is the way to take.
+    /// What is left in the windows of a host, when that is the way to take; it is said.
     #[inline]
+    fn near(&mut self, call: Call, memory: Memory) -> Option<InWindows> {
+        match self.last::<Near>() {
+            Some(last) if last.call == call && last.memory == memory => Some(last.what),
+            _ => self.another_near(call, memory),
+        }
+    }
+
+    #[inline(never)]
+    fn another_near(&mut self, call: Call, memory: Memory) -> Option<InWindows> {
+        let class = self.class(call);
+        let what = self.in_windows(call, class, memory)?;
+        self.say_way(call, class, (what.taken(), what.taken().name()));
+        self.set_last(Near { call, memory, what });
+        Some(what)
+    }
+
+    /// What is left in the windows of a host, when that is the way to take.
     fn in_windows(&self, call: Call, class: Class, memory: Memory) -> Option<InWindows> {
         if !self.has_host_group() {
             return None;

@@ -56,8 +56,8 @@ impl Communicator {
             Ok(call) => call,
             Err(error) => return Err((job, error)),
         };
-        let class = self.class(call);
-        let Some(what) = self.in_windows(call, class, Memory::Owned) else {
+        let Some(what) = self.near(call, Memory::Owned) else {
+            let class = self.class(call);
             let plan = self.way(call, class, Memory::Owned).map(|way| {
                 self.say_way(call, class, (way.taken(), way.name()));
                 Plan::new(call, ranks, way)
@@ -70,7 +70,6 @@ impl Communicator {
                 Err(error) => Err((job, error)),
             };
         };
-        self.say_way(call, class, (what.taken(), what.taken().name()));
         let began = match what {
             InWindows::Messages(_) => self.leave_at_once(&what, &mut job, deadline),
             // Others wait for what this rank makes of pieces: the engine sees to that while nobody waits here.

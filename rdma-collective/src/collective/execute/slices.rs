@@ -25,15 +25,13 @@ impl Communicator {
         let ranks = [self.rank(), self.size()];
         let call = Call::new(collective, data_type, buffers.lengths(), ranks)?;
         buffers.lie_at(call.origins(ranks[0]));
-        let class = self.class(call);
-        let Some(what) = self.in_windows(call, class, Memory::Borrowed) else {
+        let Some(what) = self.near(call, Memory::Borrowed) else {
+            let class = self.class(call);
             let way = self.way(call, class, Memory::Borrowed)?;
             self.say_way(call, class, (way.taken(), way.name()));
             let plan = Plan::new(call, ranks, way);
             return self.carry_out((&plan, None), &mut buffers, Instant::now(), deadline);
         };
-        let taken = what.taken();
-        self.say_way(call, class, (taken, taken.name()));
         match self.call_at_once(&what, &mut buffers, deadline) {
             AtOnce::Done => {
                 self.drives().now_and_then(Instant::now);

@@ -1,5 +1,6 @@
 //! Which ways the operations of a communicator go, and what it says of that.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::tuning::{Orders, Peers};
@@ -33,8 +34,21 @@ impl Communicator {
         &self.orders
     }
 
-    /// Says at INFO, once for each power of two of bytes, which way a collective takes.
+    /// What whoever carries operations out has kept of the last one, since the next is often the same.
     #[inline]
+    pub(crate) fn last<T: Any>(&self) -> Option<&T> {
+        self.last.as_deref()?.downcast_ref()
+    }
+
+    /// Keeps that in its place.
+    pub(crate) fn set_last<T: Any + Send + Sync>(&mut self, last: T) {
+        match self.last.as_deref_mut().and_then(|kept| kept.downcast_mut::<T>()) {
+            Some(kept) => *kept = last,
+            None => self.last = Some(Box::new(last)),
+        }
+    }
+
+    /// Says at INFO, once for each power of two of bytes, which way a collective takes.
     pub(crate) fn chose(
         &mut self,
         (code, collective, bytes): (u8, &str, usize),
