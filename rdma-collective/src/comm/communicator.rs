@@ -333,7 +333,7 @@ impl Communicator {
 
 /// How soon an operation that is set apart is the engine's, if nobody waits for it: a thread that sleeps wakes in half of that at least.
 fn taken_over_within(engine: &Engine) -> Duration {
-    2 * engine.options().heartbeat.max(LEFT_FOR)
+    engine.options().heartbeat.max(LEFT_FOR).saturating_mul(2)
 }
 
 impl fmt::Debug for Communicator {

@@ -49,8 +49,8 @@ use crate::Access;
 ///
 /// The peer may write the bytes at any moment, so an implementation accesses them by instructions of which the compiler knows
 /// no more than of a device's, `asm!` or volatile accesses, never by a reference, and takes whatever it finds there for possible. It
-/// reads none unless [`NEEDS`](Self::NEEDS) has `REMOTE_READ`, and changes none unless it has `REMOTE_WRITE`. While it runs all
-/// software devices of the process wait: it ends soon, does not unwind, and calls nothing of this crate.
+/// reads none unless [`NEEDS`](Self::NEEDS) has `REMOTE_READ`, and changes none unless it has `REMOTE_WRITE`. While it runs on a
+/// `PeerSlice` all software devices of the process wait: it ends soon, does not unwind, and calls nothing of this crate.
 ///
 /// It may be run again on bytes that it was run on before, when the peer has replaced pages meanwhile: what it makes of them has to
 /// be the same then.
@@ -65,4 +65,10 @@ pub unsafe trait InPlace {
     ///
     /// They are mapped for the whole call, readable, and writable if that is needed.
     unsafe fn run(&mut self, at: *mut u8, range: Range<usize>);
+}
+
+/// That it is something that can be needed.
+pub(crate) const fn check_needs(needs: Access) {
+    let both = Access::REMOTE_READ.bits() | Access::REMOTE_WRITE.bits();
+    assert!(needs.bits() != 0 && needs.bits() & !both == 0, "needs are REMOTE_READ, REMOTE_WRITE or both");
 }

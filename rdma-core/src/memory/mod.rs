@@ -32,6 +32,7 @@ pub use exported::Exported;
 pub use flag::Flag;
 pub(crate) use flag::{Patience, Pause};
 pub use in_place::InPlace;
+pub(crate) use in_place::check_needs;
 pub(crate) use kinds::{Backing, Irreplaceable, Mapping, Pages, Patch};
 pub use local_buf::LocalBuf;
 pub use owned::Memory;

@@ -16,7 +16,6 @@ use super::meeting::Meeting;
 use super::missing::Missing;
 use super::run::{Stop, With};
 use super::stage::{At, Stage};
-use crate::collective::DataType;
 use crate::collective::exchange::{Copied, Exchange, Reduced};
 use crate::collective::pieces::Pieces;
 use crate::comm::{Awaited, HostGroup, RingLinks, Scratch};
@@ -355,9 +354,7 @@ fn reduce<B: Buffers>(
 ) -> Result<(), ReduceError> {
     let Exchange { rank: own, ranks, .. } = *exchange;
     let message = |from| (at, exchange.received(from));
-    // Half precision is converted faster in longer runs than tiles are.
-    let is_half = matches!(arithmetic.data_type, DataType::F16 | DataType::Bf16);
-    let is_long = span.len >= IN_PLACE_BYTES_MIN && !is_half;
+    let is_long = span.len >= IN_PLACE_BYTES_MIN && arithmetic.goes_by_tiles();
     // Of two operands it is all the same which one is first.
     if ranks == 2
         && is_long

@@ -76,10 +76,15 @@ impl Communicator {
             InWindows::Pieces(_) => Began::Not,
         };
         match began {
-            Began::Done => Ok(Pending::done(job)),
+            Began::Done(started) => {
+                self.drives().now_and_then(|| started);
+                Ok(Pending::done(job))
+            }
             Began::Left(flat, started) => {
                 job.take_on(Plan::new(call, ranks, Way::Flat(what)), Some(Running::Flat(flat)));
-                Ok(self.set_apart(job, deadline, started))
+                let pending = self.set_apart(job, deadline, started);
+                self.drives().now_and_then(|| started);
+                Ok(pending)
             }
             Began::Not => {
                 job.take_on(Plan::new(call, ranks, Way::Flat(what)), None);
@@ -96,7 +101,7 @@ impl Communicator {
     #[inline]
     fn leave_at_once(&mut self, what: &InWindows, job: &mut Job, deadline: Deadline) -> Began {
         let origins = what.call().origins(self.rank());
-        let Some(mut now) = self.at_once_or_apart(deadline) else { return Began::Not };
+        let Some(now) = self.at_once_or_apart(deadline) else { return Began::Not };
         let Some(mut buffers) = job.at_hand(origins) else { return Began::Not };
         let mut flat = Flat::new(what, now.sequence, deadline.instant());
         if !flat.begin_soon(now.host, &buffers, now.scratch) {
@@ -106,11 +111,10 @@ impl Communicator {
         flat.begun_at(started);
         let mut at = At { host: now.host, buffers: &mut buffers, scratch: &mut *now.scratch };
         let come = flat.has_all_soon(&mut at);
-        now.drives.now_and_then(|| started);
         // If it cannot be made, the engine says why.
         if come && flat.finish(now.host, &mut buffers, now.scratch).is_ok() {
             now.done();
-            return Began::Done;
+            return Began::Done(started);
         }
         Began::Left(flat, started)
     }
@@ -119,7 +123,8 @@ impl Communicator {
 /// How far an operation has come when it begins.
 #[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
 enum Began {
-    Done,
+    /// It is done, and began then.
+    Done(Instant),
     /// Its messages are left, since then.
     Left(Flat, Instant),
     Not,

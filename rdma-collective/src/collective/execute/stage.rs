@@ -159,7 +159,7 @@ impl Stage {
         piece: Span,
         with: &mut At<'_, B>,
     ) -> Result<bool, ReduceError> {
-        if self.arithmetic.ranks != 2 {
+        if self.arithmetic.ranks != 2 || !self.arithmetic.goes_by_tiles() {
             return Ok(false);
         }
         let Some((out, input)) = with.buffers.slices(piece) else { return Ok(false) };
@@ -189,6 +189,9 @@ impl Stage {
         for from in (1..ranks).map(|step| (first + step) % ranks) {
             if from == self.rank {
                 self.arithmetic.reduce_into(all, buffers.view(piece, one), false)?;
+            } else if !self.arithmetic.goes_by_tiles() {
+                host.fetch(from, (round, self.rank), at, (one, Expect::Cached));
+                self.arithmetic.reduce_into(all, one, false)?;
             } else {
                 let mut work = self.arithmetic.reduction().onto(all, None)?;
                 host.work_on_unit(from, (round, self.rank), (at, piece.len), &mut work);

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 use rustix::time::{ClockId, clock_gettime};
 
-/// How far behind it is taken to be: more than a tick of any kernel.
+/// How far behind it is taken to be: more than a tick of any kernel. It is further behind where no processor of a virtual machine ran
+/// for longer: an operation whose deadline has passed meanwhile then begins, and ends by that as one that was begun before.
 const BEHIND: Duration = Duration::from_millis(50);
 
 /// See the module. It is `CLOCK_MONOTONIC_COARSE` (`clock_gettime(2)`), which is as late as the kernel's last tick.
@@ -13,22 +14,25 @@ const BEHIND: Duration = Duration::from_millis(50);
 pub(super) struct Clock {
     /// What it said at first.
     coarse: Duration,
-    /// What was at least as far ahead then as is asked for.
-    ahead: Instant,
+    /// What was at least as far ahead then as is asked for; without it nothing is.
+    ahead: Option<Instant>,
 }
 
 impl Clock {
     /// For who asks for `within` at most.
     pub(super) fn new(within: Duration) -> Self {
-        Self { coarse: coarse(), ahead: Instant::now() + BEHIND + within }
+        let ahead = Instant::now().checked_add(BEHIND).and_then(|ahead| ahead.checked_add(within));
+        Self { coarse: coarse(), ahead }
     }
 
     /// Whether `deadline` is more than `within` ahead; the exact clock is asked where that is not clear.
     #[inline]
     pub(super) fn leaves(&self, deadline: Deadline, within: impl FnOnce() -> Duration) -> bool {
         let passed = coarse().saturating_sub(self.coarse);
-        deadline.instant().saturating_duration_since(self.ahead) > passed
-            || !deadline.expired_at(Instant::now() + within())
+        let is_far = |ahead| deadline.instant().saturating_duration_since(ahead) > passed;
+        let leaves_exactly =
+            || Instant::now().checked_add(within()).is_some_and(|then| !deadline.expired_at(then));
+        self.ahead.is_some_and(is_far) || leaves_exactly()
     }
 }
 
@@ -55,5 +59,6 @@ mod tests {
                 assert!(!clock.leaves(deadline, || within), "{late:?}");
             }
         }
+        assert!(!Clock::new(Duration::MAX).leaves(Deadline::after(Duration::MAX), || Duration::MAX));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::{Core, QpHandle};
 use crate::backend::interface::{RawReach, RawTouch, RawWorker, Reached, RunInPlace};
 use crate::error::{RangeError, ReachError};
-use crate::memory::{Expect, InPlace, Patience, PeerWindow};
+use crate::memory::{Expect, InPlace, Patience, PeerWindow, check_needs};
 use crate::{Access, Deadline, Region, RemoteMemory};
 
 /// Bytes that are moved at once: as long as a deregistration of the peer's may have to wait.
@@ -48,13 +48,7 @@ impl<'a> Run<'a> {
             // SAFETY: the caller's promise.
             unsafe { (*work.cast::<W>()).run(at, range) };
         }
-        const {
-            let both = Access::REMOTE_READ.bits() | Access::REMOTE_WRITE.bits();
-            assert!(
-                W::NEEDS.bits() != 0 && W::NEEDS.bits() & !both == 0,
-                "needs are REMOTE_READ, REMOTE_WRITE or both"
-            );
-        }
+        const { check_needs(W::NEEDS) };
         Self { run: run::<W>, work: ptr::from_mut(work).cast(), needs: W::NEEDS, borrowed: PhantomData }
     }
 }

@@ -5,7 +5,7 @@
 use std::ptr::NonNull;
 
 use super::super::flag::{self, Flag};
-use super::super::{Expect, InPlace, copy};
+use super::super::{Expect, InPlace, check_needs, copy};
 use crate::error::{RangeError, ReachError};
 
 /// Bytes that are [worked on](InPlace::run) at a time, at most.
@@ -58,6 +58,7 @@ impl Place {
 
     #[inline]
     pub(super) fn run<W: InPlace>(self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
+        const { check_needs(W::NEEDS) };
         let base = self.at(offset, len)?;
         for begin in (0..len).step_by(RUN_BYTES_MAX) {
             let end = len.min(begin + RUN_BYTES_MAX);

@@ -153,7 +153,7 @@ impl<'a> Alike<'a> {
     }
 }
 
-// SAFETY: bytes at `at` and of the region are loaded and stored by `Level` and for a rest that is no tile byte by byte, with accesses that
+// SAFETY: bytes at `at` and of the region are loaded and stored by `Level` and for a rest that is no tile by words and bytes, with accesses that
 // the compiler knows nothing of; it runs where the peer is reached, and no pages of the region are replaced meanwhile. It is arithmetic
 // without panics and without waiting. When it is run again what was made is stored again.
 unsafe impl InPlace for Alike<'_> {
