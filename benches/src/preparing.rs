@@ -5,10 +5,11 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdma_collective::comm::bootstrap::JobToken;
-use rdma_collective::comm::{Engine, EngineOptions, Meet};
+use rdma_collective::bootstrap::JobToken;
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Layout, Model, Order};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
+use rdma_collective::link::Meet;
 use rdma_core::{Context, Deadline};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

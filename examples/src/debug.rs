@@ -1,7 +1,7 @@
 //! `NCCL_DEBUG`: what the library says of itself goes to standard error, in lines like NCCL's.
 
 use crate::output::complain;
-use rdma_collective::comm::env::DebugLevel;
+use rdma_collective::env::DebugLevel;
 use std::fmt;
 use std::io::IsTerminal;
 use tracing::{Event, Level, Subscriber};

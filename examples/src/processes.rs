@@ -2,8 +2,8 @@
 
 use crate::output::complain;
 use anyhow::Context;
-use rdma_collective::comm::bootstrap::JobToken;
-use rdma_collective::error::BootstrapError;
+use rdma_collective::bootstrap::BootstrapError;
+use rdma_collective::bootstrap::JobToken;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use clap::ValueEnum;
-use rdma_collective::comm::env::SelectedDevice;
+use rdma_collective::env::SelectedDevice;
 use rdma_core::Wire;
 
 /// Wires of the software device that lead to another process.

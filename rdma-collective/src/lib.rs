@@ -1,14 +1,17 @@
 //! Collectives and KV-cache block transfer over [`rdma_core`].
 #![deny(unsafe_code)]
 
+pub mod bootstrap;
 pub mod collective;
-pub mod comm;
-pub mod error;
+pub mod engine;
+pub mod env;
 pub mod kv;
+pub mod link;
 
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod groups;
+mod liveness;
 #[cfg(test)]
 mod netsim;

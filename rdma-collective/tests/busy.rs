@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{WIRES, long};
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::CommunicatorOptions;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::CommunicatorOptions;
-use rdma_collective::error::CollectiveError;
 use rdma_core::Deadline;
 use world::each_rank;
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use common::long;
 use pair::Setup;
+use rdma_collective::collective::CommunicatorOptions;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::CommunicatorOptions;
 use rdma_core::Wire;
 use world::each_communicator;
 

@@ -9,9 +9,10 @@ use std::time::Duration;
 use common::{WIRES, long};
 use pair::{Pair, SHAPE, Setup, source_byte};
 use proptest::prelude::*;
-use rdma_collective::error::{KvError, LaneFailure, PeerName};
+use rdma_collective::kv::KvError;
 use rdma_collective::kv::layout::{Order, Shape};
 use rdma_collective::kv::{BlockVerdict, HoldKind, LinkOptions};
+use rdma_collective::link::{LaneFailure, PeerName};
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{Deadline, PeerAccess, Wire};
 

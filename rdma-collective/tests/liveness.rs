@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use common::{WIRES, long};
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::{Communicator, CommunicatorOptions, EngineOptions};
-use rdma_collective::error::{AbortReason, CollectiveError};
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::EngineOptions;
 use rdma_core::{Device, SoftOptions, Wire};
 use world::{each_communicator, each_rank_on};
 
@@ -63,7 +64,7 @@ fn an_aborter_may_outlive_its_communicator() {
         comm.close(long()).unwrap();
         aborter
     });
-    aborters.iter().for_each(rdma_collective::comm::Aborter::abort);
+    aborters.iter().for_each(rdma_collective::collective::Aborter::abort);
 }
 
 #[test]

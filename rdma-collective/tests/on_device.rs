@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use common::long;
 use pair::{CANARY, SHAPE, TOKEN, assert_moved, fill, link, pool, source_byte, transfer};
+use rdma_collective::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::Layout;
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
 use rdma_core::{Context, DeviceList, Memory};

@@ -4,8 +4,8 @@ mod common;
 mod world;
 
 use common::{WIRES, long};
+use rdma_collective::collective::CommunicatorOptions;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::CommunicatorOptions;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use world::each_communicator;
 

@@ -11,8 +11,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{WIRES, long};
+use rdma_collective::collective::CommunicatorOptions;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::CommunicatorOptions;
 use rdma_core::Wire;
 use world::each_communicator;
 

@@ -8,7 +8,7 @@ use std::thread;
 
 use common::{assert_books, books, long};
 use pair::{CANARY, SHAPE, TOKEN, engine, link, pool, source_byte, transfer};
-use rdma_collective::comm::Engine;
+use rdma_collective::engine::Engine;
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
 use rdma_core::Wire;
 

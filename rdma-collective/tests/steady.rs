@@ -7,8 +7,9 @@ use std::alloc::System;
 use std::sync::{Arc, Barrier};
 
 use common::{WIRES, long};
+use rdma_collective::collective::CommunicatorOptions;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::{CommunicatorOptions, EngineOptions};
+use rdma_collective::engine::EngineOptions;
 use rdma_core::{Device, SoftOptions};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use world::{Rank, each_rank_on};

@@ -13,9 +13,10 @@ use benches::collectives::rank::{self, Work};
 use benches::collectives::{Pairs, Setup, Side, Table};
 use benches::soft::Outcome as Result;
 use clap::{Parser, Subcommand, ValueEnum};
+use rdma_collective::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 use rustix::time::ClockId;
 

@@ -9,9 +9,10 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::Parser;
+use rdma_collective::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions, Wire};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use benches::ratio::median;
 use clap::Parser;
+use rdma_collective::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Deadline, Device, SoftOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};

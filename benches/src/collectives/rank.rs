@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use rdma_collective::bootstrap::StoreClient;
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{DataType, Element, ReduceOp, Tensor, bf16, f16};
-use rdma_collective::comm::bootstrap::StoreClient;
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 use crate::soft::{Outcome, PATIENCE};

@@ -2,8 +2,8 @@
 
 use super::kind::Collective;
 use anyhow::{Result, bail};
+use rdma_collective::collective::{Communicator, Pending};
 use rdma_collective::collective::{Element, Rails, ReduceOp, Tensor};
-use rdma_collective::comm::{Communicator, Pending};
 use rdma_core::Deadline;
 
 const NO_SENDS: &str = "rails have no sends between two ranks";

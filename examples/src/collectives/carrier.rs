@@ -2,9 +2,9 @@
 
 use super::call::Call;
 use anyhow::{Context, Result};
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::Communicator;
 use rdma_collective::collective::{Element, Rails};
-use rdma_collective::comm::Communicator;
-use rdma_collective::error::CollectiveError;
 use rdma_core::Deadline;
 
 /// See the module.

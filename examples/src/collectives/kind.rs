@@ -1,6 +1,6 @@
 //! The collectives that have a program, and what nccl-tests' contract is for each.
 
-use rdma_collective::comm::tuning;
+use rdma_collective::collective::tuning;
 
 /// Which collective is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use super::args::{Args, RANKS_MAX};
 use anyhow::ensure;
-use rdma_collective::comm::env::{Environment, Launch, Launcher};
+use rdma_collective::env::{Environment, Launch, Launcher};
 use std::net::SocketAddr;
 
 /// The rank that this process is; `None` when it is to start them.
@@ -48,7 +48,7 @@ pub fn variables(rank: usize, ranks: usize, store: SocketAddr) -> [(&'static str
 mod tests {
     use super::*;
     use clap::Parser;
-    use rdma_collective::comm::env::Variables;
+    use rdma_collective::env::Variables;
 
     fn place(variables: &[(&str, String)], line: &str) -> anyhow::Result<Option<(u32, u32)>> {
         let variables: Variables = variables.iter().cloned().collect();

@@ -8,8 +8,8 @@ use super::job::Job;
 use super::kind::Shape;
 use crate::columns::{Measured, Row};
 use anyhow::{Context, ensure};
+use rdma_collective::collective::Pending;
 use rdma_collective::collective::Tensor;
-use rdma_collective::comm::Pending;
 use std::time::{Duration, Instant};
 
 /// What one operation works on, longer than the largest size by what `-u` shifts it; absent while the operation has it.

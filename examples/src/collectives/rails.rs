@@ -4,7 +4,7 @@ use super::args::Args;
 use super::kind::Collective;
 use anyhow::ensure;
 use rdma_collective::collective::Rails;
-use rdma_collective::comm::env::NcclOptions;
+use rdma_collective::env::NcclOptions;
 
 const VARIABLE: &str = "NCCL_IB_QPS_PER_CONNECTION";
 

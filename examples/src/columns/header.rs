@@ -1,6 +1,6 @@
 //! What a run was asked to do and on which devices: the `#` lines above the table, and `config` in the JSON.
 
-use rdma_collective::comm::env::RefusedDevice;
+use rdma_collective::env::RefusedDevice;
 use serde::Serialize;
 use std::fmt::Write;
 

@@ -11,7 +11,7 @@ use crate::columns::header::{Refused, refused_lines};
 use crate::output;
 use crate::wire::WireName;
 use anyhow::{Context as _, ensure};
-use rdma_collective::comm::env::{NcclOptions, SelectedDevice};
+use rdma_collective::env::{NcclOptions, SelectedDevice};
 use rdma_core::{
     Attached, Mtu, PathOptions, QpNum, QueuePair, ReadyToSend, Region, RemoteMemory, SoftOptions, Worker,
 };

@@ -9,7 +9,7 @@ use super::plan::Plan;
 use super::session::{Channel, Session, channel_bytes};
 use super::test::Verb;
 use anyhow::Context as _;
-use rdma_collective::comm::env::SelectedDevice;
+use rdma_collective::env::SelectedDevice;
 use rdma_core::error::CreateError;
 use rdma_core::{
     Access, Gid, Init, InitOptions, Lid, Mtu, PathOptions, PeerAccess, Psn, QpNum, QueuePair,

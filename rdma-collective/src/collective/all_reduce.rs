@@ -7,8 +7,8 @@ use rdma_core::{Deadline, Refused, Region};
 use super::call::Collective;
 use super::execute::{Borrowed, Job};
 use super::{DataType, Element, ReduceOp, Tensor};
-use crate::comm::{Communicator, Pending};
-use crate::error::CollectiveError;
+use crate::collective::CollectiveError;
+use crate::collective::communicator::{Communicator, Pending};
 
 impl Communicator {
     /// Reduces `data` over all ranks, and leaves the result on each of them in its place.
@@ -26,8 +26,9 @@ impl Communicator {
     /// use rdma_collective::collective::ReduceOp;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;
@@ -112,8 +113,9 @@ impl Communicator {
     /// use rdma_collective::collective::ReduceOp;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;
@@ -170,7 +172,7 @@ impl Communicator {
     /// # Errors
     ///
     /// As for [`start_all_reduce`](Self::start_all_reduce), [`CollectiveError::Range`] for bytes that are not there, and
-    /// [`CollectiveError::ForeignMemory`] when it is not registered in the [engine's domain](crate::comm::Engine::register).
+    /// [`CollectiveError::ForeignMemory`] when it is not registered in the [engine's domain](crate::engine::Engine::register).
     pub fn start_all_reduce_region(
         &mut self,
         region: &Region,

@@ -5,8 +5,8 @@ use rdma_core::Deadline;
 use super::DataType;
 use super::call::Collective;
 use super::execute::Borrowed;
-use crate::comm::Communicator;
-use crate::error::CollectiveError;
+use crate::collective::CollectiveError;
+use crate::collective::communicator::Communicator;
 
 impl Communicator {
     /// Connects each rank to all others, so that any two can [send](Self::send) and [receive](Self::recv) without a third.
@@ -23,8 +23,9 @@ impl Communicator {
     /// use std::time::Duration;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;

@@ -5,8 +5,8 @@ use rdma_core::{Deadline, Refused};
 use super::call::Collective;
 use super::execute::Borrowed;
 use super::{DataType, Element, Tensor};
-use crate::comm::{Communicator, Pending};
-use crate::error::CollectiveError;
+use crate::collective::CollectiveError;
+use crate::collective::communicator::{Communicator, Pending};
 
 impl Communicator {
     /// Brings the parts of all ranks to rank `root`: `data` is as long as all of them, one behind the other by rank.
@@ -34,8 +34,9 @@ impl Communicator {
     /// use std::time::Duration;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;
@@ -132,8 +133,9 @@ impl Communicator {
     /// use std::time::Duration;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;

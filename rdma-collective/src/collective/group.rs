@@ -7,8 +7,8 @@ use rdma_core::Deadline;
 use super::call::{Call, Collective};
 use super::execute::Slices;
 use super::{DataType, Element};
-use crate::comm::Communicator;
-use crate::error::{CollectiveError, ReduceError};
+use crate::collective::communicator::Communicator;
+use crate::collective::{CollectiveError, ReduceError};
 
 /// Sends and receives that go on together when it is [run](Self::run), so that none of them waits for another.
 ///
@@ -20,8 +20,9 @@ use crate::error::{CollectiveError, ReduceError};
 /// use rdma_collective::collective::Group;
 /// use rdma_core::Deadline;
 ///
-/// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-/// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+/// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+/// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+/// # use rdma_collective::engine::{Engine, EngineOptions};
 /// # use rdma_core::{Device, SoftOptions};
 /// # let deadline = Deadline::after(Duration::from_secs(10));
 /// # let token = JobToken::random()?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::DataType;
 use super::call::{Call, Collective, name};
 use super::schedule::{Cut, Staging};
-use crate::error::{CollectiveError, ReduceError, ScheduleError};
+use crate::collective::{CollectiveError, ReduceError, ScheduleError};
 
 /// How many may go on together.
 pub(crate) const POINTS_MAX: usize = 4096;

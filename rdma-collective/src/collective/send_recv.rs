@@ -5,8 +5,8 @@ use rdma_core::{Deadline, Refused};
 use super::call::{Call, Collective};
 use super::execute::Slices;
 use super::{DataType, Element, Tensor};
-use crate::comm::{Communicator, Pending};
-use crate::error::CollectiveError;
+use crate::collective::CollectiveError;
+use crate::collective::communicator::{Communicator, Pending};
 
 impl Communicator {
     /// Sends `data` to rank `to`, which receives as many elements of the same type.
@@ -33,8 +33,9 @@ impl Communicator {
     /// use std::time::Duration;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # fn run(join: Join) -> Result<(), Box<dyn std::error::Error>> {
     /// # let deadline = Deadline::after(Duration::from_secs(30));
@@ -84,8 +85,9 @@ impl Communicator {
     /// use std::time::Duration;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # fn run(join: Join) -> Result<(), Box<dyn std::error::Error>> {
     /// # let deadline = Deadline::after(Duration::from_secs(30));
@@ -138,8 +140,9 @@ impl Communicator {
     /// use std::time::Duration;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;
@@ -179,8 +182,9 @@ impl Communicator {
     /// use std::time::Duration;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;
@@ -330,8 +334,9 @@ impl Communicator {
     /// use std::time::Duration;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;

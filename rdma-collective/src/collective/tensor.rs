@@ -7,8 +7,8 @@ use std::ops::{Deref, DerefMut, Range};
 
 use super::Element;
 use super::execute::{Job, job_from_any};
-use crate::comm::{Communicator, JobOutput};
-use crate::error::AllocError;
+use crate::collective::AllocError;
+use crate::collective::communicator::{Communicator, JobOutput};
 
 /// Elements that collectives send without a copy. It derefs to `[T]`.
 ///

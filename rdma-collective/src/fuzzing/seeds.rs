@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use super::*;
-use crate::comm::link::codec::Writer;
-use crate::comm::link::control::Kind;
-use crate::comm::operation::{ABORT, OPERATION};
-use crate::comm::tuning::Tuning;
-use crate::error::AbortReason;
+use crate::collective::AbortReason;
+use crate::collective::operation::{ABORT, OPERATION};
+use crate::collective::tuning::Tuning;
 use crate::kv::layout::{Model, Order};
+use crate::link::codec::Writer;
+use crate::link::control::Kind;
 
 type Target = (&'static str, fn(&[u8]), Vec<(&'static str, Vec<u8>)>);
 

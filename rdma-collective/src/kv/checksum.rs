@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use super::pool::Pool;
-use crate::error::PoolError;
+use crate::kv::PoolError;
 
 /// Bytes that are read at a time.
 pub(super) const SCRATCH_BYTES: usize = 16 * 1024;

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::Layout;
 use super::pool::{Pool, PoolId};
-use crate::error::{KvError, PlanError, Side};
+use crate::kv::KvError;
+use crate::kv::layout::Side;
+use crate::kv::plan::PlanError;
 
 /// How a transfer holds a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

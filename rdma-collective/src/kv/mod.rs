@@ -8,8 +8,9 @@
 //! ```
 //! use std::net::TcpListener;
 //! use std::time::Duration;
-//! use rdma_collective::comm::bootstrap::JobToken;
-//! use rdma_collective::comm::{Engine, EngineOptions, Meet};
+//! use rdma_collective::bootstrap::JobToken;
+//! use rdma_collective::engine::{Engine, EngineOptions};
+//! use rdma_collective::link::Meet;
 //! use rdma_collective::kv::layout::{Layout, Model, Order};
 //! use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
 //! use rdma_core::{Deadline, Device, SoftOptions};
@@ -50,6 +51,7 @@
 
 mod checksum;
 mod decode;
+mod error;
 mod fence;
 mod journal;
 pub mod layout;
@@ -75,6 +77,7 @@ pub(crate) use link::fuzz as fuzz_payload;
 pub(crate) use message::fuzz;
 
 pub use decode::{Decode, Grant, LayerFuture, Progress, Received};
+pub use error::{KvError, PoolError, TransferError};
 pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};
 pub use lease::HoldKind;
 pub use link::{LinkOptions, Prepared};

@@ -12,8 +12,8 @@ use rdma_core::Deadline;
 use super::decode::{Grant, Received};
 use super::prefill::{Pulled, Push, Pushed};
 use super::pull::{Offer, Pull};
-use crate::comm::{Core, Engine};
-use crate::error::{KvError, TransferError};
+use crate::engine::{Core, Engine};
+use crate::kv::{KvError, TransferError};
 
 /// Completions taken by one poll.
 pub(super) const BUDGET: usize = 64;

@@ -14,10 +14,12 @@ use super::pool::{Pool, PoolUse};
 use super::push::Pushes;
 use super::receive::END_WITHIN;
 use super::revoking::Revoking;
-use crate::comm::bootstrap::JobToken;
-use crate::comm::link::handshake::Meet;
-use crate::comm::{Engine, Service};
-use crate::error::{KvError, LaneFailure, PeerName, SetupError};
+use crate::bootstrap::JobToken;
+use crate::engine::SetupError;
+use crate::engine::{Engine, Service};
+use crate::kv::KvError;
+use crate::link::handshake::Meet;
+use crate::link::{LaneFailure, PeerName};
 
 /// The longest message of any device. What a port reports is no bound to go by.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;

@@ -13,8 +13,9 @@ use super::prefill::{self, Prefill, Pulled};
 use super::receive::END_WITHIN;
 use super::revoking::Revoking;
 use super::verdict::Verdicts;
-use crate::comm::{Engine, Service};
-use crate::error::{KvError, LaneFailure, TransferError};
+use crate::engine::{Engine, Service};
+use crate::kv::{KvError, TransferError};
+use crate::link::LaneFailure;
 
 /// Blocks that decode may read. Dropping it leaves them offered until they were read, or their time is up.
 #[must_use = "blocks are free when their offer was waited for"]

@@ -15,8 +15,9 @@ use super::decode::Received;
 use super::pending::{BUDGET, Handle};
 use super::receive::TELL_WITHIN;
 use super::verdict::Verdicts;
-use crate::comm::Engine;
-use crate::error::{KvError, LaneFailure, PeerName, TransferError};
+use crate::engine::Engine;
+use crate::kv::{KvError, TransferError};
+use crate::link::{LaneFailure, PeerName};
 
 /// What is known in the end, once; otherwise the task is woken then.
 type Look<K> = dyn FnMut(Option<&Waker>) -> Poll<Result<K, KvError>> + Send + Sync;
@@ -25,7 +26,7 @@ type Look<K> = dyn FnMut(Option<&Waker>) -> Poll<Result<K, KvError>> + Send + Sy
 ///
 /// After `Ok` nothing of it lands, or is read, any more. That comes when the peer has answered, or by fencing the lane at
 /// the deadline that was given: the engine does so when it is driven, by its [own
-/// thread](crate::comm::Driver::Thread) or by whoever polls, whether or not anybody looks at this. Dropping it lets that
+/// thread](crate::engine::Driver::Thread) or by whoever polls, whether or not anybody looks at this. Dropping it lets that
 /// go on unseen.
 ///
 /// Look at it by [`poll`](Self::poll) from a loop, [`wait`](Self::wait) for it, or `.await` it under any runtime.
@@ -33,8 +34,9 @@ type Look<K> = dyn FnMut(Option<&Waker>) -> Poll<Result<K, KvError>> + Send + Sy
 /// ```
 /// # use std::net::TcpListener;
 /// # use std::time::Duration;
-/// # use rdma_collective::comm::bootstrap::JobToken;
-/// # use rdma_collective::comm::{Engine, EngineOptions, Meet};
+/// # use rdma_collective::bootstrap::JobToken;
+/// # use rdma_collective::engine::{Engine, EngineOptions};
+/// # use rdma_collective::link::Meet;
 /// # use rdma_collective::kv::layout::{Layout, Model, Order};
 /// # use rdma_collective::kv::{BlockVerdict, Decode, LinkOptions, Pool, PoolUse, Prefill};
 /// # use rdma_core::{Deadline, Device, SoftOptions};

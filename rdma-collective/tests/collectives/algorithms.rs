@@ -1,9 +1,10 @@
 //! Ways that operations may take: all are right, whichever are asked for, and ranks that ask for others are told.
 
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::tuning::Tuning;
+use rdma_collective::collective::{Algorithms, Communicator, CommunicatorOptions};
 use rdma_collective::collective::{ReduceOp, Tensor};
-use rdma_collective::comm::tuning::Tuning;
-use rdma_collective::comm::{Algorithms, Communicator, CommunicatorOptions};
-use rdma_collective::error::{CollectiveError, SetupError};
+use rdma_collective::engine::SetupError;
 use rdma_core::Wire;
 
 use crate::common::long;

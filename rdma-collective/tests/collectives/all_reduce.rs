@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use crate::common::{WIRES, long};
 use crate::world::{each_communicator, each_rank, each_rank_on, each_rank_with};
 use proptest::prelude::*;
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{DataType, ReduceOp, f16};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, EngineOptions};
-use rdma_collective::error::{AbortReason, CollectiveError};
+use rdma_collective::engine::EngineOptions;
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{AckTimeout, Context, Deadline, Device, PeerAccess, RetryOptions, SoftOptions, Wire};
 

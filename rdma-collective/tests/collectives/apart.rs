@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::{block_on, forget, long};
 use crate::world::{Rank, each_communicator, each_rank_on};
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions, Pending, WaitError};
 use rdma_collective::collective::{ReduceOp, Tensor};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Driver, EngineOptions, Pending, WaitError};
-use rdma_collective::error::{AbortReason, CollectiveError};
+use rdma_collective::engine::{Driver, EngineOptions};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 /// Elements: of what goes in messages, and of what is reached where it lies.

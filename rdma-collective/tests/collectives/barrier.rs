@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::common::{WIRES, long};
 use crate::world::each_communicator;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::{Communicator, CommunicatorOptions};
-use rdma_collective::error::{AbortReason, CollectiveError};
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_core::{Deadline, Wire};
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::common::long;
 use crate::world::each_communicator;
 use rdma_collective::collective::Tensor;
-use rdma_collective::comm::{Communicator, CommunicatorOptions};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_core::Wire;
 
 /// Bytes that ranks read and write together from which every processor goes around its caches.

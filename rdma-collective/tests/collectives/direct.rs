@@ -4,9 +4,9 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::{Communicator, CommunicatorOptions, WaitError};
 use rdma_collective::collective::{DataType, Element, ReduceOp, Tensor, bf16, f16};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, WaitError};
-use rdma_collective::error::CollectiveError;
 use rdma_core::{Access, Deadline, Memory, Wire};
 
 use crate::common::long;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::common::long;
 use crate::world::each_communicator;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::{Communicator, CommunicatorOptions};
-use rdma_collective::error::{AbortReason, CollectiveError};
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_core::{Deadline, Wire};
 
 const NEAR: [Wire; 2] = [Wire::Local, Wire::Mapped];

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use crate::common::{WIRES, long};
 use crate::world::each_communicator;
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{Group, ReduceOp};
-use rdma_collective::comm::{Communicator, CommunicatorOptions};
-use rdma_collective::error::CollectiveError;
 use rdma_core::Wire;
 
 /// What one rank sends to another.

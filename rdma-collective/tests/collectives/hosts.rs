@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::{Algorithm, Communicator, CommunicatorOptions};
 use rdma_collective::collective::{ReduceOp, Tensor};
-use rdma_collective::comm::{Algorithm, Communicator, CommunicatorOptions};
-use rdma_collective::error::CollectiveError;
 use rdma_core::{Deadline, PeerAccess, Wire};
 
 use crate::common::long;

@@ -5,10 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::long;
+use rdma_collective::bootstrap::BootstrapError;
+use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
-use rdma_collective::error::{AbortReason, BootstrapError, CollectiveError, SetupError};
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::SetupError;
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 const TOKEN: JobToken = JobToken::from_bytes([7; 16]);

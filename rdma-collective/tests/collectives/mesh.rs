@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::common::{WIRES, long};
 use crate::world::{each_communicator, each_rank_with};
+use rdma_collective::collective::CollectiveError;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::{Communicator, CommunicatorOptions, EngineOptions, Output, WaitError};
-use rdma_collective::error::CollectiveError;
+use rdma_collective::collective::{Communicator, CommunicatorOptions, Output, WaitError};
+use rdma_collective::engine::EngineOptions;
 use rdma_core::{Device, SoftOptions, Wire};
 
 /// Elements of a part, so many that ranks of a host do not leave them for each other at once.

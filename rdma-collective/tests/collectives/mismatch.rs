@@ -2,9 +2,9 @@
 
 use crate::common::long;
 use crate::world::each_communicator;
+use rdma_collective::collective::{AbortReason, CollectiveError, OperationName};
+use rdma_collective::collective::{Algorithms, CommunicatorOptions};
 use rdma_collective::collective::{DataType, ReduceOp};
-use rdma_collective::comm::{Algorithms, CommunicatorOptions};
-use rdma_collective::error::{AbortReason, CollectiveError, OperationName};
 use rdma_core::Wire;
 
 /// What a rank calls.

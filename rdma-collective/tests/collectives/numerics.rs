@@ -8,8 +8,8 @@ use crate::common::{WIRES, long};
 use crate::world::each_communicator;
 use proptest::prelude::*;
 use rdma_collective::collective::schedule::{Operation, Ring, Source, Staging, Step};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{DataType, Element, ReduceOp, bf16, f16};
-use rdma_collective::comm::{Communicator, CommunicatorOptions};
 use rdma_core::Wire;
 
 /// One operation, alike on all ranks but for where the result goes.

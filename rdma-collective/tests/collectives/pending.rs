@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use crate::common::{WIRES, block_on, long};
 use crate::world::{Rank, each_communicator, each_rank, each_rank_on};
 use proptest::prelude::*;
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::{Communicator, CommunicatorOptions, WaitError};
 use rdma_collective::collective::{DataType, ReduceOp, Tensor};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Driver, EngineOptions, WaitError};
-use rdma_collective::error::CollectiveError;
+use rdma_collective::engine::{Driver, EngineOptions};
 use rdma_core::{Access, Context as Device, Deadline, Memory, SoftOptions, Wire};
 
 /// Small whole numbers, so that every sum is exact.
@@ -28,7 +29,7 @@ fn is_summed(ranks: u32, tensor: &[f32]) -> bool {
     tensor.iter().enumerate().all(|(index, found)| *found == sum(index))
 }
 
-fn start(comm: &mut Communicator, tensor: Tensor<f32>) -> rdma_collective::comm::Pending<Tensor<f32>> {
+fn start(comm: &mut Communicator, tensor: Tensor<f32>) -> rdma_collective::collective::Pending<Tensor<f32>> {
     comm.start_all_reduce(tensor, ReduceOp::Sum, long()).unwrap()
 }
 

@@ -9,10 +9,10 @@ use crate::algorithms::MIXED;
 use crate::common::long;
 use crate::world::each_communicator;
 use proptest::prelude::*;
+use rdma_collective::collective::tuning::Tuning;
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions, WaitError};
 use rdma_collective::collective::{ReduceOp, Tensor};
-use rdma_collective::comm::tuning::Tuning;
-use rdma_collective::comm::{Communicator, CommunicatorOptions, WaitError};
-use rdma_collective::error::{AbortReason, CollectiveError};
 use rdma_core::{Deadline, Wire};
 
 fn element(rank: u32, index: usize) -> u64 {

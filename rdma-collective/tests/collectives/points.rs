@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use crate::common::{WIRES, long};
 use crate::mesh::by_links;
 use crate::world::{each_communicator, each_rank_with};
+use rdma_collective::collective::{AbortReason, CollectiveError, ScheduleError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{DataType, ReduceOp, Tensor};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, EngineOptions};
-use rdma_collective::error::{AbortReason, CollectiveError, ScheduleError};
+use rdma_collective::engine::EngineOptions;
 use rdma_core::fault::FaultPlan;
 use rdma_core::{AckTimeout, Deadline, Device, RetryOptions, SoftOptions, Wire};
 

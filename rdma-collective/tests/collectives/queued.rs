@@ -7,8 +7,8 @@ use crate::common::long;
 use crate::world::each_communicator;
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::collective::Tensor;
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Pending, WaitError};
-use rdma_collective::error::{AbortReason, CollectiveError};
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions, Pending, WaitError};
 use rdma_core::{Deadline, Wire};
 
 /// Begins to reduce a few elements.

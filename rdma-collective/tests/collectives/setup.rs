@@ -4,9 +4,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{introduction, long};
-use rdma_collective::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
-use rdma_collective::error::{BootstrapError, SetupError};
+use rdma_collective::bootstrap::BootstrapError;
+use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::SetupError;
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Device, SoftOptions};
 
 /// What the others say of a communicator of three when rank 1 does `instead` of making it, and ends.

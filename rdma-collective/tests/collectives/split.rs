@@ -8,8 +8,9 @@ use crate::common::{WIRES, long};
 use crate::world::each_communicator;
 use proptest::prelude::*;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::{Communicator, CommunicatorOptions};
-use rdma_collective::error::{AbortReason, CollectiveError, SetupError};
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::SetupError;
 use rdma_core::{Deadline, Wire};
 
 /// What each rank asks for, by rank.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::common::{WIRES, long};
 use crate::world::each_communicator;
 use proptest::prelude::*;
+use rdma_collective::collective::{AbortReason, CollectiveError, ScheduleError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{DataType, ReduceOp, Tensor};
-use rdma_collective::comm::{Communicator, CommunicatorOptions};
-use rdma_collective::error::{AbortReason, CollectiveError, ScheduleError};
 use rdma_core::{Deadline, Wire};
 
 /// Elements that go from each rank to each, by both.

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use rdma_collective::comm::CommunicatorOptions;
-use rdma_collective::comm::tuning::Tuning;
+use rdma_collective::collective::CommunicatorOptions;
+use rdma_collective::collective::tuning::Tuning;
 use rdma_core::{Deadline, Wire};
 
 /// Each way in which devices of one process reach each other.

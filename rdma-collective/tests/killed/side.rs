@@ -1,6 +1,6 @@
 //! One end of a link, in either role.
 
-use rdma_collective::comm::Engine;
+use rdma_collective::engine::Engine;
 use rdma_collective::kv::layout::{Attention, Layout, Shape};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill, Prepared};
 use rdma_core::Wire;

@@ -6,10 +6,11 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use rdma_collective::comm::bootstrap::JobToken;
-use rdma_collective::comm::{Driver, Engine, EngineOptions, Meet};
+use rdma_collective::bootstrap::JobToken;
+use rdma_collective::engine::{Driver, Engine, EngineOptions};
 use rdma_collective::kv::layout::{Attention, CacheType, HeadOrder, Layout, Order, Shape, TensorParallel};
 use rdma_collective::kv::{BlockVerdict, Decode, LinkOptions, Pool, PoolUse, Prefill, Verdicts};
+use rdma_collective::link::Meet;
 use rdma_core::fault::FaultPlan;
 use rdma_core::{AckTimeout, Context, Device, RetryOptions, SoftOptions, Wire};
 

@@ -3,9 +3,10 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use rdma_collective::comm::Communicator;
-use rdma_collective::comm::bootstrap::LocalRanks;
-use rdma_collective::error::{CollectiveError, SpawnError};
+use rdma_collective::bootstrap::LocalRanks;
+use rdma_collective::bootstrap::SpawnError;
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::Communicator;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::common::long;

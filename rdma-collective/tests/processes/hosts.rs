@@ -5,10 +5,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use rdma_collective::bootstrap::SpawnError;
+use rdma_collective::bootstrap::{LocalRanks, StoreClient};
+use rdma_collective::collective::CollectiveError;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
-use rdma_collective::comm::{Algorithm, Communicator, CommunicatorOptions, Engine, EngineOptions};
-use rdma_collective::error::{CollectiveError, SpawnError};
+use rdma_collective::collective::{Algorithm, Communicator, CommunicatorOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Deadline, Device, SoftOptions};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 

@@ -10,10 +10,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{is_soak, long};
+use rdma_collective::bootstrap::SpawnError;
+use rdma_collective::bootstrap::{LocalRanks, StoreClient};
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::{Communicator, CommunicatorOptions, WaitError};
 use rdma_collective::collective::{DataType, ReduceOp};
-use rdma_collective::comm::bootstrap::{LocalRanks, StoreClient};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, WaitError};
-use rdma_collective::error::{CollectiveError, SetupError, SpawnError};
+use rdma_collective::engine::SetupError;
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Access, Deadline, Device, Memory, PeerAccess, SoftOptions, Wire};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 

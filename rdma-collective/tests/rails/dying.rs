@@ -4,9 +4,10 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use rdma_collective::collective::CollectiveError;
 use rdma_collective::collective::{Rails, RailsOptions, ReduceOp};
-use rdma_collective::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-use rdma_collective::error::{CollectiveError, SetupError};
+use rdma_collective::engine::SetupError;
 use rdma_core::Wire;
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 

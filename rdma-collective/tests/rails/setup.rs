@@ -1,7 +1,7 @@
 //! A world of ranks with several devices each.
 
 use rdma_collective::collective::{Rails, RailsOptions};
-use rdma_collective::comm::{Engine, EngineOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::fault::FaultPlan;
 use rdma_core::{Context, Device, SoftOptions, Wire};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! One call, what each rank comes with, and what it must have then.
 
+use rdma_collective::collective::Communicator;
+use rdma_collective::collective::{CollectiveError, OperationName};
 use rdma_collective::collective::{DataType, Element, ReduceOp, bf16, f16};
-use rdma_collective::comm::Communicator;
-use rdma_collective::error::{CollectiveError, OperationName};
 use rdma_core::Deadline;
 
 use crate::common::long;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rdma_collective::collective::{AbortReason, CollectiveError};
+use rdma_collective::collective::{Algorithms, CommunicatorOptions};
 use rdma_collective::collective::{DataType, ReduceOp};
-use rdma_collective::comm::{Algorithms, CommunicatorOptions, EngineOptions};
-use rdma_collective::error::{AbortReason, CollectiveError};
+use rdma_collective::engine::EngineOptions;
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{AckTimeout, Context, Deadline, Device, RetryOptions, SoftOptions, Wire};
 

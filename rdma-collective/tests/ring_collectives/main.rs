@@ -13,9 +13,9 @@ mod world;
 use call::{CALL, Call, KINDS, PLACES, Place};
 use common::{WIRES, long};
 use proptest::prelude::*;
+use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::CommunicatorOptions;
 use rdma_collective::collective::{DataType, ReduceOp, f16};
-use rdma_collective::comm::CommunicatorOptions;
-use rdma_collective::error::CollectiveError;
 use rdma_core::Wire;
 use world::each_communicator;
 

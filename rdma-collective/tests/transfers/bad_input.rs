@@ -6,12 +6,17 @@ use std::thread;
 
 use crate::common::{introduction, long};
 use crate::pair::{CANARY, Pair, SHAPE, TOKEN, engine, pool, source_byte};
+use rdma_collective::bootstrap::BootstrapError;
+use rdma_collective::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, Meet};
-use rdma_collective::error::{BlobError, BootstrapError, HandshakeError, KvError, PoolError, SetupError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::SetupError;
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Layout, Shape};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
+use rdma_collective::kv::{KvError, PoolError};
+use rdma_collective::link::Meet;
+use rdma_collective::link::{BlobError, HandshakeError};
 use rdma_core::error::RegisterError;
 use rdma_core::{Device, Memory, SoftOptions, Wire};
 
@@ -219,7 +224,7 @@ fn garbage_and_oversized_frames_in_place_of_a_blob() {
 fn a_job_of_another_token_on_the_store() {
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(TOKEN, 1)).unwrap();
     let join = Join { address: server.address(), token: TOKEN, rank: 0, world: 1 };
-    let other = rdma_collective::comm::bootstrap::JobToken::from_bytes([9; 16]);
+    let other = rdma_collective::bootstrap::JobToken::from_bytes([9; 16]);
     let error = StoreClient::connect(Join { token: other, ..join.clone() }, long()).unwrap_err();
     assert!(matches!(error, BootstrapError::OtherToken { .. }), "{error}");
     let mut store = StoreClient::connect(join, long()).unwrap();

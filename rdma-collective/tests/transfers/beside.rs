@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{WIRES, long};
 use crate::pair::{CANARY, Pair, SHAPE, link, pool, source_byte};
-use rdma_collective::comm::{Engine, EngineOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{BlockVerdict, LinkOptions, PoolUse};
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};

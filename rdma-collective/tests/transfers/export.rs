@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use crate::common::{WIRES, long};
 use crate::pair::{CANARY, SHAPE, TOKEN, assert_moved, engine, pool, source_byte, transfer};
-use rdma_collective::comm::Engine;
-use rdma_collective::comm::bootstrap::JobToken;
-use rdma_collective::error::{BlobError, LayoutError, SetupError};
+use rdma_collective::bootstrap::JobToken;
+use rdma_collective::engine::Engine;
+use rdma_collective::engine::SetupError;
+use rdma_collective::kv::layout::LayoutError;
 use rdma_collective::kv::layout::{CacheType, Shape};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill, Prepared};
+use rdma_collective::link::BlobError;
 use rdma_core::{Deadline, Wire};
 
 /// The offset of the version in a blob, as `docs/wire.md` has it.

@@ -4,7 +4,7 @@ use std::thread;
 
 use crate::common::{WIRES, long};
 use crate::pair::{CANARY, SHAPE, TOKEN, engine, pool, source_byte, transfer};
-use rdma_collective::comm::Engine;
+use rdma_collective::engine::Engine;
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
 use rdma_core::Wire;
 

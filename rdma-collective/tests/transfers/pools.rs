@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::common::{WIRES, long};
 use crate::pair::{CANARY, SHAPE, assert_moved, engine, fill, link, source_byte, transfer};
-use rdma_collective::error::{KvError, LayoutError, PoolError, SetupError};
+use rdma_collective::engine::SetupError;
+use rdma_collective::kv::layout::LayoutError;
 use rdma_collective::kv::layout::{Layout, Order, Shape};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse};
+use rdma_collective::kv::{KvError, PoolError};
 use rdma_core::{Access, Deadline, Memory, Wire};
 
 fn layout() -> Layout {
@@ -69,7 +71,7 @@ fn pools_of_one_registration_do_not_touch_each_other() {
         let len = 13 + bytes + 7 + draft.bytes() as usize + 5;
         let both = |engine: &_, purpose: PoolUse| {
             let memory = Memory::from(vec![CANARY; len]);
-            let region = rdma_collective::comm::Engine::register(engine, memory, purpose.access()).unwrap();
+            let region = rdma_collective::engine::Engine::register(engine, memory, purpose.access()).unwrap();
             let pools = places
                 .map(|(offset, layout)| Pool::in_region(engine, &region, offset, layout, purpose).unwrap());
             (region, pools)
@@ -147,7 +149,7 @@ fn a_pool_of_another_engine_is_refused_by_a_link() {
     let (engine, other) = (engine(Wire::Local, None), engine(Wire::Local, None));
     let pool = Pool::allocate(&other, layout(), PoolUse::Destination).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let meet = rdma_collective::comm::Meet::Accept(&listener);
+    let meet = rdma_collective::link::Meet::Accept(&listener);
     let made = Decode::new(&engine, &pool, &meet, &crate::pair::TOKEN, &LinkOptions::default(), long());
     assert!(matches!(made.unwrap_err(), SetupError::OtherEngine));
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{WIRES, long};
 use crate::pair::{CANARY, Pair, SHAPE, engine, engine_driven, link, pool, source_byte};
-use rdma_collective::comm::{Driver, Engine, EngineOptions};
-use rdma_collective::error::KvError;
+use rdma_collective::engine::{Driver, Engine, EngineOptions};
+use rdma_collective::kv::KvError;
 use rdma_collective::kv::{BlockVerdict, LinkOptions, Pool, PoolUse};
 use rdma_core::fault::{Fault, FaultPlan, Messages, Rule};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};

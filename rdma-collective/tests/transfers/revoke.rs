@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::{WIRES, long};
 use crate::pair::Setup;
-use rdma_collective::comm::Driver;
-use rdma_collective::error::{KvError, LaneFailure};
+use rdma_collective::engine::Driver;
+use rdma_collective::kv::KvError;
 use rdma_collective::kv::{BlockVerdict, LinkOptions};
+use rdma_collective::link::LaneFailure;
 use rdma_core::Deadline;
 
 #[test]

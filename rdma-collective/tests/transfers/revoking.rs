@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::{WIRES, block_on, forget, long};
 use crate::pair::{CANARY, Pair, SHAPE, engine_driven, link, pool, source_byte};
-use rdma_collective::comm::Driver;
-use rdma_collective::error::{KvError, LaneFailure};
+use rdma_collective::engine::Driver;
+use rdma_collective::kv::KvError;
 use rdma_collective::kv::{BlockVerdict, LinkOptions, PoolUse, Revoking, Verdicts};
+use rdma_collective::link::LaneFailure;
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{Deadline, Wire};
 

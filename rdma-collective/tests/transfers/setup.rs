@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::common::long;
 use crate::pair::{CANARY, SHAPE, TOKEN, engine, pool, source_byte};
-use rdma_collective::comm::Meet;
-use rdma_collective::comm::bootstrap::JobToken;
-use rdma_collective::error::SetupError;
+use rdma_collective::bootstrap::JobToken;
+use rdma_collective::engine::SetupError;
 use rdma_collective::kv::layout::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
 use rdma_collective::kv::{Decode, LinkOptions, PoolUse, Prefill};
+use rdma_collective::link::Meet;
 use rdma_core::{Deadline, Wire};
 
 /// What both ends of a link that cannot be say of it.

@@ -4,7 +4,7 @@ use std::thread;
 
 use crate::common::{WIRES, long};
 use crate::pair::{Pair, SHAPE, Setup, source_byte};
-use rdma_collective::error::KvError;
+use rdma_collective::kv::KvError;
 use rdma_collective::kv::{BlockVerdict, LinkOptions, Verdicts};
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 

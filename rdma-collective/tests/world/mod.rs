@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::thread;
 
-use rdma_collective::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Context, Device, SoftOptions, Wire};
 
 use crate::common::long;

@@ -19,7 +19,7 @@ const OF_VERBS: [&str; 9] = [
 ];
 
 /// A folder, what its files may not name, and the rule.
-const RULES: [(&str, &[&str], &str); 10] = [
+const RULES: [(&str, &[&str], &str); 14] = [
     ("rdma-core/src/types/", &["crate::backend", "crate::memory"], "`types` are plain values"),
     ("rdma-core/src/types/", &OF_VERBS, "`types` are plain values"),
     ("rdma-core/src/error/", &OF_VERBS, "`error` knows values alone"),
@@ -31,17 +31,22 @@ const RULES: [(&str, &[&str], &str); 10] = [
         &["crate::backend::ibverbs", "crate::backend::soft"],
         "`verbs` knows no backend by name",
     ),
-    ("rdma-collective/src/kv/", &["crate::collective"], "`kv` and `collective` are siblings over `comm`"),
-    ("rdma-collective/src/collective/", &["crate::kv"], "`kv` and `collective` are siblings over `comm`"),
-    (
-        "rdma-collective/src/comm/",
-        &["crate::kv", "crate::collective"],
-        "`comm` stands below `kv` and `collective`",
-    ),
+    ("rdma-collective/src/kv/", &["crate::collective"], "`kv` and `collective` are siblings over `engine`"),
+    ("rdma-collective/src/collective/", &["crate::kv"], "`kv` and `collective` are siblings over `engine`"),
+    ("rdma-collective/src/bootstrap/", &SERVICES, "`bootstrap` stands below `kv` and `collective`"),
+    ("rdma-collective/src/engine/", &SERVICES, "`engine` stands below `kv` and `collective`"),
+    ("rdma-collective/src/env/", &SERVICES, "`env` stands below `kv` and `collective`"),
+    ("rdma-collective/src/link/", &SERVICES, "`link` stands below `kv` and `collective`"),
+    ("rdma-collective/src/liveness/", &SERVICES, "`liveness` stands below `kv` and `collective`"),
 ];
+/// The two halves of `rdma-collective`, which its lower layers may not name.
+const SERVICES: [&str; 2] = ["crate::kv", "crate::collective"];
 /// Schedules see neither devices nor links.
-const PURE: (&str, &[&str], &str) =
-    ("rdma-collective/src/collective/schedule/", &["crate::comm", "rdma_core"], "a schedule is pure data");
+const PURE: (&str, &[&str], &str) = (
+    "rdma-collective/src/collective/schedule/",
+    &["crate::collective::communicator", "crate::engine", "crate::link", "rdma_core"],
+    "a schedule is pure data",
+);
 
 /// The findings of one file. Tests may use what stands above them.
 pub fn check(path: &str, text: &str) -> Vec<Finding> {

@@ -5,7 +5,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, ValueEnum};
 use examples::fault::CorruptAt;
 use examples::wire::WireName;
-use rdma_collective::error::LayoutError;
+use rdma_collective::kv::layout::LayoutError;
 use rdma_collective::kv::layout::Model;
 use std::net::SocketAddr;
 use std::time::Duration;

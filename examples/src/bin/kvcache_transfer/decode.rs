@@ -11,7 +11,7 @@ use crate::requests::{self, Requests};
 use crate::side::{Place, Side, destination_ids};
 use crate::way::Incoming;
 use examples::output;
-use rdma_collective::error::TransferError;
+use rdma_collective::kv::TransferError;
 use rdma_collective::kv::{BlockVerdict, Decode, LinkOptions, Received};
 use rdma_core::Deadline;
 use std::time::{Duration, Instant};

@@ -21,8 +21,8 @@ use clap::Parser;
 use examples::processes::{self, Group};
 use examples::{debug, memory, output};
 use presets::Request;
-use rdma_collective::comm::bootstrap::{JobToken, StoreOptions, StoreServer};
-use rdma_collective::comm::env::{NcclOptions, Variables};
+use rdma_collective::bootstrap::{JobToken, StoreOptions, StoreServer};
+use rdma_collective::env::{NcclOptions, Variables};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{ExitCode, Stdio};
 

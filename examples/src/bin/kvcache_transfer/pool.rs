@@ -91,7 +91,7 @@ fn owner(layer: u32, block: u32, place: Option<u32>) -> Owner {
 mod tests {
     use super::*;
     use crate::content::shuffled;
-    use rdma_collective::comm::{Engine, EngineOptions};
+    use rdma_collective::engine::{Engine, EngineOptions};
     use rdma_collective::kv::PoolUse;
     use rdma_collective::kv::layout::Model;
     use rdma_core::{Device, SoftOptions};

@@ -1,6 +1,6 @@
 //! The models of `--model`, and one request of theirs: how many blocks, in pools how large.
 
-use rdma_collective::error::LayoutError;
+use rdma_collective::kv::layout::LayoutError;
 use rdma_collective::kv::layout::{Layout, Model, Order};
 
 /// One request and the pools around it, which are alike on both sides.

@@ -2,9 +2,9 @@
 
 use crate::way::Incoming;
 use indicatif::{ProgressBar, ProgressStyle};
-use rdma_collective::comm::Engine;
-use rdma_collective::error::TransferError;
+use rdma_collective::engine::Engine;
 use rdma_collective::kv::Received;
+use rdma_collective::kv::TransferError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The ways of one request from prefill to decode: pushed whole, pushed layer by layer, or pulled.
 
 use crate::args::Args;
-use rdma_collective::error::{KvError, TransferError};
 use rdma_collective::kv::{Decode, Grant, Prefill, Progress, Pull, Received, Verdicts};
+use rdma_collective::kv::{KvError, TransferError};
 use rdma_core::Deadline;
 use std::time::Duration;
 

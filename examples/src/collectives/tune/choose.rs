@@ -2,8 +2,8 @@
 
 use super::measure::{Memory, Times};
 use super::tunable::Tunable;
-use rdma_collective::comm::Algorithm;
-use rdma_collective::comm::tuning::{Peers, Row};
+use rdma_collective::collective::Algorithm;
+use rdma_collective::collective::tuning::{Peers, Row};
 
 /// What another way must be faster by than that of the size before: times differ by so much from run to run.
 const FASTER_BY: f64 = 1.05;

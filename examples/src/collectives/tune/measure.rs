@@ -8,7 +8,7 @@ use crate::collectives::job::Job;
 use crate::collectives::measure::Bench;
 use anyhow::ensure;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::comm::{Algorithm, Algorithms, tuning};
+use rdma_collective::collective::{Algorithm, Algorithms, tuning};
 use std::collections::HashMap;
 use std::time::Instant;
 

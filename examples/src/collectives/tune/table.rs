@@ -3,7 +3,7 @@
 use super::choose::Chosen;
 use super::measure::{Memory, Times};
 use super::tunable::Tunable;
-use rdma_collective::comm::Algorithm;
+use rdma_collective::collective::Algorithm;
 use std::fmt::Write;
 
 /// What was measured.

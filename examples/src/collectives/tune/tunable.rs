@@ -1,7 +1,7 @@
 //! What a table can be of: the collectives that have a program, and the barrier, which has none.
 
 use crate::collectives::Collective;
-use rdma_collective::comm::tuning;
+use rdma_collective::collective::tuning;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! What calls are named in errors and at INFO.
 
+use crate::collective::OperationName;
+use crate::collective::operation::Header;
 use crate::collective::{DataType, ReduceOp};
-use crate::comm::operation::Header;
-use crate::error::OperationName;
 
 /// The collective of a number.
 pub(super) const fn name_of(code: u8) -> &'static str {

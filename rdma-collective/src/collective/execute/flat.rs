@@ -16,10 +16,10 @@ use super::meeting::Meeting;
 use super::missing::Missing;
 use super::run::{Stop, With};
 use super::stage::{At, Stage};
+use crate::collective::ReduceError;
+use crate::collective::communicator::{Awaited, HostGroup, RingLinks, Scratch};
 use crate::collective::exchange::{Copied, Exchange, Reduced};
 use crate::collective::pieces::Pieces;
-use crate::comm::{Awaited, HostGroup, RingLinks, Scratch};
-use crate::error::ReduceError;
 
 /// How long the engine looks for the next piece when one has come, and for pieces that follow each other.
 const LOOK_FOR: Duration = Duration::from_micros(20);

@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use super::run::Stop;
 use crate::collective::call::{is_of_two, name};
-use crate::comm::operation::{Abort, DAMAGED, Header};
-use crate::comm::{Awaited, Core, Direction, RingLinks, Unlinked};
-use crate::error::{AbortReason, CollectiveError, Interrupted};
+use crate::collective::communicator::{Awaited, Direction, RingLinks, Unlinked};
+use crate::collective::operation::{Abort, DAMAGED, Header};
+use crate::collective::{AbortReason, CollectiveError, Interrupted};
+use crate::engine::Core;
 
 /// How far an operation has come.
 pub(super) struct Progress {

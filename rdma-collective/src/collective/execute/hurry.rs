@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rdma_core::Deadline;
 
-use crate::comm::HostGroup;
+use crate::collective::communicator::HostGroup;
 
 /// Looks in a row before others may run: about as long as a message is under way from a rank that is there.
 const LOOKS: u32 = 500;

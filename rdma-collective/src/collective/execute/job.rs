@@ -11,11 +11,13 @@ use super::buffers::{Borrowed, Buffers, Place, Registered};
 use super::running::{self, Running};
 use super::stage::At;
 use super::{Plan, Way};
+use crate::collective::CollectiveError;
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
-use crate::comm::{
-    self, Among, Communicator, Core, EngineId, HostGroup, Looks, Output, Parts, Pending, Scratch,
+use crate::collective::communicator;
+use crate::collective::communicator::{
+    Among, Communicator, HostGroup, Looks, Output, Parts, Pending, Scratch,
 };
-use crate::error::CollectiveError;
+use crate::engine::{Core, EngineId};
 
 /// How long it may take that no other rank is at the memory any more: nothing else on the engine goes on meanwhile.
 pub(super) const REVOKE_WITHIN: Duration = Duration::from_secs(1);
@@ -210,7 +212,7 @@ fn at_hand<'a>(
     }
 }
 
-impl comm::Job for Job {
+impl communicator::Job for Job {
     fn among(&self) -> Among {
         let points = |work: &Work| matches!(work.plan.way, Way::Points(_));
         if self.work.as_ref().is_some_and(points) { Among::Some } else { Among::All }

@@ -7,8 +7,9 @@ use rdma_core::Deadline;
 use super::hurry::{Looked, look_between_others, look_patiently};
 use super::missing::Missing;
 use super::run::{Stop, is_ended_by, wrong};
-use crate::comm::operation::{DAMAGED, Header};
-use crate::comm::{Core, HostGroup, RingLinks};
+use crate::collective::communicator::{HostGroup, RingLinks};
+use crate::collective::operation::{DAMAGED, Header};
+use crate::engine::Core;
 
 /// Between two looks of the engine.
 const NAP_MIN: Duration = Duration::from_micros(50);

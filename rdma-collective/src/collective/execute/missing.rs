@@ -1,8 +1,8 @@
 //! Which ranks of a host an operation waits for.
 
-use crate::comm::operation::{Abort, Header};
-use crate::comm::{Awaited, Direction, Lost, RingLinks, at_fault};
-use crate::error::AbortReason;
+use crate::collective::AbortReason;
+use crate::collective::communicator::{Awaited, Direction, Lost, RingLinks, at_fault};
+use crate::collective::operation::{Abort, Header};
 
 use super::run::{Stop, is_found_here};
 

@@ -31,9 +31,11 @@ use super::exchange::Exchange;
 use super::pieces::Pieces;
 use super::points::Points;
 use super::schedule::{Operation, Rounds, Schedule, Staging};
-use crate::comm::tuning::Class;
-use crate::comm::{Algorithm, Communicator, NEAR_BYTES, Reach, VERDICT_BYTES, word_bytes};
-use crate::error::{CollectiveError, ScheduleError};
+use crate::collective::communicator::{
+    Algorithm, Communicator, NEAR_BYTES, Reach, VERDICT_BYTES, word_bytes,
+};
+use crate::collective::tuning::Class;
+use crate::collective::{CollectiveError, ScheduleError};
 
 /// An operation that can begin.
 #[derive(Clone, Debug)]

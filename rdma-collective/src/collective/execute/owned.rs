@@ -9,10 +9,10 @@ use super::flat::Flat;
 use super::running::Running;
 use super::stage::At;
 use super::{InWindows, Job, Memory, Plan, Way};
+use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective};
+use crate::collective::communicator::{Communicator, Output, Pending};
 use crate::collective::{DataType, Element, Tensor};
-use crate::comm::{Communicator, Output, Pending};
-use crate::error::CollectiveError;
 
 impl Communicator {
     /// Begins a collective on a tensor, in its place.

@@ -7,13 +7,13 @@ use rdma_core::Deadline;
 use super::flows::{Flows, Lent, Memory, Slices};
 use super::running::{self, Running};
 use super::{Borrowed, Job, Plan, Way, staging};
+use crate::collective::CollectiveError;
 use crate::collective::DataType;
 use crate::collective::call::{Call, Collective};
+use crate::collective::communicator::{Among, Communicator, Output, Pending, link_geometry};
 use crate::collective::points::Points;
 use crate::collective::schedule::Staging;
-use crate::comm::link::mailbox::Geometry;
-use crate::comm::{Among, Communicator, Output, Pending, link_geometry};
-use crate::error::CollectiveError;
+use crate::link::mailbox::Geometry;
 
 impl Communicator {
     /// Carries sends and receives out on slices, one for each of `calls`.

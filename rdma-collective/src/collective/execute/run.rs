@@ -9,13 +9,15 @@ use rdma_core::memory::Expect;
 use super::buffers::{Arithmetic, Buffers, Message, Piece};
 use super::give_up::Progress;
 use crate::collective::call::{Call, is_of_two};
-use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
-use crate::comm::link::mailbox::HEADER_BYTES;
-use crate::comm::operation::{Abort, DAMAGED, Header, OPERATION};
-use crate::comm::{
-    Awaited, Core, Direction, HostGroup, Lost, RingLinks, Scratch, Unlike, Unlinked, at_fault, violation,
+use crate::collective::communicator::{
+    Awaited, Direction, HostGroup, Lost, RingLinks, Scratch, Unlike, Unlinked, at_fault, violation,
 };
-use crate::error::{AbortReason, LaneFailure, ReduceError};
+use crate::collective::operation::{Abort, DAMAGED, Header, OPERATION};
+use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
+use crate::collective::{AbortReason, ReduceError};
+use crate::engine::Core;
+use crate::link::LaneFailure;
+use crate::link::mailbox::HEADER_BYTES;
 
 /// Why an operation stops before its end.
 pub(super) enum Stop {

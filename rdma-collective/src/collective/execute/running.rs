@@ -14,10 +14,11 @@ use super::mesh::{self, Mesh};
 use super::run::{Run, Stop, With};
 use super::stage::At;
 use super::{Elsewhere, Plan, Way};
+use crate::collective::CollectiveError;
+use crate::collective::communicator::{HostGroup, Parts, RingLinks, Scratch};
 use crate::collective::points::Points;
 use crate::collective::schedule::{Primitive, Schedule, Step};
-use crate::comm::{Core, HostGroup, Parts, RingLinks, Scratch};
-use crate::error::CollectiveError;
+use crate::engine::Core;
 
 /// How often ranks of one host that go by links look for others that do not.
 const LOOK_ASIDE_EVERY: Duration = Duration::from_millis(20);

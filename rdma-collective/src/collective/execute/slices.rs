@@ -8,10 +8,10 @@ use super::flat::Flat;
 use super::running::{self, Running};
 use super::stage::At;
 use super::{Borrowed, InWindows, Memory, Plan, Way};
+use crate::collective::CollectiveError;
 use crate::collective::DataType;
 use crate::collective::call::{Call, Collective};
-use crate::comm::{Among, Communicator};
-use crate::error::CollectiveError;
+use crate::collective::communicator::{Among, Communicator};
 
 impl Communicator {
     /// Carries a collective out on slices of the caller's.

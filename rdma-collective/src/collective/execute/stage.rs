@@ -4,10 +4,10 @@ use rdma_core::memory::Expect;
 
 use super::buffers::{Arithmetic, Buffers};
 use super::missing::Missing;
+use crate::collective::ReduceError;
+use crate::collective::communicator::{HostGroup, PIECE_BYTES, Scratch};
 use crate::collective::pieces::{Made, Pieces, Step};
 use crate::collective::schedule::Span;
-use crate::comm::{HostGroup, PIECE_BYTES, Scratch};
-use crate::error::ReduceError;
 
 /// Steps that it takes at a time, those of a few rounds: who is slower than the others finds all that it waits for.
 const STEPS: u64 = 20;

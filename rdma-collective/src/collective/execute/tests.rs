@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 use super::*;
+use crate::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use crate::collective::ReduceOp;
-use crate::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-use crate::comm::link::control::Kind;
-use crate::comm::link::imm::Imm;
-use crate::comm::operation::{ABORT, Header, OPERATION, WAITS};
-use crate::comm::{CommunicatorOptions, Core, Engine, EngineOptions, RingLinks};
-use crate::error::LaneFailure;
+use crate::collective::communicator::{CommunicatorOptions, RingLinks};
+use crate::collective::operation::{ABORT, Header, OPERATION, WAITS};
+use crate::engine::{Core, Engine, EngineOptions};
+use crate::link::LaneFailure;
+use crate::link::control::Kind;
+use crate::link::imm::Imm;
 
 #[test]
 fn the_defaults_are_the_schedules() {

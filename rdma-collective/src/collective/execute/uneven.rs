@@ -5,12 +5,12 @@ use std::time::Instant;
 use rdma_core::{Deadline, Refused};
 
 use super::{Borrowed, Job, Memory, Plan};
+use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective};
+use crate::collective::communicator::{Algorithm, Communicator, Pending, Reach};
 use crate::collective::schedule::{Operation, Rounds};
 use crate::collective::uneven::{Counts, Sides, Uneven};
 use crate::collective::{DataType, Element, Tensor};
-use crate::comm::{Algorithm, Communicator, Pending, Reach};
-use crate::error::CollectiveError;
 
 impl Communicator {
     /// What this rank does with buffers of so many bytes.

@@ -4,19 +4,19 @@ use rdma_core::Deadline;
 
 use super::Rails;
 use super::buffers::Buffers;
+use crate::collective::CollectiveError;
 use crate::collective::call::Collective;
 use crate::collective::{Element, ReduceOp};
-use crate::error::CollectiveError;
 
 impl Rails {
-    /// Reduces `data` over all ranks in its place, as [`Communicator::all_reduce`](crate::comm::Communicator::all_reduce)
+    /// Reduces `data` over all ranks in its place, as [`Communicator::all_reduce`](crate::collective::communicator::Communicator::all_reduce)
     /// does.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use rdma_collective::collective::{Rails, RailsOptions, ReduceOp};
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Deadline, Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;
@@ -63,7 +63,7 @@ impl Rails {
         self.apart(Collective::AllReduce(op), input, output, deadline)
     }
 
-    /// Brings the parts of all ranks to all, as [`Communicator::all_gather`](crate::comm::Communicator::all_gather) does:
+    /// Brings the parts of all ranks to all, as [`Communicator::all_gather`](crate::collective::communicator::Communicator::all_gather) does:
     /// this rank's own part is in its place in `data` already.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Rails {
     }
 
     /// Reduces `data` over all ranks and leaves this rank's part of the result in its place, as
-    /// [`Communicator::reduce_scatter`](crate::comm::Communicator::reduce_scatter) does. The other parts stay as they were.
+    /// [`Communicator::reduce_scatter`](crate::collective::communicator::Communicator::reduce_scatter) does. The other parts stay as they were.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl Rails {
     }
 
     /// Brings what rank `root` has in `data` to all, as
-    /// [`Communicator::broadcast`](crate::comm::Communicator::broadcast) does.
+    /// [`Communicator::broadcast`](crate::collective::communicator::Communicator::broadcast) does.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Rails {
     }
 
     /// Reduces `data` over all ranks and leaves the result at rank `root`, as
-    /// [`Communicator::reduce`](crate::comm::Communicator::reduce) does; on other ranks it stays as it was.
+    /// [`Communicator::reduce`](crate::collective::communicator::Communicator::reduce) does; on other ranks it stays as it was.
     ///
     /// # Errors
     ///

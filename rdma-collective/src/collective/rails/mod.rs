@@ -15,9 +15,11 @@ use rdma_core::Deadline;
 use rail::Rail;
 use stripe::{RAILS_MAX, RailSet};
 
-use crate::comm::bootstrap::StoreClient;
-use crate::comm::{Communicator, CommunicatorOptions, Driver, Engine};
-use crate::error::{CollectiveError, SetupError};
+use crate::bootstrap::StoreClient;
+use crate::collective::CollectiveError;
+use crate::collective::communicator::{Communicator, CommunicatorOptions};
+use crate::engine::SetupError;
+use crate::engine::{Driver, Engine};
 
 /// How [`Rails`] are made; alike on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +48,7 @@ impl Default for RailsOptions {
 /// A rail is one device of each rank, with queue pairs of its own to its neighbours; the same device may be several rails.
 /// Large operations are cut into pieces, which the rails carry side by side. When a rail fails its pieces are done again on
 /// the others: that costs the time in which it is found out, which is the engine's
-/// [`peer_timeout`](crate::comm::EngineOptions::peer_timeout) if it falls silent, and no element. A rail that has failed stays
+/// [`peer_timeout`](crate::engine::EngineOptions::peer_timeout) if it falls silent, and no element. A rail that has failed stays
 /// so: make new rails, of the next [epoch](CommunicatorOptions::epoch), to take it up again. When no rail is left that all
 /// ranks have, an operation fails, and all after it.
 ///
@@ -57,8 +59,8 @@ impl Default for RailsOptions {
 /// ```
 /// use std::time::Duration;
 /// use rdma_collective::collective::{Rails, RailsOptions, ReduceOp};
-/// use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-/// use rdma_collective::comm::{Engine, EngineOptions};
+/// use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+/// use rdma_collective::engine::{Engine, EngineOptions};
 /// use rdma_core::{Deadline, Device, SoftOptions};
 ///
 /// let deadline = Deadline::after(Duration::from_secs(10));

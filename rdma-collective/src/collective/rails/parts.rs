@@ -3,21 +3,21 @@
 use rdma_core::Deadline;
 
 use super::Rails;
+use crate::collective::CollectiveError;
 use crate::collective::Element;
 use crate::collective::call::Collective;
-use crate::error::CollectiveError;
 
 impl Rails {
     /// Brings part `j` of rank `i` to rank `j` as its part `i`, for all of them, as
-    /// [`Communicator::all_to_all`](crate::comm::Communicator::all_to_all) does.
+    /// [`Communicator::all_to_all`](crate::collective::communicator::Communicator::all_to_all) does.
     ///
     /// The first call connects each rank to all others on each rail, and takes the longer for that.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use rdma_collective::collective::{Rails, RailsOptions};
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Deadline, Device, SoftOptions};
     /// # let deadline = Deadline::after(Duration::from_secs(10));
     /// # let token = JobToken::random()?;
@@ -61,7 +61,7 @@ impl Rails {
         self.apart(Collective::AllToAll, input, output, deadline)
     }
 
-    /// Brings the parts of all ranks to rank `root`, as [`Communicator::gather`](crate::comm::Communicator::gather) does: each
+    /// Brings the parts of all ranks to rank `root`, as [`Communicator::gather`](crate::collective::communicator::Communicator::gather) does: each
     /// rank's own part is in its place already, and on other ranks than the root all stays as it was.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Rails {
         self.apart(Collective::Gather { root }, input, output, deadline)
     }
 
-    /// Brings each rank its part of what rank `root` has, as [`Communicator::scatter`](crate::comm::Communicator::scatter)
+    /// Brings each rank its part of what rank `root` has, as [`Communicator::scatter`](crate::collective::communicator::Communicator::scatter)
     /// does: it is in its place then, and the other parts stay as they were.
     ///
     /// # Errors

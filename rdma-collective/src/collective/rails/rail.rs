@@ -7,9 +7,9 @@ use std::time::Duration;
 use rdma_core::Deadline;
 
 use crate::collective::call::Collective;
+use crate::collective::communicator::{Communicator, Pending, StillPending, WaitError};
+use crate::collective::{AllocError, CollectiveError};
 use crate::collective::{DataType, Tensor};
-use crate::comm::{Communicator, Pending, StillPending, WaitError};
-use crate::error::{AllocError, CollectiveError};
 
 /// Operations on a rail that nobody waits for, at most.
 const BEHIND_MAX: usize = 8;

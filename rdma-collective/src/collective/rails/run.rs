@@ -9,10 +9,10 @@ use rdma_core::Deadline;
 use super::Rails;
 use super::buffers::{Buffers, Shape};
 use super::stripe::{STATEMENT_BYTES, Statement, Stripes, pieces};
+use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective};
+use crate::collective::communicator::{Pending, StillPending, WaitError};
 use crate::collective::{DataType, Tensor};
-use crate::comm::{Pending, StillPending, WaitError};
-use crate::error::CollectiveError;
 
 /// How long one rail is waited for while others are under way too: their engines may have nobody else to drive them.
 const TURN: Duration = Duration::from_micros(200);

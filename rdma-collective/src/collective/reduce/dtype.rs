@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{ParseNameError, ReduceError};
+use crate::collective::{ParseNameError, ReduceError};
 
 /// The type of the elements of a collective, named as nccl-tests prints it.
 ///

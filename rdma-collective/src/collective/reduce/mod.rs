@@ -4,12 +4,14 @@
 
 mod dtype;
 mod element;
+mod error;
 mod kernels;
 mod op;
 mod reduction;
 
 pub use dtype::DataType;
 pub use element::Element;
+pub use error::{AllocError, ParseNameError, ReduceError, ScheduleError};
 pub(crate) use kernels::Operand;
 pub use kernels::Vectors;
 pub use op::ReduceOp;

@@ -3,7 +3,7 @@
 use std::iter::FusedIterator;
 
 use super::{Chain, Line, Operation, Ring, Step};
-use crate::error::ScheduleError;
+use crate::collective::ScheduleError;
 
 /// The steps of one rank in a collective, by the algorithm that suits it. All of them use the links of a ring.
 ///
@@ -34,7 +34,7 @@ impl Schedule {
     /// // The last rank alone has the result of a chain at first.
     /// let mut steps = Schedule::all_reduce(operation, true)?;
     /// assert!(steps.all(|step| !matches!(step, Step::CopyFrom { .. })));
-    /// # Ok::<(), rdma_collective::error::ScheduleError>(())
+    /// # Ok::<(), rdma_collective::collective::ScheduleError>(())
     /// ```
     pub fn all_reduce(operation: Operation, reproducible: bool) -> Result<Self, ScheduleError> {
         if reproducible {

@@ -3,7 +3,7 @@
 //! Owns the sizes; which rank sends which chunk is the ring's and the chain's.
 
 use super::Span;
-use crate::error::ScheduleError;
+use crate::collective::ScheduleError;
 
 /// The bounded memory through which a link's messages go; the same on all ranks.
 ///

@@ -6,7 +6,7 @@ use std::iter::FusedIterator;
 
 use super::chunk::Chunks;
 use super::{Operation, Source, Span, Step, Target};
-use crate::error::ScheduleError;
+use crate::collective::ScheduleError;
 
 /// The steps of one rank in a broadcast, made one by one in constant memory.
 ///

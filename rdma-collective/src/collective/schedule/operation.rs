@@ -2,7 +2,7 @@
 
 use super::{Span, Staging, Step};
 use crate::collective::DataType;
-use crate::error::ScheduleError;
+use crate::collective::ScheduleError;
 
 /// What a schedule is made for, seen from one rank; all but `rank` is the same on all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

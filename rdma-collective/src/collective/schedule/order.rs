@@ -2,7 +2,7 @@
 
 use super::Operation;
 use super::chunk::Chunking;
-use crate::error::ScheduleError;
+use crate::collective::ScheduleError;
 
 /// The order in which the operands of an element are reduced: from one rank on, around the ring.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::simulate::time::{Costs, Failure, Report, simulate};
 use super::{Operation, Primitive, Ring, Rounds, Staging};
 use crate::collective::DataType;
-use crate::error::ScheduleError;
+use crate::collective::ScheduleError;
 use crate::netsim::{Near, Wire};
 
 type Steps = Box<dyn Iterator<Item = Primitive>>;

@@ -6,7 +6,7 @@ use super::simulate::World;
 use super::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
 use super::*;
 use crate::collective::DataType;
-use crate::error::{ReduceError, ScheduleError};
+use crate::collective::{ReduceError, ScheduleError};
 
 /// What is called.
 #[derive(Clone, Copy, Debug)]

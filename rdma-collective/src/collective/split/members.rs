@@ -1,6 +1,6 @@
 //! Who is in which of the communicators that one is split into: pure data.
 
-use crate::comm::link::codec::{Ended, Reader};
+use crate::link::codec::{Ended, Reader};
 
 /// Bytes of what a rank asks for.
 pub(super) const WISH_BYTES: usize = 9;

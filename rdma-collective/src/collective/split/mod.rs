@@ -11,8 +11,9 @@ use self::members::Wish;
 use super::DataType;
 use super::call::Collective;
 use super::execute::Borrowed;
-use crate::comm::{Communicator, CommunicatorOptions, Parent};
-use crate::error::{CollectiveError, SetupError};
+use crate::collective::CollectiveError;
+use crate::collective::communicator::{Communicator, CommunicatorOptions, Parent};
+use crate::engine::SetupError;
 
 impl Communicator {
     /// Makes communicators of the ranks of each `color`, of which this rank gets its own; `None` when it has no color.
@@ -35,8 +36,9 @@ impl Communicator {
     /// use rdma_collective::collective::ReduceOp;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # fn run(join: Join) -> Result<(), Box<dyn std::error::Error>> {
     /// # let deadline = Deadline::after(Duration::from_secs(30));

@@ -1,6 +1,6 @@
 //! What a rank tells the others in a gathering: keys and values, and last the gathering's own.
 
-use crate::comm::link::codec::{Ended, Reader};
+use crate::link::codec::{Ended, Reader};
 
 /// A key and its value.
 pub(super) type Word = (String, Vec<u8>);

@@ -3,9 +3,9 @@
 use rdma_core::{Deadline, Refused};
 
 use super::{Counts, Uneven};
+use crate::collective::CollectiveError;
+use crate::collective::communicator::{Communicator, Pending};
 use crate::collective::{DataType, Element, Tensor};
-use crate::comm::{Communicator, Pending};
-use crate::error::CollectiveError;
 
 impl Communicator {
     /// Brings so many elements from each rank to each other one: of `input`, which has what goes to each rank one behind the other by rank,
@@ -27,8 +27,9 @@ impl Communicator {
     /// use std::time::Duration;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # fn run(join: Join) -> Result<(), Box<dyn std::error::Error>> {
     /// # let deadline = Deadline::after(Duration::from_secs(30));

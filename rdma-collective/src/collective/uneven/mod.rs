@@ -11,7 +11,7 @@ mod scatter;
 
 use super::DataType;
 use super::schedule::{Share, Span};
-use crate::error::{CollectiveError, ReduceError, ScheduleError};
+use crate::collective::{CollectiveError, ReduceError, ScheduleError};
 
 /// A collective of such parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

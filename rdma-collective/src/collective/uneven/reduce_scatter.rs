@@ -3,11 +3,11 @@
 use rdma_core::Deadline;
 
 use super::{Counts, Sides};
+use crate::collective::CollectiveError;
 use crate::collective::call::Collective;
+use crate::collective::communicator::Communicator;
 use crate::collective::execute::Borrowed;
 use crate::collective::{DataType, Element, ReduceOp};
-use crate::comm::Communicator;
-use crate::error::CollectiveError;
 
 impl Communicator {
     /// Reduces `input` over all ranks and leaves each its part of the result: `counts[i]` elements, one behind the other by rank, go to
@@ -29,8 +29,9 @@ impl Communicator {
     /// use rdma_collective::collective::ReduceOp;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::comm::bootstrap::{Join, JobToken, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};
+    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
+    /// # use rdma_collective::engine::{Engine, EngineOptions};
     /// # use rdma_core::{Device, SoftOptions};
     /// # fn run(join: Join) -> Result<(), Box<dyn std::error::Error>> {
     /// # let deadline = Deadline::after(Duration::from_secs(30));

@@ -9,10 +9,12 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::Grant;
-use crate::error::{KvError, LayoutError, PlanError, TransferError};
+use crate::kv::layout::LayoutError;
 use crate::kv::pending::BUDGET;
+use crate::kv::plan::PlanError;
 use crate::kv::receive::Layer;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
+use crate::kv::{KvError, TransferError};
 
 impl Grant {
     /// Waits until all of a layer has arrived, and was checked when the link has checksums: the verdict on each block, in

@@ -6,8 +6,8 @@ use std::task::{Poll, Waker};
 use rdma_core::Deadline;
 
 use super::{Grant, Received};
-use crate::comm::Engine;
-use crate::error::TransferError;
+use crate::engine::Engine;
+use crate::kv::TransferError;
 use crate::kv::pending::Handle;
 use crate::kv::receive::Outcome;
 

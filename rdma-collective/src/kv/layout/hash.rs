@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
-use crate::error::LayoutError;
+use crate::kv::layout::LayoutError;
 
 /// The version of the encoding below; part of the hash, so that other versions never agree by chance.
 const VERSION: u16 = 2;

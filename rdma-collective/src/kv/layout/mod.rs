@@ -3,6 +3,7 @@
 //! Owns offsets; the memory itself, its registration and its leases are the pool's.
 
 mod cache_type;
+mod error;
 mod hash;
 mod model;
 pub(in crate::kv) mod order;
@@ -10,6 +11,7 @@ mod shape;
 mod tensor_parallel;
 
 pub use cache_type::CacheType;
+pub use error::{LayoutError, Side};
 pub use hash::LayoutHash;
 pub use model::Model;
 pub use order::{Extent, HeadOrder, Layout, Order};

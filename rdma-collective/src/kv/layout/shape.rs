@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{CacheType, HeadOrder, Order, TensorParallel};
-use crate::error::LayoutError;
+use crate::kv::layout::LayoutError;
 
 /// What the cache keeps of a token in one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,7 +88,7 @@ impl Shape {
     /// let whole = Model::LLAMA_3_1_70B.shape(16, 1000, Order::LayerPartBlock);
     /// let shard = whole.of_rank(TensorParallel { rank: 3, size: 4 })?;
     /// assert_eq!(shard.attention, Attention::Grouped { kv_heads: 2, head_dim: 128 });
-    /// # Ok::<(), rdma_collective::error::LayoutError>(())
+    /// # Ok::<(), rdma_collective::kv::layout::LayoutError>(())
     /// ```
     ///
     /// # Errors

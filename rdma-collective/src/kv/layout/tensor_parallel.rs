@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::Attention;
-use crate::error::LayoutError;
+use crate::kv::layout::LayoutError;
 
 /// One rank of a group over which the heads of a model are spread.
 ///
@@ -18,7 +18,7 @@ use crate::error::LayoutError;
 /// let rank = TensorParallel { rank: 3, size: 4 };
 /// assert_eq!(rank.heads(whole)?, 6..8);
 /// assert_eq!(rank.shard(whole)?, Attention::Grouped { kv_heads: 2, head_dim: 128 });
-/// # Ok::<(), rdma_collective::error::LayoutError>(())
+/// # Ok::<(), rdma_collective::kv::layout::LayoutError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorParallel {

@@ -1,9 +1,9 @@
 //! What one end of a link says of its pool, in its blob.
 
-use crate::comm::link::codec::{Ended, Reader};
-use crate::error::SetupError;
+use crate::engine::SetupError;
 use crate::kv::layout::Shape;
 use crate::kv::pool::{Pool, PoolUse};
+use crate::link::codec::{Ended, Reader};
 
 /// See the module.
 #[derive(Debug, PartialEq, Eq)]

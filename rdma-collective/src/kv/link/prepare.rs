@@ -9,15 +9,16 @@ use rdma_core::{Deadline, RemoteMemory};
 
 use super::payload::Payload;
 use super::{CONTROL_BYTES_MIN, FENCE_WITHIN, Link, LinkOptions};
-use crate::comm::bootstrap::JobToken;
-use crate::comm::link::control::MESSAGE_BYTES_MAX;
-use crate::comm::link::handshake::{Meet, Met, meet};
-use crate::comm::link::{Blob, LaneOptions, LinkKind, Manner};
-use crate::comm::{Engine, LaneId};
-use crate::error::{BlobError, PeerName, SetupError};
+use crate::bootstrap::JobToken;
+use crate::engine::SetupError;
+use crate::engine::{Engine, LaneId};
 use crate::kv::layout::Layout;
 use crate::kv::pool::{Pool, PoolUse};
 use crate::kv::{Decode, Prefill};
+use crate::link::control::MESSAGE_BYTES_MAX;
+use crate::link::handshake::{Meet, Met, meet};
+use crate::link::{Blob, LaneOptions, LinkKind, Manner};
+use crate::link::{BlobError, PeerName};
 
 /// One end of a KV link that waits for the other's blob: [`Prefill::prepare`] and [`Decode::prepare`] make it.
 ///
@@ -31,8 +32,8 @@ use crate::kv::{Decode, Prefill};
 ///
 /// ```
 /// use std::time::Duration;
-/// use rdma_collective::comm::bootstrap::JobToken;
-/// use rdma_collective::comm::{Engine, EngineOptions};
+/// use rdma_collective::bootstrap::JobToken;
+/// use rdma_collective::engine::{Engine, EngineOptions};
 /// use rdma_collective::kv::layout::{Layout, Model, Order};
 /// use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
 /// use rdma_core::{Deadline, Device, SoftOptions};
@@ -261,7 +262,7 @@ impl Opening {
 }
 
 /// A lane's name, how its peer is reached, and the connection over which the ends met.
-type Joined = (crate::error::LaneName, rdma_core::PeerAccess, Option<TcpStream>);
+type Joined = (crate::link::LaneName, rdma_core::PeerAccess, Option<TcpStream>);
 
 impl Drop for Opening {
     fn drop(&mut self) {

@@ -1,9 +1,9 @@
 //! What the two ends say of blocks that are pulled: leases are offered, taken, recalled and released.
 
 use super::{Piece, write_piece};
-use crate::comm::link::codec::{Ended, NoRoom, Reader, Writer};
-use crate::comm::link::control::Kind;
 use crate::kv::message::Reason;
+use crate::link::codec::{Ended, NoRoom, Reader, Writer};
+use crate::link::control::Kind;
 
 /// Source blocks of a request, to be read: from prefill to decode.
 pub(in crate::kv) const OFFER: Kind = Kind(40);

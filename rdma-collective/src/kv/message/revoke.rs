@@ -1,7 +1,7 @@
 //! How a transfer is ended before it is done: one side asks, the other says when it has stopped.
 
-use crate::comm::link::codec::{Ended, NoRoom, Reader, Writer};
-use crate::comm::link::control::Kind;
+use crate::link::codec::{Ended, NoRoom, Reader, Writer};
+use crate::link::control::Kind;
 
 /// Nothing more is to be written for a grant: from decode to prefill.
 pub(in crate::kv) const REVOKE: Kind = Kind(37);

@@ -4,6 +4,7 @@
 
 mod blocks;
 mod coalesce;
+mod error;
 #[cfg(any(fuzzing, test))]
 mod fuzzed;
 mod parts;
@@ -11,6 +12,7 @@ mod parts;
 pub use blocks::{BlockPair, BlockPlan};
 pub(in crate::kv) use blocks::{Descriptors, Parts};
 pub use coalesce::{Limits, coalesce};
+pub use error::PlanError;
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzzed::fuzz;
 pub(in crate::kv) use parts::{Wanted, pairs, parts_of, words_of};

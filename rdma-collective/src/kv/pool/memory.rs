@@ -6,8 +6,8 @@ use std::time::Duration;
 use rdma_core::{Access, Attached, AttachedRange, Deadline, Memory, Refused, Region};
 
 use super::{Inner, Pool, PoolUse};
-use crate::comm::{Core, Engine};
-use crate::error::PoolError;
+use crate::engine::{Core, Engine};
+use crate::kv::PoolError;
 use crate::kv::layout::Layout;
 use crate::kv::lease::Holds;
 
@@ -66,7 +66,7 @@ impl Pool {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rdma_collective::comm::{Engine, EngineOptions};
+    /// use rdma_collective::engine::{Engine, EngineOptions};
     /// use rdma_collective::kv::layout::{Layout, Model, Order};
     /// use rdma_collective::kv::{Pool, PoolUse};
     /// use rdma_core::{Deadline, Device, Memory, SoftOptions};
@@ -108,7 +108,7 @@ impl Pool {
     /// devices, and dear on all. Whoever makes pools that overlap gets what they write.
     ///
     /// ```
-    /// use rdma_collective::comm::{Engine, EngineOptions};
+    /// use rdma_collective::engine::{Engine, EngineOptions};
     /// use rdma_collective::kv::layout::{Layout, Model, Order};
     /// use rdma_collective::kv::{Pool, PoolUse};
     /// use rdma_core::{Device, Memory, SoftOptions};

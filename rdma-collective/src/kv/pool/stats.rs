@@ -6,7 +6,7 @@ use crate::kv::lease::HoldKind;
 /// What the blocks of a pool are doing.
 ///
 /// ```
-/// use rdma_collective::comm::{Engine, EngineOptions};
+/// use rdma_collective::engine::{Engine, EngineOptions};
 /// use rdma_collective::kv::layout::{Layout, Model, Order};
 /// use rdma_collective::kv::{Pool, PoolUse};
 /// use rdma_core::{Device, SoftOptions};

@@ -4,11 +4,13 @@ use proptest::prelude::*;
 use rdma_core::{Deadline, Device, SoftOptions};
 
 use super::*;
-use crate::comm::{Engine, EngineOptions};
-use crate::error::{KvError, LayoutError, PlanError};
+use crate::engine::{Engine, EngineOptions};
+use crate::kv::KvError;
+use crate::kv::layout::LayoutError;
 use crate::kv::layout::order::tests::shapes;
 use crate::kv::layout::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
 use crate::kv::lease::Hold;
+use crate::kv::plan::PlanError;
 
 const SHAPE: Shape = Shape {
     layers: 2,

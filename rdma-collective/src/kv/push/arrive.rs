@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Granted, Pushes, Stage};
-use crate::comm::Core;
-use crate::comm::link::{Arrival, control};
+use crate::engine::Core;
 use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, Take};
 use crate::kv::plan::{Wanted, words_of};
+use crate::link::{Arrival, control};
 
 impl Pushes {
     /// Sorts what the peer has sent.

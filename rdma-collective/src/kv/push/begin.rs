@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use super::post::Posting;
 use super::{Begun, Granted, Pushes, Stage, State, unwatch};
-use crate::comm::Core;
-use crate::comm::link::imm::{TRANSFERS_MAX, WRITES_MAX};
-use crate::error::KvError;
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Refusal, Refuse};
 use crate::kv::plan::{BlockPair, BlockPlan, Parts, Wanted, parts_of};
 use crate::kv::pool::Pool;
+use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 impl Pushes {
     /// Brings pushes that wait together with grants that are whole.

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use super::{Begun, Pushes, Stage, State, unwatch};
-use crate::comm::Core;
-use crate::error::{KvError, LaneFailure};
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::prefill::Pushed;
+use crate::link::LaneFailure;
 
 impl State {
     /// What there is to tell once the peer has confirmed.

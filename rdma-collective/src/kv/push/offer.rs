@@ -6,9 +6,8 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::{Pushes, unwatch};
-use crate::comm::Core;
-use crate::comm::link::imm::{TRANSFERS_MAX, WRITES_MAX};
-use crate::error::KvError;
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::checksum::{Sum, TURN_BYTES_MAX};
 use crate::kv::fence::{Fence, RECALL_WITHIN};
 use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
@@ -17,6 +16,7 @@ use crate::kv::message::{self, Offer, Reason, Recall, Release, Take};
 use crate::kv::plan::parts_of;
 use crate::kv::pool::PoolUse;
 use crate::kv::prefill::Pulled;
+use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 /// One offer.
 #[derive(Debug)]

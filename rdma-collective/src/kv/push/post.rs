@@ -9,13 +9,13 @@ use rdma_core::memory::Expect;
 
 use super::begin::Planned;
 use super::{Pushes, Stage, State};
-use crate::comm::Core;
-use crate::comm::link::imm::Imm;
+use crate::engine::Core;
 use crate::kv::checksum::{Sum, TURN_BYTES_MAX};
 use crate::kv::lease::Hold;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
 use crate::kv::plan::{Descriptors, Wanted};
+use crate::link::imm::Imm;
 
 /// A push that has begun and has not sent everything.
 #[derive(Debug)]

@@ -7,11 +7,12 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::{Pushes, Stage, State, unwatch};
-use crate::comm::Core;
-use crate::comm::link::imm::TRANSFERS_MAX;
-use crate::error::{KvError, LaneFailure};
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Quiesced, Reason, Revoke};
+use crate::link::LaneFailure;
+use crate::link::imm::TRANSFERS_MAX;
 
 impl Pushes {
     /// Gives a push up. It ends when its blocks are not read any more, by fencing the lane at `deadline` if need be.

@@ -6,12 +6,13 @@ use rdma_core::Deadline;
 
 use super::offer::Stage as OfferStage;
 use super::{Begun, Pushes, Stage};
-use crate::comm::Core;
-use crate::error::{KvError, LaneFailure};
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::fence::Fence;
 use crate::kv::message::{Done, Reason, Release, Revoke};
 use crate::kv::prefill::{Pulled, Pushed};
 use crate::kv::tests::pair;
+use crate::link::LaneFailure;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use super::state::{Begun, Stage, State};
 use super::{Receives, unwatch};
-use crate::comm::Core;
-use crate::comm::link::imm::{Imm, WRITES_MAX};
-use crate::comm::link::{Arrival, control};
-use crate::error::KvError;
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::layout::Layout;
 use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
 use crate::kv::plan::{BlockPair, BlockPlan, Parts};
+use crate::link::imm::{Imm, WRITES_MAX};
+use crate::link::{Arrival, control};
 
 impl Receives {
     pub(super) fn take_arrivals(&mut self, core: &mut Core, now: Instant) -> Result<bool, &'static str> {

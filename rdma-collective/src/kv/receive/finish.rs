@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use super::state::{Revoking, Stage, State};
 use super::{Receives, unwatch};
-use crate::comm::Core;
-use crate::error::{KvError, LaneFailure};
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::message::{self, Done, Release};
 use crate::kv::verdict::{BlockVerdict, Verdicts};
+use crate::link::LaneFailure;
 
 impl Receives {
     /// Finds the transfers of which all has arrived: as many writes as were announced, and the sums if they are wanted.

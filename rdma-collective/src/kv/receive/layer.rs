@@ -2,7 +2,7 @@
 
 use super::Receives;
 use super::state::{Stage, State};
-use crate::error::TransferError;
+use crate::kv::TransferError;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 
 /// What became of a layer: the verdict on each place.

@@ -7,10 +7,11 @@ use rdma_core::Deadline;
 
 use super::state::{Revoking, Stage, State};
 use super::{Receives, unwatch};
-use crate::comm::Core;
-use crate::error::{KvError, LaneFailure};
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Quiesced, Reason, Revoke};
+use crate::link::LaneFailure;
 
 impl Receives {
     /// Takes a grant back. It ends when nothing of it can land any more, by fencing the lane at `deadline` if need be.

@@ -7,7 +7,6 @@ use rdma_core::Deadline;
 
 use super::check::Checked;
 use super::{CHECK_WITHIN, TELL_WITHIN};
-use crate::error::{KvError, TransferError};
 use crate::kv::fence::Fence;
 use crate::kv::journal::{Entry, TransferOutcome};
 use crate::kv::layout::Layout;
@@ -15,6 +14,7 @@ use crate::kv::lease::Hold;
 use crate::kv::message::{Begin, Grant, Reason};
 use crate::kv::plan::{BlockPlan, Wanted, pairs};
 use crate::kv::verdict::{Arrived, BlockVerdict, Verdicts};
+use crate::kv::{KvError, TransferError};
 
 /// One grant.
 #[derive(Debug)]

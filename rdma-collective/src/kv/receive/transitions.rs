@@ -7,12 +7,13 @@ use rdma_core::Deadline;
 
 use super::Receives;
 use super::state::{Revoking, Stage};
-use crate::comm::Core;
-use crate::error::{KvError, LaneFailure};
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::fence::Fence;
 use crate::kv::message::{Quiesced, Reason};
 use crate::kv::tests::pair;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
+use crate::link::LaneFailure;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use rdma_collective::error::KvError;
+use rdma_collective::kv::KvError;
 use rdma_collective::kv::{Grant, Offer, Pull, Push, Received, Revoking, Verdicts};
 
 use crate::common::long;

@@ -6,8 +6,8 @@ mod transfer;
 
 use std::time::Duration;
 
-use rdma_collective::comm::Driver;
-use rdma_collective::error::KvError;
+use rdma_collective::engine::Driver;
+use rdma_collective::kv::KvError;
 use rdma_collective::kv::layout::Shape;
 use rdma_collective::kv::{BlockVerdict, LinkOptions, Pool, PoolUse, Verdicts};
 use rdma_core::fault::{FaultCounts, FaultPlan};

@@ -4,7 +4,7 @@ use super::{Requests, Turn, request_id};
 use crate::args::Args;
 use crate::way::{self, Sent};
 use anyhow::Context;
-use rdma_collective::error::KvError;
+use rdma_collective::kv::KvError;
 use rdma_collective::kv::Prefill;
 use std::thread;
 

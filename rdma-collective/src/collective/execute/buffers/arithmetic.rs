@@ -1,7 +1,7 @@
 //! What is done to the elements of an operation.
 
+use crate::collective::ReduceError;
 use crate::collective::{DataType, ReduceOp, Reduction};
-use crate::error::ReduceError;
 
 /// How two operands become one.
 #[derive(Debug, Clone, Copy)]

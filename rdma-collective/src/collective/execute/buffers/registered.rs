@@ -10,12 +10,12 @@ use rdma_core::{
 
 use super::told::At;
 use super::{Arithmetic, Buffers, Message, Piece, Rights, Told, pieces};
+use crate::collective::ReduceError;
 use crate::collective::call::Origins;
+use crate::collective::communicator::Scratch;
 use crate::collective::schedule::{Source, Span};
-use crate::comm::Scratch;
-use crate::comm::link::Lane;
-use crate::comm::link::mailbox::{HEADER_BYTES, Outbox};
-use crate::error::ReduceError;
+use crate::link::Lane;
+use crate::link::mailbox::{HEADER_BYTES, Outbox};
 
 /// Bytes from which a message is sent from where it lies instead of being copied.
 const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;

@@ -5,12 +5,13 @@ use rdma_core::memory::Expect;
 use rdma_core::{Deadline, PeerSlice, RemoteMemory};
 
 use super::{Halt, Moves};
+use crate::collective::communicator::{HostGroup, Lost, NEAR_BYTES, Near};
 use crate::collective::execute::buffers::{Arithmetic, Place, Told};
 use crate::collective::execute::run::Stop;
 use crate::collective::reduce::Operand;
 use crate::collective::schedule::{Source, Span};
-use crate::comm::{Core, HostGroup, Lost, NEAR_BYTES, Near};
-use crate::error::LaneFailure;
+use crate::engine::Core;
+use crate::link::LaneFailure;
 
 const _: () =
     assert!(NEAR_BYTES <= 256 * 1024, "a piece of two ranks in place is made at once or not at all");

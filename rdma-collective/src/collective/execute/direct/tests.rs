@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
+use crate::collective::communicator::{Communicator, CommunicatorOptions, Reach, UNIT_BYTES};
 use crate::collective::execute::tests::each_client;
 use crate::collective::{ReduceOp, Tensor};
-use crate::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, Reach, UNIT_BYTES};
+use crate::engine::{Engine, EngineOptions};
 
 /// Whether what is made of two ranks in place is refused once it is made, so that the other one has it not; and how often it was.
 static REFUSES: AtomicBool = AtomicBool::new(false);

@@ -2,9 +2,10 @@
 
 use super::super::run::Stop;
 use super::{Mesh, odd};
+use crate::collective::communicator::{Boxes, Link};
+use crate::collective::operation::{DAMAGED, Header};
 use crate::collective::schedule::{Share, Span};
-use crate::comm::operation::{DAMAGED, Header};
-use crate::comm::{Boxes, Core, Link};
+use crate::engine::Core;
 
 impl Mesh {
     /// Whether the rank at the other end is in the same operation: its first message says so.

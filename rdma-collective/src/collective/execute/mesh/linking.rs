@@ -5,9 +5,9 @@
 use std::task::Poll;
 use std::time::Instant;
 
+use crate::collective::communicator::{Awaited, Reach, Unlinked};
 use crate::collective::execute::buffers::Borrowed;
 use crate::collective::execute::run::{Run, Stop, With};
-use crate::comm::{Awaited, Reach, Unlinked};
 
 /// See the module.
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use rdma_core::AttachedRange;
 use rdma_core::memory::Expect;
 
 use super::super::buffers::{Arithmetic, Buffers, Message};
+use crate::collective::ReduceError;
+use crate::collective::communicator::{PIECE_BYTES, Scratch};
 use crate::collective::schedule::{Buffer, Place, Source, Span};
-use crate::comm::link::mailbox::Inbox;
-use crate::comm::{PIECE_BYTES, Scratch};
-use crate::error::ReduceError;
+use crate::link::mailbox::Inbox;
 
 /// See the module.
 pub(super) struct Memory<'a, B> {

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 use crate::collective::call::{Call, Collective, Lengths};
+use crate::collective::communicator::{Communicator, CommunicatorOptions, Reach};
 use crate::collective::execute::run::Run;
 use crate::collective::execute::staging;
 use crate::collective::execute::tests::each_client;
 use crate::collective::{DataType, ReduceOp};
-use crate::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions, Reach};
+use crate::engine::{Engine, EngineOptions};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))

@@ -87,7 +87,7 @@ impl Level for Portable {}
 ///     sum.reduce_into(&mut out, &[&2_u32.to_ne_bytes()])?;
 ///     assert_eq!(out, 3_u32.to_ne_bytes(), "{vectors}");
 /// }
-/// # Ok::<(), rdma_collective::error::ReduceError>(())
+/// # Ok::<(), rdma_collective::collective::ReduceError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Vectors(Kind);

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::collective::DataType;
+use crate::collective::ReduceError;
 use crate::collective::schedule::Staging;
 use crate::collective::schedule::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
 use crate::collective::schedule::simulate::{World, time};
-use crate::error::ReduceError;
 use crate::netsim::Wire;
 
 fn programs(ranks: u32, count: usize, data_type: DataType, staging: Staging) -> Vec<Chain> {

@@ -1,8 +1,8 @@
 //! The cut of messages into chunks, each of which fits a slot.
 
+use crate::collective::ScheduleError;
 use crate::collective::schedule::chunk::split;
 use crate::collective::schedule::{Place, Span, Staging};
-use crate::error::ScheduleError;
 
 /// See the module. Both ends of a link come to the same.
 #[derive(Clone, Copy, Debug)]

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use super::round::Round;
 use super::{Algorithm, Rounds};
+use crate::collective::ScheduleError;
 use crate::collective::schedule::chunk::split;
 use crate::collective::schedule::{Buffer, Operation, Place, Span};
-use crate::error::ScheduleError;
 use crate::groups::Groups;
 
 /// See the module; all but `own` and `host` is the same on all ranks.
@@ -103,7 +103,7 @@ impl Rounds {
     ///     })
     ///     .sum();
     /// assert_eq!(far, (4 << 20) / 2, "half of the buffer, once in each of two halves");
-    /// # Ok::<(), rdma_collective::error::ScheduleError>(())
+    /// # Ok::<(), rdma_collective::collective::ScheduleError>(())
     /// ```
     pub fn hierarchical(operation: Operation, hosts: &[u32]) -> Result<Self, ScheduleError> {
         Self::hierarchical_on(operation, &Arc::new(Groups::by(hosts)))

@@ -29,7 +29,7 @@ use self::tree::{Along, Tree};
 pub(in crate::collective) use self::uneven::Share;
 use self::uneven::Uneven;
 use super::{Operation, Primitive, Staging};
-use crate::error::ScheduleError;
+use crate::collective::ScheduleError;
 
 /// The steps of one rank in an algorithm of rounds, made one by one.
 ///
@@ -47,7 +47,7 @@ use crate::error::ScheduleError;
 ///
 /// The hierarchy of hosts has rounds that send or receive alone, and says by itself why none waits for ever.
 ///
-/// Gather, scatter and all-to-all of a [`Communicator`](crate::comm::Communicator) take them, and so does a short all-reduce of several hosts;
+/// Gather, scatter and all-to-all of a [`Communicator`](crate::collective::communicator::Communicator) take them, and so does a short all-reduce of several hosts;
 /// the others but for recursive doubling and the barrier where they are asked for.
 ///
 /// ```
@@ -60,7 +60,7 @@ use crate::error::ScheduleError;
 ///     .filter_map(|step| if let Primitive::Put { source, .. } = step { Some(source.len()) } else { None })
 ///     .sum();
 /// assert_eq!(sent, 2 * 7 * (4 << 20) / 8);
-/// # Ok::<(), rdma_collective::error::ScheduleError>(())
+/// # Ok::<(), rdma_collective::collective::ScheduleError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Rounds {

@@ -1,8 +1,8 @@
 //! A buffer or a part in pieces, so that what a rank keeps of many is bounded.
 
+use crate::collective::ScheduleError;
 use crate::collective::schedule::chunk::split;
 use crate::collective::schedule::{Buffer, Operation, Place, Span};
-use crate::error::ScheduleError;
 
 /// The cut of a part, or of a buffer, of which the schedule does one piece after the other.
 #[derive(Clone, Copy, Debug)]

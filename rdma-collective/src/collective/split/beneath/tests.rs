@@ -7,9 +7,10 @@ use rdma_core::{Device, SoftOptions, Wire};
 
 use super::super::members::Wish;
 use super::*;
+use crate::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
 use crate::collective::ReduceOp;
-use crate::comm::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
-use crate::comm::{CommunicatorOptions, Engine, EngineOptions};
+use crate::collective::communicator::CommunicatorOptions;
+use crate::engine::{Engine, EngineOptions};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Offered;
-use crate::comm::Core;
-use crate::comm::link::imm::TRANSFERS_MAX;
-use crate::error::KvError;
+use crate::engine::Core;
+use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{Offer, Piece, Reason, Recall, Release};
 use crate::kv::receive::Receives;
 use crate::kv::receive::state::{Stage, State};
+use crate::link::imm::TRANSFERS_MAX;
 
 impl Receives {
     /// Source blocks that may be read.

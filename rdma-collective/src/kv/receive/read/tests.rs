@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::comm::link::imm::TRANSFERS_MAX;
-use crate::error::LaneFailure;
 use crate::kv::tests::pair;
+use crate::link::LaneFailure;
+use crate::link::imm::TRANSFERS_MAX;
 
 #[test]
 fn offers_beyond_what_can_be_said_of_their_leases_end_the_link() {

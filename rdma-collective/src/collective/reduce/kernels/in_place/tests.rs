@@ -7,8 +7,8 @@ use rdma_core::{Access, Deadline, Device, ProtectionDomain, SoftOptions, Worker,
 
 use super::super::Vectors;
 use super::*;
+use crate::collective::ReduceError;
 use crate::collective::Reduction;
-use crate::error::ReduceError;
 
 const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 /// No whole number of tiles, of lines or of words.

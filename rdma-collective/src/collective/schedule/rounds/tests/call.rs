@@ -1,9 +1,9 @@
 //! What is called, and what it must bring.
 
 use crate::collective::DataType;
+use crate::collective::ScheduleError;
 use crate::collective::schedule::simulate::{Cell, World};
 use crate::collective::schedule::{Operation, Primitive, Rounds, Staging};
-use crate::error::ScheduleError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {

@@ -1,0 +1,173 @@
+//! Frames: a header that says what follows and how much, read piece by piece. What is in them is `message`'s.
+
+use std::sync::Arc;
+
+use crate::bootstrap::FrameError;
+
+/// The version of frames and messages. The first 16 bytes of a frame are the same in every version.
+pub(crate) const VERSION: u16 = 1;
+/// The bytes before the payload.
+pub(crate) const HEADER_BYTES: usize = 16;
+/// Tells a store's connections from all others.
+const MAGIC: [u8; 4] = *b"rcst";
+
+/// One frame, as it is between header and message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    /// Chosen by the client; the reply repeats it.
+    pub(crate) id: u32,
+    /// Shared, since one gathering answers many clients with the same bytes.
+    pub(crate) payload: Arc<[u8]>,
+}
+
+impl Frame {
+    /// What goes over the wire before the payload; that is bounded by whoever made it.
+    pub(crate) fn header(&self) -> [u8; HEADER_BYTES] {
+        let [v0, v1] = VERSION.to_le_bytes();
+        let [i0, i1, i2, i3] = self.id.to_le_bytes();
+        let [l0, l1, l2, l3] = (self.payload.len() as u32).to_le_bytes();
+        let [m0, m1, m2, m3] = MAGIC;
+        [m0, m1, m2, m3, v0, v1, self.kind, 0, i0, i1, i2, i3, l0, l1, l2, l3]
+    }
+
+    /// The frame as it goes over the wire.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        [&self.header(), &self.payload[..]].concat()
+    }
+}
+
+/// Puts frames together from whatever pieces arrive, one at a time, and never holds more than one.
+#[derive(Debug)]
+pub(crate) struct FrameReader {
+    payload_bytes_max: usize,
+    bytes: Vec<u8>,
+    /// Kind, identifier and payload length, once the header is there.
+    header: Option<(u8, u32, usize)>,
+}
+
+impl FrameReader {
+    pub(crate) fn new(payload_bytes_max: usize) -> Self {
+        Self { payload_bytes_max, bytes: Vec::new(), header: None }
+    }
+
+    /// Allows longer frames from the next one on.
+    pub(crate) fn allow(&mut self, payload_bytes_max: usize) {
+        self.payload_bytes_max = payload_bytes_max;
+    }
+
+    /// How many bytes are missing until the header, or the whole frame, is there. Never 0: whoever reads no more
+    /// than this leaves what follows the frame where it is.
+    pub(crate) fn wanted(&self) -> usize {
+        self.header.map_or(HEADER_BYTES, |(_, _, len)| HEADER_BYTES + len) - self.bytes.len()
+    }
+
+    /// Whether a frame has begun and not ended.
+    pub(crate) fn is_partial(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// Takes bytes, no more than [`FrameReader::wanted`]; gives the frame that they complete.
+    ///
+    /// After an error the connection is of no more use.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Option<Frame>, FrameError> {
+        debug_assert!(bytes.len() <= self.wanted());
+        self.bytes.extend_from_slice(bytes);
+        if self.header.is_none() {
+            let Some(header) = self.bytes.first_chunk() else { return Ok(None) };
+            self.header = Some(self.check(header)?);
+        }
+        match self.header {
+            Some((kind, id, len)) if self.bytes.len() >= HEADER_BYTES + len => {
+                let payload = self.bytes.get(HEADER_BYTES..).unwrap_or_default().into();
+                self.bytes.clear();
+                self.header = None;
+                Ok(Some(Frame { kind, id, payload }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn check(&self, header: &[u8; HEADER_BYTES]) -> Result<(u8, u32, usize), FrameError> {
+        let [m0, m1, m2, m3, v0, v1, kind, reserved, i0, i1, i2, i3, l0, l1, l2, l3] = *header;
+        if [m0, m1, m2, m3] != MAGIC {
+            return Err(FrameError::NotAStore);
+        }
+        let version = u16::from_le_bytes([v0, v1]);
+        if version != VERSION {
+            return Err(FrameError::OtherVersion { theirs: version });
+        }
+        if reserved != 0 {
+            return Err(FrameError::Malformed { what: "reserved byte" });
+        }
+        let bytes = u32::from_le_bytes([l0, l1, l2, l3]);
+        if bytes as usize > self.payload_bytes_max {
+            return Err(FrameError::TooLarge { bytes, bytes_max: self.payload_bytes_max as u32 });
+        }
+        Ok((kind, u32::from_le_bytes([i0, i1, i2, i3]), bytes as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Feeds `bytes` in pieces of the given sizes, as a socket would; what is wanted is never exceeded.
+    fn read(reader: &mut FrameReader, mut bytes: &[u8], pieces: &[usize]) -> Result<Vec<Frame>, FrameError> {
+        let mut frames = Vec::new();
+        let mut sizes = pieces.iter().copied().cycle();
+        while !bytes.is_empty() {
+            let size = sizes.next().unwrap_or(1).max(1).min(reader.wanted()).min(bytes.len());
+            let (piece, rest) = bytes.split_at(size);
+            frames.extend(reader.push(piece)?);
+            bytes = rest;
+        }
+        Ok(frames)
+    }
+
+    fn frames() -> impl Strategy<Value = Frame> {
+        (any::<u8>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..40))
+            .prop_map(|(kind, id, payload)| Frame { kind, id, payload: payload.into() })
+    }
+
+    proptest! {
+        #[test]
+        fn frames_in_any_pieces_come_out_as_they_went_in(
+            sent in prop::collection::vec(frames(), 0..5),
+            pieces in prop::collection::vec(1_usize..30, 1..5),
+        ) {
+            let bytes: Vec<u8> = sent.iter().flat_map(Frame::encode).collect();
+            let mut reader = FrameReader::new(40);
+            prop_assert_eq!(read(&mut reader, &bytes, &pieces).unwrap(), sent);
+            prop_assert!(!reader.is_partial());
+        }
+
+        #[test]
+        fn garbage_is_an_error_or_waits_and_never_holds_more_than_a_frame(
+            head in prop_oneof![Just(b"rcst\x01\0".to_vec()), Just(b"rcst".to_vec()), Just(Vec::new())],
+            tail in prop::collection::vec(any::<u8>(), 0..200),
+            pieces in prop::collection::vec(1_usize..30, 1..5),
+        ) {
+            let mut reader = FrameReader::new(40);
+            let _ = read(&mut reader, &[head, tail].concat(), &pieces);
+            prop_assert!(reader.bytes.len() <= HEADER_BYTES + 40);
+        }
+    }
+
+    #[test]
+    fn each_fault_of_a_header_is_told_apart() {
+        let good = Frame { kind: 1, id: 2, payload: [0; 40].into() }.encode();
+        let fault = |at: usize, value| {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            FrameReader::new(40).push(&bytes[..HEADER_BYTES])
+        };
+        assert_eq!(fault(0, b'G'), Err(FrameError::NotAStore));
+        assert_eq!(fault(4, 2), Err(FrameError::OtherVersion { theirs: 2 }));
+        assert_eq!(fault(7, 1), Err(FrameError::Malformed { what: "reserved byte" }));
+        assert_eq!(fault(12, 41), Err(FrameError::TooLarge { bytes: 41, bytes_max: 40 }));
+        assert_eq!(fault(15, 0xff), Err(FrameError::TooLarge { bytes: 0xff00_0028, bytes_max: 40 }));
+        assert_eq!(fault(6, 77), Ok(None), "kinds are the message's");
+    }
+}

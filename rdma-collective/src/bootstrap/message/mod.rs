@@ -1,0 +1,293 @@
+//! What clients ask of the store and what it answers, as payloads of frames.
+
+use super::JobToken;
+use super::frame::Frame;
+use crate::bootstrap::FrameError;
+
+/// Bytes of the longest key, and of the longest name of a gathering.
+pub const KEY_BYTES_MAX: usize = 256;
+/// Bytes of the longest value.
+pub const VALUE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the values of all ranks in one gathering, with 4 more for each.
+pub const GATHERED_BYTES_MAX: usize = 4 << 20;
+/// The longest payload before a client is known: that of [`Hello`].
+pub(crate) const HELLO_BYTES: usize = 32;
+/// The longest payload of a client that is known.
+pub(crate) const REQUEST_BYTES_MAX: usize = 4 + 2 + KEY_BYTES_MAX + VALUE_BYTES_MAX;
+/// The longest payload of a reply.
+pub(crate) const REPLY_BYTES_MAX: usize = 4 + GATHERED_BYTES_MAX;
+/// Ranks that an answer lists before it only counts the others.
+const RANKS_LISTED_MAX: usize = 16;
+
+/// The first frame of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) token: JobToken,
+    pub(crate) rank: u32,
+    pub(crate) world: u32,
+    /// Random, so that a second attempt is told from a second process of the same rank.
+    pub(crate) attempt: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Hello(Hello),
+    Set { key: String, value: Vec<u8> },
+    Get { wait_ms: u32, key: String },
+    Gather { wait_ms: u32, name: String, value: Vec<u8> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Welcome,
+    Done,
+    Value(Vec<u8>),
+    Gathered(Vec<Vec<u8>>),
+    /// The wait is over. For a key: ranks that have not joined; for a gathering: ranks that have not come.
+    TimedOut(Ranks),
+    Refused(Refusal),
+}
+
+/// Some ranks: how many, and the first of them by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranks {
+    pub(crate) count: u32,
+    pub(crate) first: Vec<u32>,
+}
+
+/// Why the store refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    OtherVersion { store: u16, client: u16 },
+    OtherToken { store: u32, client: u32 },
+    OtherWorld { store: u32, client: u32 },
+    NoSuchRank { rank: u32, world: u32 },
+    JoinedTwice { rank: u32, first: String },
+    TooLarge { bytes: u64, bytes_max: u64 },
+    Full { bytes_max: u64 },
+    Left { rank: u32 },
+}
+
+impl Ranks {
+    pub(crate) fn collect(ranks: impl Iterator<Item = u32>) -> Self {
+        let mut all = Self::default();
+        for rank in ranks {
+            all.count += 1;
+            if all.first.len() < RANKS_LISTED_MAX {
+                all.first.push(rank);
+            }
+        }
+        all
+    }
+}
+
+impl Request {
+    pub(crate) fn encode(&self, id: u32) -> Frame {
+        let mut payload = Vec::new();
+        let kind = match self {
+            Self::Hello(Hello { token, rank, world, attempt }) => {
+                payload.extend(token.as_bytes());
+                payload.extend(rank.to_le_bytes());
+                payload.extend(world.to_le_bytes());
+                payload.extend(attempt.to_le_bytes());
+                1
+            }
+            Self::Set { key, value } => {
+                put_key(&mut payload, key);
+                payload.extend(value);
+                2
+            }
+            Self::Get { wait_ms, key } => {
+                payload.extend(wait_ms.to_le_bytes());
+                put_key(&mut payload, key);
+                3
+            }
+            Self::Gather { wait_ms, name, value } => {
+                payload.extend(wait_ms.to_le_bytes());
+                put_key(&mut payload, name);
+                payload.extend(value);
+                4
+            }
+        };
+        Frame { kind, id, payload: payload.into() }
+    }
+
+    pub(crate) fn decode(frame: &Frame) -> Result<Self, FrameError> {
+        let mut reader = Reader(&frame.payload);
+        let request = match frame.kind {
+            1 => Self::Hello(Hello {
+                token: JobToken::from_bytes(reader.array()?),
+                rank: reader.u32()?,
+                world: reader.u32()?,
+                attempt: reader.u64()?,
+            }),
+            2 => Self::Set { key: reader.key()?, value: reader.value()? },
+            3 => Self::Get { wait_ms: reader.u32()?, key: reader.key()? },
+            4 => Self::Gather { wait_ms: reader.u32()?, name: reader.key()?, value: reader.value()? },
+            kind => return Err(FrameError::UnknownKind { kind }),
+        };
+        reader.end(request)
+    }
+}
+
+impl Reply {
+    pub(crate) fn encode(&self, id: u32) -> Frame {
+        let mut payload = Vec::new();
+        let kind = match self {
+            Self::Welcome => 129,
+            Self::Done => 130,
+            Self::Value(value) => {
+                payload.extend(value);
+                131
+            }
+            Self::Gathered(values) => {
+                payload.extend((values.len() as u32).to_le_bytes());
+                for value in values {
+                    payload.extend((value.len() as u32).to_le_bytes());
+                    payload.extend(value);
+                }
+                132
+            }
+            Self::TimedOut(Ranks { count, first }) => {
+                payload.extend(count.to_le_bytes());
+                payload.extend(first.iter().flat_map(|rank| rank.to_le_bytes()));
+                133
+            }
+            Self::Refused(refusal) => {
+                refusal.encode(&mut payload);
+                134
+            }
+        };
+        Frame { kind, id, payload: payload.into() }
+    }
+
+    pub(crate) fn decode(frame: &Frame) -> Result<Self, FrameError> {
+        let mut reader = Reader(&frame.payload);
+        let reply = match frame.kind {
+            129 => Self::Welcome,
+            130 => Self::Done,
+            131 => Self::Value(reader.value()?),
+            132 => {
+                let count = reader.u32()?;
+                // Not reserved in advance: the count is the peer's word, each value is read.
+                let mut values = Vec::new();
+                for _ in 0..count {
+                    let len = reader.u32()?;
+                    values.push(reader.take(len as usize)?.to_vec());
+                }
+                Self::Gathered(values)
+            }
+            133 => {
+                let count = reader.u32()?;
+                let mut first = Vec::new();
+                while !reader.0.is_empty() && first.len() < RANKS_LISTED_MAX {
+                    first.push(reader.u32()?);
+                }
+                Self::TimedOut(Ranks { count, first })
+            }
+            134 => Self::Refused(Refusal::decode(&mut reader)?),
+            kind => return Err(FrameError::UnknownKind { kind }),
+        };
+        reader.end(reply)
+    }
+}
+
+impl Refusal {
+    /// A code, two numbers and a text, in all versions.
+    fn encode(&self, payload: &mut Vec<u8>) {
+        let (code, first, second, text) = match self {
+            Self::OtherVersion { store, client } => (1, u64::from(*store), u64::from(*client), ""),
+            Self::OtherToken { store, client } => (2, (*store).into(), (*client).into(), ""),
+            Self::OtherWorld { store, client } => (3, (*store).into(), (*client).into(), ""),
+            Self::NoSuchRank { rank, world } => (4, (*rank).into(), (*world).into(), ""),
+            Self::JoinedTwice { rank, first } => (5, (*rank).into(), 0, first.as_str()),
+            Self::TooLarge { bytes, bytes_max } => (6, *bytes, *bytes_max, ""),
+            Self::Full { bytes_max } => (7, *bytes_max, 0, ""),
+            Self::Left { rank } => (8, (*rank).into(), 0, ""),
+        };
+        payload.push(code);
+        payload.extend(u64::to_le_bytes(first));
+        payload.extend(u64::to_le_bytes(second));
+        put_key(payload, text);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, FrameError> {
+        let before = reader.0;
+        let [code] = reader.array()?;
+        let (first, second, text) = (reader.u64()?, reader.u64()?, reader.key()?);
+        let narrow = |value: u64| u32::try_from(value).map_err(|_| FrameError::Malformed { what: "number" });
+        let version = |value: u64| u16::try_from(value).map_err(|_| FrameError::Malformed { what: "number" });
+        let refusal = match code {
+            1 => Self::OtherVersion { store: version(first)?, client: version(second)? },
+            2 => Self::OtherToken { store: narrow(first)?, client: narrow(second)? },
+            3 => Self::OtherWorld { store: narrow(first)?, client: narrow(second)? },
+            4 => Self::NoSuchRank { rank: narrow(first)?, world: narrow(second)? },
+            5 => Self::JoinedTwice { rank: narrow(first)?, first: text },
+            6 => Self::TooLarge { bytes: first, bytes_max: second },
+            7 => Self::Full { bytes_max: first },
+            8 => Self::Left { rank: narrow(first)? },
+            _ => return Err(FrameError::Malformed { what: "reason" }),
+        };
+        // What a reason does not use is empty.
+        let mut again = Vec::new();
+        refusal.encode(&mut again);
+        if before.strip_suffix(reader.0) != Some(again.as_slice()) {
+            return Err(FrameError::Malformed { what: "reason" });
+        }
+        Ok(refusal)
+    }
+}
+
+fn put_key(payload: &mut Vec<u8>, key: &str) {
+    payload.extend((key.len() as u16).to_le_bytes());
+    payload.extend(key.as_bytes());
+}
+
+/// What is left of a payload.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], FrameError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(FrameError::Malformed { what: "length" })?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(FrameError::Malformed { what: "length" })?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u32(&mut self) -> Result<u32, FrameError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, FrameError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn key(&mut self) -> Result<String, FrameError> {
+        let len = u16::from_le_bytes(self.array()?);
+        if usize::from(len) > KEY_BYTES_MAX {
+            return Err(FrameError::Malformed { what: "length of a key" });
+        }
+        let key = self.take(len.into())?.to_vec();
+        String::from_utf8(key).map_err(|_| FrameError::Malformed { what: "key that is not UTF-8" })
+    }
+
+    /// All that is left.
+    fn value(&mut self) -> Result<Vec<u8>, FrameError> {
+        if self.0.len() > VALUE_BYTES_MAX {
+            return Err(FrameError::Malformed { what: "length of a value" });
+        }
+        Ok(std::mem::take(&mut self.0).to_vec())
+    }
+
+    fn end<T>(&self, message: T) -> Result<T, FrameError> {
+        if self.0.is_empty() { Ok(message) } else { Err(FrameError::Malformed { what: "length" }) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The secret that the processes of one job share.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::bootstrap::BootstrapError;
+
+/// 128 random bits that tell the processes of a job from those of any other, and from strangers.
+///
+/// What is printed is a fingerprint of 32 bits; the launcher hands on [`JobToken::to_hex`].
+///
+/// ```
+/// use rdma_collective::bootstrap::JobToken;
+///
+/// let token = JobToken::random()?;
+/// assert_eq!(token.to_hex().parse::<JobToken>()?, token);
+/// # Ok::<(), rdma_collective::bootstrap::BootstrapError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct JobToken([u8; 16]);
+
+impl JobToken {
+    /// A token that nobody can guess.
+    ///
+    /// # Errors
+    /// [`BootstrapError::Random`] when the system has no random numbers.
+    pub fn random() -> Result<Self, BootstrapError> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|error| BootstrapError::Random { reason: error.to_string() })?;
+        Ok(Self(bytes))
+    }
+
+    /// A token for those who know `parts`: it keeps jobs apart, and is no secret.
+    #[must_use]
+    pub fn derived(parts: &[&str]) -> Self {
+        // FNV-1a of 128 bits; a byte that no text has ends each part.
+        const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
+        let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
+        let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+        Self(bytes.fold(start, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)).to_be_bytes())
+    }
+
+    /// The token of 16 bytes that were agreed on elsewhere.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for the first frame of a connection.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// The secret as 32 hexadecimal digits, to be handed to processes of the job and to nobody else.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// 32 bits by which people compare tokens; they do not give the token away.
+    #[must_use]
+    pub fn fingerprint(&self) -> u32 {
+        // FNV-1a: 96 bits remain to be guessed.
+        self.0.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    }
+}
+
+impl PartialEq for JobToken {
+    /// In the same time wherever they differ.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+    }
+}
+
+impl Eq for JobToken {}
+
+impl fmt::Display for JobToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}…", self.fingerprint())
+    }
+}
+
+impl fmt::Debug for JobToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobToken({self})")
+    }
+}
+
+impl FromStr for JobToken {
+    type Err = BootstrapError;
+
+    fn from_str(hex: &str) -> Result<Self, BootstrapError> {
+        let digits = hex.len() == 32 && hex.bytes().all(|digit| digit.is_ascii_hexdigit());
+        match u128::from_str_radix(hex, 16) {
+            Ok(value) if digits => Ok(Self(value.to_be_bytes())),
+            _ => Err(BootstrapError::NotAToken { len: hex.len() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_parses_back_and_nothing_else_does() {
+        let token = JobToken::from_bytes([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0xa, 0xb, 0xc, 0xd, 0xe, 0xff]);
+        assert_eq!(token.to_hex(), "000102030405060708090a0b0c0d0eff");
+        assert_eq!(token.to_hex().to_uppercase().parse::<JobToken>().unwrap(), token);
+        for bad in [
+            "",
+            "00",
+            "+00102030405060708090a0b0c0d0eff",
+            "000102030405060708090a0b0c0d0efg",
+            &"0".repeat(33),
+        ] {
+            assert!(
+                matches!(bad.parse::<JobToken>(), Err(BootstrapError::NotAToken { len }) if len == bad.len())
+            );
+        }
+    }
+
+    #[test]
+    fn derived_tokens_are_those_of_their_parts() {
+        let tokens =
+            [&["job", "1"][..], &["job1", ""], &["job", ""], &["", "job"], &[]].map(JobToken::derived);
+        for (at, token) in tokens.iter().enumerate() {
+            assert!(tokens.iter().skip(at + 1).all(|other| other != token));
+        }
+        assert_eq!(tokens[0], JobToken::derived(&["job", "1"]));
+    }
+
+    #[test]
+    fn random_tokens_differ_and_do_not_print_themselves() {
+        let (one, other) = (JobToken::random().unwrap(), JobToken::random().unwrap());
+        assert_ne!(one, other);
+        let shown = format!("{one} {one:?}");
+        assert!(
+            !shown.contains(&one.to_hex()[..16]) && shown.contains(&format!("{:08x}", one.fingerprint()))
+        );
+    }
+}

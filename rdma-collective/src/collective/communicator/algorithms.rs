@@ -1,0 +1,320 @@
+//! Which ways operations may take.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::message_bytes_max;
+use super::tuning::Collective;
+
+/// A way to carry a collective out, by the name that `NCCL_ALGO` has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Around a ring of all ranks; broadcast along a line, and reduce by a chain.
+    Ring,
+    /// Trees for broadcast, reduce, gather and scatter, and halving and doubling for all-reduce, over links beyond the ring.
+    Tree,
+    /// One message from each rank of a host to each other one, of up to 32 KiB, or of up to 8 KiB between more than four.
+    Flat,
+    /// Pieces in the windows of all ranks of a host, on slices.
+    Pieces,
+    /// Tensors and regions of all ranks of a host, read and stored where they lie.
+    Direct,
+    /// All-to-all in pairs, over links to all ranks.
+    Pairs,
+    /// All-to-all by others' ranks, in messages that are fewer and longer.
+    Bruck,
+    /// All-reduce inside each host first, then between hosts, over links to all ranks.
+    Hierarchical,
+}
+
+/// Which [`Algorithm`]s each collective may take; all of them unless others are asked for.
+///
+/// Read from text it is a list as NCCL's: names in any case with commas between them, or with `^` before it all others; and behind
+/// a `;` each such lists for one collective, with its name and `:` before it. Where none of them can carry an operation out it goes
+/// by links all the same: around the ring, if it has one.
+///
+/// ```
+/// use rdma_collective::collective::tuning::Collective;
+/// use rdma_collective::collective::{Algorithm, Algorithms};
+///
+/// let algorithms: Algorithms = "Ring,Direct;broadcast:tree".parse()?;
+/// assert!(algorithms.allow(Collective::AllReduce, Algorithm::Direct));
+/// assert!(!algorithms.allow(Collective::Broadcast, Algorithm::Direct));
+/// assert_eq!("^ring,direct".parse::<Algorithms>()?.to_string(), "tree,flat,pieces,pairs,bruck,hierarchical");
+/// assert!("nvls".parse::<Algorithms>().unwrap_err().to_string().contains("ring, tree, flat, pieces"));
+/// # Ok::<(), rdma_collective::collective::UnknownAlgorithm>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Algorithms([Set; COLLECTIVES]);
+
+/// A bit each.
+type Set = u8;
+const EVERY: Set = Set::MAX >> (Set::BITS as usize - Algorithm::ALL.len());
+/// How many collectives have a set.
+pub(super) const COLLECTIVES: usize = Collective::ALL.len();
+
+/// A list of algorithms has a name that is none, or has no name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{name:?} is no algorithm or no collective; there are ring, tree, flat, pieces, direct, pairs, bruck and hierarchical, in a list \
+     such as ring,direct or ^pieces, or in several such as ring;all-reduce:tree"
+)]
+pub struct UnknownAlgorithm {
+    /// What stands there instead.
+    pub name: String,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Ring,
+        Self::Tree,
+        Self::Flat,
+        Self::Pieces,
+        Self::Direct,
+        Self::Pairs,
+        Self::Bruck,
+        Self::Hierarchical,
+    ];
+
+    /// The most bytes of each rank's buffer, or of its part, that go this way between so many ranks; `None` where there is no bound.
+    ///
+    /// ```
+    /// use rdma_collective::collective::Algorithm;
+    ///
+    /// assert_eq!((Algorithm::Flat.bytes_max(2), Algorithm::Flat.bytes_max(8)), (Some(32768), Some(8192)));
+    /// assert_eq!(Algorithm::Ring.bytes_max(8), None);
+    /// ```
+    #[must_use]
+    pub const fn bytes_max(self, ranks: u32) -> Option<usize> {
+        match self {
+            Self::Flat => Some(message_bytes_max(ranks)),
+            _ => None,
+        }
+    }
+
+    /// Whether it needs ranks that map each other's memory.
+    #[must_use]
+    pub const fn needs_mapped(self) -> bool {
+        matches!(self, Self::Flat | Self::Pieces | Self::Direct)
+    }
+
+    /// Whether it reduces in another order than the ring, so that results may have other bits.
+    pub(super) const fn has_its_order(self) -> bool {
+        matches!(self, Self::Tree | Self::Hierarchical)
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Tree => "tree",
+            Self::Flat => "flat",
+            Self::Pieces => "pieces",
+            Self::Direct => "direct",
+            Self::Pairs => "pairs",
+            Self::Bruck => "bruck",
+            Self::Hierarchical => "hierarchical",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        let named = Self::ALL.iter().copied().find(|of| of.name().eq_ignore_ascii_case(name));
+        named.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })
+    }
+}
+
+impl Algorithms {
+    /// Whether this collective may take that one.
+    #[must_use]
+    pub fn allow(self, collective: Collective, algorithm: Algorithm) -> bool {
+        self.0[collective as usize] & algorithm.bit() != 0
+    }
+
+    /// A set for each collective.
+    pub(super) fn bits(self) -> [Set; COLLECTIVES] {
+        self.0
+    }
+
+    /// Of what another rank has said; what this release does not know is told as it came.
+    pub(super) fn from_bits(bits: [Set; COLLECTIVES]) -> Self {
+        Self(bits)
+    }
+
+    /// Reads a list in which `elsewhere` are names of others, which are left out and given back: algorithms, or collectives with all that is
+    /// said of them. What is left empty by that is what there would be without it.
+    pub(crate) fn read(text: &str, elsewhere: &[&str]) -> Result<(Self, Vec<String>), UnknownAlgorithm> {
+        let is_elsewhere = |name: &str| elsewhere.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let (mut read, mut left_out) = (Self::default(), Vec::new());
+        for (at, entry) in text.split(';').enumerate() {
+            let (name, list) = entry.split_once(':').map_or((None, entry), |(name, list)| (Some(name), list));
+            let of = match name {
+                None if at == 0 => None,
+                Some(name) if is_elsewhere(name) => {
+                    left_out.push(name.to_owned());
+                    continue;
+                }
+                name => Some(collective(name.unwrap_or(entry))?),
+            };
+            let (others, list) = list.strip_prefix('^').map_or((false, list), |list| (true, list));
+            let (foreign, ours): (Vec<&str>, Vec<&str>) =
+                list.split(',').partition(|name| is_elsewhere(name));
+            let named = ours.iter().try_fold(0, |set, name| Ok(set | name.parse::<Algorithm>()?.bit()))?;
+            left_out.extend(foreign.into_iter().map(str::to_owned));
+            if ours.is_empty() {
+                continue;
+            }
+            let set = if others { EVERY & !named } else { named };
+            match of {
+                Some(collective) => read.0[collective as usize] = set,
+                None => read = Self([set; COLLECTIVES]),
+            }
+        }
+        Ok((read, left_out))
+    }
+}
+
+/// The collective of that name, in any case, with or without dashes.
+fn collective(name: &str) -> Result<Collective, UnknownAlgorithm> {
+    let plain = |name: &str| name.replace('-', "").to_ascii_lowercase();
+    let found = Collective::ALL.into_iter().find(|of| plain(of.name()) == plain(name));
+    found.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })
+}
+
+impl Default for Algorithms {
+    fn default() -> Self {
+        Self([EVERY; COLLECTIVES])
+    }
+}
+
+impl FromIterator<Algorithm> for Algorithms {
+    fn from_iter<I: IntoIterator<Item = Algorithm>>(algorithms: I) -> Self {
+        Self([algorithms.into_iter().fold(0, |bits, of| bits | of.bit()); COLLECTIVES])
+    }
+}
+
+/// As it is read; the first list is that of most collectives, and those of the others stand behind it.
+impl fmt::Display for Algorithms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |set: Set| {
+            let names = Algorithm::ALL.iter().filter(|of| set & of.bit() != 0);
+            names.map(|of| of.name()).collect::<Vec<_>>().join(",")
+        };
+        let like = |set: &Set| self.0.iter().filter(|other| *other == set).count();
+        let all = self.0.into_iter().max_by_key(like).unwrap_or(EVERY);
+        f.write_str(&list(all))?;
+        for (collective, set) in Collective::ALL.into_iter().zip(self.0).filter(|(_, set)| *set != all) {
+            write!(f, ";{collective}:{}", list(set))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Algorithms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Algorithms").field(&self.to_string()).finish()
+    }
+}
+
+impl FromStr for Algorithms {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
+        Ok(Self::read(text, &[])?.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_in_any_case_and_come_back() {
+        for (text, expected) in [
+            ("ring", "ring"),
+            ("Tree,RING", "ring,tree"),
+            ("flat,flat", "flat"),
+            ("^Pieces", "ring,tree,flat,direct,pairs,bruck,hierarchical"),
+        ] {
+            let read: Algorithms = text.parse().unwrap();
+            assert_eq!(read.to_string(), expected);
+            assert_eq!(Algorithms::from_bits(read.bits()), read);
+        }
+        assert_eq!(
+            Algorithms::default().to_string(),
+            "ring,tree,flat,pieces,direct,pairs,bruck,hierarchical"
+        );
+    }
+
+    #[test]
+    fn a_collective_may_have_a_list_of_its_own() {
+        for (text, expected) in [
+            (
+                "ring;allreduce:tree,ring;Broadcast:^ring",
+                "ring;all-reduce:ring,tree;broadcast:tree,flat,pieces,direct,pairs,bruck,hierarchical",
+            ),
+            (
+                "all-reduce:^tree",
+                "ring,tree,flat,pieces,direct,pairs,bruck,hierarchical;all-reduce:ring,flat,pieces,direct,pairs,bruck,hierarchical",
+            ),
+            ("AllToAll:bruck", "ring,tree,flat,pieces,direct,pairs,bruck,hierarchical;all-to-all:bruck"),
+        ] {
+            let read: Algorithms = text.parse().unwrap();
+            assert!(read.to_string().starts_with(expected), "{read}");
+            assert_eq!(read.to_string().parse::<Algorithms>().unwrap(), read);
+        }
+    }
+
+    #[test]
+    fn names_of_others_are_left_out_and_what_is_left_empty_is_as_without() {
+        let read = |text| {
+            Algorithms::read(text, &["NVLS", "PAT", "SendRecv"])
+                .map(|(read, out)| (read.to_string(), out.join(" ")))
+        };
+        let all = || Algorithms::default().to_string();
+        for (text, expected, out) in [
+            ("nvls", all(), "nvls"),
+            ("NVLS,PAT", all(), "NVLS PAT"),
+            ("^nvls", all(), "nvls"),
+            ("ring,nvls", "ring".to_owned(), "nvls"),
+            ("^tree,pat", "^tree".parse::<Algorithms>().unwrap().to_string(), "pat"),
+            ("ring;allreduce:nvls;sendrecv:garbage", "ring".to_owned(), "nvls sendrecv"),
+        ] {
+            assert_eq!(read(text).unwrap(), (expected, out.to_owned()), "{text}");
+        }
+        assert_eq!(read("nvls,rind").unwrap_err().name, "rind");
+    }
+
+    #[test]
+    fn an_unknown_algorithm_is_quoted_beside_those_there_are() {
+        for (text, name) in [
+            ("nvls", "nvls"),
+            ("ring,,tree", ""),
+            ("", ""),
+            ("^", ""),
+            ("ring tree", "ring tree"),
+            ("ring;tree", "tree"),
+            ("ring;", ""),
+            ("allscatter:ring", "allscatter"),
+            ("ring;all-reduce:", ""),
+        ] {
+            let error = text.parse::<Algorithms>().unwrap_err();
+            assert_eq!(error.name, name);
+            assert!(error.to_string().contains("ring, tree, flat, pieces, direct"), "{error}");
+        }
+    }
+}

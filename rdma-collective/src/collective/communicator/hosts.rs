@@ -1,0 +1,140 @@
+//! Which ranks of a communicator are on one host.
+
+use std::sync::Arc;
+
+use super::Algorithm;
+use crate::bootstrap::RankList;
+use crate::groups::Groups;
+use crate::link::Manner;
+
+/// How many hosts are said, and how many ranks of each.
+const HOSTS_SAID: usize = 16;
+const RANKS_SAID: usize = 8;
+/// Who gave them their names is not known: an option does, or a program that has it from the environment.
+const BY_NAME: &str = "Hosts as they were named (CommunicatorOptions::host_id, or NCCL_HOSTID where a program reads it), \
+                       between which ranks share no memory unless Wire::Mapped is asked for";
+
+/// See the module. The same on all ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hosts {
+    groups: Arc<Groups>,
+    /// Of each rank, whether somebody has named its host.
+    named: Vec<bool>,
+}
+
+/// How ranks are spread over hosts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// All are on one host, or none is with another.
+    #[default]
+    Flat,
+    /// There are several hosts, and some ranks are together.
+    Hosts,
+}
+
+impl Spread {
+    /// Whether operations can go that way among such ranks.
+    pub(super) fn has(self, way: Algorithm) -> bool {
+        way != Algorithm::Hierarchical || self != Self::Flat
+    }
+}
+
+impl Hosts {
+    /// Of what each rank calls its host, and whether somebody has named it so.
+    pub(super) fn new<'a>(told: impl IntoIterator<Item = (&'a str, bool)>) -> Self {
+        let (names, named): (Vec<&str>, _) = told.into_iter().unzip();
+        Self { groups: Arc::new(Groups::by(names)), named }
+    }
+
+    /// The ranks of each host.
+    pub(crate) fn groups(&self) -> &Arc<Groups> {
+        &self.groups
+    }
+
+    pub(crate) fn spread(&self) -> Spread {
+        match self.groups.all() {
+            [_, rest @ ..] if !rest.is_empty() && rest.len() + 1 < self.groups.ranks() => Spread::Hosts,
+            _ => Spread::Flat,
+        }
+    }
+
+    /// What is said of ranks that are held apart, of whose hosts `names` has that of each; `None` where there are none.
+    pub(super) fn told_apart(&self, names: &[&str]) -> Option<String> {
+        let hosts = self.groups.all();
+        if hosts.len() < 2 || !self.named.contains(&true) {
+            return None;
+        }
+        let list = |ranks: &[u32]| {
+            let first = ranks.iter().copied().take(RANKS_SAID).collect();
+            RankList::new(u32::try_from(ranks.len()).unwrap_or(u32::MAX), first)
+        };
+        let said = hosts.iter().take(HOSTS_SAID).filter_map(|ranks| {
+            let name = names.get(*ranks.first()? as usize)?;
+            Some(format!("{name:?} has {}", list(ranks)))
+        });
+        let more = match hosts.len().saturating_sub(HOSTS_SAID) {
+            0 => String::new(),
+            more => format!(", and there are {more} more"),
+        };
+        let said = said.collect::<Vec<_>>().join(", ");
+        Some(format!("{BY_NAME}: {said}{more}"))
+    }
+
+    /// How these two ranks connect: where nobody has named their hosts, as their devices find that they can.
+    pub(super) fn manner(&self, ranks: [u32; 2]) -> Manner {
+        let [one, other] = ranks.map(|rank| self.groups.of(rank));
+        let named = ranks.iter().any(|rank| self.named.get(*rank as usize) == Some(&true));
+        Manner { apart: named && one != other, ..Manner::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_hosts_are_such_where_some_ranks_are_together() {
+        for (names, spread) in [
+            (&["a"][..], Spread::Flat),
+            (&["a", "a", "a"], Spread::Flat),
+            (&["b", "a"], Spread::Flat),
+            (&["b", "a", "b", "a"], Spread::Hosts),
+            (&["a", "a", "b"], Spread::Hosts),
+            (&["", "", "b", "b", "c", "c"], Spread::Hosts),
+            (&["a", "b", "a", "b", "a", "b", "b", "a"], Spread::Hosts),
+            (&["a", "a", "a", "a", "a", "b", "b", "b", "b"], Spread::Hosts),
+            (&["a", "a", "a", "a"], Spread::Flat),
+        ] {
+            let hosts = Hosts::new(names.iter().map(|name| (*name, false)));
+            assert_eq!(hosts.spread(), spread, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_are_held_apart_where_one_of_them_has_a_host_that_somebody_named() {
+        let apart = |named: [bool; 3]| {
+            let hosts = Hosts::new(["x", "y", "x"].into_iter().zip(named));
+            [[0, 1], [1, 2], [2, 0]].map(|ranks| hosts.manner(ranks).apart)
+        };
+        assert_eq!(apart([true; 3]), [true, true, false]);
+        assert_eq!(apart([true, false, false]), [true, false, false]);
+        assert_eq!(apart([false; 3]), [false; 3]);
+    }
+
+    #[test]
+    fn what_is_said_of_ranks_that_are_apart_has_every_host_and_an_end() {
+        let said = |names: &[&str], named: bool| {
+            let said = Hosts::new(names.iter().map(|name| (*name, named))).told_apart(names)?;
+            assert!(said.contains("host_id") && said.contains("unless Wire::Mapped"), "{said}");
+            said.strip_prefix(&format!("{BY_NAME}: ")).map(str::to_owned)
+        };
+        assert_eq!(said(&["a", "b", "a"], false), None);
+        assert_eq!(said(&["a", "a", "a"], true), None);
+        assert_eq!(said(&["a", "b", "a"], true).unwrap(), r#""a" has ranks 0 and 2, "b" has rank 1"#);
+        let names: Vec<String> = (0..1000).map(|rank| (rank % 500).to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let many = said(&names, true).unwrap();
+        assert!(many.ends_with(r#""15" has ranks 15 and 515, and there are 484 more"#), "{many}");
+        assert!(said(&["x\ny", ""], true).unwrap().starts_with(r#""x\ny" has rank 0"#), "on one line");
+    }
+}

@@ -1,0 +1,276 @@
+//! What every rank tells all others before any of them connects, so that all find the same mistakes.
+
+use rdma_core::Context;
+
+use super::algorithms::COLLECTIVES;
+use super::tuning::Tuning;
+use super::{Algorithms, CommunicatorOptions};
+use crate::engine::SetupError;
+use crate::link::codec::{NoRoom, Reader, Writer};
+use crate::liveness::Process;
+
+/// The version of the encoding below.
+const VERSION: u16 = 5;
+/// Bytes of a name that is told: of a host, a device or a table.
+const NAME_BYTES_MAX: usize = 64;
+/// The longest encoding.
+const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + COLLECTIVES + 8 + 4 * (1 + NAME_BYTES_MAX);
+
+/// What a rank has said of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RankInfo {
+    /// Its process on its host.
+    pub pid: u32,
+    /// Its host's name.
+    pub host: String,
+    /// Its device's name.
+    pub device: String,
+    /// Whether that is the software device.
+    pub soft: bool,
+}
+
+/// A rank's info, and what must be alike on all ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Introduction {
+    pub(super) info: RankInfo,
+    /// What tells its host from others, and whether somebody has named it so.
+    pub(super) host_id: String,
+    pub(super) host_is_named: bool,
+    pub(super) slots: u16,
+    pub(super) slot_bytes: u64,
+    pub(super) chunk_bytes_min: u64,
+    pub(super) reproducible: bool,
+    pub(super) algorithms: Algorithms,
+    pub(super) tuning: TableInfo,
+}
+
+/// Which table says which way operations go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TableInfo {
+    /// Where it is from, which need not be alike.
+    source: String,
+    digest: u64,
+}
+
+impl TableInfo {
+    fn of(tuning: &Tuning) -> Self {
+        Self { source: tuning.source().to_owned(), digest: tuning.digest() }
+    }
+
+    /// As it is told where another differs: the same table by another name is none that does.
+    fn told_beside(&self, other: &Self) -> String {
+        if self.digest == other.digest {
+            String::new()
+        } else {
+            format!("{} ({:x})", self.source, self.digest)
+        }
+    }
+}
+
+impl Introduction {
+    pub(super) fn own(context: &Context, options: &CommunicatorOptions) -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let info = RankInfo {
+            pid: std::process::id(),
+            host,
+            device: context.name().to_owned(),
+            soft: context.is_soft(),
+        };
+        Self {
+            host_id: options.host_id.as_ref().map_or_else(|| machine(&info), |id| shortened(id)),
+            host_is_named: options.host_id.is_some(),
+            info,
+            slots: options.slots,
+            slot_bytes: options.slot_bytes as u64,
+            chunk_bytes_min: options.chunk_bytes_min as u64,
+            reproducible: options.reproducible,
+            algorithms: options.algorithms,
+            tuning: TableInfo::of(&options.tuning),
+        }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; BYTES_MAX];
+        let mut writer = Writer::new(&mut bytes);
+        let written = self.write(&mut writer);
+        debug_assert!(written.is_ok(), "names are cut to what is told");
+        let len = writer.len();
+        bytes.truncate(len);
+        bytes
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u16(VERSION)?;
+        writer.u8(self.info.soft.into())?;
+        writer.u32(self.info.pid)?;
+        writer.u16(self.slots)?;
+        writer.u64(self.slot_bytes)?;
+        writer.u64(self.chunk_bytes_min)?;
+        writer.u8(self.reproducible.into())?;
+        writer.u8(self.host_is_named.into())?;
+        writer.put(&self.algorithms.bits())?;
+        writer.u64(self.tuning.digest)?;
+        for name in [&self.info.host, &self.info.device, &self.tuning.source, &self.host_id] {
+            let told = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
+            writer.u8(told.len() as u8)?;
+            writer.put(told)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what `rank` has said.
+    pub(super) fn decode(bytes: &[u8], rank: u32) -> Result<Self, SetupError> {
+        let malformed = |_| SetupError::Introduction { rank };
+        let mut reader = Reader::new(bytes);
+        let version = reader.u16().map_err(malformed)?;
+        if version != VERSION {
+            let (ours, theirs) = (VERSION.to_string(), version.to_string());
+            return Err(SetupError::Differs { field: "version", rank, ours, theirs });
+        }
+        let soft = reader.u8().map_err(malformed)? != 0;
+        let pid = reader.u32().map_err(malformed)?;
+        let slots = reader.u16().map_err(malformed)?;
+        let slot_bytes = reader.u64().map_err(malformed)?;
+        let chunk_bytes_min = reader.u64().map_err(malformed)?;
+        let reproducible = reader.u8().map_err(malformed)? != 0;
+        let host_is_named = reader.u8().map_err(malformed)? != 0;
+        let mut sets = [0; COLLECTIVES];
+        sets.copy_from_slice(reader.take(COLLECTIVES).map_err(malformed)?);
+        let algorithms = Algorithms::from_bits(sets);
+        let digest = reader.u64().map_err(malformed)?;
+        let mut name = || {
+            let len = usize::from(reader.u8().map_err(malformed)?);
+            let told = reader.take(len).map_err(malformed)?;
+            Ok::<_, SetupError>(String::from_utf8_lossy(told).into_owned())
+        };
+        let (host, device, source, host_id) = (name()?, name()?, name()?, name()?);
+        if !reader.rest().is_empty() {
+            return Err(SetupError::Introduction { rank });
+        }
+        let info = RankInfo { pid, host, device, soft };
+        let tuning = TableInfo { source, digest };
+        Ok(Self {
+            info,
+            host_id,
+            host_is_named,
+            slots,
+            slot_bytes,
+            chunk_bytes_min,
+            reproducible,
+            algorithms,
+            tuning,
+        })
+    }
+
+    /// That `theirs`, which `rank` has said, goes with this.
+    pub(super) fn check(&self, theirs: &Self, rank: u32) -> Result<(), SetupError> {
+        let kind = |soft: bool| if soft { "the software device" } else { "an RDMA device" }.to_owned();
+        let fields = [
+            ("slots", self.slots.to_string(), theirs.slots.to_string()),
+            ("slot_bytes", self.slot_bytes.to_string(), theirs.slot_bytes.to_string()),
+            ("chunk_bytes_min", self.chunk_bytes_min.to_string(), theirs.chunk_bytes_min.to_string()),
+            ("reproducible", self.reproducible.to_string(), theirs.reproducible.to_string()),
+            ("algorithms", self.algorithms.to_string(), theirs.algorithms.to_string()),
+            ("tuning", self.tuning.told_beside(&theirs.tuning), theirs.tuning.told_beside(&self.tuning)),
+            ("device", kind(self.info.soft), kind(theirs.info.soft)),
+        ];
+        match fields.into_iter().find(|(_, ours, theirs)| ours != theirs) {
+            Some((field, ours, theirs)) => Err(SetupError::Differs { field, rank, ours, theirs }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a machine is known by where nobody has named it: the boot of its kernel, or else its name.
+fn machine(info: &RankInfo) -> String {
+    match u128::from_be_bytes(Process::own().boot) {
+        0 => shortened(&info.host),
+        boot => format!("{boot:032x}"),
+    }
+}
+
+/// Names are told in part, which shall not make one of two: of a long one a sum stands at the end.
+fn shortened(name: &str) -> String {
+    if name.len() <= NAME_BYTES_MAX {
+        return name.to_owned();
+    }
+    let begin: String = name.chars().take(NAME_BYTES_MAX / 8).collect();
+    format!("{begin}…{:08x}", crc32c::crc32c(name.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn introduction() -> Introduction {
+        let info =
+            RankInfo { pid: 7, host: "node-1".to_owned(), device: "mlx5_bond_0".to_owned(), soft: false };
+        Introduction {
+            info,
+            host_id: "rack-7".to_owned(),
+            host_is_named: true,
+            slots: 8,
+            slot_bytes: 1 << 18,
+            chunk_bytes_min: 1 << 14,
+            reproducible: false,
+            algorithms: Algorithms::default(),
+            tuning: TableInfo::of(&Tuning::default()),
+        }
+    }
+
+    #[test]
+    fn it_comes_back_and_its_pieces_do_not() {
+        let bytes = introduction().encode();
+        assert_eq!(Introduction::decode(&bytes, 1).unwrap(), introduction());
+        for len in 0..bytes.len() {
+            let error = Introduction::decode(&bytes[..len], 1).unwrap_err();
+            assert!(matches!(error, SetupError::Introduction { rank: 1 }), "{error}");
+        }
+        assert!(Introduction::decode(&[&bytes[..], b"x"].concat(), 1).is_err());
+        let mut other = bytes;
+        other[0] = 9;
+        let error = Introduction::decode(&other, 1).unwrap_err().to_string();
+        assert!(error.contains("version") && error.contains('9'), "{error}");
+    }
+
+    #[test]
+    fn names_longer_than_what_is_told_are_cut() {
+        let mut long = introduction();
+        long.info.host = "h".repeat(300);
+        let back = Introduction::decode(&long.encode(), 0).unwrap();
+        assert_eq!(back.info.host.len(), NAME_BYTES_MAX);
+        let [one, other] = ["1", "2"].map(|end| shortened(&format!("{}{end}", "ä".repeat(100))));
+        assert!(one != other && one.len() <= NAME_BYTES_MAX, "{one} {other}");
+        assert_eq!(shortened("rack-7"), "rack-7");
+    }
+
+    #[test]
+    fn what_differs_is_named_with_both_values() {
+        let ours = introduction();
+        let mut theirs = introduction();
+        assert!(ours.check(&theirs, 2).is_ok());
+        theirs.slot_bytes = 4096;
+        let error = ours.check(&theirs, 2).unwrap_err().to_string();
+        assert!(
+            error.contains("slot_bytes") && error.contains("262144") && error.contains("4096"),
+            "{error}"
+        );
+        theirs = introduction();
+        theirs.reproducible = true;
+        assert!(ours.check(&theirs, 2).unwrap_err().to_string().contains("reproducible"));
+        theirs = introduction();
+        theirs.algorithms = "tree".parse().unwrap();
+        let error = ours.check(&theirs, 2).unwrap_err().to_string();
+        assert!(error.contains("algorithms") && error.contains("ring,tree,flat,pieces,direct"), "{error}");
+        theirs = introduction();
+        theirs.tuning.source = "table".to_owned();
+        assert!(ours.check(&theirs, 2).is_ok(), "the same table by another name");
+        theirs.tuning.digest ^= 1;
+        let error = ours.check(&theirs, 2).unwrap_err().to_string();
+        assert!(error.contains("tuning is built in (") && error.contains("table ("), "{error}");
+        theirs = introduction();
+        theirs.info.soft = true;
+        assert!(ours.check(&theirs, 2).unwrap_err().to_string().contains("software device"));
+    }
+}

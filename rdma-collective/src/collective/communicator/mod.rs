@@ -1,0 +1,351 @@
+//! Ranks that run the same operations: who they are, and the operations of this one in their order.
+//!
+//! How the links come to be is `connect`'s; what operations do is `collective`'s, on top of this.
+
+mod abort;
+mod algorithms;
+mod announce;
+mod apart;
+mod blame;
+mod choice;
+mod clock;
+mod connect;
+mod hold;
+mod host;
+mod hosts;
+mod info;
+mod job;
+mod leave;
+mod mesh;
+mod nccl;
+mod options;
+mod pending;
+mod rendezvous;
+mod ring;
+mod stalls;
+mod state;
+pub mod tuning;
+mod turn;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use rdma_core::{Deadline, PeerAccess};
+
+use crate::collective::CollectiveError;
+use crate::engine::{Core, Driver, Engine, LEFT_FOR, Service};
+
+pub use abort::Aborter;
+pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
+use announce::Announcer;
+use apart::{Apart, Begun};
+use choice::COLLECTIVES;
+use clock::Clock;
+pub(crate) use host::{
+    HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike, message_bytes_max,
+};
+pub(crate) use hosts::{Hosts, Spread};
+pub use info::RankInfo;
+pub(crate) use job::{Among, Job, Looks};
+#[cfg(any(fuzzing, test))]
+pub(crate) use mesh::find_blob;
+pub(crate) use mesh::{Boxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
+pub use options::CommunicatorOptions;
+pub(crate) use pending::sealed::Output as JobOutput;
+pub use pending::{Output, Pending, PendingFuture, StillPending, WaitError};
+pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
+pub(crate) use ring::{Lost, Neighbour, PIECE_BYTES, Parts, RingLinks, Scratch, at_fault, violation};
+pub(crate) use stalls::{Awaited, Direction};
+pub(crate) use state::State;
+use tuning::{Orders, Peers};
+use turn::{AtOnce, Drives, Turn};
+
+/// How long a lane may take to end: nothing else on the engine goes on meanwhile.
+const FENCE_WITHIN: Duration = Duration::from_secs(1);
+
+/// A group of ranks, seen from one of them.
+///
+/// All ranks make it at the same time, by the store where they meet, and call the same operations in the same order.
+/// Neighbours in the ring of ranks are connected; other ranks are when an operation first needs it, and stay so. Ranks of one
+/// host, up to 16, reach each other's memory besides: for operations of a few KiB and for those on slices, which are then done in the thread of
+/// the caller while the others are there, and for larger ones on tensors and regions. Operations run one after the other; those of several communicators
+/// on one engine interleave. An operation that fails ends the communicator on all ranks: each later one returns
+/// [`CollectiveError::Ended`].
+///
+/// Dropping it waits for what this rank has sent to arrive, at most
+/// [`linger`](CommunicatorOptions::linger); [`close`](Self::close) does so with an error. A process that exits without
+/// either may take its last messages with it.
+pub struct Communicator {
+    shared: Arc<Shared>,
+    rank: u32,
+    options: CommunicatorOptions,
+    ranks: Vec<RankInfo>,
+    hosts: Arc<Hosts>,
+    /// Rank of, and way to the memory of, the rank before and the rank after.
+    neighbours: Option<[(u32, PeerAccess); 2]>,
+    origin: Origin,
+    /// How often it was split.
+    splits: u32,
+    closed: bool,
+    /// Of what is done at once, without the engine.
+    scratch: Option<Box<Scratch>>,
+    /// Which way each collective goes.
+    orders: Orders,
+    /// Of each collective the powers of two of bytes of which it was said which way they take, a bit each.
+    chosen: [u64; COLLECTIVES],
+    /// When such an operation drove the engine.
+    driven: Instant,
+    clock: Clock,
+    /// See [`last`](Self::last).
+    last: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// What a communicator and its pending operations have in common.
+pub(crate) struct Shared {
+    engine: Engine,
+    state: Arc<Mutex<State>>,
+    turn: Arc<Turn>,
+    host: Option<Arc<HostGroup>>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Communicator {
+    fn connected(
+        engine: &Engine,
+        (rank, origin): (u32, Origin),
+        options: CommunicatorOptions,
+        (ranks, hosts): (Vec<RankInfo>, Arc<Hosts>),
+        (ring, host): (Option<RingLinks>, Option<HostGroup>),
+        announcer: Announcer,
+    ) -> Self {
+        let neighbours = ring.as_ref().map(|RingLinks { previous, next, .. }| {
+            [(previous.rank, previous.access), (next.rank, next.access)]
+        });
+        let (turn, host) = (Arc::new(Turn::new()), host.map(Arc::new));
+        let state = State::new(rank, (ring, host.clone()), Arc::clone(&turn), announcer);
+        let state = Arc::new(Mutex::new(state));
+        engine.lock().register(&state);
+        let scratch = host.is_some().then(ring::scratch);
+        let peers = if host.is_some() { Peers::Mapped } else { Peers::Links };
+        let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers, hosts.spread());
+        let orders = Orders::new(&options.tuning, options.algorithms, of, options.reproducible);
+        let shared = Arc::new(Shared { engine: engine.clone(), state, turn, host });
+        Self {
+            shared,
+            rank,
+            options,
+            ranks,
+            hosts,
+            neighbours,
+            origin,
+            splits: 0,
+            closed: false,
+            scratch,
+            orders,
+            chosen: [0; COLLECTIVES],
+            driven: Instant::now(),
+            clock: Clock::new(taken_over_within(engine)),
+            last: None,
+        }
+    }
+
+    /// This process's rank.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        // A store serves fewer than 2^32 ranks.
+        self.ranks.len() as u32
+    }
+
+    /// What all ranks have said of themselves, by rank.
+    #[must_use]
+    pub fn ranks(&self) -> &[RankInfo] {
+        &self.ranks
+    }
+
+    /// How it was made.
+    #[must_use]
+    pub fn options(&self) -> &CommunicatorOptions {
+        &self.options
+    }
+
+    /// The engine that it is on.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.shared.engine
+    }
+
+    /// The neighbours that this rank is connected to, and how their memory is reached; none when it is alone.
+    pub fn neighbours(&self) -> impl Iterator<Item = (u32, PeerAccess)> + '_ {
+        self.neighbours.iter().flatten().copied()
+    }
+
+    /// Queues an operation behind those that are pending, for `deadline`.
+    pub(crate) fn start<T: Output>(
+        &mut self,
+        job: Box<dyn Job>,
+        deadline: Deadline,
+    ) -> Result<Pending<T>, (Box<dyn Job>, CollectiveError)> {
+        let shared = &self.shared;
+        shared.hand_over();
+        let id = shared.engine.lock_with(|core| {
+            let mut state = shared.lock();
+            let id = state.push(job, deadline)?;
+            let now = Instant::now();
+            state.advance(core, now);
+            if shared.engine.options().driver == Driver::Thread {
+                state.leave(core, now + LEFT_FOR);
+            }
+            Ok::<_, (Box<dyn Job>, CollectiveError)>(id)
+        })?;
+        Ok(Pending::new(Arc::clone(shared), id))
+    }
+
+    /// Runs an operation on memory that is borrowed, behind those that are pending: `begin` is called once with its
+    /// number, `step` until it is ready or `deadline` passes, and then `late`. The communicator ends with an error.
+    pub(crate) fn run<R>(
+        &mut self,
+        deadline: Deadline,
+        among: Among,
+        mut begin: impl FnMut(&mut Parts<'_>, &mut Core, u64) -> R,
+        mut step: impl FnMut(&mut R, &mut Parts<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
+        late: impl FnOnce(&mut R, &mut Parts<'_>, &mut Core) -> CollectiveError,
+    ) -> Result<(), CollectiveError> {
+        let shared = &self.shared;
+        shared.hand_over();
+        let mut running = None;
+        let outcome = shared.engine.wait_for(deadline, |core, now| {
+            let mut state = shared.lock();
+            if running.is_none() {
+                if let Some(ended) = state.ended() {
+                    return Poll::Ready(Err(ended));
+                }
+                if deadline.expired_at(now) && among != Among::AllTold {
+                    return Poll::Ready(Err(state.end_queued(core)));
+                }
+                if !state.is_idle() {
+                    return Poll::Pending;
+                }
+                let sequence = state.next_sequence(among);
+                state.borrowed = true;
+                state.settle();
+                running = Some(begin(&mut state.parts(), core, sequence));
+                if let Some(ring) = &mut state.ring {
+                    ring.give_up_at(core, deadline);
+                }
+            }
+            let looked = match &mut running {
+                Some(running) => step(running, &mut state.parts(), core),
+                None => Poll::Pending,
+            };
+            if running.is_some() {
+                // Nobody else can look for it.
+                core.look_again_at(state.look_at.take());
+            }
+            looked
+        });
+        shared.engine.lock_with(|core| {
+            let mut state = shared.lock();
+            state.borrowed &= running.is_none();
+            let outcome = match (outcome, &mut running) {
+                (Some(outcome), _) => outcome,
+                (None, Some(running)) => Err(late(running, &mut state.parts(), core)),
+                (None, None) => Err(state.end_queued(core)),
+            };
+            if let Err(error) = &outcome
+                && running.is_some()
+                && !error.is_refusal()
+            {
+                state.end(error);
+            }
+            state.settle();
+            outcome
+        })
+    }
+
+    /// What the next operation needs that is done at once, in the thread of the caller; `None` when it has to wait for
+    /// others, the ranks are not on one host, or its deadline has passed.
+    #[inline]
+    pub(crate) fn at_once(&mut self, deadline: Deadline) -> Option<AtOnce<'_>> {
+        self.at_once_within(deadline, |_| Duration::ZERO)
+    }
+
+    /// The same for one that owns its memory, which may be [set apart](Self::set_apart) then: there is time for the engine to take
+    /// it over before its deadline.
+    #[inline]
+    pub(crate) fn at_once_or_apart(&mut self, deadline: Deadline) -> Option<AtOnce<'_>> {
+        self.at_once_within(deadline, taken_over_within)
+    }
+
+    #[inline]
+    fn at_once_within(
+        &mut self,
+        deadline: Deadline,
+        within: impl FnOnce(&Engine) -> Duration,
+    ) -> Option<AtOnce<'_>> {
+        self.shared.hand_over();
+        // Not before: others may have been waited for.
+        if !self.clock.leaves(deadline, || within(&self.shared.engine)) {
+            return None;
+        }
+        let Shared { engine, turn, host, .. } = &*self.shared;
+        let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
+        let sequence = turn.sequence_if_open()?;
+        let drives = Drives { engine, driven: &mut self.driven };
+        Some(AtOnce { host, scratch, sequence, turn, drives })
+    }
+
+    /// While operations are done at once.
+    #[inline]
+    pub(crate) fn drives(&mut self) -> Drives<'_> {
+        Drives { engine: &self.shared.engine, driven: &mut self.driven }
+    }
+
+    /// That one more operation can be queued.
+    pub(crate) fn check_queue(&self) -> Result<(), CollectiveError> {
+        self.shared.lock().check_queue()
+    }
+
+    /// Whether ranks leave each other messages without a link between.
+    pub(crate) fn has_host_group(&self) -> bool {
+        self.shared.host.is_some()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_ring<T>(&self, with: impl FnOnce(&mut Core, &mut RingLinks) -> T) -> Option<T> {
+        let shared = &self.shared;
+        shared.engine.lock_with(|core| shared.lock().ring.as_mut().map(|ring| with(core, ring)))
+    }
+}
+
+/// How soon an operation that is set apart is the engine's, if nobody waits for it: a thread that sleeps wakes in half of that at least.
+fn taken_over_within(engine: &Engine) -> Duration {
+    engine.options().heartbeat.max(LEFT_FOR).saturating_mul(2)
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator")
+            .field("rank", &self.rank())
+            .field("size", &self.size())
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! NCCL's variables that concern collectives, and how they become options of a communicator.
+//!
+//! Owns the reading of `NCCL_ALGO` and of the tuning file; [`env`](crate::env) finds the variables and knows no collective.
+
+use super::tuning::{Tuning, TuningError};
+use super::{Algorithms, CommunicatorOptions};
+use crate::env::NcclOptions;
+
+/// Names in `NCCL_ALGO` that only NCCL has: algorithms for GPUs or reducing switches, and operations without a choice.
+///
+/// They are left out with a warning, so that a pod that is set up for GPUs runs here too.
+const NCCL_ONLY: [&str; 10] = [
+    "CollNet",
+    "CollNetDirect",
+    "CollNetChain",
+    "NVLS",
+    "NVLSTree",
+    "PAT",
+    "Send",
+    "Recv",
+    "SendRecv",
+    "AllGatherV",
+];
+
+impl NcclOptions {
+    /// Sets the options of a communicator that the environment asks for; the others stay as they are.
+    ///
+    /// Reads the tuning file now, and logs at WARN which names of `NCCL_ALGO` are left out because only NCCL has them.
+    ///
+    /// # Errors
+    ///
+    /// [`TuningError`]: `NCCL_ALGO` names no algorithm, or the tuning file cannot be read, is damaged, or is of another
+    /// version.
+    ///
+    /// ```
+    /// use rdma_collective::collective::CommunicatorOptions;
+    /// use rdma_collective::env::{NcclOptions, Variables};
+    ///
+    /// let nccl = NcclOptions::read(&Variables::from_iter([("NCCL_ALGO", "ring,direct")]))?;
+    /// let mut options = CommunicatorOptions::default();
+    /// nccl.apply_to_communicator(&mut options)?;
+    /// assert_eq!(options.algorithms.to_string(), "ring,direct");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply_to_communicator(&self, options: &mut CommunicatorOptions) -> Result<(), TuningError> {
+        if let Some(path) = &self.tuning_file {
+            options.tuning = Tuning::read(path)?;
+        }
+        if let Some(value) = &self.algo {
+            let (algorithms, left_out) = Algorithms::read(value, &NCCL_ONLY)
+                .map_err(|source| TuningError::Algorithms { value: value.clone(), source })?;
+            options.algorithms = algorithms;
+            if !left_out.is_empty() {
+                let names = left_out.join(", ");
+                tracing::warn!(
+                    "NCCL_ALGO: {names} exists in NCCL only and is ignored; allowed: {algorithms}"
+                );
+            }
+        }
+        if self.host_id.is_some() {
+            options.host_id.clone_from(&self.host_id);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(value: &str) -> Result<Algorithms, TuningError> {
+        let nccl = NcclOptions::read(&[("NCCL_ALGO", value)].into_iter().collect()).unwrap();
+        let mut options = CommunicatorOptions::default();
+        nccl.apply_to_communicator(&mut options).map(|()| options.algorithms)
+    }
+
+    #[test]
+    fn names_that_only_nccl_has_leave_the_rest_of_its_list() {
+        for (value, expected) in [
+            ("NVLS", ""),
+            ("nvlstree,CollnetDirect,CollnetChain,PAT", ""),
+            ("^NVLS,NVLSTree", ""),
+            ("Tree,NVLS", "tree"),
+            ("allreduce:tree;broadcast:nvls;sendrecv:ring", "all-reduce:tree"),
+        ] {
+            let expected =
+                if expected.is_empty() { Algorithms::default() } else { expected.parse().unwrap() };
+            assert_eq!(apply(value), Ok(expected), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_algorithm_is_refused_with_the_value() {
+        let error = apply("ring,bogus").unwrap_err().to_string();
+        assert!(error.starts_with("NCCL_ALGO is \"ring,bogus\": \"bogus\" is no algorithm"), "{error}");
+    }
+}

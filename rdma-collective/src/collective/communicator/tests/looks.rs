@@ -1,0 +1,94 @@
+//! Who looks for the messages of small operations, and what else goes on meanwhile.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::collective::operation::Header;
+
+#[test]
+fn only_the_caller_of_a_borrowed_operation_looks_again_for_it() {
+    let [mut left, _right] = ranks();
+    let engine = left.engine().clone();
+    let (looks, start) = (AtomicU32::new(0), Instant::now());
+    thread::scope(|scope| {
+        let looks = &looks;
+        scope.spawn(move || {
+            let error = left.run(
+                soon(),
+                Among::All,
+                |_, _, _| (),
+                |(), parts, _| {
+                    let looked = looks.fetch_add(1, Ordering::Relaxed);
+                    *parts.look_at = Some(if looked < 50 { Instant::now() + SECOND / 1000 } else { start });
+                    match looked {
+                        0..400 => Poll::Pending,
+                        _ => Poll::Ready(Err(CollectiveError::Unsent)),
+                    }
+                },
+                |(), _, _| CollectiveError::Queued,
+            );
+            assert!(matches!(error, Err(CollectiveError::Unsent)), "it slept for something else");
+        });
+        // Who else waits on the engine would not sleep at all by a time that has passed.
+        while looks.load(Ordering::Relaxed) < 400 && start.elapsed() < 20 * SECOND {
+            assert_ne!(engine.next_deadline(), Some(start));
+        }
+    });
+}
+
+#[test]
+fn operations_that_are_done_at_once_drive_an_engine_that_nobody_else_drives() {
+    let [mut left, mut right] = ranks();
+    for (sequence, late) in [(0, false), (1, true)] {
+        let theirs =
+            Header { rank: 1, sequence, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
+        let at_once = right.at_once(soon()).unwrap();
+        at_once.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
+        at_once.done();
+        left.driven = if late { Instant::now() - SECOND } else { Instant::now() + SECOND };
+        let before = left.engine().lock().driven();
+        let mut data = [1.0_f32];
+        left.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap();
+        assert_eq!((data, left.engine().lock().driven() > before), ([3.0], late));
+    }
+}
+
+#[test]
+fn who_finds_all_pieces_there_looks_at_its_deadline_all_the_same() {
+    let [mut left, mut right] = ranks();
+    let mut data = vec![1.0_f32; 16 << 20];
+    let count = data.len() as u64;
+    let theirs = Header { rank: 1, sequence: 0, count, collective: 1, data_type: 1, reduction: 1, root: 0 };
+    let at_once = right.at_once(soon()).unwrap();
+    at_once.host.put(0, &theirs, &[]).unwrap();
+    at_once.host.tell(1 << 40);
+    let error = left.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(SECOND / 1000)).unwrap_err();
+    assert!(matches!(error, CollectiveError::DeadlineExceeded { .. }), "{error}");
+}
+
+#[test]
+fn what_owns_its_memory_is_done_as_it_begins_where_messages_are_there() {
+    let [mut left, mut right] = ranks();
+    let engine = left.engine().clone();
+    for sequence in 0..3 {
+        let theirs =
+            Header { rank: 1, sequence, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
+        let at_once = right.at_once(soon()).unwrap();
+        at_once.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
+        at_once.done();
+        let mut data = left.alloc(1).unwrap();
+        data[0] = 1.0_f32;
+        // Nobody can drive it.
+        let core = engine.lock();
+        let mut pending = left.start_all_reduce(data, ReduceOp::Sum, soon()).unwrap();
+        match sequence {
+            0 => {
+                assert!(matches!(pending.poll(), Poll::Ready(Ok(sum)) if sum[0] == 3.0));
+                drop(core);
+                assert!(pending.poll().is_pending(), "it is given back once");
+            }
+            1 => assert_eq!(pending.wait(Deadline::after(Duration::ZERO)).unwrap()[0], 3.0),
+            _ => drop(pending),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Which way each collective goes: a table by collective, ranks, peers and bytes, which a program measures and people read.
+#![doc = ""]
+#![doc = include_str!("../../../../../docs/tuning.md")]
+
+mod built_in;
+mod collective;
+mod error;
+mod order;
+mod parse;
+mod row;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+pub use collective::{Collective, Peers};
+pub(crate) use order::{Class, Orders};
+pub use row::Row;
+
+use super::Algorithm;
+pub use error::TuningError;
+
+/// The version of the format.
+const VERSION: &str = "1";
+const MAGIC: [&str; 2] = ["rdma-collective", "tuning"];
+/// The longest file, and the most rows.
+const FILE_BYTES_MAX: usize = 256 * 1024;
+const ROWS_MAX: usize = 4096;
+
+/// Where a table is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    BuiltIn,
+    Rows,
+    File(Arc<str>),
+}
+
+/// Which way each collective goes; see [the module](self).
+///
+/// ```
+/// use rdma_collective::collective::tuning::Tuning;
+///
+/// let tuning: Tuning = "rdma-collective tuning 1\nbroadcast 2-8 links 64K tree,ring\nend\n".parse()?;
+/// assert_eq!(tuning.rows().len(), 1);
+/// assert_eq!(tuning.to_string().parse::<Tuning>()?.rows(), tuning.rows());
+/// let error = "rdma-collective tuning 1\nbroadcast 2-8 links 64K bush\nend\n".parse::<Tuning>().unwrap_err();
+/// assert!(error.to_string().contains("line 2: \"bush\" is no algorithm"));
+/// # Ok::<(), rdma_collective::collective::tuning::TuningError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    rows: Arc<[Row]>,
+    source: Source,
+}
+
+impl Tuning {
+    /// The table of these rows.
+    ///
+    /// # Errors
+    ///
+    /// [`TuningError::Line`] says which row, counted from 1, and what is wrong with it.
+    pub fn new(rows: Vec<Row>) -> Result<Self, TuningError> {
+        for at in 0..rows.len() {
+            let (before, [row, ..]) = rows.split_at(at) else { break };
+            row::check(row, before).map_err(|what| TuningError::Line {
+                file: "the table".to_owned(),
+                line: at + 1,
+                what,
+            })?;
+        }
+        Ok(Self { rows: rows.into(), source: Source::Rows })
+    }
+
+    /// The table in a file.
+    ///
+    /// # Errors
+    ///
+    /// [`TuningError`]: the file cannot be read, is damaged, or of another version.
+    pub fn read(path: &Path) -> Result<Self, TuningError> {
+        let name = path.display().to_string();
+        let bytes = read_file(path)
+            .map_err(|reason| TuningError::Unreadable { file: name.clone(), reason: reason.to_string() })?;
+        let rows = parse::file(&bytes, &name)?;
+        Ok(Self { rows: rows.into(), source: Source::File(name.into()) })
+    }
+
+    /// Its rows, without those of the built-in table that hold where it has none.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Where it is from: a file's name, or that it is built in.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        match &self.source {
+            Source::BuiltIn => "built in",
+            Source::Rows => "given by the program",
+            Source::File(name) => name,
+        }
+    }
+
+    /// What tells tables apart, those of other releases, too.
+    pub(super) fn digest(&self) -> u64 {
+        let text = format!("{self}{}", Self::default());
+        (text.len() as u64) << 32 | u64::from(crc32c::crc32c(text.as_bytes()))
+    }
+}
+
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    // A pipe that nobody writes to would be waited for.
+    if !fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is no file"));
+    }
+    let mut bytes = Vec::new();
+    // One byte more tells that it is too long.
+    File::open(path)?.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The built-in table.
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { rows: built_in::rows(), source: Source::BuiltIn }
+    }
+}
+
+impl FromStr for Tuning {
+    type Err = TuningError;
+
+    fn from_str(text: &str) -> Result<Self, TuningError> {
+        let rows = parse::file(text.as_bytes(), "the text")?;
+        Ok(Self { rows: rows.into(), source: Source::Rows })
+    }
+}
+
+/// As it is in a file.
+impl fmt::Display for Tuning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {VERSION}", MAGIC.join(" "))?;
+        writeln!(f, "# collective  ranks   peers    bytes  ways")?;
+        for row in &*self.rows {
+            writeln!(f, "{row}")?;
+        }
+        writeln!(f, "end")
+    }
+}
+
+/// See [`crate::fuzzing::tuning`].
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz(data: &[u8]) {
+    match parse::file(data, "fuzzed") {
+        Ok(rows) => {
+            let tuning = Tuning::new(rows).expect("what a file may have");
+            assert_eq!(tuning.to_string().parse::<Tuning>().expect("what it writes").rows(), tuning.rows());
+            for peers in [Peers::Mapped, Peers::Links] {
+                let of = (2, peers, super::Spread::Hosts);
+                let orders = Orders::new(&tuning, super::Algorithms::default(), of, false);
+                let links = |class: Class| class.ways().any(|way: Algorithm| !way.needs_mapped());
+                assert!(Collective::ALL.iter().all(|of| links(orders.find(*of, data.len() as u64))));
+            }
+        }
+        Err(error) => assert!(error.to_string().contains("fuzzed")),
+    }
+}

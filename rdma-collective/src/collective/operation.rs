@@ -1,0 +1,234 @@
+//! What ranks tell each other about an operation, besides its data: what it is, and that it has failed.
+//!
+//! What the codes of collectives, types and reductions stand for is the collectives' business.
+
+use crate::collective::AbortReason;
+use crate::link::codec::{Ended, NoRoom, Reader, Writer};
+use crate::link::control::Kind;
+use crate::link::mailbox::HEADER_BYTES;
+
+/// A [`Header`] alone, from a rank whose operation has no first message.
+pub(crate) const OPERATION: Kind = Kind(16);
+/// An [`Abort`].
+pub(crate) const ABORT: Kind = Kind(17);
+
+/// A [`Waits`].
+pub(crate) const WAITS: Kind = Kind(18);
+
+/// What is said of who has left something else where a [`Header`] belongs.
+pub(crate) const DAMAGED: &str = "a header that is damaged";
+
+/// A [`Header`] in the line of a message between ranks of one host, of so many words.
+pub(crate) type LineHeader = [u64; 3];
+
+/// Which operation of a communicator it is, and what its caller asked for. It goes in front of the operation's first
+/// message, or in a control message when there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) rank: u32,
+    /// Operations of the communicator before this one.
+    pub(crate) sequence: u64,
+    pub(crate) count: u64,
+    pub(crate) collective: u8,
+    pub(crate) data_type: u8,
+    /// 0 where nothing is reduced.
+    pub(crate) reduction: u8,
+    /// 0 where there is none.
+    pub(crate) root: u32,
+}
+
+/// An operation has failed somewhere; passed on by each rank to its neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Abort {
+    pub(crate) sequence: u64,
+    /// The rank at fault, as far as is known.
+    pub(crate) culprit: u32,
+    /// The rank that found out.
+    pub(crate) reporter: u32,
+    pub(crate) reason: AbortReason,
+}
+
+/// A rank has waited for long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// The operation in which it does.
+    pub(crate) sequence: u64,
+    /// The rank that it waits for, directly or by others that wait; itself, when it waits no more.
+    pub(crate) culprit: u32,
+    /// How many others there are.
+    pub(crate) hops: u32,
+}
+
+impl Header {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u64(self.sequence)?;
+        writer.u64(self.count)?;
+        writer.u32(self.rank)?;
+        writer.put(&[self.collective, self.data_type, self.reduction, 0])?;
+        writer.u32(self.root)
+    }
+
+    /// Reads it from a slot or from a message; what is behind it is 0.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
+        let mut reader = Reader::new(bytes);
+        let (sequence, count, rank) = (reader.u64()?, reader.u64()?, reader.u32()?);
+        let [collective, data_type, reduction, reserved] = reader.array()?;
+        let root = reader.u32()?;
+        if reserved != 0 || reader.rest().iter().any(|byte| *byte != 0) {
+            return Err(Ended);
+        }
+        Ok(Self { rank, sequence, count, collective, data_type, reduction, root })
+    }
+
+    /// As it lies in front of a message.
+    pub(crate) fn in_slot(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let written = self.write(&mut Writer::new(&mut bytes));
+        debug_assert!(written.is_ok(), "the header has room for it");
+        bytes
+    }
+
+    /// As it lies in a line, whose place says of which rank it is.
+    #[inline]
+    pub(crate) fn in_line(&self) -> LineHeader {
+        let Self { sequence, count, collective, data_type, reduction, root, .. } = *self;
+        let [r0, r1, r2, r3] = root.to_le_bytes();
+        [sequence, count, u64::from_le_bytes([collective, data_type, reduction, 0, r0, r1, r2, r3])]
+    }
+
+    /// What `rank` has left in a line; `None` when it is no header.
+    #[inline]
+    pub(crate) fn of_line([sequence, count, rest]: LineHeader, rank: u32) -> Option<Self> {
+        let [collective, data_type, reduction, reserved, root @ ..] = rest.to_le_bytes();
+        let root = u32::from_le_bytes(root);
+        (reserved == 0).then_some(Self { rank, sequence, count, collective, data_type, reduction, root })
+    }
+
+    /// Whether both ranks are in the same operation.
+    pub(crate) fn agrees(&self, other: &Self) -> bool {
+        Self { rank: other.rank, ..*self } == *other
+    }
+}
+
+impl Abort {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u64(self.sequence)?;
+        writer.u32(self.culprit)?;
+        writer.u32(self.reporter)?;
+        let reason = match self.reason {
+            AbortReason::PeerFailed => 1,
+            AbortReason::DeadlineExceeded => 2,
+            AbortReason::Mismatch => 3,
+            AbortReason::Requested => 4,
+            AbortReason::Queued => 5,
+            AbortReason::Other => 0,
+        };
+        writer.put(&[reason, 0, 0, 0])
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
+        let mut reader = Reader::new(bytes);
+        let (sequence, culprit, reporter) = (reader.u64()?, reader.u32()?, reader.u32()?);
+        let reason = match reader.u8()? {
+            1 => AbortReason::PeerFailed,
+            2 => AbortReason::DeadlineExceeded,
+            3 => AbortReason::Mismatch,
+            4 => AbortReason::Requested,
+            5 => AbortReason::Queued,
+            _ => AbortReason::Other,
+        };
+        if reader.rest() != [0; 3] {
+            return Err(Ended);
+        }
+        Ok(Self { sequence, culprit, reporter, reason })
+    }
+}
+
+impl Waits {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u64(self.sequence)?;
+        writer.u32(self.culprit)?;
+        writer.u32(self.hops)
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
+        let mut reader = Reader::new(bytes);
+        let (sequence, culprit, hops) = (reader.u64()?, reader.u32()?, reader.u32()?);
+        if reader.rest().is_empty() { Ok(Self { sequence, culprit, hops }) } else { Err(Ended) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header = Header {
+        rank: 3,
+        sequence: 1 << 40,
+        count: 1 << 33,
+        collective: 5,
+        data_type: 2,
+        reduction: 1,
+        root: 1 << 20,
+    };
+
+    #[test]
+    fn headers_come_back_from_a_slot_and_from_a_message() {
+        let slot = HEADER.in_slot();
+        assert_eq!(Header::read(&slot), Ok(HEADER));
+        assert_eq!(Header::read(&slot[..28]), Ok(HEADER));
+        assert_eq!(Header::read(&slot[..27]), Err(Ended));
+        for at in (23..24).chain(28..slot.len()) {
+            let mut damaged = slot;
+            damaged[at] = 1;
+            assert_eq!(Header::read(&damaged), Err(Ended));
+        }
+    }
+
+    #[test]
+    fn headers_come_back_from_a_line() {
+        let mut line = HEADER.in_line();
+        assert_eq!(Header::of_line(line, HEADER.rank), Some(HEADER));
+        line[2] |= 1 << 24;
+        assert_eq!(Header::of_line(line, HEADER.rank), None);
+        assert_ne!(Header { root: 2, ..HEADER }.in_line(), HEADER.in_line());
+    }
+
+    #[test]
+    fn ranks_agree_on_everything_but_the_rank() {
+        assert!(HEADER.agrees(&Header { rank: 0, ..HEADER }));
+        for other in [
+            Header { sequence: 1, ..HEADER },
+            Header { count: 1, ..HEADER },
+            Header { collective: 2, ..HEADER },
+            Header { data_type: 1, ..HEADER },
+            Header { reduction: 2, ..HEADER },
+            Header { root: 2, ..HEADER },
+        ] {
+            assert!(!HEADER.agrees(&other));
+        }
+    }
+
+    #[test]
+    fn waits_come_back() {
+        let waits = Waits { sequence: 1 << 40, culprit: 3, hops: 2 };
+        let mut bytes = [0; 17];
+        waits.write(&mut Writer::new(&mut bytes)).unwrap();
+        assert_eq!(Waits::read(&bytes[..16]), Ok(waits));
+        assert_eq!((Waits::read(&bytes[..15]), Waits::read(&bytes)), (Err(Ended), Err(Ended)));
+    }
+
+    #[test]
+    fn aborts_come_back_and_unknown_reasons_are_other() {
+        use AbortReason::{DeadlineExceeded, Mismatch, Other, PeerFailed, Queued, Requested};
+        for reason in [Other, PeerFailed, DeadlineExceeded, Mismatch, Requested, Queued] {
+            let abort = Abort { sequence: 9, culprit: 2, reporter: 1, reason };
+            let mut bytes = [0; 20];
+            abort.write(&mut Writer::new(&mut bytes)).unwrap();
+            assert_eq!(Abort::read(&bytes), Ok(abort));
+            bytes[16] = 77;
+            assert_eq!(Abort::read(&bytes), Ok(Abort { reason: Other, ..abort }));
+            assert_eq!(Abort::read(&bytes[..16]), Err(Ended));
+        }
+    }
+}

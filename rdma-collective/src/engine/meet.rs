@@ -1,0 +1,103 @@
+//! The two ends of a lane find each other: what this end says of itself, and the first words over the lane.
+
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use rdma_core::Deadline;
+
+use super::{Engine, LaneId};
+use crate::engine::SetupError;
+use crate::link::control::{self, Kind};
+use crate::link::{Arrival, Blob, Lane, LinkKind};
+
+/// The first pause before the peer is asked again; each is twice the one before.
+const ASK_AFTER: Duration = Duration::from_millis(4);
+
+impl Engine {
+    /// What the peer has to know of a lane that waits for it; regions and payload are the caller's to fill.
+    pub(crate) fn blob(&self, lane: LaneId, kind: LinkKind, job: u32) -> Result<Blob, SetupError> {
+        let core = self.lock();
+        let lane = core.opening(lane).ok_or(SetupError::LaneGone)?;
+        Ok(Blob {
+            kind,
+            job,
+            epoch: lane.options().epoch,
+            soft: self.context().is_soft(),
+            beats: core.beats(),
+            endpoint: lane.endpoint(),
+            credits: lane.options().credits,
+            control_bytes_max: lane.options().control_bytes_max,
+            process: core.process(),
+            regions: Vec::new(),
+            payload: Vec::new(),
+        })
+    }
+
+    /// Says on a lane that was just connected that this end hears, and waits until the other has said so.
+    ///
+    /// One of them speaks `first`, and the other when it has heard it. As long as the other does not hear, what the first
+    /// one says is lost and its device repeats it now and then; a request behind it that arrives tells the other's
+    /// device what is missing, and it comes at once.
+    pub(crate) fn greet(&self, lane: LaneId, first: bool, deadline: Deadline) -> Result<(), SetupError> {
+        let started = Instant::now();
+        let mut greeting = Greeting { first, said: false, heard: false };
+        let mut pause = ASK_AFTER;
+        while !deadline.expired() {
+            let until = deadline.min(Deadline::after(pause));
+            let met = self.wait_for(until, |core, _| match core.lane(lane) {
+                Some(lane) => greeting.step(lane),
+                None => Poll::Ready(Err(SetupError::LaneGone)),
+            });
+            if let Some(met) = met {
+                return met;
+            }
+            pause *= 2;
+            if greeting.said {
+                self.lock_with(|core| core.lane(lane).filter(|lane| lane.room() > 2).map(Lane::confirm));
+            }
+        }
+        Err(SetupError::PeerSilent { waited: started.elapsed() })
+    }
+}
+
+/// How far the two ends of a lane have come.
+struct Greeting {
+    first: bool,
+    said: bool,
+    heard: bool,
+}
+
+impl Greeting {
+    fn step(&mut self, lane: &mut Lane) -> Poll<Result<(), SetupError>> {
+        if !self.heard {
+            match hears(lane) {
+                Ok(heard) => self.heard = heard,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        if !self.said && (self.first || self.heard) {
+            self.said = matches!(lane.control(Kind::READY, |_| Ok(())), Ok(true));
+        }
+        if self.said && self.heard {
+            lane.set_quiet(false);
+            return Poll::Ready(Ok(()));
+        }
+        match lane.ended() {
+            Some(cause) => Poll::Ready(Err(SetupError::PeerLost { cause })),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Takes the first message, if it is there; what follows it stays.
+fn hears(lane: &mut Lane) -> Result<bool, SetupError> {
+    let received = match lane.take() {
+        None => return Ok(false),
+        Some(Arrival::Imm(..)) => return Err(SetupError::Peer { field: "first message" }),
+        Some(Arrival::Control(received)) => received,
+    };
+    let message = control::decode(received.bytes(), lane.name().epoch);
+    let ready = message.is_ok_and(|message| message.kind == Kind::READY && message.body.is_empty());
+    lane.recycle(received);
+    if ready { Ok(true) } else { Err(SetupError::Peer { field: "first message" }) }
+}

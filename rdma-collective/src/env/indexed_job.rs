@@ -1,0 +1,26 @@
+//! Indexed Job of Kubernetes: it numbers pods; how many they are and where they meet the pod spec says.
+
+use super::Launcher;
+use super::claim::{Claim, Hosts};
+use super::meeting::Endpoint;
+use super::reader::Reader;
+use super::torchrun::{MASTER_ADDR, MASTER_PORT, WORLD_SIZE};
+use crate::env::EnvError;
+
+pub(super) const JOB_COMPLETION_INDEX: &str = "JOB_COMPLETION_INDEX";
+
+/// `None` without `WORLD_SIZE` and `MASTER_ADDR`: the pods of most Indexed Jobs have nothing to do with each other.
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+    let (world, host) = (reader.world(&[WORLD_SIZE])?, reader.text(MASTER_ADDR)?);
+    if world.is_none() && host.is_none() {
+        return Ok(None);
+    }
+    let Some(rank) = reader.rank(&[JOB_COMPLETION_INDEX])? else { return Ok(None) };
+    let missing = |missing| EnvError::Missing { set: JOB_COMPLETION_INDEX.to_owned(), missing };
+    let world = world.ok_or_else(|| missing(WORLD_SIZE))?;
+    let host = host.ok_or_else(|| missing(MASTER_ADDR))?;
+    let port = reader.port(MASTER_PORT)?.unwrap_or(Endpoint::PORT_DEFAULT);
+    let claim = Claim::new(Launcher::IndexedJob, rank, world)?;
+    let address = Some(Endpoint { host, port, by: MASTER_ADDR.to_owned() });
+    Ok(Some(Claim { hosts: Hosts::Several, address, ..claim }))
+}

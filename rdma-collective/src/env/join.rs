@@ -1,0 +1,200 @@
+//! Meeting the other ranks, wherever a launcher's variables say: rank 0 serves the store, all join it.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use rdma_core::Deadline;
+
+use super::meeting::Endpoint;
+use super::resolve::{any, of_this_host, resolve, to_listen};
+use super::{Environment, Launch, Meeting};
+use crate::bootstrap::{BootstrapError, Elsewhere};
+use crate::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer, end_with, meeting_ports};
+use crate::env::{EnvError, JoinError};
+
+/// After how long a name is looked up again: a pod that is restarted has another address.
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(10);
+
+/// A process that has met the others.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Joined {
+    /// The store, as this rank.
+    pub store: StoreClient,
+    /// Rank 0's, when nobody else serves it. It lasts as long as others may need it.
+    pub server: Option<StoreServer>,
+    /// This host's address, as others reach it as far as can be told: for devices that need one.
+    pub address: IpAddr,
+}
+
+/// Reads the environment, and meets the other ranks.
+///
+/// What the variables say is told at INFO, by `tracing`.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use rdma_collective::env;
+/// use rdma_collective::collective::{Communicator, CommunicatorOptions};
+/// use rdma_collective::engine::Engine;
+/// use rdma_core::{Deadline, SoftOptions};
+///
+/// let deadline = Deadline::after(Duration::from_secs(60));
+/// let (environment, mut joined) = env::join(deadline)?;
+/// // An RDMA device if there is one, as NCCL's variables want it; else the software device, where others reach it.
+/// let soft = SoftOptions { address: joined.address, ..SoftOptions::default() };
+/// let selected = environment.nccl.select("auto", soft, None)?;
+/// let engine = Engine::new(&selected.context, selected.engine_options(&environment.nccl))?;
+/// let comm = Communicator::new(&engine, &mut joined.store, CommunicatorOptions::default(), deadline)?;
+/// println!("rank {} of {}", comm.rank(), comm.size());
+/// joined.close(deadline)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// [`EnvError::NoLauncher`] when no launcher has said which rank this is; otherwise as [`Environment::read`] and
+/// [`Launch::join`].
+pub fn join(deadline: Deadline) -> Result<(Environment, Joined), JoinError> {
+    let environment = Environment::of_process()?;
+    for line in environment.report() {
+        tracing::info!("{line}");
+    }
+    let joined = environment.launch.as_ref().ok_or(EnvError::NoLauncher)?.join(deadline)?;
+    Ok((environment, joined))
+}
+
+impl Joined {
+    /// Leaves the store; rank 0 waits until all others have left it, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`StoreServer::close`].
+    pub fn close(self, deadline: Deadline) -> Result<(), BootstrapError> {
+        drop(self.store);
+        self.server.map_or(Ok(()), |server| server.close(deadline))
+    }
+}
+
+impl Launch {
+    /// Meets the other ranks.
+    ///
+    /// A rank that was started by [`LocalRanks`](crate::bootstrap::LocalRanks) is killed from then on when its
+    /// parent ends.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError::Bootstrap`] says what was tried and who answered instead; [`JoinError::Orphan`] when the parent is
+    /// gone.
+    pub fn join(&self, deadline: Deadline) -> Result<Joined, JoinError> {
+        if let Some(parent) = self.parent
+            && !end_with(parent.cast_signed())
+        {
+            return Err(JoinError::Orphan { parent });
+        }
+        let outcome = match &self.meeting {
+            Meeting::Served(endpoint) => self.join_served(endpoint, deadline),
+            Meeting::Address(endpoint) => self.join_ports(endpoint, false, deadline),
+            Meeting::BesideTorch(endpoint) => self.join_ports(endpoint, true, deadline),
+            Meeting::Namespace(name) => self.join_by_name(name.as_str(), deadline),
+        };
+        Ok(outcome?)
+    }
+
+    /// The token of ranks that meet at a port: theirs, or one that whoever knows the port can work out.
+    fn token_for(&self, port: u16) -> JobToken {
+        let run = self.job.as_deref().unwrap_or_default();
+        self.token.unwrap_or_else(|| JobToken::derived(&["port", run, &port.to_string()]))
+    }
+
+    fn join_served(&self, endpoint: &Endpoint, deadline: Deadline) -> Result<Joined, BootstrapError> {
+        let address = SocketAddr::new(resolve(endpoint, deadline)?, endpoint.port);
+        let (rank, world) = (self.rank, self.world);
+        let join = Join { address, token: self.token_for(endpoint.port), rank, world };
+        let store = StoreClient::connect(join, deadline)?;
+        let address = store.local_address()?.ip();
+        Ok(Joined { store, server: None, address })
+    }
+
+    fn join_ports(
+        &self,
+        endpoint: &Endpoint,
+        taken: bool,
+        deadline: Deadline,
+    ) -> Result<Joined, BootstrapError> {
+        let ports = meeting_ports(endpoint.port, taken);
+        let token = self.token_for(endpoint.port);
+        if self.rank == 0 {
+            let ip = resolve(endpoint, deadline)?;
+            let several = self.local_world.map(|local| local < self.world);
+            let options = StoreOptions::new(token, self.world);
+            let bound = StoreServer::bind_first(to_listen(&endpoint.host, ip, several), &ports, &options);
+            return match bound {
+                // The others reach this host by an address that is not its own: a service's, or a translated one.
+                Err(BootstrapError::Listen { source, .. })
+                    if source.kind() == ErrorKind::AddrNotAvailable =>
+                {
+                    let server = StoreServer::bind_first(any(ip), &ports, &options)?;
+                    let elsewhere = Elsewhere { by: endpoint.setting(), ip, listens: server.address() };
+                    tracing::warn!("{elsewhere}");
+                    let mut joined = self.join_own(server, token, deadline)?;
+                    joined.store.set_elsewhere(elsewhere);
+                    Ok(joined)
+                }
+                server => self.join_own(server?, token, deadline),
+            };
+        }
+        let job = (token, self.rank, self.world);
+        loop {
+            let ip = resolve(endpoint, deadline)?;
+            let until = if endpoint.host.parse::<IpAddr>().is_ok() {
+                deadline
+            } else {
+                deadline.min(Deadline::after(LOOK_UP_AGAIN))
+            };
+            match StoreClient::find(ip, &ports, job, until) {
+                Err(BootstrapError::NotFound { .. }) if !deadline.expired() => {}
+                Err(BootstrapError::NotFound { host, ports, waited, source, .. }) => {
+                    let by = Some(endpoint.setting());
+                    return Err(BootstrapError::NotFound { host, ports, waited, source, by });
+                }
+                outcome => {
+                    let store = outcome?;
+                    let address = store.local_address()?.ip();
+                    return Ok(Joined { store, server: None, address });
+                }
+            }
+        }
+    }
+
+    /// Rank 0, once it serves.
+    fn join_own(
+        &self,
+        server: StoreServer,
+        token: JobToken,
+        deadline: Deadline,
+    ) -> Result<Joined, BootstrapError> {
+        let at = server.address();
+        let loopback = match at.ip() {
+            ip if !ip.is_unspecified() => ip,
+            IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
+            IpAddr::V6(_) => IpAddr::from(1_u128.to_be_bytes()),
+        };
+        let address = SocketAddr::new(loopback, at.port());
+        let join = Join { address, token, rank: self.rank, world: self.world };
+        let store = StoreClient::connect(join, deadline)?;
+        let address = if at.ip().is_unspecified() { of_this_host(at.ip()) } else { at.ip() };
+        Ok(Joined { store, server: Some(server), address })
+    }
+
+    fn join_by_name(&self, name: &str, deadline: Deadline) -> Result<Joined, BootstrapError> {
+        if self.rank == 0 {
+            let token = self.token.map_or_else(JobToken::random, Ok)?;
+            let server = StoreServer::bind_by_name(name, StoreOptions::new(token, self.world))?;
+            return self.join_own(server, token, deadline);
+        }
+        let store = StoreClient::connect_by_name(name, self.rank, self.world, deadline)?;
+        let address = store.local_address()?.ip();
+        Ok(Joined { store, server: None, address })
+    }
+}

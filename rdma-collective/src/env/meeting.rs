@@ -1,0 +1,120 @@
+//! Where ranks meet, before anybody listens or connects: an endpoint, or the job's name on one host.
+
+use std::fmt;
+
+use super::reader::invalid;
+use crate::env::{EnvError, Setting};
+
+/// Where the ranks of a job meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Meeting {
+    /// The process that started the ranks serves the store there.
+    Served(Endpoint),
+    /// Rank 0 serves the store at this port or, when it is taken, at the first free one of
+    /// [`ports`](crate::bootstrap::meeting_ports).
+    Address(Endpoint),
+    /// As [`Address`](Self::Address), and never at the port itself: torch's store listens there, or will.
+    BesideTorch(Endpoint),
+    /// All ranks are on this host, and meet by the job's name.
+    Namespace(Namespace),
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// A name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The variable that names the host.
+    pub by: String,
+}
+
+impl Endpoint {
+    /// Where a launcher gives a host and no port: torch's port.
+    pub const PORT_DEFAULT: u16 = 29500;
+
+    /// What names the host.
+    pub(super) fn setting(&self) -> Setting {
+        Setting { name: self.by.clone(), value: self.host.clone() }
+    }
+
+    /// Reads `host:port`, with brackets around an IPv6 address.
+    pub(super) fn parse(setting: Setting) -> Result<Self, EnvError> {
+        let (host, port) = setting.value.rsplit_once(':').unwrap_or_default();
+        let bare = match host.strip_prefix('[') {
+            Some(host) => host.strip_suffix(']'),
+            None => Some(host).filter(|host| !host.contains(':')),
+        };
+        let digits = !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
+        match (bare, port.parse()) {
+            (Some(host), Ok(port)) if !host.is_empty() && digits && port > 0 => {
+                Ok(Self { host: host.to_owned(), port, by: setting.name })
+            }
+            _ => Err(invalid(setting)),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// A name that the ranks of one job have and no other job on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Namespace(String);
+
+impl Namespace {
+    /// The name that a manager of jobs gives.
+    #[must_use]
+    pub fn new(manager: &str, parts: &[&str]) -> Self {
+        Self(format!("{manager}/{}", parts.join("/")))
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_a_host_and_a_port() {
+        let parse = |value: &str| {
+            Endpoint::parse(Setting { name: "NCCL_COMM_ID".to_owned(), value: value.to_owned() })
+        };
+        for (text, host, port) in [
+            ("10.0.0.1:4791", "10.0.0.1", 4791),
+            ("[fe80::1]:1", "fe80::1", 1),
+            ("head-0.svc:65535", "head-0.svc", 65535),
+        ] {
+            let endpoint = parse(text).unwrap();
+            assert_eq!(
+                (endpoint.host.as_str(), endpoint.port, endpoint.by.as_str()),
+                (host, port, "NCCL_COMM_ID")
+            );
+            assert_eq!(endpoint.to_string(), text);
+        }
+        for text in
+            ["", ":", "host", "host:", ":1", "host:0", "host:65536", "fe80::1:1", "[fe80::1:1", "h:+1"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

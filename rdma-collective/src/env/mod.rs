@@ -1,0 +1,53 @@
+//! The environment: which rank a launcher says this process is, where the ranks meet, and NCCL's variables.
+//!
+//! One file a launcher, each of which says what its variables mean; [`Environment::read`] holds them against each
+//! other. All variables are in one table, [`variables_table`], which is `docs/environment.md`. Nothing here but
+//! [`Variables::of_process`] reads the environment of the process, and `rdma-core` reads none. [`join`] is the way in
+//! for programs that launchers start: it reads, meets the others and gives the store.
+
+mod claim;
+mod debug_level;
+mod environment;
+mod error;
+#[cfg(any(fuzzing, test))]
+mod fuzzed;
+mod indexed_job;
+mod join;
+mod launch;
+mod launcher;
+mod local_ranks;
+mod lws;
+mod meeting;
+mod name_filter;
+mod nccl;
+mod openmpi;
+mod pmi;
+mod reader;
+mod resolve;
+mod select;
+mod select_each;
+mod select_error;
+mod slurm;
+mod table;
+#[cfg(test)]
+mod tests;
+mod torchrun;
+mod trainer;
+mod variables;
+mod volcano;
+
+pub use debug_level::DebugLevel;
+pub use environment::Environment;
+pub use error::{EnvError, JoinError, Setting};
+#[cfg(any(fuzzing, test))]
+pub(crate) use fuzzed::fuzz;
+pub use join::{Joined, join};
+pub use launch::Launch;
+pub use launcher::Launcher;
+pub use meeting::{Endpoint, Meeting, Namespace};
+pub use name_filter::NameFilter;
+pub use nccl::NcclOptions;
+pub use select::{RefusedDevice, SelectedDevice};
+pub use select_error::SelectError;
+pub use table::variables_table;
+pub use variables::Variables;

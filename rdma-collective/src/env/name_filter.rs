@@ -1,0 +1,168 @@
+//! NCCL's lists of devices and interfaces: `mlx5_0:1,mlx5_bond_0`, `^eth0,lo`, `=mlx5_1`.
+
+use std::fmt;
+
+use super::reader::{Reader, invalid};
+use crate::env::EnvError;
+
+/// Names more than which a list is no list of devices.
+const ENTRIES_MAX: usize = 256;
+
+/// Which names a list takes, as NCCL reads it; the empty one takes all.
+///
+/// An entry stands for every name that begins with it, unless the list begins with `=`: `mlx5_1` is `mlx5_10`, too. A
+/// list that begins with `^` takes all other names; `^=` is both. A single entry with its own `^` is taken out of a
+/// list that takes the others.
+///
+/// ```
+/// use rdma_collective::env::{Environment, NameFilter, NcclOptions, Variables};
+///
+/// let variables = Variables::from_iter([("NCCL_IB_HCA", "=mlx5_1:1,mlx5_bond_0")]);
+/// let hca = Environment::read(&variables)?.nccl.hca;
+/// assert!(hca.takes("mlx5_1", Some(1)) && hca.takes("mlx5_bond_0", Some(2)));
+/// assert!(!hca.takes("mlx5_1", Some(2)) && !hca.takes("mlx5_10", Some(1)));
+/// # Ok::<(), rdma_collective::env::EnvError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameFilter {
+    text: String,
+    takes_others: bool,
+    exact: bool,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    name: String,
+    /// `None` is any.
+    port: Option<u8>,
+    /// Taken out of a list that takes names.
+    out: bool,
+}
+
+impl NameFilter {
+    pub(super) fn read(reader: &Reader<'_>, name: &str, ports: bool) -> Result<Self, EnvError> {
+        let Some(setting) = reader.setting(name)? else { return Ok(Self::default()) };
+        Self::parse(&setting.value, ports).ok_or_else(|| invalid(setting))
+    }
+
+    fn parse(text: &str, ports: bool) -> Option<Self> {
+        let (takes_others, list) = text.strip_prefix('^').map_or((false, text), |list| (true, list));
+        let (exact, list) = list.strip_prefix('=').map_or((false, list), |list| (true, list));
+        let named = list.split(',').filter(|entry| !entry.is_empty()).take(ENTRIES_MAX + 1);
+        let entries = named.map(|entry| Entry::parse(entry, ports)).collect::<Option<Vec<_>>>()?;
+        let usable = (1..=ENTRIES_MAX).contains(&entries.len());
+        usable.then(|| Self { text: text.to_owned(), takes_others, exact, entries })
+    }
+
+    /// Whether it takes port `port` of the device, or with `None` any port of it.
+    #[must_use]
+    pub fn takes(&self, name: &str, port: Option<u8>) -> bool {
+        let (out, named): (Vec<&Entry>, Vec<&Entry>) = self.entries.iter().partition(|entry| entry.out);
+        let holds = |entries: &[&Entry]| entries.iter().any(|entry| entry.holds(name, port, self.exact));
+        let holds_all =
+            |entries: &[&Entry]| entries.iter().any(|entry| entry.holds_all(name, port, self.exact));
+        if self.takes_others {
+            return !holds_all(&named) && !holds_all(&out);
+        }
+        (holds(&named) || named.is_empty()) && !holds_all(&out)
+    }
+
+    /// Whether it takes every name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl Entry {
+    fn parse(text: &str, ports: bool) -> Option<Self> {
+        let (out, text) = text.strip_prefix('^').map_or((false, text), |name| (true, name));
+        let (name, port) = match text.split_once(':') {
+            Some((name, port)) if ports => {
+                let digits = port.bytes().all(|digit| digit.is_ascii_digit());
+                (name, Some(port.parse().ok().filter(|port| digits && *port > 0)?))
+            }
+            _ => (text, None),
+        };
+        let plain = name.chars().all(|letter| letter.is_ascii_graphic() && !"^=".contains(letter));
+        (plain && !name.is_empty()).then(|| Self { name: name.to_owned(), port, out })
+    }
+
+    /// Whether it stands for the port, or with `None` for any of the device.
+    fn holds(&self, name: &str, port: Option<u8>, exact: bool) -> bool {
+        self.names(name, exact) && (self.port.is_none() || port.is_none() || self.port == port)
+    }
+
+    /// Whether it stands for the port, or with `None` for all of the device.
+    fn holds_all(&self, name: &str, port: Option<u8>, exact: bool) -> bool {
+        self.names(name, exact) && (self.port.is_none() || self.port == port)
+    }
+
+    fn names(&self, name: &str, exact: bool) -> bool {
+        if exact { self.name == name } else { name.starts_with(&self.name) }
+    }
+}
+
+impl fmt::Display for NameFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of these devices, each with two ports, a list takes.
+    fn taken(list: &str) -> String {
+        let filter = NameFilter::parse(list, true).unwrap_or_else(|| panic!("{list}"));
+        let devices = ["mlx5_0", "mlx5_1", "mlx5_10", "mlx5_bond_0", "rxe0"];
+        let ports = devices.into_iter().flat_map(|name| [1, 2].map(|port| (name, port)));
+        let taken = ports.filter(|(name, port)| filter.takes(name, Some(*port)));
+        taken.map(|(name, port)| format!("{name}:{port}")).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn lists_are_nccls() {
+        for (list, names) in [
+            ("mlx5_0", "mlx5_0:1 mlx5_0:2"),
+            ("mlx5_1", "mlx5_1:1 mlx5_1:2 mlx5_10:1 mlx5_10:2"),
+            ("=mlx5_1", "mlx5_1:1 mlx5_1:2"),
+            ("=mlx5_1:2,rxe0:1", "mlx5_1:2 rxe0:1"),
+            ("mlx5_bond_0", "mlx5_bond_0:1 mlx5_bond_0:2"),
+            ("mlx5_bond_0:1,,", "mlx5_bond_0:1"),
+            ("^mlx5", "rxe0:1 rxe0:2"),
+            ("^mlx5_0:1,mlx5_1,rxe,mlx5_b", "mlx5_0:2"),
+            ("^=mlx5_1,mlx5_0,mlx5_bond_0,rxe0", "mlx5_10:1 mlx5_10:2"),
+            ("mlx5:1,^mlx5_1", "mlx5_0:1 mlx5_bond_0:1"),
+            ("mlx4", ""),
+        ] {
+            assert_eq!(taken(list), names, "{list}");
+        }
+        assert!(NameFilter::default().takes("anything", Some(9)));
+        for (list, some) in [
+            ("=mlx5_0:2", true),
+            ("^mlx5_0:1", true),
+            ("mlx5_0,^mlx5_0:1", true),
+            ("^mlx5_0", false),
+            ("mlx5,^mlx5_0", false),
+            ("mlx5_1:1", false),
+        ] {
+            let filter = NameFilter::parse(list, true).unwrap();
+            assert_eq!(filter.takes("mlx5_0", None), some, "some port of it: {list}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for list in
+            [",", "^", "=", "^=", "^=,", "mlx5_0:", "mlx5_0:0", "mlx5_0:256", "mlx5_0:+1", ":1", "a b", "a=b"]
+        {
+            assert!(NameFilter::parse(list, true).is_none(), "{list}");
+        }
+        assert!(NameFilter::parse(&"a,".repeat(ENTRIES_MAX + 1), true).is_none());
+        // An interface may have an alias after a colon, and no port.
+        assert!(NameFilter::parse("eth0:1", false).unwrap().takes("eth0:1", None));
+    }
+}

@@ -1,0 +1,190 @@
+//! NCCL's variables, which people have in their pod specs: devices, addresses, paths, retries, and how much is said; and the one
+//! of ours beside them, for what NCCL has a plugin.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use rdma_core::gid::{AddressFamily, Preference};
+use rdma_core::{AckTimeout, Context, GidType, LinkLayer, RetryOptions};
+
+use super::reader::{Reader, invalid, parse};
+use super::table::VARIABLES;
+use super::{DebugLevel, NameFilter, Variables};
+use super::{EnvError, Setting};
+use crate::engine::{EngineOptions, gid_preference};
+
+pub(super) const NCCL_IB_HCA: &str = "NCCL_IB_HCA";
+pub(super) const NCCL_IB_GID_INDEX: &str = "NCCL_IB_GID_INDEX";
+pub(super) const NCCL_IB_ROCE_VERSION_NUM: &str = "NCCL_IB_ROCE_VERSION_NUM";
+pub(super) const NCCL_IB_ADDR_FAMILY: &str = "NCCL_IB_ADDR_FAMILY";
+pub(super) const NCCL_IB_DISABLE: &str = "NCCL_IB_DISABLE";
+pub(super) const NCCL_IB_TIMEOUT: &str = "NCCL_IB_TIMEOUT";
+pub(super) const NCCL_IB_RETRY_CNT: &str = "NCCL_IB_RETRY_CNT";
+pub(super) const NCCL_IB_TC: &str = "NCCL_IB_TC";
+pub(super) const NCCL_IB_SL: &str = "NCCL_IB_SL";
+pub(super) const NCCL_IB_QPS_PER_CONNECTION: &str = "NCCL_IB_QPS_PER_CONNECTION";
+pub(super) const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
+pub(super) const NCCL_DEBUG: &str = "NCCL_DEBUG";
+pub(super) const NCCL_HOSTID: &str = "NCCL_HOSTID";
+pub(super) const NCCL_ALGO: &str = "NCCL_ALGO";
+pub(super) const RDMA_TUNING_FILE: &str = "RDMA_TUNING_FILE";
+pub(super) const NCCL_COMM_ID: &str = "NCCL_COMM_ID";
+
+/// What NCCL's variables ask for, and `RDMA_TUNING_FILE`; what they do not ask for is `None`, and each default is the library's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NcclOptions {
+    /// `NCCL_IB_HCA`: which RDMA devices and ports.
+    pub hca: NameFilter,
+    /// `NCCL_IB_GID_INDEX`: the GID to send from.
+    pub gid_index: Option<u32>,
+    /// `NCCL_IB_ROCE_VERSION_NUM`: the type of GID on Ethernet.
+    pub roce_version: Option<GidType>,
+    /// `NCCL_IB_ADDR_FAMILY`: the address family of the GID.
+    pub address_family: Option<AddressFamily>,
+    /// `NCCL_IB_DISABLE`: no RDMA device, so the software device.
+    pub ib_disable: bool,
+    /// `NCCL_IB_TIMEOUT`: how long before an unacknowledged request is sent again.
+    pub ack_timeout: Option<AckTimeout>,
+    /// `NCCL_IB_RETRY_CNT`: how often that is done.
+    pub retry_cnt: Option<u8>,
+    /// `NCCL_IB_TC`: the IP traffic class.
+    pub traffic_class: Option<u8>,
+    /// `NCCL_IB_SL`: the InfiniBand service level.
+    pub service_level: Option<u8>,
+    /// `NCCL_IB_QPS_PER_CONNECTION`: how many queue pairs to a neighbour on each device, 1 to 128. It is for programs that make
+    /// rails of them; an engine and a communicator have one each, whatever it says.
+    pub qps_per_connection: Option<u8>,
+    /// `NCCL_SOCKET_IFNAME`: which network interfaces.
+    pub socket_ifname: NameFilter,
+    /// `NCCL_HOSTID`: what tells this host from others.
+    pub host_id: Option<String>,
+    /// `NCCL_ALGO`: the list of algorithms that collectives may take, unread: the collectives read it when
+    /// [`apply_to_communicator`](Self::apply_to_communicator) is called.
+    pub algo: Option<String>,
+    /// `RDMA_TUNING_FILE`: the table that says which algorithm each collective takes.
+    pub tuning_file: Option<PathBuf>,
+    /// `NCCL_DEBUG`: how much is said.
+    pub debug: DebugLevel,
+    set: Vec<Setting>,
+    /// Names of others, which mean nothing here.
+    unread: Vec<String>,
+}
+
+impl NcclOptions {
+    /// Reads them, and no launcher's.
+    ///
+    /// # Errors
+    ///
+    /// [`EnvError`] quotes what cannot be read.
+    pub fn read(variables: &Variables) -> Result<Self, EnvError> {
+        Self::by(&Reader::new(variables), variables)
+    }
+
+    pub(super) fn by(reader: &Reader<'_>, variables: &Variables) -> Result<Self, EnvError> {
+        let is_read = |name: &String| VARIABLES.iter().any(|variable| variable.name == name);
+        let unread = variables.named("NCCL_", "").into_iter().filter(|name| !is_read(name));
+        let names = VARIABLES.iter().map(|variable| variable.name).filter(|name| is_steering(name));
+        let set = names.filter_map(|name| {
+            let value = variables.get(name)?.to_string_lossy().into_owned();
+            Some(Setting { name: name.to_owned(), value })
+        });
+        Ok(Self {
+            hca: NameFilter::read(reader, NCCL_IB_HCA, true)?,
+            gid_index: number(reader, NCCL_IB_GID_INDEX, 0..=255)?,
+            roce_version: roce_version(reader)?,
+            address_family: address_family(reader)?,
+            ib_disable: number(reader, NCCL_IB_DISABLE, 0..=1)?.is_some_and(|value| value != 0),
+            ack_timeout: number(reader, NCCL_IB_TIMEOUT, 1..=31)?.map(|code| AckTimeout::new(code as u8)),
+            retry_cnt: number(reader, NCCL_IB_RETRY_CNT, 0..=7)?.map(|value| value as u8),
+            traffic_class: number(reader, NCCL_IB_TC, 0..=255)?.map(|value| value as u8),
+            service_level: number(reader, NCCL_IB_SL, 0..=15)?.map(|value| value as u8),
+            qps_per_connection: number(reader, NCCL_IB_QPS_PER_CONNECTION, 1..=128)?.map(|value| value as u8),
+            socket_ifname: NameFilter::read(reader, NCCL_SOCKET_IFNAME, false)?,
+            host_id: reader.text(NCCL_HOSTID)?,
+            algo: reader.text(NCCL_ALGO)?,
+            tuning_file: reader.text(RDMA_TUNING_FILE)?.map(PathBuf::from),
+            debug: DebugLevel::read(reader)?,
+            set: set.collect(),
+            unread: unread.collect(),
+        })
+    }
+
+    /// Lines that say which of them are set, and which of NCCL's that are not read here: to be said once, at INFO.
+    #[must_use]
+    pub fn report(&self) -> Vec<String> {
+        let set = self.set.iter();
+        let mut lines: Vec<String> =
+            set.map(|Setting { name, value }| format!("{name} set by environment to {value}")).collect();
+        if !self.unread.is_empty() {
+            lines.push(format!("not read here, though set: {}", self.unread.join(", ")));
+        }
+        lines
+    }
+
+    /// The GID to look for on a port that is plugged into `link_layer`.
+    #[must_use]
+    pub fn gid_preference(&self, link_layer: LinkLayer) -> Preference {
+        gid_preference(self.roce_version, self.address_family, link_layer)
+    }
+
+    /// Puts what is asked for into the options of an engine on `device`; what is not stays as it is.
+    ///
+    /// Which GID to send from is asked of RDMA devices alone: the software device has one.
+    pub fn apply(&self, options: &mut EngineOptions, device: &Context) {
+        let suiting = device.attributes().map_or_else(
+            |_| RetryOptions::default(),
+            |device| {
+                let suiting = RetryOptions::suiting(&device);
+                let retry_cnt = self.retry_cnt.unwrap_or(suiting.retry_cnt);
+                RetryOptions { retry_cnt, ..suiting }.lasting(options.peer_timeout, &device)
+            },
+        );
+        self.apply_to(options, device.is_soft(), suiting);
+    }
+
+    pub(super) fn apply_to(&self, options: &mut EngineOptions, is_soft: bool, suiting: RetryOptions) {
+        if !is_soft {
+            options.gid_index = self.gid_index.or(options.gid_index);
+            options.roce_version = self.roce_version.or(options.roce_version);
+            options.address_family = self.address_family.or(options.address_family);
+        }
+        options.path.traffic_class = self.traffic_class.unwrap_or(options.path.traffic_class);
+        options.path.service_level = self.service_level.unwrap_or(options.path.service_level);
+        if self.ack_timeout.is_some() || self.retry_cnt.is_some() {
+            let retry = options.retry.get_or_insert(suiting);
+            retry.ack_timeout = self.ack_timeout.unwrap_or(retry.ack_timeout);
+            retry.retry_cnt = self.retry_cnt.unwrap_or(retry.retry_cnt);
+        }
+    }
+}
+
+fn is_steering(name: &str) -> bool {
+    name.starts_with("NCCL_") || name == RDMA_TUNING_FILE
+}
+
+/// A number within `range`; NCCL takes -1 for «not set», and so do we.
+fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, EnvError> {
+    let Some(setting) = reader.setting(name)? else { return Ok(None) };
+    if setting.value == "-1" {
+        return Ok(None);
+    }
+    match parse(&setting.value) {
+        Some(value) if range.contains(&value) => Ok(Some(value)),
+        _ => Err(invalid(setting)),
+    }
+}
+
+fn roce_version(reader: &Reader<'_>) -> Result<Option<GidType>, EnvError> {
+    let version = number(reader, NCCL_IB_ROCE_VERSION_NUM, 1..=2)?;
+    Ok(version.map(|version| if version == 1 { GidType::ROCE_V1 } else { GidType::ROCE_V2 }))
+}
+
+fn address_family(reader: &Reader<'_>) -> Result<Option<AddressFamily>, EnvError> {
+    let Some(setting) = reader.setting(NCCL_IB_ADDR_FAMILY)? else { return Ok(None) };
+    match setting.value.as_str() {
+        "AF_INET" => Ok(Some(AddressFamily::V4)),
+        "AF_INET6" => Ok(Some(AddressFamily::V6)),
+        _ => Err(invalid(setting)),
+    }
+}

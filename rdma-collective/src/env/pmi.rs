@@ -1,0 +1,54 @@
+//! PMI and PMIx: what MPICH's and Intel MPI's mpirun, Cray's launchers and `srun --mpi=pmi2` set.
+//!
+//! PMIx itself has no variable for the number of ranks; where nobody sets one it says nothing here.
+
+use super::claim::{Claim, Hosts};
+use super::openmpi::PMIX_NAMESPACE;
+use super::reader::Reader;
+use super::{Launcher, Namespace, slurm};
+use crate::env::EnvError;
+
+pub(super) const PMI_RANK: &str = "PMI_RANK";
+pub(super) const PMI_SIZE: &str = "PMI_SIZE";
+pub(super) const PMI_LOCAL_RANK: &str = "PMI_LOCAL_RANK";
+pub(super) const PMI_LOCAL_SIZE: &str = "PMI_LOCAL_SIZE";
+pub(super) const MPI_LOCALRANKID: &str = "MPI_LOCALRANKID";
+pub(super) const MPI_LOCALNRANKS: &str = "MPI_LOCALNRANKS";
+pub(super) const PMI_JOBID: &str = "PMI_JOBID";
+pub(super) const PMIX_RANK: &str = "PMIX_RANK";
+pub(super) const PMIX_SIZE: &str = "PMIX_SIZE";
+
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+    let world = reader.world(&[PMI_SIZE, PMIX_SIZE])?;
+    let rank = reader.rank(&[PMI_RANK])?;
+    let (rank, world) = match (rank, world) {
+        (Some(rank), Some(world)) => (rank, world),
+        (None, None) => return Ok(None),
+        (Some(rank), None) => return Err(EnvError::Missing { set: rank.setting.name, missing: PMI_SIZE }),
+        (None, Some(world)) => match reader.rank(&[PMIX_RANK])? {
+            Some(rank) => (rank, world),
+            None => return Err(EnvError::Missing { set: world.setting.name, missing: PMI_RANK }),
+        },
+    };
+    let local_rank = reader.rank(&[PMI_LOCAL_RANK, MPI_LOCALRANKID])?;
+    let local_world = reader.world(&[PMI_LOCAL_SIZE, MPI_LOCALNRANKS])?;
+    let (pmix, pmi) = (reader.text(PMIX_NAMESPACE)?, reader.text(PMI_JOBID)?);
+    let manager = if pmix.is_some() { "pmix" } else { "pmi" };
+    let job = pmix.or(pmi);
+    let namespace = job.as_ref().map(|job| Namespace::new(manager, &[job]));
+    let claim = Claim::new(Launcher::Pmi, rank, world)?.local(local_rank, local_world)?;
+    let claim = Claim { job, namespace, ..claim };
+    Ok(Some(with_step(claim, reader)))
+}
+
+/// `srun --mpi=pmi2` is Slurm: where both say the same, the step names the job. In mpirun below srun they differ.
+fn with_step(mut claim: Claim, reader: &Reader<'_>) -> Claim {
+    let Ok(Some(step)) = slurm::claim(reader) else { return claim };
+    if (step.rank.value, step.world.value) == (claim.rank.value, claim.world.value) {
+        claim.namespace = step.namespace.or(claim.namespace);
+        if claim.hosts == Hosts::Unknown {
+            claim.hosts = step.hosts;
+        }
+    }
+    claim
+}

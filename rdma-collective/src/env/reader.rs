@@ -1,0 +1,135 @@
+//! Reading one variable: text, numbers, and the errors that quote them; what was read is remembered.
+
+use std::ops::RangeInclusive;
+
+use super::Variables;
+use super::table;
+use crate::env::{EnvError, Setting};
+
+/// The most ranks that a store serves.
+pub(super) const WORLD_MAX: u32 = 65536;
+
+/// Looks variables up.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    variables: &'a Variables,
+}
+
+/// A number and the variable that it is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Number {
+    pub(super) setting: Setting,
+    pub(super) value: u32,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(variables: &'a Variables) -> Self {
+        Self { variables }
+    }
+
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        self.variables.get(name).is_some()
+    }
+
+    /// The first of two that is set, or else the other.
+    pub(super) fn first_set<'n>(&self, [first, other]: [&'n str; 2]) -> &'n str {
+        if self.is_set(first) { first } else { other }
+    }
+
+    /// Names that are set and begin and end so.
+    pub(super) fn named(&self, prefix: &str, suffix: &str) -> Vec<String> {
+        self.variables.named(prefix, suffix)
+    }
+
+    /// The text of `name`.
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, EnvError> {
+        debug_assert!(table::expected(name).is_some(), "{name} is not in the table");
+        let Some(value) = self.variables.get(name) else { return Ok(None) };
+        match value.to_str() {
+            Some(text) => Ok(Some(text.to_owned())),
+            None => Err(EnvError::NotText {
+                name: name.to_owned(),
+                value: value.to_string_lossy().into_owned(),
+                expected: table::expected(name).unwrap_or("text"),
+            }),
+        }
+    }
+
+    /// As [`text`](Self::text), with the name beside it.
+    pub(super) fn setting(&self, name: &str) -> Result<Option<Setting>, EnvError> {
+        Ok(self.text(name)?.map(|value| Setting { name: name.to_owned(), value }))
+    }
+
+    /// A number within `range`, decimal or after `0x` hexadecimal.
+    pub(super) fn number(&self, name: &str, range: RangeInclusive<u32>) -> Result<Option<Number>, EnvError> {
+        let Some(setting) = self.setting(name)? else { return Ok(None) };
+        match parse(&setting.value).filter(|value| range.contains(value)) {
+            Some(value) => Ok(Some(Number { setting, value })),
+            None => Err(invalid(setting)),
+        }
+    }
+
+    /// What `names` are set to, as a number within `range`: those that are set say the same.
+    fn one_number(&self, names: &[&str], range: RangeInclusive<u32>) -> Result<Option<Number>, EnvError> {
+        let mut found: Option<Number> = None;
+        for name in names {
+            match (&found, self.number(name, range.clone())?) {
+                (Some(one), Some(other)) if one.value != other.value => {
+                    let (one, other) = (one.setting.clone(), other.setting);
+                    return Err(EnvError::Contradiction { one, other });
+                }
+                (None, number) => found = number,
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// A rank.
+    pub(super) fn rank(&self, names: &[&str]) -> Result<Option<Number>, EnvError> {
+        self.one_number(names, 0..=WORLD_MAX - 1)
+    }
+
+    /// A number of ranks.
+    pub(super) fn world(&self, names: &[&str]) -> Result<Option<Number>, EnvError> {
+        self.one_number(names, 1..=WORLD_MAX)
+    }
+
+    /// A port to connect to.
+    pub(super) fn port(&self, name: &str) -> Result<Option<u16>, EnvError> {
+        let port = self.number(name, 1..=u32::from(u16::MAX))?;
+        Ok(port.map(|port| port.value as u16))
+    }
+}
+
+/// The error for a value that its variable does not take.
+pub(super) fn invalid(setting: Setting) -> EnvError {
+    let expected = table::expected(&setting.name).unwrap_or("another value");
+    EnvError::Invalid { name: setting.name, value: setting.value, expected }
+}
+
+/// Digits alone: no sign, no space.
+pub(super) fn parse(text: &str) -> Option<u32> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u32::from_str_radix(digits, radix).ok().filter(|_| plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_digits_alone() {
+        let good = [("0", 0), ("29500", 29500), ("0x6A", 106), ("007", 7), ("4294967295", u32::MAX)];
+        for (text, value) in good {
+            assert_eq!(parse(text), Some(value), "{text}");
+        }
+        for text in ["", "-1", "+1", " 1", "1 ", "0x", "0x+1", "1e3", "4294967296", "eins", "0x100000000"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! From a host's name to the address where rank 0 listens and the others connect.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rdma_core::Deadline;
+
+use super::Endpoint;
+use crate::bootstrap::BootstrapError;
+
+/// Between two tries: names of pods appear when the pods do.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The address of a host, IPv4 before IPv6, waiting until the deadline for its name to be known.
+pub(super) fn resolve(endpoint: &Endpoint, deadline: Deadline) -> Result<IpAddr, BootstrapError> {
+    if let Ok(ip) = endpoint.host.parse() {
+        return Ok(ip);
+    }
+    let host = &endpoint.host;
+    loop {
+        let reason = match look_up(host, deadline) {
+            Ok(ip) => return Ok(ip),
+            Err(reason) => reason,
+        };
+        let pausing = PAUSE.min(deadline.remaining());
+        if pausing.is_zero() {
+            return Err(BootstrapError::UnknownHost { host: host.clone(), reason });
+        }
+        std::thread::sleep(pausing);
+    }
+}
+
+/// Asks the system on a thread of its own, since it may take longer than the deadline and cannot be told.
+fn look_up(host: &str, deadline: Deadline) -> Result<IpAddr, String> {
+    let (sender, receiver) = mpsc::channel();
+    let name = host.to_owned();
+    let look = move || {
+        let outcome = (name.as_str(), 0).to_socket_addrs().map_err(|error| error.to_string());
+        // Nobody waits for it any more once the deadline is over.
+        let _ = sender
+            .send(outcome.map(|addresses| addresses.map(|address| address.ip()).min_by_key(IpAddr::is_ipv6)));
+    };
+    std::thread::Builder::new().name("resolve".into()).spawn(look).map_err(|error| error.to_string())?;
+    match receiver.recv_timeout(deadline.remaining()) {
+        Ok(Ok(Some(ip))) => Ok(ip),
+        Ok(Ok(None)) => Err("the name is known, without one".to_owned()),
+        Ok(Err(reason)) => Err(reason),
+        Err(_) => Err("the system's resolver did not answer".to_owned()),
+    }
+}
+
+/// Where rank 0 listens, told that it is `host` and that `host` is `ip`.
+///
+/// A name may stand for the loopback interface on its own host alone, as Debian has it or as the first pod of a job is
+/// told `localhost`, and for something else on all others: then it listens on every interface, unless all ranks are known
+/// to be on one host. One that is written as a loopback address is meant.
+pub(super) fn to_listen(host: &str, ip: IpAddr, several_hosts: Option<bool>) -> IpAddr {
+    let meant = match several_hosts {
+        Some(several) => !several && (host == "localhost" || host.parse::<IpAddr>().is_ok()),
+        None => host.parse::<IpAddr>().is_ok(),
+    };
+    if !ip.is_loopback() || meant { ip } else { any(ip) }
+}
+
+/// Every interface.
+pub(super) fn any(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// The address from which this host reaches others; the loopback interface's where it reaches none.
+pub(super) fn of_this_host(like: IpAddr) -> IpAddr {
+    // Connecting a datagram socket sends nothing: the kernel looks for a route, to addresses kept for documentation.
+    let far: IpAddr = match like {
+        IpAddr::V4(_) => Ipv4Addr::new(198, 51, 100, 1).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    };
+    let look = || {
+        let socket = UdpSocket::bind((any(like), 0))?;
+        socket.connect((far, 9))?;
+        socket.local_addr()
+    };
+    look().map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_this_host_is_served_to_others_too() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (host, resolved, several, listen) in [
+            ("127.0.0.1", "127.0.0.1", Some(false), "127.0.0.1"),
+            ("127.0.0.1", "127.0.0.1", None, "127.0.0.1"),
+            ("localhost", "127.0.0.1", Some(false), "127.0.0.1"),
+            ("::1", "::1", Some(false), "::1"),
+            ("localhost", "127.0.0.1", Some(true), "0.0.0.0"),
+            ("localhost", "127.0.0.1", None, "0.0.0.0"),
+            ("node0", "127.0.1.1", Some(false), "0.0.0.0"),
+            ("node0", "::1", Some(true), "::"),
+            ("node0", "10.0.0.7", Some(true), "10.0.0.7"),
+        ] {
+            assert_eq!(to_listen(host, ip(resolved), several), ip(listen), "{host} {several:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_host_is_named_at_the_deadline() {
+        let endpoint = Endpoint { host: "no such host".to_owned(), port: 1, by: "MASTER_ADDR".to_owned() };
+        let error = resolve(&endpoint, Deadline::after(Duration::from_millis(300))).unwrap_err();
+        assert!(
+            matches!(&error, BootstrapError::UnknownHost { host, .. } if host == "no such host"),
+            "{error}"
+        );
+        let endpoint = Endpoint { host: "localhost".to_owned(), ..endpoint };
+        assert!(resolve(&endpoint, Deadline::after(Duration::from_secs(60))).unwrap().is_loopback());
+    }
+}

@@ -1,0 +1,81 @@
+//! Several devices of one process, each of which was named.
+
+use rdma_core::SoftOptions;
+
+use super::{NcclOptions, RefusedDevice, SelectedDevice};
+use crate::env::SelectError;
+
+impl NcclOptions {
+    /// Opens each of the devices called `wanted`, in that order, as [`select`](Self::select) opens one.
+    ///
+    /// A NIC that is named twice is opened twice. The software device is another one each time: the `n`th, from 0 on, is made
+    /// with `soft(n)`, and called `soft` or by the name that it has there. The devices that none of them is are in
+    /// [`refused`](SelectedDevice::refused) of the first.
+    ///
+    /// ```
+    /// use rdma_collective::env::NcclOptions;
+    /// use rdma_core::SoftOptions;
+    ///
+    /// let soft = |number| SoftOptions { name: format!("soft{number}"), ..SoftOptions::default() };
+    /// let devices = NcclOptions::default().select_each(&["soft", "soft"], soft, None)?;
+    /// let names: Vec<_> = devices.iter().map(|device| device.context.name()).collect();
+    /// assert_eq!(names, ["soft0", "soft1"]);
+    /// # Ok::<(), rdma_collective::env::SelectError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SelectError`] of the first that cannot be used.
+    pub fn select_each(
+        &self,
+        wanted: &[impl AsRef<str>],
+        soft: impl Fn(usize) -> SoftOptions,
+        gid_index: Option<u32>,
+    ) -> Result<Vec<SelectedDevice>, SelectError> {
+        let mut devices: Vec<SelectedDevice> = Vec::new();
+        for name in wanted {
+            let number = devices.iter().filter(|device| device.context.is_soft()).count();
+            devices.push(self.find(name.as_ref(), soft(number), gid_index)?);
+        }
+        let used: Vec<String> = devices.iter().map(|device| device.context.name().to_owned()).collect();
+        let mut refused: Vec<RefusedDevice> = Vec::new();
+        for other in devices.iter_mut().flat_map(|device| std::mem::take(&mut device.refused)) {
+            let known = refused.iter().any(|one| one.device == other.device);
+            if !known && !used.contains(&other.device) {
+                refused.push(other);
+            }
+        }
+        if let Some(first) = devices.first_mut() {
+            first.refused = refused;
+            first.tell();
+        }
+        Ok(devices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdma_core::DeviceList;
+
+    fn soft(number: usize) -> SoftOptions {
+        SoftOptions { name: format!("soft{number}"), ..SoftOptions::default() }
+    }
+
+    #[test]
+    fn software_devices_are_as_many_as_are_named_and_refuse_the_others_once() {
+        let devices = NcclOptions::default().select_each(&["soft", "soft1", "soft"], soft, None).unwrap();
+        let names: Vec<_> = devices.iter().map(|device| device.context.name()).collect();
+        assert_eq!(names, ["soft0", "soft1", "soft2"]);
+        let others = DeviceList::probe().devices().len();
+        assert_eq!(devices[0].refused.len(), others.max(1));
+        assert!(devices[1..].iter().all(|device| device.refused.is_empty()));
+        assert!(NcclOptions::default().select_each(&[""; 0], soft, None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn one_that_is_not_there_is_an_error_beside_those_that_are() {
+        let error = NcclOptions::default().select_each(&["soft", "nosuch0"], soft, None).unwrap_err();
+        assert!(error.to_string().contains("nosuch0"), "{error}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Slurm: a task of srun. The variables of an allocation alone (a batch script, a shell of salloc) are no rank's.
+
+use super::claim::{Claim, Hosts};
+use super::reader::{Number, Reader, invalid, parse};
+use super::{Launcher, Namespace};
+use crate::env::EnvError;
+
+pub(super) const SLURM_PROCID: &str = "SLURM_PROCID";
+pub(super) const SLURM_LOCALID: &str = "SLURM_LOCALID";
+pub(super) const SLURM_NODEID: &str = "SLURM_NODEID";
+/// The step's, within a step; an allocation's elsewhere.
+pub(super) const SLURM_NTASKS: &str = "SLURM_NTASKS";
+pub(super) const SLURM_STEP_NUM_TASKS: &str = "SLURM_STEP_NUM_TASKS";
+pub(super) const SLURM_STEP_NUM_NODES: &str = "SLURM_STEP_NUM_NODES";
+pub(super) const SLURM_NNODES: &str = "SLURM_NNODES";
+pub(super) const SLURM_JOB_NUM_NODES: &str = "SLURM_JOB_NUM_NODES";
+pub(super) const SLURM_STEP_TASKS_PER_NODE: &str = "SLURM_STEP_TASKS_PER_NODE";
+pub(super) const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
+pub(super) const SLURM_STEP_ID: &str = "SLURM_STEP_ID";
+
+/// Steps from here on are the batch script, the interactive shell and the like.
+const STEP_SPECIAL_MIN: u32 = 0xffff_fff0;
+/// Nodes that a list of tasks a node may speak of.
+const NODES_MAX: u32 = super::reader::WORLD_MAX;
+
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+    let Some(rank) = reader.rank(&[SLURM_PROCID])? else { return Ok(None) };
+    let step = match reader.number(SLURM_STEP_ID, 0..=u32::MAX)? {
+        Some(step) if step.value < STEP_SPECIAL_MIN => step,
+        // A batch script is process 0 of an allocation of any number.
+        _ if rank.value == 0 => return Ok(None),
+        Some(step) => return Err(invalid(step.setting)),
+        None => return Err(EnvError::Missing { set: SLURM_PROCID.to_owned(), missing: SLURM_STEP_ID }),
+    };
+    // Under `srun --preserve-env` the other one is the allocation's.
+    let Some(world) = reader.world(&[reader.first_set([SLURM_STEP_NUM_TASKS, SLURM_NTASKS])])? else {
+        return Err(EnvError::Missing { set: SLURM_PROCID.to_owned(), missing: SLURM_NTASKS });
+    };
+    let job = reader.text(SLURM_JOB_ID)?;
+    let namespace = job.as_ref().map(|job| Namespace::new("slurm", &[job, &step.setting.value]));
+    // Steps of one job may run at once, and meet at one port.
+    let job = job.map(|job| format!("{job}.{}", step.setting.value));
+    let hosts = hosts(reader)?;
+    let local_world = match hosts {
+        Hosts::One => Some(world.value),
+        _ => tasks_here(reader)?,
+    };
+    let local_rank = reader.rank(&[SLURM_LOCALID])?.map(|rank| rank.value);
+    let claim = Claim::new(Launcher::Slurm, rank, world)?;
+    Ok(Some(Claim { local_rank, local_world, hosts, job, namespace, ..claim }))
+}
+
+/// The step's nodes; an allocation of one node leaves it no other.
+fn hosts(reader: &Reader<'_>) -> Result<Hosts, EnvError> {
+    let step = reader.number(reader.first_set([SLURM_STEP_NUM_NODES, SLURM_NNODES]), 1..=NODES_MAX)?;
+    let job = reader.number(SLURM_JOB_NUM_NODES, 1..=NODES_MAX)?;
+    let is_one = |nodes: &Option<Number>| nodes.as_ref().is_some_and(|nodes| nodes.value == 1);
+    Ok(match &step {
+        _ if is_one(&step) || is_one(&job) => Hosts::One,
+        Some(_) => Hosts::Several,
+        None => Hosts::Unknown,
+    })
+}
+
+/// How many tasks this node has, from a list such as `4(x2),3`.
+fn tasks_here(reader: &Reader<'_>) -> Result<Option<u32>, EnvError> {
+    let (Some(list), Some(node)) =
+        (reader.setting(SLURM_STEP_TASKS_PER_NODE)?, reader.number(SLURM_NODEID, 0..=NODES_MAX)?)
+    else {
+        return Ok(None);
+    };
+    let mut before = 0_u32;
+    for entry in list.value.split(',') {
+        let (tasks, nodes) = match entry.split_once("(x") {
+            Some((tasks, nodes)) => (parse(tasks), nodes.strip_suffix(')').and_then(parse)),
+            None => (parse(entry), Some(1)),
+        };
+        let (Some(tasks), Some(nodes)) = (tasks, nodes) else { return Err(invalid(list)) };
+        before = before.saturating_add(nodes);
+        if node.value < before {
+            return Ok(Some(tasks));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Variables;
+
+    #[test]
+    fn tasks_of_a_node_are_read_from_the_list() {
+        let here = |list: &str, node: &str| {
+            let variables: Variables =
+                [(SLURM_STEP_TASKS_PER_NODE, list), (SLURM_NODEID, node)].into_iter().collect();
+            tasks_here(&Reader::new(&variables))
+        };
+        for (node, tasks) in [("0", 4), ("1", 4), ("2", 3), ("3", 8)] {
+            assert_eq!(here("4(x2),3,8", node).unwrap(), Some(tasks), "node {node}");
+        }
+        assert_eq!(here("4(x2),3,8", "4").unwrap(), None);
+        for list in ["4(x", "4(x)", "x", "4,", "4(y2)", "4(x2)3"] {
+            assert!(matches!(here(list, "7"), Err(EnvError::Invalid { .. })), "{list}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! torch's variables, as torchrun sets them for each process, and as people and plugins set them without it.
+
+use super::Launcher;
+use super::claim::Claim;
+use super::meeting::Endpoint;
+use super::reader::Reader;
+use crate::env::EnvError;
+
+pub(super) const RANK: &str = "RANK";
+pub(super) const WORLD_SIZE: &str = "WORLD_SIZE";
+pub(super) const LOCAL_RANK: &str = "LOCAL_RANK";
+pub(super) const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
+pub(super) const MASTER_ADDR: &str = "MASTER_ADDR";
+pub(super) const MASTER_PORT: &str = "MASTER_PORT";
+/// Set by torchrun alone; the others are set by many.
+pub(super) const TORCHELASTIC_RUN_ID: &str = "TORCHELASTIC_RUN_ID";
+
+/// A process of torchrun's.
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+    if !reader.is_set(TORCHELASTIC_RUN_ID) {
+        return Ok(None);
+    }
+    let Some(claim) = rank_and_world(reader, Launcher::Torchrun)? else { return Ok(None) };
+    Ok(Some(Claim { job: reader.text(TORCHELASTIC_RUN_ID)?, ..claim }))
+}
+
+/// A process that somebody else gave torch's variables.
+pub(super) fn variables(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+    rank_and_world(reader, Launcher::TorchVariables)
+}
+
+/// `None` without `RANK`: `WORLD_SIZE` alone may belong to an Indexed Job.
+pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<Option<Claim>, EnvError> {
+    let Some(rank) = reader.rank(&[RANK])? else { return Ok(None) };
+    let Some(world) = reader.world(&[WORLD_SIZE])? else {
+        return Err(EnvError::Missing { set: RANK.to_owned(), missing: WORLD_SIZE });
+    };
+    let local_rank = reader.rank(&[LOCAL_RANK])?;
+    let local_world = reader.world(&[LOCAL_WORLD_SIZE])?;
+    Ok(Some(Claim::new(launcher, rank, world)?.local(local_rank, local_world)?))
+}
+
+/// `MASTER_ADDR` and `MASTER_PORT`, when both are set.
+pub(super) fn address(reader: &Reader<'_>) -> Result<Option<Endpoint>, EnvError> {
+    match (reader.text(MASTER_ADDR)?, reader.port(MASTER_PORT)?) {
+        (Some(host), Some(port)) => Ok(Some(Endpoint { host, port, by: MASTER_ADDR.to_owned() })),
+        _ => Ok(None),
+    }
+}

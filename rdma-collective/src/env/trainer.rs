@@ -1,0 +1,43 @@
+//! Kubeflow Trainer: its variables are torchrun's arguments; a process that runs without torchrun is its pod's one rank.
+
+use super::Launcher;
+use super::claim::{Claim, Hosts};
+use super::meeting::Endpoint;
+use super::reader::{Reader, invalid};
+use crate::env::EnvError;
+
+pub(super) const PET_NODE_RANK: &str = "PET_NODE_RANK";
+pub(super) const PET_NNODES: &str = "PET_NNODES";
+pub(super) const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
+pub(super) const PET_MASTER_ADDR: &str = "PET_MASTER_ADDR";
+pub(super) const PET_MASTER_PORT: &str = "PET_MASTER_PORT";
+
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+    let (rank, world) = match (reader.rank(&[PET_NODE_RANK])?, reader.world(&[PET_NNODES])?) {
+        (Some(rank), Some(world)) => (rank, world),
+        (Some(rank), None) => return Err(EnvError::Missing { set: rank.setting.name, missing: PET_NNODES }),
+        (None, Some(world)) if world.value > 1 => {
+            return Err(EnvError::Missing { set: world.setting.name, missing: PET_NODE_RANK });
+        }
+        _ => return Ok(None),
+    };
+    if let Some(processes) = reader.setting(PET_NPROC_PER_NODE)? {
+        match processes.value.as_str() {
+            // What torchrun would count, and this process does not start.
+            "1" | "auto" | "cpu" | "gpu" | "xpu" => {}
+            digits if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
+                return Err(EnvError::ProcessesPerPod { setting: processes });
+            }
+            _ => return Err(invalid(processes)),
+        }
+    }
+    let address = match (reader.text(PET_MASTER_ADDR)?, reader.port(PET_MASTER_PORT)?) {
+        (Some(host), port) => {
+            let (port, by) = (port.unwrap_or(Endpoint::PORT_DEFAULT), PET_MASTER_ADDR.to_owned());
+            Some(Endpoint { host, port, by })
+        }
+        (None, _) => None,
+    };
+    let claim = Claim::new(Launcher::Trainer, rank, world)?;
+    Ok(Some(Claim { hosts: Hosts::Several, address, ..claim }))
+}

@@ -1,0 +1,311 @@
+//! What the two ends of a KV link tell each other, in the bodies of control messages. `docs/wire.md` has the tables.
+//!
+//! Lists of blocks and of checksums go in pieces: each says how long the whole is and where it begins.
+
+mod pull;
+mod revoke;
+
+use crate::link::codec::{Ended, NoRoom, Reader, Writer};
+use crate::link::control::Kind;
+
+pub(super) use pull::{LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take};
+pub(super) use revoke::{QUIESCED, Quiesced, REVOKE, Reason, Revoke};
+
+/// Destination blocks for a request: from decode to prefill.
+pub(super) const GRANT: Kind = Kind(32);
+/// The source blocks, and how many writes will come: from prefill to decode.
+pub(super) const BEGIN: Kind = Kind(33);
+/// Checksums of blocks: from prefill to decode.
+pub(super) const CHECKSUMS: Kind = Kind(34);
+/// All has arrived: from decode to prefill.
+pub(super) const DONE: Kind = Kind(35);
+/// Nothing will be written: from prefill to decode.
+pub(super) const REFUSE: Kind = Kind(36);
+
+/// Bytes in front of a list, in every message that has one.
+pub(super) const LIST_AT_MOST: usize = 40;
+
+/// Part of a list of 32-bit numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece<'a> {
+    /// Numbers of the whole list.
+    pub(super) total: u32,
+    /// The place of the first one here.
+    pub(super) first: u32,
+    numbers: &'a [[u8; 4]],
+}
+
+impl<'a> Piece<'a> {
+    pub(super) fn numbers(self) -> impl ExactSizeIterator<Item = u32> + 'a {
+        self.numbers.iter().map(|number| u32::from_le_bytes(*number))
+    }
+
+    fn read(mut reader: Reader<'a>) -> Result<Self, Ended> {
+        let (total, first) = (reader.u32()?, reader.u32()?);
+        let (numbers, rest) = reader.rest().as_chunks();
+        let end = u64::from(first) + numbers.len() as u64;
+        if rest.is_empty() && end <= u64::from(total) {
+            Ok(Self { total, first, numbers })
+        } else {
+            Err(Ended)
+        }
+    }
+}
+
+/// Writes as much of `list` from `first` on as `room` numbers.
+fn write_piece(writer: &mut Writer<'_>, list: &[u32], first: usize, room: usize) -> Result<(), NoRoom> {
+    writer.u32(list.len() as u32)?;
+    writer.u32(first as u32)?;
+    list.iter().skip(first).take(room).try_for_each(|number| writer.u32(*number))
+}
+
+/// The fixed part of a [`GRANT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) grant: u64,
+    pub(super) request: u64,
+    /// Counted from its arrival: later it may not be begun.
+    pub(super) time_to_live_ms: u32,
+    /// The slot that its writes' immediates carry.
+    pub(super) transfer: u8,
+    pub(super) checksums: bool,
+    /// Behind the blocks it is told which of them are wanted, layer by layer; all, when not.
+    pub(super) partial: bool,
+    /// How many blocks there are.
+    pub(super) blocks: u32,
+}
+
+impl Grant {
+    pub(super) fn write(
+        &self,
+        writer: &mut Writer<'_>,
+        list: &[u32],
+        first: usize,
+        room: usize,
+    ) -> Result<(), NoRoom> {
+        writer.u64(self.grant)?;
+        writer.u64(self.request)?;
+        writer.u32(self.time_to_live_ms)?;
+        writer.put(&[self.transfer, self.checksums.into(), self.partial.into(), 0])?;
+        writer.u32(self.blocks)?;
+        write_piece(writer, list, first, room)
+    }
+
+    pub(super) fn read(body: &[u8]) -> Result<(Self, Piece<'_>), Ended> {
+        let mut reader = Reader::new(body);
+        let (grant, request, time_to_live_ms) = (reader.u64()?, reader.u64()?, reader.u32()?);
+        let (transfer, checksums, partial) = match reader.array()? {
+            [transfer, checksums @ (0 | 1), partial @ (0 | 1), 0] => (transfer, checksums == 1, partial == 1),
+            _ => return Err(Ended),
+        };
+        let blocks = reader.u32()?;
+        let grant = Self { grant, request, time_to_live_ms, transfer, checksums, partial, blocks };
+        Ok((grant, Piece::read(reader)?))
+    }
+}
+
+/// The fixed part of a [`BEGIN`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Begin {
+    pub(super) grant: u64,
+    pub(super) lease: u64,
+    pub(super) writes: u32,
+    pub(super) write_bytes_max: u32,
+    /// No write has bytes of two layers, and they come layer by layer.
+    pub(super) by_layer: bool,
+}
+
+impl Begin {
+    pub(super) fn write(
+        &self,
+        writer: &mut Writer<'_>,
+        blocks: &[u32],
+        first: usize,
+        room: usize,
+    ) -> Result<(), NoRoom> {
+        writer.u64(self.grant)?;
+        writer.u64(self.lease)?;
+        writer.u32(self.writes)?;
+        writer.u32(self.write_bytes_max)?;
+        writer.put(&[self.by_layer.into(), 0, 0, 0])?;
+        write_piece(writer, blocks, first, room)
+    }
+
+    pub(super) fn read(body: &[u8]) -> Result<(Self, Piece<'_>), Ended> {
+        let mut reader = Reader::new(body);
+        let (grant, lease) = (reader.u64()?, reader.u64()?);
+        let (writes, write_bytes_max) = (reader.u32()?, reader.u32()?);
+        let by_layer = match reader.array()? {
+            [flag @ (0 | 1), 0, 0, 0] => flag == 1,
+            _ => return Err(Ended),
+        };
+        Ok((Self { grant, lease, writes, write_bytes_max, by_layer }, Piece::read(reader)?))
+    }
+}
+
+/// Writes a [`CHECKSUMS`].
+pub(super) fn write_checksums(
+    writer: &mut Writer<'_>,
+    grant: u64,
+    total: u32,
+    first: u32,
+    checksums: &[u32],
+) -> Result<(), NoRoom> {
+    writer.u64(grant)?;
+    writer.u32(total)?;
+    writer.u32(first)?;
+    checksums.iter().try_for_each(|checksum| writer.u32(*checksum))
+}
+
+/// Reads a [`CHECKSUMS`].
+pub(super) fn read_checksums(body: &[u8]) -> Result<(u64, Piece<'_>), Ended> {
+    let mut reader = Reader::new(body);
+    Ok((reader.u64()?, Piece::read(reader)?))
+}
+
+/// A [`DONE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Done {
+    pub(super) grant: u64,
+    pub(super) lease: u64,
+    /// Blocks, over all layers, of which something has not arrived.
+    pub(super) missing: u32,
+    /// Blocks, over all layers, whose checksum does not hold.
+    pub(super) corrupt: u32,
+}
+
+impl Done {
+    pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u64(self.grant)?;
+        writer.u64(self.lease)?;
+        writer.u32(self.missing)?;
+        writer.u32(self.corrupt)
+    }
+
+    pub(super) fn read(body: &[u8]) -> Result<Self, Ended> {
+        let mut reader = Reader::new(body);
+        let done = Self {
+            grant: reader.u64()?,
+            lease: reader.u64()?,
+            missing: reader.u32()?,
+            corrupt: reader.u32()?,
+        };
+        if reader.rest().is_empty() { Ok(done) } else { Err(Ended) }
+    }
+}
+
+/// A [`REFUSE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refuse {
+    pub(super) grant: u64,
+    /// Blocks that the source has for the request.
+    pub(super) blocks: u32,
+    pub(super) refusal: Refusal,
+}
+
+/// Why a grant is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The source has another number of blocks.
+    Blocks,
+    /// Its time to live is over.
+    Expired,
+    /// The source cannot make a plan of it.
+    Plan,
+}
+
+impl Refuse {
+    pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        let refusal = match self.refusal {
+            Refusal::Blocks => 1,
+            Refusal::Expired => 2,
+            Refusal::Plan => 3,
+        };
+        writer.u64(self.grant)?;
+        writer.u32(self.blocks)?;
+        writer.put(&[refusal, 0, 0, 0])
+    }
+
+    pub(super) fn read(body: &[u8]) -> Result<Self, Ended> {
+        let mut reader = Reader::new(body);
+        let (grant, blocks) = (reader.u64()?, reader.u32()?);
+        let refusal = match reader.array()? {
+            [1, 0, 0, 0] => Refusal::Blocks,
+            [2, 0, 0, 0] => Refusal::Expired,
+            [3, 0, 0, 0] => Refusal::Plan,
+            _ => return Err(Ended),
+        };
+        let refuse = Self { grant, blocks, refusal };
+        if reader.rest().is_empty() { Ok(refuse) } else { Err(Ended) }
+    }
+}
+
+/// Reads any bytes as every message there is.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz(body: &[u8]) {
+    let pieces = [
+        Grant::read(body).map(|(_, piece)| piece),
+        Begin::read(body).map(|(_, piece)| piece),
+        read_checksums(body).map(|(_, piece)| piece),
+        Offer::read(body).map(|(_, piece)| piece),
+    ];
+    for piece in pieces.into_iter().flatten() {
+        assert!(piece.first as usize + piece.numbers().len() <= piece.total as usize);
+    }
+    let _ = (Done::read(body), Refuse::read(body), Revoke::read(body), Quiesced::read(body));
+    let _ = (Take::read(body), Recall::read(body), Release::read(body));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Vec<u8> {
+        let mut bytes = vec![0; 200];
+        let mut writer = Writer::new(&mut bytes);
+        write(&mut writer).unwrap();
+        let len = writer.len();
+        bytes.truncate(len);
+        bytes
+    }
+
+    #[test]
+    fn messages_come_back_and_their_pieces_do_not() {
+        let grant = Grant {
+            grant: 1,
+            request: 2,
+            time_to_live_ms: 3,
+            transfer: 255,
+            checksums: true,
+            partial: true,
+            blocks: 2,
+        };
+        let bytes = written(|writer| grant.write(writer, &[7, 8, 9], 1, 10));
+        assert!(bytes.len() - 2 * 4 <= LIST_AT_MOST);
+        let (back, piece) = Grant::read(&bytes).unwrap();
+        assert_eq!((back, piece.total, piece.first), (grant, 3, 1));
+        assert!(piece.numbers().eq([8, 9]));
+        assert!((0..36).chain([37, 38, 39]).all(|len| Grant::read(&bytes[..len]).is_err()));
+
+        let begin = Begin { grant: 1, lease: 2, writes: 3, write_bytes_max: 4, by_layer: true };
+        let bytes = written(|writer| begin.write(writer, &[5; 20], 18, 10));
+        let (back, piece) = Begin::read(&bytes).unwrap();
+        assert_eq!((back, piece.numbers().len()), (begin, 2));
+
+        let bytes = written(|writer| write_checksums(writer, 9, 10, 8, &[1, 2]));
+        let (grant, piece) = read_checksums(&bytes).unwrap();
+        assert_eq!((grant, piece.first, piece.numbers().len()), (9, 8, 2));
+        let beyond = written(|writer| write_checksums(writer, 9, 10, 9, &[1, 2]));
+        assert_eq!(read_checksums(&beyond), Err(Ended));
+
+        let done = Done { grant: 1, lease: 2, missing: 0, corrupt: 3 };
+        let bytes = written(|writer| done.write(writer));
+        assert_eq!((Done::read(&bytes), Done::read(&bytes[1..])), (Ok(done), Err(Ended)));
+        let refuse = Refuse { grant: 1, blocks: 2, refusal: Refusal::Expired };
+        let bytes = written(|writer| refuse.write(writer));
+        assert_eq!(
+            (Refuse::read(&bytes), Refuse::read(&[&bytes[..], &[0]].concat())),
+            (Ok(refuse), Err(Ended))
+        );
+    }
+}

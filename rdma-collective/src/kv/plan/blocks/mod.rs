@@ -1,0 +1,285 @@
+//! The plan of a request: pairs of blocks, checked once, expanded layer by layer without being stored.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::coalesce::Merge;
+use super::{Wanted, WriteDescriptor};
+use crate::kv::layout::{Layout, Order};
+use crate::kv::layout::{LayoutError, Side};
+use crate::kv::plan::PlanError;
+
+/// A block of the source pool and the block of the destination pool that it is written to, in all layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockPair {
+    /// The block that is read.
+    pub source: u32,
+    /// The block that is written.
+    pub destination: u32,
+}
+
+/// The blocks of one request, in the order of the source pool's memory.
+///
+/// It keeps the pairs alone, 8 bytes each: descriptors are made as they are taken. Both sides of a transfer
+/// make the same ones from the same layouts, pairs and bound, and so agree on how many there are.
+///
+/// ```
+/// use rdma_collective::kv::layout::{Layout, Model, Order};
+/// use rdma_collective::kv::plan::{BlockPair, BlockPlan};
+///
+/// let layout = Layout::new(Model::DEEPSEEK_V3.shape(64, 100, Order::LayerBlockPart))?;
+/// let pairs = [(7, 50), (8, 51), (30, 2)].map(|(source, destination)| BlockPair { source, destination });
+/// let plan = BlockPlan::new(layout, layout, &pairs, 1 << 20)?;
+/// // In each of 61 layers, blocks 7 and 8 are adjacent on both sides.
+/// assert_eq!(plan.descriptors().count(), 61 * 2);
+/// assert_eq!(plan.bytes(), 3 * 64 * 70272);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BlockPlan {
+    source: Layout,
+    destination: Layout,
+    pairs: Vec<BlockPair>,
+    write_bytes_max: u32,
+    /// No write has bytes of two layers, and they come layer by layer.
+    by_layer: bool,
+    /// Which pairs are moved, by layer and then in the order of `pairs`; absent when all are.
+    wanted: Option<Box<[bool]>>,
+}
+
+/// How a request is moved, beyond what and where.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::kv) struct Parts<'a> {
+    pub(in crate::kv) by_layer: bool,
+    /// By place in the request.
+    pub(in crate::kv) wanted: Option<&'a Wanted>,
+}
+
+impl BlockPlan {
+    /// Checks the request and sorts it. No write is longer than `write_bytes_max`.
+    ///
+    /// # Errors
+    /// [`PlanError`] when there are no pairs, a block is out of range or given twice, the layouts do not match or
+    /// the bound is 0. Nothing of what is asked for is left out in silence.
+    pub fn new(
+        source: Layout,
+        destination: Layout,
+        pairs: &[BlockPair],
+        write_bytes_max: u32,
+    ) -> Result<Self, PlanError> {
+        source.shape().check_same(destination.shape())?;
+        if write_bytes_max == 0 {
+            return Err(PlanError::BoundZero);
+        }
+        if pairs.is_empty() {
+            return Err(PlanError::NoBlocks);
+        }
+        let mut pairs = pairs.to_vec();
+        pairs.sort_unstable_by_key(|pair| pair.destination);
+        check_blocks(Side::Destination, pairs.iter().map(|pair| pair.destination), &destination)?;
+        pairs.sort_unstable_by_key(|pair| pair.source);
+        check_blocks(Side::Source, pairs.iter().map(|pair| pair.source), &source)?;
+        Ok(Self { source, destination, pairs, write_bytes_max, by_layer: false, wanted: None })
+    }
+
+    /// As [`new`](Self::new), layer by layer or of some blocks alone.
+    pub(in crate::kv) fn of_parts(
+        layouts: (Layout, Layout),
+        pairs: &[BlockPair],
+        write_bytes_max: u32,
+        parts: Parts<'_>,
+    ) -> Result<Self, PlanError> {
+        let mut plan = Self::new(layouts.0, layouts.1, pairs, write_bytes_max)?;
+        plan.by_layer = parts.by_layer;
+        if let Some(wanted) = parts.wanted {
+            let mut places: Vec<_> = (0_u32..).zip(pairs).map(|(at, pair)| (pair.source, at)).collect();
+            // As the pairs of the plan are: no source is given twice.
+            places.sort_unstable();
+            let layers = 0..plan.source.shape().layers;
+            let wanted = layers.flat_map(|layer| places.iter().map(move |(_, at)| wanted.has(layer, *at)));
+            plan.wanted = Some(wanted.collect());
+        }
+        Ok(plan)
+    }
+
+    /// The writes of all layers, adjacent ones merged.
+    pub fn descriptors(&self) -> impl Iterator<Item = WriteDescriptor> + '_ {
+        self.merged(0..self.source.shape().layers)
+    }
+
+    /// The writes of all layers, with the plan, for whoever takes them over time.
+    pub(in crate::kv) fn into_descriptors(self: Arc<Self>) -> Descriptors {
+        let layers = self.source.shape().layers;
+        let first = if self.by_layer { 1.min(layers) } else { layers };
+        let writes = Ranges::of(&self, 0..first).merged();
+        Descriptors { plan: self, writes, layers: first..layers }
+    }
+
+    /// How many writes there are, and, layer by layer, how many up to its end; more than `max` are not counted.
+    pub(in crate::kv) fn count(self: &Arc<Self>, max: u32) -> (u32, Vec<u32>) {
+        let most = max as usize + 1;
+        if !self.by_layer {
+            return (Arc::clone(self).into_descriptors().take(most).count() as u32, Vec::new());
+        }
+        let mut total = 0;
+        let layers = 0..self.source.shape().layers;
+        let ends = layers.map(|layer| {
+            let left = most - total as usize;
+            total += Ranges::of(self, layer..layer + 1).merged().take(left).count() as u32;
+            total
+        });
+        let ends = ends.collect();
+        (total, ends)
+    }
+
+    /// The writes of one layer, for a model that announces layers as it computes them.
+    ///
+    /// # Errors
+    /// [`LayoutError::NoSuchLayer`] when there is no such layer.
+    pub fn layer(&self, layer: u32) -> Result<impl Iterator<Item = WriteDescriptor> + '_, LayoutError> {
+        let layers = self.source.shape().layers;
+        if layer >= layers {
+            return Err(LayoutError::NoSuchLayer { layer, layers });
+        }
+        Ok(self.merged(layer..layer + 1))
+    }
+
+    /// The pairs, in the order of the source.
+    #[must_use]
+    pub fn pairs(&self) -> &[BlockPair] {
+        &self.pairs
+    }
+
+    /// Bytes of the whole request.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        // Distinct blocks of one pool, so no more than its bytes.
+        self.pairs.len() as u64 * self.source.block_bytes()
+    }
+
+    fn merged(&self, layers: Range<u32>) -> impl Iterator<Item = WriteDescriptor> + '_ {
+        Merge::new(self.ranges(layers), self.write_bytes_max)
+    }
+
+    /// One range for each layer, piece and pair, in the order of the source's memory.
+    fn ranges(&self, layers: Range<u32>) -> impl Iterator<Item = WriteDescriptor> + '_ {
+        let pieces = self.source.pieces();
+        let pairs = self.pairs.iter();
+        let order = self.source.shape().order;
+        let by_block = (order == Order::BlockLayerPart).then(|| {
+            let layers = layers.clone();
+            pairs.clone().flat_map(move |pair| layers.clone().map(move |layer| (layer, 0, pair)))
+        });
+        let by_layer = (order != Order::BlockLayerPart).then(|| {
+            layers
+                .flat_map(move |layer| (0..pieces).map(move |piece| (layer, piece)))
+                .flat_map(move |(layer, piece)| pairs.clone().map(move |pair| (layer, piece, pair)))
+        });
+        let places = by_block.into_iter().flatten().chain(by_layer.into_iter().flatten());
+        places.map(|(layer, piece, pair)| {
+            let from = self.source.extent(layer, piece, pair.source);
+            let to = self.destination.extent(layer, piece, pair.destination);
+            WriteDescriptor { offset_local: from.offset, offset_remote: to.offset, len: from.len }
+        })
+    }
+}
+
+/// The descriptors of a plan that they keep.
+#[derive(Debug)]
+pub(in crate::kv) struct Descriptors {
+    plan: Arc<BlockPlan>,
+    writes: Merge<Ranges>,
+    /// Those after it.
+    layers: Range<u32>,
+}
+
+impl Iterator for Descriptors {
+    type Item = WriteDescriptor;
+
+    fn next(&mut self) -> Option<WriteDescriptor> {
+        loop {
+            if let Some(write) = self.writes.next() {
+                return Some(write);
+            }
+            let layer = self.layers.next()?;
+            self.writes = Ranges::of(&self.plan, layer..layer + 1).merged();
+        }
+    }
+}
+
+/// What [`BlockPlan::ranges`] gives, by number.
+#[derive(Debug)]
+struct Ranges {
+    plan: Arc<BlockPlan>,
+    next: u64,
+    end: u64,
+}
+
+impl Ranges {
+    /// Those of some layers; of all, when the plan does not go by layer.
+    fn of(plan: &Arc<BlockPlan>, layers: Range<u32>) -> Self {
+        let each = u64::from(plan.source.pieces()) * plan.pairs.len() as u64;
+        Self {
+            plan: Arc::clone(plan),
+            next: u64::from(layers.start) * each,
+            end: u64::from(layers.end) * each,
+        }
+    }
+
+    fn merged(self) -> Merge<Self> {
+        let bound = self.plan.write_bytes_max;
+        Merge::new(self, bound)
+    }
+}
+
+impl Iterator for Ranges {
+    type Item = WriteDescriptor;
+
+    fn next(&mut self) -> Option<WriteDescriptor> {
+        let plan = &*self.plan;
+        let (layers, pieces) = (u64::from(plan.source.shape().layers), u64::from(plan.source.pieces()));
+        let pairs = plan.pairs.len() as u64;
+        while self.next < self.end {
+            let number = self.next;
+            self.next += 1;
+            let (layer, piece, pair) = match plan.source.shape().order {
+                Order::BlockLayerPart if !plan.by_layer => (number % layers, 0, number / layers),
+                _ => (number / (pairs * pieces), number / pairs % pieces, number % pairs),
+            };
+            if let Some(wanted) = &plan.wanted
+                && !wanted.get((layer * pairs + pair) as usize).is_some_and(|wanted| *wanted)
+            {
+                continue;
+            }
+            // Each is below a dimension of the layout, which has 32 bits.
+            let (layer, piece, pair) = (layer as u32, piece as u32, plan.pairs.get(pair as usize)?);
+            let from = plan.source.extent(layer, piece, pair.source);
+            let to = plan.destination.extent(layer, piece, pair.destination);
+            return Some(WriteDescriptor {
+                offset_local: from.offset,
+                offset_remote: to.offset,
+                len: from.len,
+            });
+        }
+        None
+    }
+}
+
+/// That sorted `blocks` are all there and none is given twice.
+fn check_blocks(
+    side: Side,
+    blocks: impl Iterator<Item = u32> + Clone,
+    layout: &Layout,
+) -> Result<(), PlanError> {
+    let count = layout.shape().blocks;
+    if let Some(block) = blocks.clone().find(|block| *block >= count) {
+        return Err(PlanError::BlockOutOfRange { side, block, blocks: count });
+    }
+    if let Some((block, _)) = blocks.clone().zip(blocks.skip(1)).find(|(block, next)| block == next) {
+        return Err(PlanError::BlockRepeated { side, block });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,345 @@
+//! Decode's end of a link under way: grants that were given, and what has arrived of them.
+//!
+//! It is a service of the engine: whoever drives, grants fill. Callers see them through `decode`.
+
+mod arrive;
+mod check;
+mod finish;
+mod layer;
+mod read;
+mod revoke;
+mod state;
+#[cfg(test)]
+mod transitions;
+
+use std::time::{Duration, Instant};
+
+use rdma_core::Deadline;
+
+use super::checksum;
+use super::decode::Progress;
+use super::journal::{Journal, TransferKind};
+use super::lease::Hold;
+use super::link::{Link, LinkOptions};
+use super::message::{self, Grant};
+use super::pending::Wakers;
+use super::plan::Wanted;
+use super::pool::{Pool, Source};
+use super::prefill::MESSAGE_BYTES_MAX;
+use super::verdict::{Arrived, Verdicts};
+use crate::engine::{Core, Service};
+use crate::kv::{KvError, TransferError};
+use crate::link::LaneFailure;
+use crate::link::imm::TRANSFERS_MAX;
+
+use check::Checked;
+pub(super) use layer::Layer;
+use read::Pulls;
+use state::{Stage, State};
+
+/// How long telling the peer that all has arrived may take beyond the deadline.
+pub(super) const TELL_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long checking sums may take beyond the deadline.
+const CHECK_WITHIN: Duration = Duration::from_secs(5);
+/// How long a wait goes on beyond a deadline at which the transfer is ended: all the time that its peer may have then, and
+/// that of the device.
+pub(super) const END_WITHIN: Duration = Duration::from_secs(8);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Receives {
+    pub(super) link: Link,
+    pub(super) journal: Journal,
+    pub(super) pool: Pool,
+    checksums: bool,
+    /// Writes and bytes that have arrived since the journal was told.
+    landed: (u64, u64),
+    /// By the transfer slot that immediates carry.
+    grants: Vec<Option<State>>,
+    next_grant: u64,
+    pulls: Pulls,
+    pub(super) wakers: Wakers,
+    /// By grant and layer.
+    pub(super) layer_wakers: Wakers<(u64, u32)>,
+    destination: Source,
+    write_bytes_max: u32,
+    /// When a read of a pull was last known to be done.
+    moved: Instant,
+    /// Sums are still to be checked, since then.
+    unchecked: Option<Instant>,
+    /// The grant to look at first.
+    check_next: usize,
+    scratch: Box<[u8]>,
+}
+
+/// What a transfer came to.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) verdicts: Verdicts,
+    pub(super) bytes: u64,
+    pub(super) writes: u32,
+    pub(super) waited: Duration,
+    pub(super) moved: Duration,
+}
+
+impl Receives {
+    pub(super) fn new(link: Link, pool: Pool, destination: Source, options: &LinkOptions) -> Self {
+        Self {
+            journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
+            link,
+            pool,
+            checksums: options.checksums,
+            landed: (0, 0),
+            grants: Vec::new(),
+            next_grant: 1,
+            pulls: Pulls::default(),
+            wakers: Wakers::default(),
+            layer_wakers: Wakers::default(),
+            destination,
+            write_bytes_max: options.write_bytes_max.min(MESSAGE_BYTES_MAX),
+            moved: Instant::now(),
+            unchecked: None,
+            check_next: 0,
+            scratch: vec![0; checksum::SCRATCH_BYTES].into(),
+        }
+    }
+
+    /// The engine's worker does not know the pool by this end any more.
+    pub(super) fn detach(&self, core: &mut Core) {
+        self.pool.detach(core);
+    }
+
+    /// Grants blocks to a request, all of them or what of them is missing; the grant's number.
+    pub(super) fn add(
+        &mut self,
+        core: &mut Core,
+        (kind, request): (TransferKind, u64),
+        (blocks, missing): (&[u32], Option<&Verdicts>),
+        deadline: Deadline,
+        now: Instant,
+    ) -> Result<u64, KvError> {
+        self.link.check()?;
+        let active = |state: &&State| !matches!(state.stage, Stage::Ended(_));
+        if self.grants.iter().flatten().filter(active).any(|state| state.grant.request == request) {
+            return Err(KvError::RequestRepeated { request });
+        }
+        let place = self.grants.iter().position(Option::is_none).unwrap_or(self.grants.len());
+        let Some(transfer) = u8::try_from(place).ok().filter(|_| place < TRANSFERS_MAX) else {
+            return Err(KvError::TooManyTransfers { max: TRANSFERS_MAX });
+        };
+        let (hold, wanted) = self.hold(request, blocks, missing)?;
+        let left = deadline.instant().saturating_duration_since(now).as_millis();
+        let grant = Grant {
+            grant: self.next_grant,
+            request,
+            time_to_live_ms: u32::try_from(left).unwrap_or(u32::MAX),
+            transfer,
+            checksums: self.checksums,
+            partial: wanted.is_some(),
+            // As many as the pool has at most.
+            blocks: blocks.len() as u32,
+        };
+        let layout = self.pool.layout();
+        let all = u64::from(layout.shape().layers) * blocks.len() as u64;
+        let bytes = wanted.as_ref().map_or(all, Wanted::count) * layout.layer_block_bytes();
+        let pulls = kind == TransferKind::Pull;
+        // Nobody is told of a pull.
+        let list = blocks.iter().filter(|_| !pulls);
+        let words = wanted.as_ref().filter(|_| !pulls).map_or(&[][..], Wanted::words);
+        let list = list.chain(words).copied().collect();
+        self.next_grant += 1;
+        let state = State {
+            grant,
+            entry: self.journal.begin(kind, request, blocks.len(), now),
+            hold,
+            wanted,
+            list,
+            bytes,
+            deadline,
+            granted: now,
+            told: 0,
+            begin: None,
+            arrived: Arrived::default(),
+            latest: now,
+            bytes_arrived: 0,
+            sums: Vec::new(),
+            checked: Checked::default(),
+            stage: Stage::Filling,
+            abandoned: false,
+            unchecked: None,
+            pulls,
+            lease: None,
+        };
+        match self.grants.get_mut(place) {
+            Some(place) => *place = Some(state),
+            None => self.grants.push(Some(state)),
+        }
+        if let Some(lane) = self.link.lane(core) {
+            lane.watch(now);
+        }
+        Ok(grant.grant)
+    }
+
+    /// Holds blocks to be written, and says which are to be when it is not all.
+    fn hold(
+        &self,
+        request: u64,
+        blocks: &[u32],
+        missing: Option<&Verdicts>,
+    ) -> Result<(Hold, Option<Wanted>), KvError> {
+        let mut hold = Hold::grant(&self.pool, blocks)?;
+        // From here on nobody else changes what they hold.
+        let wanted = missing.map(|verdicts| {
+            Wanted::invalid(&verdicts.as_of_now(&self.pool)).ok_or(KvError::NothingMissing { request })
+        });
+        let wanted = wanted.transpose()?;
+        hold.begin();
+        Ok((hold, wanted))
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_arrived(&self, transfer: usize) -> bool {
+        self.grants[transfer].as_ref().is_some_and(|state| matches!(state.stage, Stage::Arrived(_)))
+    }
+
+    /// The last checksum that the peer has told is another.
+    #[cfg(test)]
+    pub(super) fn spoil(&mut self, transfer: usize) {
+        if let Some(sum) = self.grants[transfer].as_mut().and_then(|state| state.sums.last_mut()) {
+            *sum ^= 1;
+        }
+    }
+
+    fn place(&mut self, id: u64) -> Option<&mut Option<State>> {
+        self.grants.iter_mut().find(|place| place.as_ref().is_some_and(|state| state.grant.grant == id))
+    }
+
+    /// What became of a grant, once; `None` while it is under way.
+    pub(super) fn outcome(&mut self, id: u64) -> Option<Result<Outcome, TransferError>> {
+        let place = self.place(id)?;
+        let state = place.take_if(|state| matches!(state.stage, Stage::Ended(_)))?;
+        let (bytes, writes) = (state.bytes_arrived, state.arrived.count());
+        let begun = state.begin.as_ref().map_or(state.granted, |begun| begun.at);
+        let waited = state.latest.saturating_duration_since(state.granted);
+        let moved = state.latest.saturating_duration_since(begun);
+        let Stage::Ended(outcome) = state.stage else { return None };
+        Some(outcome.map(|verdicts| Outcome { verdicts, bytes, writes, waited, moved }))
+    }
+
+    /// A grant that has not been taken.
+    fn state(&self, id: u64) -> Option<&State> {
+        self.grants.iter().flatten().find(|state| state.grant.grant == id)
+    }
+
+    pub(super) fn progress(&self, id: u64) -> Option<Progress> {
+        let state = self.state(id)?;
+        let (bytes, bytes_arrived, writes_arrived) =
+            (state.bytes, state.bytes_arrived, state.arrived.count());
+        Some(Progress { bytes_arrived, bytes, writes_arrived, writes: state.arrived.expected() })
+    }
+
+    /// Wakes the tasks whose transfers have ended, or whose layers have arrived.
+    fn wake(&mut self, core: &mut Core) {
+        let mut wakers = std::mem::take(&mut self.wakers);
+        wakers.wake(core, |id| {
+            let state = self.state(id);
+            state.is_some_and(|state| !matches!(state.stage, Stage::Ended(_)))
+        });
+        self.wakers = wakers;
+        let mut layers = std::mem::take(&mut self.layer_wakers);
+        layers.wake(core, |(id, layer)| self.is_filling(id, layer));
+        self.layer_wakers = layers;
+    }
+
+    /// Nobody waits for a grant any more; it goes on.
+    pub(super) fn abandon(&mut self, id: u64) {
+        let link_ended = self.link.ended.is_some();
+        let Some(place) = self.place(id) else { return };
+        let Some(state) = place else { return };
+        state.abandoned = true;
+        match state.stage {
+            Stage::Ended(_) => *place = None,
+            // Nobody is left to be told, here or there: dropping it lets go of the blocks.
+            Stage::Arrived(_) if link_ended => *place = None,
+            _ => {}
+        }
+    }
+
+    /// What the peer has done, or not kept to.
+    fn or_violation(&self, core: &mut Core, happened: Result<bool, &'static str>) -> bool {
+        happened.unwrap_or_else(|what| {
+            if let Some(lane) = self.link.lane(core) {
+                lane.violation(what);
+            }
+            true
+        })
+    }
+
+    /// Tells the peer of grants, as far as there is room.
+    fn tell_grants(&mut self, core: &mut Core) {
+        let room = self.link.list_room(core).max(1);
+        for state in self.grants.iter_mut().flatten() {
+            let list = &state.list;
+            while state.told < list.len() && matches!(state.stage, Stage::Filling) {
+                let (grant, told) = (state.grant, state.told);
+                if !self.link.tell(core, message::GRANT, |body| grant.write(body, list, told, room)) {
+                    return;
+                }
+                state.told += room;
+            }
+        }
+    }
+}
+
+impl Service for Receives {
+    fn advance(&mut self, core: &mut Core, now: Instant) -> bool {
+        if self.link.ended.is_some() {
+            let any = self.check(now) | self.give_up_unchecked(now);
+            self.wake(core);
+            return any;
+        }
+        let taken = self.take_arrivals(core, now);
+        let mut any = self.or_violation(core, taken);
+        any |= self.count_reads(core, now);
+        if let (requests @ 1.., bytes) = std::mem::take(&mut self.landed) {
+            self.journal.moved(requests, bytes, now);
+        }
+        any |= self.begin_pulls(now);
+        any |= self.post_reads(core);
+        let complete = self.complete(now);
+        any |= self.or_violation(core, complete);
+        any |= self.check(now);
+        // What has not been taken from the queue yet may be what is waited for.
+        let known = core.known_until();
+        any |= self.give_up_unchecked(known);
+        any |= self.confirm(core);
+        any |= self.expire(core, known, now);
+        any |= self.finish_revoked(core);
+        self.tell_revocations(core);
+        self.signal_reads(core);
+        self.tell_leases(core);
+        self.tell_grants(core);
+        let ended = match self.link.lane(core) {
+            Some(lane) => lane.ended(),
+            None => Some(LaneFailure::Fenced),
+        };
+        if let Some(cause) = ended.filter(|_| self.link.ended.is_none()) {
+            self.end(core, cause);
+            any = true;
+        }
+        self.wake(core);
+        any
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let grants = self.grants.iter().flatten().filter_map(State::due);
+        grants.chain(self.unchecked).min()
+    }
+}
+
+fn unwatch(link: &Link, core: &mut Core) {
+    if let Some(lane) = link.lane(core) {
+        lane.unwatch();
+    }
+}

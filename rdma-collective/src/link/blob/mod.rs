@@ -1,0 +1,215 @@
+//! What one end of a link tells the other before they are connected: versioned, checksummed, self-delimiting bytes.
+//!
+//! It is opaque to whoever carries it (a store, a socket, an orchestrator's message) and is checked in full before
+//! anything of it is used. How blobs travel is the handshake's; what `payload` holds is the user's of the link.
+
+use rdma_core::{Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory};
+
+use super::codec::{Ended, NoRoom, Reader, Writer};
+use crate::link::BlobError;
+use crate::liveness::Process;
+
+/// What every blob begins with.
+const MAGIC: [u8; 4] = *b"RDML";
+/// The version of the format.
+pub(crate) const VERSION: u16 = 2;
+/// Bytes in front of the body: magic, version, kind, length.
+pub(crate) const HEADER_BYTES: usize = 12;
+/// Bytes of the checksum at the end.
+const CHECKSUM_BYTES: usize = 4;
+/// A flag: the device is the software device.
+const SOFT: u8 = 1;
+/// A flag: the end says that it lives.
+const BEATS: u8 = 2;
+/// Regions that one blob can export.
+pub(crate) const REGIONS_MAX: usize = 16;
+/// Bytes of the payload.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 1024;
+/// The longest blob.
+pub(crate) const BLOB_BYTES_MAX: usize = 2048;
+
+/// What a link is used for; both ends must mean the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct LinkKind(pub(crate) u16);
+
+impl LinkKind {
+    /// From one rank to the next in a communicator.
+    pub(crate) const COLLECTIVE: Self = Self(1);
+    /// Between a pool of source blocks and a pool of destination blocks.
+    pub(crate) const KV: Self = Self(2);
+    /// From any rank to any other one in a communicator.
+    pub(crate) const MESH: Self = Self(3);
+}
+
+/// How long the blob is that begins with `header`; what is not a blob has no length.
+pub(crate) fn total_bytes(header: &[u8]) -> Option<usize> {
+    let len = header.get(8..HEADER_BYTES)?.try_into().ok().map(u32::from_le_bytes)?;
+    header.starts_with(&MAGIC).then_some(len as usize)
+}
+
+/// One end of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blob {
+    pub(crate) kind: LinkKind,
+    /// The fingerprint of the job's token, which tells mistakes apart: the token itself is the carrier's to check.
+    pub(crate) job: u32,
+    /// Of the lane; a new lane to the same peer has the next one.
+    pub(crate) epoch: u32,
+    /// Whether the device is the software device: it reaches no NIC, and no NIC reaches it.
+    pub(crate) soft: bool,
+    /// Whether a thread says that this end lives, whatever its callers do; otherwise its silence means nothing.
+    pub(crate) beats: bool,
+    pub(crate) endpoint: Endpoint,
+    /// Messages that the peer may have sent and not seen returned.
+    pub(crate) credits: u32,
+    /// The longest control message that this end receives.
+    pub(crate) control_bytes_max: u32,
+    /// Whose end it is.
+    pub(crate) process: Process,
+    /// Memory that the peer may write.
+    pub(crate) regions: Vec<RemoteMemory>,
+    /// What the users of this kind of link tell each other.
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Blob {
+    /// The bytes for the other end.
+    ///
+    /// # Errors
+    ///
+    /// [`BlobError::TooLong`] with more than [`REGIONS_MAX`] regions or [`PAYLOAD_BYTES_MAX`] bytes of payload.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, BlobError> {
+        let too_long = |NoRoom| BlobError::TooLong { limit: BLOB_BYTES_MAX };
+        if self.regions.len() > REGIONS_MAX || self.payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(too_long(NoRoom));
+        }
+        let mut bytes = vec![0; BLOB_BYTES_MAX];
+        let mut body = Writer::new(&mut bytes[HEADER_BYTES..]);
+        self.write_body(&mut body).map_err(too_long)?;
+        let len = HEADER_BYTES + body.len() + CHECKSUM_BYTES;
+        let mut header = Writer::new(&mut bytes);
+        (|| {
+            header.put(&MAGIC)?;
+            header.u16(VERSION)?;
+            header.u16(self.kind.0)?;
+            header.u32(len as u32)
+        })()
+        .map_err(too_long)?;
+        bytes.truncate(len);
+        let (content, checksum) = bytes.split_at_mut(len - CHECKSUM_BYTES);
+        checksum.copy_from_slice(&crc32c::crc32c(content).to_le_bytes());
+        Ok(bytes)
+    }
+
+    fn write_body(&self, body: &mut Writer<'_>) -> Result<(), NoRoom> {
+        body.u32(self.job)?;
+        body.u32(self.epoch)?;
+        body.u8((u8::from(self.soft) * SOFT) | (u8::from(self.beats) * BEATS))?;
+        body.u8(self.endpoint.mtu.0)?;
+        body.u16(self.endpoint.lid.0)?;
+        body.u32(self.endpoint.qp_num.0)?;
+        body.u32(self.endpoint.psn.value())?;
+        body.put(&self.endpoint.gid.0)?;
+        body.u32(self.credits)?;
+        body.u32(self.control_bytes_max)?;
+        self.process.write(body)?;
+        body.u16(self.regions.len() as u16)?;
+        body.u16(self.payload.len() as u16)?;
+        for region in &self.regions {
+            body.u64(region.addr)?;
+            body.u64(region.len)?;
+            body.u32(region.rkey.0)?;
+        }
+        body.put(&self.payload)
+    }
+
+    /// Reads the blob at the front of `bytes` and returns what follows it.
+    ///
+    /// # Errors
+    ///
+    /// [`BlobError`] when it is no blob, of another version, kind or job, cut off or altered.
+    pub(crate) fn decode(bytes: &[u8], kind: LinkKind, job: u32) -> Result<(Self, &[u8]), BlobError> {
+        let truncated = |Ended| BlobError::Truncated { len: bytes.len() };
+        let mut header = Reader::new(bytes);
+        if header.array() != Ok(MAGIC) {
+            let begins = bytes.iter().zip(MAGIC).all(|(byte, magic)| *byte == magic);
+            return Err(if begins { truncated(Ended) } else { BlobError::NotABlob });
+        }
+        let version = header.u16().map_err(truncated)?;
+        if version != VERSION {
+            return Err(BlobError::OtherVersion { ours: VERSION, theirs: version });
+        }
+        let theirs = LinkKind(header.u16().map_err(truncated)?);
+        let len = header.u32().map_err(truncated)? as usize;
+        if !(HEADER_BYTES + CHECKSUM_BYTES..=BLOB_BYTES_MAX).contains(&len) {
+            return Err(BlobError::Altered);
+        }
+        let (own, rest) = bytes.split_at_checked(len).ok_or(truncated(Ended))?;
+        let (content, checksum) = own.split_at(len - CHECKSUM_BYTES);
+        if checksum != crc32c::crc32c(content).to_le_bytes() {
+            return Err(BlobError::Altered);
+        }
+        if theirs != kind {
+            return Err(BlobError::OtherKind { ours: kind.0, theirs: theirs.0 });
+        }
+        let blob = Self::read_body(kind, Reader::new(&content[HEADER_BYTES..]))?;
+        if blob.job != job {
+            return Err(BlobError::OtherJob);
+        }
+        Ok((blob, rest))
+    }
+
+    /// The checksum holds, so that anything odd from here on was written by a peer that is odd.
+    fn read_body(kind: LinkKind, mut body: Reader<'_>) -> Result<Self, BlobError> {
+        let malformed = |field| move |Ended| BlobError::Malformed { field };
+        let job = body.u32().map_err(malformed("job"))?;
+        let epoch = body.u32().map_err(malformed("epoch"))?;
+        let flags = body.u8().map_err(malformed("flags"))?;
+        if flags & !(SOFT | BEATS) != 0 {
+            return Err(BlobError::Malformed { field: "flags" });
+        }
+        let (soft, beats) = (flags & SOFT != 0, flags & BEATS != 0);
+        let mtu = Mtu(body.u8().map_err(malformed("MTU"))?);
+        let lid = Lid(body.u16().map_err(malformed("LID"))?);
+        let qp_num = QpNum(body.u32().map_err(malformed("queue pair"))?);
+        let psn = Psn::new(body.u32().map_err(malformed("PSN"))?);
+        let gid = Gid(body.array().map_err(malformed("GID"))?);
+        let credits = body.u32().map_err(malformed("credits"))?;
+        let control_bytes_max = body.u32().map_err(malformed("control message length"))?;
+        let process = Process::read(&mut body).map_err(malformed("process"))?;
+        let region_count = usize::from(body.u16().map_err(malformed("regions"))?);
+        let payload_len = usize::from(body.u16().map_err(malformed("payload"))?);
+        if mtu.bytes().is_none() {
+            return Err(BlobError::Malformed { field: "MTU" });
+        }
+        if credits == 0 || region_count > REGIONS_MAX || payload_len > PAYLOAD_BYTES_MAX {
+            return Err(BlobError::Malformed { field: "limits" });
+        }
+        let regions = (0..region_count).map(|_| {
+            let (addr, len) = (body.u64()?, body.u64()?);
+            Ok(RemoteMemory { addr, len, rkey: RemoteKey(body.u32()?) })
+        });
+        let regions = regions.collect::<Result<_, Ended>>().map_err(malformed("regions"))?;
+        let payload = body.take(payload_len).map_err(malformed("payload"))?.to_vec();
+        if !body.rest().is_empty() {
+            return Err(BlobError::Malformed { field: "end" });
+        }
+        let endpoint = Endpoint { qp_num, psn, lid, gid, mtu };
+        Ok(Self {
+            kind,
+            job,
+            epoch,
+            soft,
+            beats,
+            endpoint,
+            credits,
+            control_bytes_max,
+            process,
+            regions,
+            payload,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

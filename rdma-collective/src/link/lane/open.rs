@@ -1,0 +1,192 @@
+//! From nothing to a connected lane: receives are posted before the peer can send.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use rdma_core::error::ConnectError;
+use rdma_core::{
+    Deadline, Endpoint, Init, InitOptions, LocalBuf, ProtectionDomain, QueuePair, QueuePairOptions, Refused,
+    State, Worker,
+};
+
+use super::{Connection, Lane, LaneOptions};
+use crate::engine::SetupError;
+use crate::link::LaneName;
+use crate::link::blob::Blob;
+use crate::link::credit::{Credits, RESERVED};
+use crate::link::pulse::Pulse;
+
+/// Control messages under way from this side.
+const CONTROL_SENDS: usize = 8;
+/// How long a queue pair that did not connect may take to end.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// A lane whose queue pair waits for its peer's address.
+#[derive(Debug)]
+pub(crate) struct OpeningLane {
+    qp: QueuePair<Init>,
+    endpoint: Endpoint,
+    options: LaneOptions,
+    control: Vec<LocalBuf>,
+}
+
+/// The buffers of a lane. To register them takes long, and is done before the engine is locked.
+#[derive(Debug)]
+pub(crate) struct LaneMemory {
+    buffers: LocalBuf,
+    receives: u32,
+    options: LaneOptions,
+}
+
+impl LaneMemory {
+    /// For a lane that is made so.
+    pub(crate) fn alloc(pd: &ProtectionDomain, options: LaneOptions) -> Result<Self, SetupError> {
+        // Saturated, it is more than any device has, which says so.
+        let receives = options.credits.saturating_add(RESERVED);
+        let count = (receives as usize).saturating_add(CONTROL_SENDS);
+        let buffers = pd.alloc_local(count.saturating_mul(options.control_bytes_max as usize))?;
+        Ok(Self { buffers, receives, options })
+    }
+}
+
+impl OpeningLane {
+    /// Creates the queue pair and posts its receives.
+    pub(crate) fn new(
+        worker: &mut Worker,
+        pd: &ProtectionDomain,
+        init: &InitOptions,
+        gid_index: u32,
+        memory: LaneMemory,
+    ) -> Result<Self, SetupError> {
+        let LaneMemory { buffers, receives, options } = memory;
+        let queues = QueuePairOptions {
+            max_send_wr: options.max_send_wr,
+            max_recv_wr: receives,
+            ..QueuePairOptions::default()
+        };
+        let qp = worker.create_queue_pair(pd, &queues)?;
+        let qp = qp.init(worker, init).map_err(|refused| end(worker, refused))?;
+        let control = post_receives(worker, &qp, buffers, receives, options.control_bytes_max as usize);
+        match control.and_then(|control| Ok((control, qp.endpoint(worker, gid_index)?))) {
+            Ok((control, endpoint)) => Ok(Self { qp, endpoint, options, control }),
+            Err(error) => {
+                fence(worker, qp);
+                Err(error)
+            }
+        }
+    }
+
+    /// What the peer connects to.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    pub(crate) fn options(&self) -> &LaneOptions {
+        &self.options
+    }
+
+    /// The queue pair, to be fenced.
+    pub(crate) fn into_qp(self) -> QueuePair<Init> {
+        self.qp
+    }
+
+    /// Connects it to the end that `peer` describes; a queue pair that cannot be is ended.
+    pub(crate) fn connect(
+        self,
+        worker: &mut Worker,
+        peer: &Blob,
+        connection: &Connection,
+        now: Instant,
+    ) -> Result<Lane, SetupError> {
+        let Self { qp, options, control, .. } = self;
+        let name = LaneName { qp_num: qp.num(), epoch: options.epoch };
+        let qp = qp
+            .ready_to_receive(worker, &peer.endpoint, &connection.path)
+            .map_err(|refused| end(worker, refused))?
+            .ready_to_send(worker, &connection.retry)
+            .map_err(|refused| end(worker, refused))?;
+        let sends = options.max_send_wr as usize;
+        let arrivals_max = options.credits as usize;
+        Ok(Lane {
+            name,
+            qp,
+            max_send_wr: sends,
+            control_bytes_max: options.control_bytes_max.min(peer.control_bytes_max) as usize,
+            credits: Credits::new(peer.credits, options.credits),
+            posted: VecDeque::with_capacity(sends),
+            queued: Vec::with_capacity(sends),
+            unsignalled: 0,
+            idle: Vec::with_capacity(arrivals_max + RESERVED as usize),
+            control,
+            returned: Vec::new(),
+            ranges_done: 0,
+            arrivals: VecDeque::with_capacity(arrivals_max),
+            arrivals_max,
+            failure: None,
+            closed: false,
+            leaving: false,
+            quiet: false,
+            pulse: Pulse::new(now, peer.beats),
+            gone: None,
+            settled: false,
+        })
+    }
+}
+
+/// Posts `receives` buffers of `bytes`, and gives those for control messages that are sent.
+fn post_receives(
+    worker: &mut Worker,
+    qp: &QueuePair<Init>,
+    mut rest: LocalBuf,
+    receives: u32,
+    bytes: usize,
+) -> Result<Vec<LocalBuf>, SetupError> {
+    for _ in 0..receives {
+        let (buffer, tail) = rest.split_at(bytes)?;
+        worker.post_recv(qp, buffer).map_err(|refused| SetupError::Post(refused.error))?;
+        rest = tail;
+    }
+    let mut control = Vec::with_capacity(CONTROL_SENDS);
+    for _ in 1..CONTROL_SENDS {
+        let (buffer, tail) = rest.split_at(bytes)?;
+        control.push(buffer);
+        rest = tail;
+    }
+    control.push(rest);
+    Ok(control)
+}
+
+fn end<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectError>) -> SetupError {
+    fence(worker, refused.object);
+    refused.error.into()
+}
+
+fn fence<S: State>(worker: &mut Worker, qp: QueuePair<S>) {
+    if let Err(Refused { error, .. }) = worker.fence(qp, Deadline::after(END_WITHIN)) {
+        tracing::warn!(%error, "a queue pair that did not connect stays until the engine goes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdma_core::{Device, SoftOptions, WorkerOptions};
+
+    #[test]
+    fn a_lane_registers_nothing_while_it_is_opened() {
+        let context = Device::soft(SoftOptions::default()).open().unwrap();
+        let mut worker = context.worker(WorkerOptions::default()).unwrap();
+        let (pd, init) = (context.alloc_pd().unwrap(), InitOptions::default());
+        let options = LaneOptions { epoch: 0, max_send_wr: 16, credits: 6, control_bytes_max: 64 };
+        let memory = LaneMemory::alloc(&pd, options).unwrap();
+        let registered = memory.buffers.as_ptr_range();
+        let gid = context.gids(init.port).unwrap()[0].index;
+        let lane = OpeningLane::new(&mut worker, &pd, &init, gid, memory).unwrap();
+        // Those for receives come first.
+        let start = registered.start.wrapping_add((6 + RESERVED as usize) * 64);
+        assert_eq!(lane.control.len(), CONTROL_SENDS);
+        for (number, buffer) in lane.control.iter().enumerate() {
+            assert_eq!(buffer.as_ptr(), start.wrapping_add(64 * number));
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! A bounded row of slots in which one peer leaves messages for the other, in order and without a copy in between.
+//!
+//! The receiver exports the slots; the sender writes message `n` into slot `n % slots` and announces it by the
+//! immediate of that very write. A slot is written again only after it was given back. Each slot begins with room for
+//! a header, which some messages carry: what it says is the user's. Which lane the messages take is the user's, too.
+
+use rdma_core::error::RangeError;
+use rdma_core::memory::Expect;
+use rdma_core::{AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteKey, RemoteMemory};
+
+use super::imm::{self, Imm, SLOTS_MAX};
+use super::lane::Lane;
+use crate::engine::SetupError;
+
+/// Bytes of the header in front of each slot.
+pub(crate) const HEADER_BYTES: usize = 64;
+
+/// The size of a mailbox; both ends agree on it before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) slots: u16,
+    /// Bytes of a slot, without its header.
+    pub(crate) slot_bytes: usize,
+}
+
+impl Geometry {
+    fn stride(&self) -> usize {
+        HEADER_BYTES + self.slot_bytes
+    }
+
+    /// Bytes of all slots with their headers.
+    pub(crate) fn bytes(&self) -> Option<usize> {
+        let stride = self.slot_bytes.checked_add(HEADER_BYTES)?;
+        (1..=SLOTS_MAX).contains(&self.slots).then(|| stride.checked_mul(self.slots.into()))?
+    }
+
+    fn slot(&self, number: u64) -> u16 {
+        (number % u64::from(self.slots)) as u16
+    }
+
+    fn turn(&self, number: u64) -> u16 {
+        (number / u64::from(self.slots)) as u16
+    }
+}
+
+/// The sender's end.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    geometry: Geometry,
+    slots: RemoteMemory,
+    buffers: Vec<LocalBuf>,
+    /// The next message, when it was made before it could be put.
+    staged: Option<LocalBuf>,
+    sent: u64,
+    freed: u64,
+}
+
+impl Outbox {
+    /// An end that writes to `slots`, with as many buffers as there are slots.
+    pub(crate) fn new(
+        pd: &ProtectionDomain,
+        geometry: Geometry,
+        slots: RemoteMemory,
+    ) -> Result<Self, SetupError> {
+        let mut outbox = Self::opened(pd, geometry)?;
+        outbox.lead_to(slots)?;
+        Ok(outbox)
+    }
+
+    /// The same before it is known where the slots are.
+    pub(crate) fn opened(pd: &ProtectionDomain, geometry: Geometry) -> Result<Self, SetupError> {
+        let Geometry { slots, slot_bytes } = geometry;
+        let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
+        let mut rest = pd.alloc_local(bytes)?;
+        let mut buffers = Vec::with_capacity(geometry.slots.into());
+        for _ in 1..geometry.slots {
+            let (buffer, tail) = rest.split_at(geometry.stride())?;
+            buffers.push(buffer);
+            rest = tail;
+        }
+        buffers.push(rest);
+        let slots = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
+        Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0 })
+    }
+
+    /// From now on it writes to `slots`.
+    pub(crate) fn lead_to(&mut self, slots: RemoteMemory) -> Result<(), SetupError> {
+        if self.geometry.bytes().is_none_or(|bytes| bytes as u64 != slots.len) {
+            let Geometry { slots, slot_bytes } = self.geometry;
+            return Err(SetupError::Mailbox { slots, slot_bytes });
+        }
+        self.slots = slots;
+        Ok(())
+    }
+
+    /// Messages sent so far: the number of the next one.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Takes back the buffers of what is done, and tells whether a message can be put now.
+    pub(crate) fn is_ready(&mut self, lane: &mut Lane) -> bool {
+        self.take_returned(lane);
+        let has_buffer = self.staged.is_some() || !self.buffers.is_empty();
+        self.sent - self.freed < self.geometry.slots.into() && has_buffer && lane.room() > 0
+    }
+
+    fn take_returned(&mut self, lane: &mut Lane) {
+        while let Some(buffer) = lane.take_returned() {
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Makes the next message before it can be put: `len` bytes that `fill` writes. `false` while there is no buffer for it.
+    pub(crate) fn stage(&mut self, lane: &mut Lane, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        self.take_returned(lane);
+        let end = HEADER_BYTES + len;
+        if end > self.geometry.stride() || self.staged.is_some() {
+            return false;
+        }
+        let Some(mut buffer) = self.buffers.pop() else { return false };
+        buffer.reset_view();
+        fill(&mut buffer[HEADER_BYTES..end]);
+        let staged = buffer.set_view(0..end).is_ok();
+        self.staged = Some(buffer);
+        staged
+    }
+
+    /// Puts the message that was [staged](Self::stage); the caller has seen that the mailbox [is ready](Self::is_ready).
+    pub(crate) fn put_staged(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>) -> bool {
+        let Some(mut buffer) = self.staged.take() else { return false };
+        if let Some(header) = header {
+            buffer[..HEADER_BYTES].copy_from_slice(header);
+        }
+        let (first, end) = (if header.is_some() { 0 } else { HEADER_BYTES }, buffer.len());
+        let at = self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent));
+        let Ok(to) = self.slots.slice(at + first as u64..at + end as u64) else { return false };
+        if buffer.set_view(first..end).is_err() {
+            return false;
+        }
+        let (imm, signalled) = self.announce();
+        lane.write_owned(buffer, to, imm, signalled);
+        true
+    }
+
+    /// Puts one message; the caller has seen that the mailbox [is ready](Self::is_ready).
+    ///
+    /// `data` is no longer than a slot, or nothing is put and it is `false`.
+    pub(crate) fn put(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>, data: &[u8]) -> bool {
+        self.put_with(lane, header, data.len(), |slot| slot.copy_from_slice(data))
+    }
+
+    /// Puts one message of `len` bytes that `fill` writes; otherwise as [`put`](Self::put).
+    pub(crate) fn put_with(
+        &mut self,
+        lane: &mut Lane,
+        header: Option<&[u8; HEADER_BYTES]>,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        self.stage(lane, len, fill) && self.put_staged(lane, header)
+    }
+
+    /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise as [`put`](Self::put).
+    ///
+    /// The range must stay as it is until the message has arrived, and registered until the write is done, which the
+    /// `last` of several tells of.
+    pub(crate) fn put_range(
+        &mut self,
+        lane: &mut Lane,
+        range: AttachedRange,
+        len: usize,
+        last: bool,
+    ) -> bool {
+        if len > self.geometry.slot_bytes {
+            return false;
+        }
+        let at =
+            self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent)) + HEADER_BYTES as u64;
+        let Ok(to) = self.slots.slice(at..at + len as u64) else { return false };
+        let (imm, signalled) = self.announce();
+        lane.write_range(range, to, imm, Expect::Cached, signalled || last);
+        true
+    }
+
+    /// Counts the next message: what announces it, and whether its completion is wanted.
+    fn announce(&mut self) -> (Imm, bool) {
+        let imm = Imm::Message { slot: self.geometry.slot(self.sent), turn: self.geometry.turn(self.sent) };
+        self.sent += 1;
+        // Half of the buffers are always on their way back.
+        (imm, self.sent.is_multiple_of(u64::from(self.geometry.slots / 2).max(1)))
+    }
+
+    /// The peer has given slots back; `false` when it cannot have.
+    pub(crate) fn freed(&mut self, count: u32) -> bool {
+        let ahead = imm::advanced(self.freed, count, self.sent - self.freed);
+        self.freed += ahead.unwrap_or(0);
+        ahead.is_some()
+    }
+}
+
+/// The receiver's end.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    geometry: Geometry,
+    region: Region,
+    /// Bytes of the message in each slot that has arrived and was not given back.
+    arrived: Box<[Option<u32>]>,
+    given_back: u64,
+}
+
+impl Inbox {
+    /// An end with slots of its own, exported as `region`.
+    pub(crate) fn new(geometry: Geometry, region: Region) -> Self {
+        Self { geometry, region, arrived: vec![None; geometry.slots.into()].into(), given_back: 0 }
+    }
+
+    /// What the sender is told.
+    pub(crate) fn remote(&self) -> RemoteMemory {
+        self.region.remote()
+    }
+
+    /// Messages given back so far: the number of the next one, between operations.
+    pub(crate) fn given_back(&self) -> u64 {
+        self.given_back
+    }
+
+    /// An immediate has announced a message; `false` when none can have come there.
+    pub(crate) fn announce(&mut self, slot: u16, turn: u16, bytes: u32) -> bool {
+        let Some(place) = self.arrived.get_mut(usize::from(slot)) else { return false };
+        let slots = u64::from(self.geometry.slots);
+        // The one message of this slot among those that may be under way.
+        let ahead = (u64::from(slot) + slots - self.given_back % slots) % slots;
+        let expected = self.geometry.turn(self.given_back + ahead);
+        let first = place.is_none() && expected == turn;
+        if first {
+            *place = Some(bytes);
+        }
+        first
+    }
+
+    /// Bytes of message `number`, once it is there.
+    pub(crate) fn arrived(&self, number: u64) -> Option<usize> {
+        let slot = self.geometry.slot(number);
+        self.arrived.get(usize::from(slot)).copied().flatten().map(|bytes| bytes as usize)
+    }
+
+    /// Copies the header of message `number`.
+    pub(crate) fn header(&self, number: u64) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        self.copy(number, 0, &mut header);
+        header
+    }
+
+    /// Copies data of message `number` from its `offset` on.
+    pub(crate) fn read(&self, number: u64, offset: usize, out: &mut [u8]) {
+        self.copy(number, HEADER_BYTES + offset, out);
+    }
+
+    /// Copies `len` bytes of message `number`, from its `offset` on, to `start` of `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] when they are not there.
+    pub(crate) fn read_into(
+        &self,
+        number: u64,
+        offset: usize,
+        len: usize,
+        (target, start): (&Region, usize),
+    ) -> Result<(), RangeError> {
+        self.region.copy_to(self.place(number) + HEADER_BYTES + offset, len, target, start)
+    }
+
+    fn copy(&self, number: u64, at: usize, out: &mut [u8]) {
+        let copied = self.region.copy_out(self.place(number) + at, out);
+        debug_assert!(copied.is_ok(), "a read beyond the slots");
+    }
+
+    /// Where the slot of message `number` begins.
+    fn place(&self, number: u64) -> usize {
+        usize::from(self.geometry.slot(number)) * self.geometry.stride()
+    }
+
+    /// Gives back all messages below `number`; what the sender is to be told.
+    pub(crate) fn give_back(&mut self, number: u64) -> Imm {
+        while self.given_back < number {
+            let slot = usize::from(self.geometry.slot(self.given_back));
+            self.arrived[slot] = None;
+            self.given_back += 1;
+        }
+        Imm::Freed { count: number as u32 & imm::COUNT_MASK }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rdma_core::{Access, Device, SoftOptions};
+
+    use super::*;
+
+    /// Both ends after `before` messages.
+    fn ends(slots: u16, before: u64) -> (Outbox, Inbox) {
+        let geometry = Geometry { slots, slot_bytes: 8 };
+        let pd = Device::soft(SoftOptions::default()).open().unwrap().alloc_pd().unwrap();
+        let bytes = geometry.bytes().unwrap();
+        let region = pd.alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+        let mut inbox = Inbox::new(geometry, region);
+        let mut outbox = Outbox::new(&pd, geometry, inbox.remote()).unwrap();
+        (outbox.sent, outbox.freed, inbox.given_back) = (before, before, before);
+        (outbox, inbox)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn messages_are_told_apart_over_every_wrap(
+            slots in 1_u16..9,
+            // Turns wrap after 65536 rounds of the slots, counts after 2^28 messages.
+            before in prop_oneof![
+                Just(0_u64),
+                (1_u64..30).prop_map(|ahead| (1 << 28) - ahead),
+                (1_u64..9, 1_u64..30).prop_map(|(slots, ahead)| (slots << 16) - ahead),
+            ],
+            order in any::<u64>(),
+        ) {
+            let (mut outbox, mut inbox) = ends(slots, before);
+            for round in 0..12 {
+                let first = outbox.sent();
+                let window: Vec<u64> = (first..first + u64::from(slots)).collect();
+                outbox.sent += u64::from(slots);
+                // In any order, each once.
+                let at = order.rotate_left(round) as usize % window.len();
+                for number in window[at..].iter().chain(&window[..at]) {
+                    let (slot, turn) = (inbox.geometry.slot(*number), inbox.geometry.turn(*number));
+                    prop_assert!(!inbox.announce(slot, turn.wrapping_add(1), 8), "of the turn after");
+                    prop_assert!(!inbox.announce(slot, turn.wrapping_sub(1), 8), "of the turn before");
+                    prop_assert!(inbox.announce(slot, turn, 8) && !inbox.announce(slot, turn, 8));
+                    prop_assert_eq!(inbox.arrived(*number), Some(8));
+                }
+                let Imm::Freed { count } = inbox.give_back(first + u64::from(slots)) else { unreachable!() };
+                prop_assert!(!outbox.freed(count.wrapping_add(1) & imm::COUNT_MASK), "more than was sent");
+                prop_assert!(outbox.freed(count));
+                prop_assert_eq!(outbox.freed, outbox.sent);
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_that_are_no_mailbox_are_refused() {
+        let bytes = |slots, slot_bytes| Geometry { slots, slot_bytes }.bytes();
+        assert_eq!((bytes(0, 8), bytes(4097, 8)), (None, None));
+        assert_eq!((bytes(1, usize::MAX), bytes(4096, usize::MAX / 4096)), (None, None));
+        assert_eq!(bytes(4096, 8), Some(4096 * 72));
+        let pd = Device::soft(SoftOptions::default()).open().unwrap().alloc_pd().unwrap();
+        for len in [0, 71, 73, u64::MAX] {
+            let slots = RemoteMemory { addr: 0, len, rkey: RemoteKey(1) };
+            let error = Outbox::new(&pd, Geometry { slots: 1, slot_bytes: 8 }, slots).unwrap_err();
+            assert!(matches!(error, SetupError::Mailbox { .. }), "{error}");
+        }
+    }
+}
