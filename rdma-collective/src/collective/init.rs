@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
+use super::CommunicatorError;
 use super::communicator::tuning::TuningError;
 use super::communicator::{Communicator, CommunicatorOptions};
 use crate::bootstrap::{BootstrapError, JobToken, Join, LocalRanks, SpawnError};
@@ -56,9 +57,9 @@ pub enum InitError {
     /// `NCCL_ALGO` or the tuning file cannot be read.
     #[error(transparent)]
     Tuning(#[from] TuningError),
-    /// The ranks met, and could not be connected.
+    /// The ranks met, and this one or another could not be connected.
     #[error(transparent)]
-    Setup(#[from] SetupError),
+    Communicator(#[from] CommunicatorError),
     /// The ranks on this host did not start, or one of them failed.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -67,6 +68,12 @@ pub enum InitError {
 impl From<EnvError> for InitError {
     fn from(error: EnvError) -> Self {
         JoinError::from(error).into()
+    }
+}
+
+impl From<SetupError> for InitError {
+    fn from(error: SetupError) -> Self {
+        CommunicatorError::from(error).into()
     }
 }
 

@@ -18,6 +18,7 @@ mod points;
 mod rails;
 mod reduce;
 pub mod schedule;
+mod setup_error;
 mod split;
 mod tensor;
 mod uneven;
@@ -34,7 +35,6 @@ pub use error::{AbortReason, CollectiveError, Interrupted, OperationName};
 pub use half::{bf16, f16};
 pub use init::{InitError, InitOptions};
 pub use rails::{Rails, RailsOptions};
-pub use reduce::{
-    AllocError, DataType, Element, ParseNameError, ReduceError, ReduceOp, Reduction, ScheduleError, Vectors,
-};
+pub use reduce::{AllocError, DataType, Element, ReduceError, ReduceOp, Reduction, ScheduleError, Vectors};
+pub use setup_error::CommunicatorError;
 pub use tensor::Tensor;
