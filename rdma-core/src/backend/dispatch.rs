@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::interface::{
-    Context, ProtectionDomain, RawCompletion, RawPostError, RawReach, RawRecv, RawSend, RawWorker, Reached,
+    Context, ProtectionDomain, RawCompletion, RawPostError, MappedAccess, RawRecv, RawSend, RawWorker, MappedOutcome,
     Slot,
 };
 use super::{ibverbs, soft};
@@ -192,9 +192,9 @@ impl RawWorker for AnyWorker {
         each!(AnyWorker, self, it => unsafe { it.post_recv(slot, chain) })
     }
 
-    unsafe fn reach(&mut self, slot: Slot, reach: &RawReach) -> Result<Reached, ReachError> {
+    unsafe fn access_mapped(&mut self, slot: Slot, access: &MappedAccess) -> Result<MappedOutcome, ReachError> {
         // SAFETY: the caller's promise is passed on unchanged.
-        each!(AnyWorker, self, it => unsafe { it.reach(slot, reach) })
+        each!(AnyWorker, self, it => unsafe { it.access_mapped(slot, access) })
     }
 
     fn window(&mut self, slot: Slot, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError, RegisterError};
-use crate::memory::{Backing, Expect, PeerWindow, Registration};
+use crate::memory::{Backing, CacheHint, PeerWindow, Registration};
 use crate::{
     Access, AsyncEvent, Deadline, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
     PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RemoteMemory, RetryOptions,
@@ -87,7 +87,7 @@ pub(crate) struct RawSend {
     /// Only for opcodes with one; host order.
     pub(crate) imm: u32,
     /// For a device that copies in the poster's thread.
-    pub(crate) expect: Expect,
+    pub(crate) hint: CacheHint,
 }
 
 /// One request for a receive queue.
@@ -102,26 +102,26 @@ pub(crate) struct RawRecv {
 
 /// Memory of a peer, and what is done to it at once, if it is mapped here.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RawReach {
+pub(crate) struct MappedAccess {
     pub(crate) remote_addr: u64,
     /// Of a flag 4 or 8, of a look any, of a copy at most what goes into 32 bits.
     pub(crate) len: u64,
     pub(crate) rkey: u32,
-    pub(crate) touch: RawTouch,
+    pub(crate) op: MappedOp,
 }
 
 /// What is done to it, with as many bytes here.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum RawTouch {
+pub(crate) enum MappedOp {
     /// Nothing: whether something could be.
-    Look,
+    Probe,
     Write {
         from: u64,
-        expect: Expect,
+        hint: CacheHint,
     },
     Read {
         to: u64,
-        expect: Expect,
+        hint: CacheHint,
     },
     /// Stores a flag.
     Store {
@@ -130,8 +130,8 @@ pub(crate) enum RawTouch {
     /// Loads a flag.
     Load,
     /// Has it worked on where it lies, by what is at `work`, for which these are the bytes from `begin` on.
-    Run {
-        run: RunInPlace,
+    InPlace {
+        run: InPlaceFn,
         work: *mut (),
         begin: usize,
         needs: Access,
@@ -139,16 +139,16 @@ pub(crate) enum RawTouch {
 }
 
 /// [`InPlace::run`](crate::memory::InPlace::run) of what is there: what works, where the bytes are, from where on and to where.
-pub(crate) type RunInPlace = unsafe fn(*mut (), *mut u8, Range<usize>);
+pub(crate) type InPlaceFn = unsafe fn(*mut (), *mut u8, Range<usize>);
 
-impl RawTouch {
+impl MappedOp {
     /// What the peer must allow.
     pub(crate) fn needs(self) -> Access {
         match self {
-            Self::Look => Access::empty(),
+            Self::Probe => Access::empty(),
             Self::Write { .. } | Self::Store { .. } => Access::REMOTE_WRITE,
             Self::Read { .. } | Self::Load => Access::REMOTE_READ,
-            Self::Run { needs, .. } => needs,
+            Self::InPlace { needs, .. } => needs,
         }
     }
 
@@ -159,7 +159,7 @@ impl RawTouch {
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reached {
+pub(crate) enum MappedOutcome {
     /// It is done; of a load, what was there.
     Done(u64),
     /// The memory is not mapped yet, or the peer does not answer for now: to be tried again.
@@ -244,7 +244,7 @@ pub(crate) trait RawWorker: Send {
     ///
     /// What `reach` has here is mapped for the whole call, writable for a read, and no reference to it is used but one that
     /// nobody else has. A flag is aligned.
-    unsafe fn reach(&mut self, slot: Slot, _: &RawReach) -> Result<Reached, ReachError> {
+    unsafe fn access_mapped(&mut self, slot: Slot, _: &MappedAccess) -> Result<MappedOutcome, ReachError> {
         Err(ReachError::NotMapped { access: self.peer_access(slot) })
     }
 

@@ -2,7 +2,7 @@
 
 use super::interface::RawOpcode;
 use crate::error::RangeError;
-use crate::memory::Expect;
+use crate::memory::CacheHint;
 use crate::{Failure, LocalBuf, Opcode, QpNum, RemoteKey, RemoteMemory, Success, WorkId};
 
 /// A region that a worker holds, so that posting a range of it moves nothing and counts nothing atomically.
@@ -91,14 +91,14 @@ pub struct Work {
     pub(super) imm: u32,
     pub(super) signalled: bool,
     pub(super) inline: bool,
-    pub(super) expect: Expect,
+    pub(super) hint: CacheHint,
 }
 
 impl Work {
     #[inline]
     fn new(operation: Operation, segment: Segment, remote: RemoteMemory) -> Self {
-        let (signalled, inline, expect) = (true, false, Expect::Cached);
-        Self { operation, segment, remote, imm: 0, signalled, inline, expect }
+        let (signalled, inline, hint) = (true, false, CacheHint::Cached);
+        Self { operation, segment, remote, imm: 0, signalled, inline, hint }
     }
 
     /// Sends `segment` into a receive that the peer has posted.
@@ -157,22 +157,22 @@ impl Work {
     }
 
     /// Says where its bytes are expected to be, for a device that copies them while posting (the software device, between
-    /// processes of one host): for one of many that move more than the caches hold, [`Expect::of_total`] of all their
+    /// processes of one host): for one of many that move more than the caches hold, [`CacheHint::of_total`] of all their
     /// bytes. It then leaves the caches to others, and takes two thirds of the time. For a few, it would take longer.
     ///
     /// ```
-    /// use rdma_core::memory::Expect;
+    /// use rdma_core::memory::CacheHint;
     /// use rdma_core::{RemoteKey, RemoteMemory, Segment, Work};
     /// let blocks: Vec<RemoteMemory> = vec![];
     /// let total = blocks.iter().map(|block| block.len as usize).sum();
     /// for block in blocks {
-    ///     let work = Work::write(Segment::Empty, block).expecting(Expect::of_total(total));
+    ///     let work = Work::write(Segment::Empty, block).with_cache_hint(CacheHint::of_total(total));
     ///     # let _ = work;
     /// }
     /// ```
     #[inline]
-    pub fn expecting(mut self, expect: Expect) -> Self {
-        self.expect = expect;
+    pub fn with_cache_hint(mut self, hint: CacheHint) -> Self {
+        self.hint = hint;
         self
     }
 

@@ -8,7 +8,7 @@
 mod fence;
 mod poll;
 mod post;
-mod reach;
+mod mapped_access;
 mod regions;
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use post::Batch;
-pub(crate) use reach::{Reach, Run};
+pub(crate) use mapped_access::{InPlaceWork, PeerOp};
 
 use super::in_flight::{Queue, Ring, Tag};
 use super::interface::{RawCompletion, RawRecv, RawSend, RawWorker, SENTINELS, Slot};
@@ -67,7 +67,7 @@ impl Qp {
 
 /// A slot, and what outlives its queue pairs.
 #[derive(Default)]
-struct Place {
+struct QpEntry {
     generation: u8,
     /// Sequences of the next requests. They go on from one queue pair to the next, so that what
     /// a device still says of one is not taken for its successor's when generations repeat.
@@ -76,7 +76,7 @@ struct Place {
     qp: Option<Qp>,
 }
 
-impl Place {
+impl QpEntry {
     /// Its queue pair, if that is of `generation`.
     #[inline]
     fn named(&mut self, generation: u8) -> Option<&mut Qp> {
@@ -85,14 +85,14 @@ impl Place {
 }
 
 /// See the module.
-pub(crate) struct Core<R: RawWorker> {
+pub(crate) struct WorkerCore<R: RawWorker> {
     raw: R,
     id: u32,
     /// The process that made it: a forked child inherits the value, not the right to end queue pairs.
     pid: u32,
     options: WorkerOptions,
     /// By slot.
-    qps: Vec<Place>,
+    qps: Vec<QpEntry>,
     regions: Regions,
     /// Completions decoded and not yet taken. Its capacity covers all that can be in flight.
     ready: VecDeque<Completion>,
@@ -107,7 +107,7 @@ pub(crate) struct Core<R: RawWorker> {
 
 static NEXT_WORKER: AtomicU32 = AtomicU32::new(1);
 
-impl<R: RawWorker> Core<R> {
+impl<R: RawWorker> WorkerCore<R> {
     pub(crate) fn new(raw: R, options: WorkerOptions) -> Self {
         Self {
             raw,
@@ -142,7 +142,7 @@ impl<R: RawWorker> Core<R> {
         let asked = QueuePairOptions { max_send_wr: max_send, ..options.clone() };
         let num = self.raw.create_qp(slot, pd, &asked)?;
         self.reserved += needed;
-        let Place { generation, next_send, next_recv, .. } = self.qps[usize::from(slot)];
+        let QpEntry { generation, next_send, next_recv, .. } = self.qps[usize::from(slot)];
         let send = Ring::new(max_send as usize, next_send);
         let recv = Ring::new(max_recv as usize, next_recv);
         self.sends.reserve(max_send as usize);
@@ -171,7 +171,7 @@ impl<R: RawWorker> Core<R> {
         };
         let slot = Slot::try_from(index).map_err(|_| beyond)?;
         if index == self.qps.len() {
-            self.qps.push(Place::default());
+            self.qps.push(QpEntry::default());
         }
         Ok(slot)
     }
@@ -258,7 +258,7 @@ impl<R: RawWorker> Core<R> {
     }
 }
 
-impl<R: RawWorker> Drop for Core<R> {
+impl<R: RawWorker> Drop for WorkerCore<R> {
     fn drop(&mut self) {
         // All together have that time.
         let deadline = Deadline::in_drop();

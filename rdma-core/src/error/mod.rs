@@ -27,7 +27,7 @@ pub use register::RegisterError;
 pub use unshare::UnshareError;
 
 /// What helps when the system has none left of something, of which its error number tells.
-pub(crate) fn limit(error: &io::Error) -> Option<&'static str> {
+pub(crate) fn limit_advice(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
         libc::EMFILE => Some("raise the limit on open files (ulimit -n)"),
         libc::ENFILE => Some("raise the system's limit on open files (fs.file-max)"),

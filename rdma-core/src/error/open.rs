@@ -73,7 +73,7 @@ pub enum OpenError {
     /// The software device could not start.
     #[error(
         "software device {name} does not start ({what}): {source}; {}",
-        super::limit(source).unwrap_or("choose another address or port, or raise the limit named")
+        super::limit_advice(source).unwrap_or("choose another address or port, or raise the limit named")
     )]
     Soft {
         /// Its name.

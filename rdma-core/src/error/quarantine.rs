@@ -20,7 +20,7 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    pub(crate) fn since(why: Irreplaceable) -> io::Error {
+    pub(crate) fn io_error(why: Irreplaceable) -> io::Error {
         io::Error::new(io::ErrorKind::ResourceBusy, Self { why })
     }
 

@@ -35,7 +35,7 @@ pub enum RegisterError {
     ForeignDomain,
     /// The system has no memory for it.
     #[error("{len} bytes of shared memory could not be had ({what}): {source}; {}",
-        super::limit(source).unwrap_or("ask for less, or raise the memory limit"))]
+        super::limit_advice(source).unwrap_or("ask for less, or raise the memory limit"))]
     Allocate {
         /// Bytes asked for.
         len: u64,

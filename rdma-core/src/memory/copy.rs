@@ -16,14 +16,14 @@ use x86_64 as kernels;
 
 /// Where the bytes of a copy are expected: it decides whether the target is written around the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
+pub enum CacheHint {
     /// In a cache, now or soon: a copy that stands alone.
     Cached,
     /// In none: a part of so many bytes that the caches hold neither source nor target until all are copied.
     Streamed,
 }
 
-impl Expect {
+impl CacheHint {
     /// What a copy can be told that is a part of both.
     #[inline]
     pub(crate) fn or(self, other: Self) -> Self {
@@ -55,7 +55,7 @@ impl Expect {
 #[inline]
 pub(crate) unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise is the kernels'.
-    unsafe { kernels::copy(from, to, len, Expect::Cached) };
+    unsafe { kernels::copy(from, to, len, CacheHint::Cached) };
 }
 
 /// [`copy_shared`] for a part of a longer list of copies.
@@ -64,28 +64,28 @@ pub(crate) unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// As for [`copy_shared`].
 #[inline]
-pub(crate) unsafe fn copy_expecting(from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+pub(crate) unsafe fn copy_shared_hinted(from: *const u8, to: *mut u8, len: usize, hint: CacheHint) {
     // SAFETY: the caller's promise is the kernels'.
-    unsafe { kernels::copy(from, to, len, expect) };
+    unsafe { kernels::copy(from, to, len, hint) };
 }
 
 /// Has the line at `addr` brought into the cache, since it is about to be read. Whatever is there, this is no access to it.
 #[inline]
-pub(crate) fn fetch(addr: u64) {
-    kernels::fetch(addr as usize);
+pub(crate) fn prefetch(addr: u64) {
+    kernels::prefetch(addr as usize);
 }
 
 /// The same, since it is about to be written: it is taken from the caches that have it. For the bytes there this is no access.
 #[inline]
-pub(crate) fn claim(addr: u64) {
-    kernels::claim(addr as usize);
+pub(crate) fn prefetch_for_write(addr: u64) {
+    kernels::prefetch_for_write(addr as usize);
 }
 
 /// What the library does, between slices, for whoever measures it: as much as both have.
 #[inline]
-pub fn copy_slice(from: &[u8], to: &mut [u8], expect: Expect) {
+pub fn copy_slice(from: &[u8], to: &mut [u8], hint: CacheHint) {
     // SAFETY: both are valid by being references, for the shorter's length.
-    unsafe { copy_expecting(from.as_ptr(), to.as_mut_ptr(), from.len().min(to.len()), expect) }
+    unsafe { copy_shared_hinted(from.as_ptr(), to.as_mut_ptr(), from.len().min(to.len()), hint) }
 }
 
 /// Copies `dst.len()` bytes out of shared memory.

@@ -39,7 +39,7 @@ use crate::{Deadline, Refused, RemoteMemory};
 /// The memory outlives the registration: it is let go only after `deregister` returned `Ok`.
 pub struct Exported {
     /// Absent once it was revoked.
-    held: Option<(Arc<Registered>, Box<dyn Registration>)>,
+    active: Option<(Arc<Registered>, Box<dyn Registration>)>,
     remote: RemoteMemory,
 }
 
@@ -47,7 +47,7 @@ impl Exported {
     pub(crate) fn new(memory: Arc<Registered>, registration: Box<dyn Registration>) -> Self {
         let (addr, len) = (memory.as_ptr().as_ptr() as u64, memory.len() as u64);
         let remote = RemoteMemory { addr, len, rkey: registration.keys().rkey };
-        Self { held: Some((memory, registration)), remote }
+        Self { active: Some((memory, registration)), remote }
     }
 
     /// What a peer is told so that it can name this memory.
@@ -71,14 +71,14 @@ impl Exported {
     }
 
     fn end(&mut self, deadline: Deadline) -> Result<(), CloseError> {
-        let Some((memory, registration)) = &mut self.held else { return Ok(()) };
+        let Some((memory, registration)) = &mut self.active else { return Ok(()) };
         if memory.is_forked() {
             let source =
                 std::io::Error::other("this process was forked from the one that exported the memory");
             return Err(CloseError { verb: "ibv_dereg_mr", source });
         }
         registration.deregister(deadline)?;
-        if let Some((memory, registration)) = self.held.take() {
+        if let Some((memory, registration)) = self.active.take() {
             *memory.spare() = Some(registration);
         }
         Ok(())
@@ -88,10 +88,10 @@ impl Exported {
 impl Drop for Exported {
     fn drop(&mut self) {
         let Err(error) = self.end(Deadline::in_drop()) else { return };
-        let Some((memory, registration)) = self.held.take() else { return };
+        let Some((memory, registration)) = self.active.take() else { return };
         if Quarantine::is_cause(&error) {
             tracing::warn!(%error, bytes = memory.len(), "memory is quarantined");
-            quarantine::keep(quarantine::Memory::Shared(memory), registration);
+            quarantine::keep(quarantine::KeptMemory::Shared(memory), registration);
             return;
         }
         if !memory.is_forked() {

@@ -18,7 +18,8 @@ const SPINS: u32 = 512;
 /// And then, before the thread sleeps.
 const YIELDS: u32 = 64;
 /// How long it sleeps at first, and at most.
-const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
+const NAP_MIN: Duration = Duration::from_micros(50);
+const NAP_MAX: Duration = Duration::from_millis(1);
 /// The deadline is looked at once in so many spins.
 const SPINS_PER_LOOK: u32 = 64;
 
@@ -194,7 +195,7 @@ impl Region {
         enough: impl FnMut(F) -> bool,
         deadline: Deadline,
     ) -> Result<F, ReachError> {
-        Patience::new(deadline).until(|| self.load(offset), enough)
+        Backoff::new(deadline).until(|| self.load(offset), enough)
     }
 
     fn flag_at<F: Flag>(&self, offset: usize) -> Result<NonNull<u8>, ReachError> {
@@ -208,7 +209,7 @@ impl Region {
 
 /// How a thread waits for what another one stores.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     begin: Instant,
     deadline: Deadline,
     looks: u32,
@@ -223,9 +224,9 @@ pub(crate) enum Pause {
     Rested,
 }
 
-impl Patience {
+impl Backoff {
     pub(crate) fn new(deadline: Deadline) -> Self {
-        Self { begin: Instant::now(), deadline, looks: 0, nap: NAPS[0] }
+        Self { begin: Instant::now(), deadline, looks: 0, nap: NAP_MIN }
     }
 
     /// For what takes system calls to look at.
@@ -270,7 +271,7 @@ impl Patience {
             std::thread::yield_now();
         } else {
             std::thread::sleep(self.nap.min(remaining));
-            self.nap = (self.nap * 2).min(NAPS[1]);
+            self.nap = (self.nap * 2).min(NAP_MAX);
         }
         Ok(Pause::Rested)
     }

@@ -110,25 +110,25 @@ fn count() -> Option<u64> {
 
 /// A moment: whether a child has what came after it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Since {
+pub(super) struct Checkpoint {
     /// A child leaves alone what is its parent's as well.
     pid: u32,
     /// `None` when they are not counted.
     forks: Option<u64>,
 }
 
-impl Since {
+impl Checkpoint {
     pub(super) fn now() -> Self {
         Self { pid: pid(), forks: count() }
     }
 
     #[cfg(test)]
-    pub(super) fn of_another() -> Self {
+    pub(super) fn of_another_process() -> Self {
         Self { pid: 0, ..Self::now() }
     }
 
     /// Whether this is the same process, and no child of it has been made.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(super) fn is_unforked(&self) -> bool {
         self.pid == pid() && self.forks.is_some() && self.forks == count()
     }
 }

@@ -26,11 +26,11 @@ mod window;
 
 pub(crate) use capacity::file_limit_below;
 #[doc(hidden)]
-pub use copy::{Expect, copy_slice};
-pub(crate) use copy::{claim, copy_expecting, copy_shared, fetch};
+pub use copy::{CacheHint, copy_slice};
+pub(crate) use copy::{copy_shared, copy_shared_hinted, prefetch, prefetch_for_write};
 pub use exported::Exported;
 pub use flag::Flag;
-pub(crate) use flag::{Patience, Pause};
+pub(crate) use flag::{Backoff, Pause};
 pub use in_place::InPlace;
 pub(crate) use in_place::check_needs;
 pub(crate) use kinds::{Backing, Irreplaceable, Mapping, Pages, Patch};

@@ -31,18 +31,18 @@ pub struct Quarantined {
 #[must_use]
 pub fn quarantined() -> Quarantined {
     release();
-    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
     let ours = || kept.iter().filter(|kept| kept.is_ours());
     Quarantined { memories: ours().count(), bytes: ours().map(|kept| kept.memory.len() as u64).sum() }
 }
 
 /// What is kept: nobody else has it, or others have registered it.
-pub(super) enum Memory {
+pub(super) enum KeptMemory {
     Own(Mapping),
     Shared(Arc<Registered>),
 }
 
-impl Memory {
+impl KeptMemory {
     fn len(&self) -> usize {
         match self {
             Self::Own(mapping) => mapping.len(),
@@ -51,26 +51,26 @@ impl Memory {
     }
 }
 
-struct Kept {
-    memory: Memory,
+struct Entry {
+    memory: KeptMemory,
     registration: Box<dyn Registration>,
     /// The process that registered it: a child has neither its mailboxes nor the right to release it.
     pid: u32,
 }
 
-impl Kept {
+impl Entry {
     fn is_ours(&self) -> bool {
         self.pid == fork::pid()
     }
 }
 
-static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+static ENTRIES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
 /// Keeps memory until nothing writes it any more.
-pub(super) fn keep(memory: Memory, registration: Box<dyn Registration>) {
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    let first = !kept.iter().any(Kept::is_ours);
-    kept.push(Kept { memory, registration, pid: fork::pid() });
+pub(super) fn keep(memory: KeptMemory, registration: Box<dyn Registration>) {
+    let mut kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = !kept.iter().any(Entry::is_ours);
+    kept.push(Entry { memory, registration, pid: fork::pid() });
     drop(kept);
     if first && let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(watch) {
         tracing::warn!(%error, "quarantined memory is released only when it is asked for");
@@ -86,9 +86,9 @@ fn watch() {
 
 /// Releases what nobody is at any more; whether something is left.
 fn release() -> bool {
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
     let ended: Vec<_> = kept.extract_if(.., |kept| kept.is_ours() && kept.registration.has_ended()).collect();
-    let left = kept.iter().any(Kept::is_ours);
+    let left = kept.iter().any(Entry::is_ours);
     // What a caller's memory does when it goes may ask what is kept.
     drop(kept);
     drop(ended);
@@ -117,7 +117,7 @@ mod tests {
         }
 
         fn deregister(&mut self, _: Deadline) -> Result<(), CloseError> {
-            Err(CloseError { verb: "ibv_dereg_mr", source: Quarantine::since(Irreplaceable::Shared) })
+            Err(CloseError { verb: "ibv_dereg_mr", source: Quarantine::io_error(Irreplaceable::Shared) })
         }
 
         fn has_ended(&mut self) -> bool {
@@ -153,7 +153,7 @@ mod tests {
         let kept = quarantined();
         assert_eq!((kept.memories, kept.bytes), (before.memories + 1, before.bytes + 100));
         assert_eq!(Arc::strong_count(&ended), 2);
-        let of_parent = |of: u32| KEPT.lock().unwrap().iter_mut().for_each(|kept| kept.pid = of);
+        let of_parent = |of: u32| ENTRIES.lock().unwrap().iter_mut().for_each(|kept| kept.pid = of);
         of_parent(0);
         assert_eq!(quarantined(), Quarantined::default(), "a child has nothing of it");
         of_parent(fork::pid());

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Expect, LocalBuf, Memory, Registered, Sharing, copy, copy_expecting};
+use super::{CacheHint, LocalBuf, Memory, Registered, Sharing, copy, copy_shared_hinted};
 use crate::error::{CloseError, RangeError};
 use crate::{Access, LocalKey, Refused, RemoteKey, RemoteMemory};
 
@@ -82,7 +82,7 @@ impl Region {
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         let target = self.address_of(offset, bytes.len())?;
         // SAFETY: `address_of` checked that the range is inside the mapping, which `memory` keeps alive.
-        unsafe { self.fill(bytes.as_ptr(), target.as_ptr(), bytes.len(), Expect::of_total(bytes.len())) };
+        unsafe { self.fill(bytes.as_ptr(), target.as_ptr(), bytes.len(), CacheHint::of_total(bytes.len())) };
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Region {
     ///
     /// [`RangeError`] when either region has fewer; nothing is copied then.
     pub fn copy_to(&self, offset: usize, len: usize, target: &Self, start: usize) -> Result<(), RangeError> {
-        self.copy_to_expecting(offset, len, (target, start), Expect::of_total(len))
+        self.copy_to_hinted(offset, len, (target, start), CacheHint::of_total(len))
     }
 
     /// [`copy_to`](Self::copy_to) of a part of more: where its bytes are expected decides whether they are stored around the caches.
@@ -129,17 +129,17 @@ impl Region {
     /// # Errors
     ///
     /// As for [`copy_to`](Self::copy_to).
-    pub fn copy_to_expecting(
+    pub fn copy_to_hinted(
         &self,
         offset: usize,
         len: usize,
         (target, start): (&Self, usize),
-        expect: Expect,
+        hint: CacheHint,
     ) -> Result<(), RangeError> {
         let (source, to) = (self.address_of(offset, len)?, target.address_of(start, len)?);
         // SAFETY: `address_of` checked both ranges, and both regions are alive. No reference to either memory exists: a
         // `LocalBuf`, which gives one, is the only handle to its own.
-        unsafe { target.fill(source.as_ptr(), to.as_ptr(), len, expect) };
+        unsafe { target.fill(source.as_ptr(), to.as_ptr(), len, hint) };
         Ok(())
     }
 
@@ -214,7 +214,7 @@ impl Region {
     /// # Safety
     ///
     /// As for [`copy_shared`](copy::copy_shared), and `to` is in this region.
-    unsafe fn fill(&self, from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+    unsafe fn fill(&self, from: *const u8, to: *mut u8, len: usize, hint: CacheHint) {
         let pieces = len.div_ceil(HOLD_BYTES_MAX);
         // From the end where what is copied first would lie over what is still to be read.
         let backwards = to.addr().checked_sub(from.addr()).is_some_and(|ahead| (1..len).contains(&ahead));
@@ -223,7 +223,7 @@ impl Region {
             let at = piece * HOLD_BYTES_MAX;
             let _held = self.memory.hold();
             // SAFETY: a part of both ranges, by the caller's promise.
-            unsafe { copy_expecting(from.add(at), to.add(at), HOLD_BYTES_MAX.min(len - at), expect) };
+            unsafe { copy_shared_hinted(from.add(at), to.add(at), HOLD_BYTES_MAX.min(len - at), hint) };
         }
     }
 
@@ -283,12 +283,12 @@ mod tests {
         let (region, _) = region(LEN + 2 * HOLD_BYTES_MAX);
         let bytes: Vec<u8> = (0..LEN).map(byte_of).collect();
         for (from, to) in [(0, 1), (1, 0), (0, HOLD_BYTES_MAX + 3), (HOLD_BYTES_MAX + 3, 0), (5, 5)] {
-            for expect in [Expect::Cached, Expect::Streamed] {
+            for hint in [CacheHint::Cached, CacheHint::Streamed] {
                 region.copy_in(from, &bytes).unwrap();
-                region.copy_to_expecting(from, LEN, (&region, to), expect).unwrap();
+                region.copy_to_hinted(from, LEN, (&region, to), hint).unwrap();
                 let mut copied = vec![0; LEN];
                 region.copy_out(to, &mut copied).unwrap();
-                assert!(copied == bytes, "from {from} to {to}, {expect:?}");
+                assert!(copied == bytes, "from {from} to {to}, {hint:?}");
             }
         }
     }

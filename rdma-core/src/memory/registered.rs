@@ -170,7 +170,7 @@ impl Drop for Registered {
             Err(error) if Quarantine::is_cause(&error) => {
                 tracing::warn!(%error, bytes = self.len(), "memory is quarantined");
                 if let Some(registration) = self.registration.take() {
-                    quarantine::keep(quarantine::Memory::Own(move_mapping(&mut self.mapping)), registration);
+                    quarantine::keep(quarantine::KeptMemory::Own(move_mapping(&mut self.mapping)), registration);
                 }
             }
             Err(error) => {

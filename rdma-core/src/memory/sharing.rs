@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::error::limit;
+use crate::error::limit_advice;
 
 /// Whether peers of this host can map some memory; if not, they reach it over TCP.
 ///
@@ -65,7 +65,7 @@ pub enum Unshared {
     },
     /// The system has none of something left.
     #[error("{what} failed: {}; {}", io::Error::from_raw_os_error(*errno),
-        limit(&io::Error::from_raw_os_error(*errno)).unwrap_or("let the library allocate"))]
+        limit_advice(&io::Error::from_raw_os_error(*errno)).unwrap_or("let the library allocate"))]
     Denied {
         /// What was asked for.
         what: &'static str,

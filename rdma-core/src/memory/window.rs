@@ -6,7 +6,7 @@
 
 #![expect(unsafe_code, reason = "copies from and to memory that peers write")]
 
-mod place;
+mod mapped_range;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,49 +15,49 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use place::Place;
+use mapped_range::MappedRange;
 
 use super::flag::Flag;
-use super::{Expect, InPlace, Keys, Mapping, Patience, Registered, fork};
+use super::{CacheHint, InPlace, Keys, Mapping, Backoff, Registered, fork};
 use crate::error::{RangeError, ReachError};
 use crate::{Deadline, RemoteMemory};
 
 /// The windows of this process, by their addresses: how peers inside it come to them.
-static NEAR: OnceLock<Mutex<HashMap<usize, Weak<Kept>>>> = OnceLock::new();
+static LOCAL_WINDOWS: OnceLock<Mutex<HashMap<usize, Weak<WindowMemory>>>> = OnceLock::new();
 
-fn near() -> MutexGuard<'static, HashMap<usize, Weak<Kept>>> {
-    NEAR.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+fn local_windows() -> MutexGuard<'static, HashMap<usize, Weak<WindowMemory>>> {
+    LOCAL_WINDOWS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The memory of a window, mapped for as long as this lives.
-struct Kept {
-    place: Place,
+struct WindowMemory {
+    range: MappedRange,
     /// Registered until its window is dropped, and mapped in either case.
-    memory: Mutex<Option<Either>>,
+    state: Mutex<Option<WindowState>>,
 }
 
-enum Either {
+enum WindowState {
     Registered(Registered),
     #[expect(dead_code, reason = "is kept")]
-    Mapped(Mapping),
+    Revoked(Mapping),
 }
 
-impl Kept {
+impl WindowMemory {
     /// Nobody maps it any more; who has it mapped keeps it.
     fn revoke(&self) {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        *memory = match memory.take() {
-            Some(Either::Registered(mut registered)) => {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = match state.take() {
+            Some(WindowState::Registered(mut registered)) => {
                 // Where it is refused it is tried once more when nobody has it, and said then.
                 match registered.deregister(Deadline::in_drop()) {
                     Ok(()) => registered.into_mapping().map_or_else(
-                        |(registered, _)| Some(Either::Registered(registered)),
-                        |mapping| Some(Either::Mapped(mapping)),
+                        |(registered, _)| Some(WindowState::Registered(registered)),
+                        |mapping| Some(WindowState::Revoked(mapping)),
                     ),
-                    Err(_) => Some(Either::Registered(registered)),
+                    Err(_) => Some(WindowState::Registered(registered)),
                 }
             }
-            mapped => mapped,
+            revoked => revoked,
         };
     }
 }
@@ -95,22 +95,22 @@ impl Kept {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Window {
-    kept: Arc<Kept>,
+    kept: Arc<WindowMemory>,
     keys: Keys,
 }
 
 impl Window {
     pub(crate) fn new(memory: Registered) -> Self {
-        let (keys, place) = (memory.keys(), Place { base: memory.as_ptr(), len: memory.len() });
-        let kept = Arc::new(Kept { place, memory: Mutex::new(Some(Either::Registered(memory))) });
-        near().insert(place.base.as_ptr().addr(), Arc::downgrade(&kept));
+        let (keys, range) = (memory.keys(), MappedRange { base: memory.as_ptr(), len: memory.len() });
+        let kept = Arc::new(WindowMemory { range, state: Mutex::new(Some(WindowState::Registered(memory))) });
+        local_windows().insert(range.base.as_ptr().addr(), Arc::downgrade(&kept));
         Self { kept, keys }
     }
 
     /// What a peer is told so that it can [map](crate::Worker::peer_window) it.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
-        let addr = self.place().base.as_ptr() as u64;
+        let addr = self.range().base.as_ptr() as u64;
         RemoteMemory { addr, len: self.len() as u64, rkey: self.keys.rkey }
     }
 
@@ -118,7 +118,7 @@ impl Window {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a registration is never empty")]
     pub fn len(&self) -> usize {
-        self.place().len
+        self.range().len
     }
 
     /// Copies `bytes` to `offset`.
@@ -128,7 +128,7 @@ impl Window {
     /// [`ReachError::Range`] when they do not fit; nothing is copied then.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.place().copy_in(offset, bytes)
+        self.range().copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -138,7 +138,7 @@ impl Window {
     /// As for [`copy_in`](Self::copy_in).
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.place().copy_out(offset, bytes, Expect::Cached)
+        self.range().copy_out(offset, bytes, CacheHint::Cached)
     }
 
     /// Works on `len` bytes from `offset` on where they lie, once: what a peer writes there meanwhile may be seen or not.
@@ -149,7 +149,7 @@ impl Window {
     /// As for [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.place().run(offset, len, work)
+        self.range().run(offset, len, work)
     }
 
     /// Stores a flag, after all that this thread wrote before: whoever sees it sees that, too.
@@ -159,7 +159,7 @@ impl Window {
     /// [`ReachError::Range`]; [`ReachError::Unaligned`] unless its offset is a multiple of its length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.place().store(offset, flag)
+        self.range().store(offset, flag)
     }
 
     /// Loads a flag that a peer may store: what it wrote before that is there to be read.
@@ -169,7 +169,7 @@ impl Window {
     /// As for [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.place().load(offset)
+        self.range().load(offset)
     }
 
     /// Waits until `enough` says so of a flag that a peer stores here, and gives it: spins, lets others run, then sleeps, a
@@ -184,12 +184,12 @@ impl Window {
         enough: impl FnMut(F) -> bool,
         deadline: Deadline,
     ) -> Result<F, ReachError> {
-        Patience::new(deadline).until(|| self.load(offset), enough)
+        Backoff::new(deadline).until(|| self.load(offset), enough)
     }
 
     #[inline]
-    fn place(&self) -> Place {
-        self.kept.place
+    fn range(&self) -> MappedRange {
+        self.kept.range
     }
 }
 
@@ -197,7 +197,7 @@ impl Drop for Window {
     fn drop(&mut self) {
         // What a child has of it is its parent's, the lock included.
         if !fork::is_child() {
-            near().remove(&self.place().base.as_ptr().addr());
+            local_windows().remove(&self.range().base.as_ptr().addr());
             self.kept.revoke();
         }
     }
@@ -216,7 +216,7 @@ impl fmt::Debug for Window {
 /// pages stay for as long as a handle does.
 #[derive(Clone)]
 pub struct PeerWindow {
-    place: Place,
+    range: MappedRange,
     /// Has them mapped.
     _keep: Arc<dyn Any + Send + Sync>,
 }
@@ -227,15 +227,15 @@ impl PeerWindow {
     /// `len` bytes at `base` are readable and writable, and no reference to them is made, for as long as `keep` is alive; they
     /// are a window's, or of one that is gone and nobody's else.
     pub(crate) unsafe fn new(base: NonNull<u8>, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { place: Place { base, len }, _keep: keep }
+        Self { range: MappedRange { base, len }, _keep: keep }
     }
 
     /// That range of the window of this process that begins at `addr`, if there is one.
-    pub(crate) fn near(window: usize, offset: usize, len: usize) -> Option<Self> {
-        let kept = near().get(&window)?.upgrade()?;
-        RangeError::check(offset as u64, len as u64, kept.place.len as u64).ok()?;
+    pub(crate) fn local(window: usize, offset: usize, len: usize) -> Option<Self> {
+        let kept = local_windows().get(&window)?.upgrade()?;
+        RangeError::check(offset as u64, len as u64, kept.range.len as u64).ok()?;
         // SAFETY: no further than the end.
-        let base = unsafe { kept.place.base.add(offset) };
+        let base = unsafe { kept.range.base.add(offset) };
         // SAFETY: a part of a window, whose memory is mapped for as long as it is kept.
         Some(unsafe { Self::new(base, len, kept) })
     }
@@ -243,13 +243,13 @@ impl PeerWindow {
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.place.len
+        self.range.len
     }
 
     /// Whether it has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.place.len == 0
+        self.range.len == 0
     }
 
     /// Copies `bytes` to `offset`.
@@ -260,7 +260,7 @@ impl PeerWindow {
     /// does not have what its parent mapped.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.place()?.copy_in(offset, bytes)
+        self.range()?.copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -270,7 +270,7 @@ impl PeerWindow {
     /// As for [`copy_in`](Self::copy_in).
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.place()?.copy_out(offset, bytes, Expect::Cached)
+        self.range()?.copy_out(offset, bytes, CacheHint::Cached)
     }
 
     /// [`copy_out`](Self::copy_out) of a part of more: where its bytes are expected decides whether they are stored around the caches.
@@ -279,13 +279,13 @@ impl PeerWindow {
     ///
     /// As for [`copy_in`](Self::copy_in).
     #[inline]
-    pub fn copy_out_expecting(
+    pub fn copy_out_hinted(
         &self,
         offset: usize,
         bytes: &mut [u8],
-        expect: Expect,
+        hint: CacheHint,
     ) -> Result<(), ReachError> {
-        self.place()?.copy_out(offset, bytes, expect)
+        self.range()?.copy_out(offset, bytes, hint)
     }
 
     /// Works on `len` bytes from `offset` on where they lie, once: what a peer writes there meanwhile may be seen or not.
@@ -296,7 +296,7 @@ impl PeerWindow {
     /// As for [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.place()?.run(offset, len, work)
+        self.range()?.run(offset, len, work)
     }
 
     /// Stores a flag, after all that this thread wrote before, to this peer or another: who sees the flag sees that.
@@ -306,7 +306,7 @@ impl PeerWindow {
     /// As for [`copy_in`](Self::copy_in), and [`ReachError::Unaligned`] unless its offset is a multiple of its length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.place()?.store(offset, flag)
+        self.range()?.store(offset, flag)
     }
 
     /// Loads a flag; what was written before it is there to be read.
@@ -316,12 +316,12 @@ impl PeerWindow {
     /// As for [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.place()?.load(offset)
+        self.range()?.load(offset)
     }
 
     #[inline]
-    fn place(&self) -> Result<Place, ReachError> {
-        if fork::is_child() { Err(forked()) } else { Ok(self.place) }
+    fn range(&self) -> Result<MappedRange, ReachError> {
+        if fork::is_child() { Err(forked()) } else { Ok(self.range) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rdma_core::error::ReachError;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{
     Access, Deadline, Device, Memory, Region, RemoteMemory, SoftOptions, Wire, Work, WorkerOptions,
 };
@@ -71,8 +71,8 @@ fn fits(at: usize, len: usize) -> bool {
 
 /// Takes a step with both, and compares what comes of it.
 fn take(end: &mut End, theirs: &Region, own: &Region, oracle: &mut Oracle, step: &Step, fill: u8) {
-    let expect = if fill.is_multiple_of(2) { Expect::Cached } else { Expect::Streamed };
-    let mut peer = end.worker.peer_slice(&end.qp, theirs.remote(), soon()).expecting(expect);
+    let hint = if fill.is_multiple_of(2) { CacheHint::Cached } else { CacheHint::Streamed };
+    let mut peer = end.worker.peer_slice(&end.qp, theirs.remote(), soon()).with_cache_hint(hint);
     match *step {
         Step::In(at, len) => {
             let bytes: Vec<u8> = (0..len).map(|byte| byte as u8 ^ fill).collect();

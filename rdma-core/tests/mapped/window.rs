@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rdma_core::error::ReachError;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{Access, CompletionStatus, Deadline, Memory, RemoteMemory, SoftOptions, Window, Wire, Work};
 
 use super::end::{End, soon};
@@ -49,7 +49,7 @@ proptest! {
         }
         let mut found = [vec![0; BYTES], vec![0; BYTES - begin]];
         window.copy_out(0, &mut found[0]).unwrap();
-        theirs.copy_out_expecting(0, &mut found[1], Expect::Streamed).unwrap();
+        theirs.copy_out_hinted(0, &mut found[1], CacheHint::Streamed).unwrap();
         prop_assert!(found[0] == oracle && found[1] == oracle[begin..]);
     }
 }

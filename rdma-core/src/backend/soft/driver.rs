@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_getres, clock_gettime};
 
 use super::channel::Channel;
-use super::fabric::{Fabric, Guarded, Hold};
+use super::fabric::{Fabric, Guarded, FabricGuard};
 use super::naps::Naps;
 use super::wire::Rendezvous;
 
@@ -181,10 +181,10 @@ fn left(until: Instant) -> Timespec {
 }
 
 /// Starts the thread unless it runs.
-pub(super) fn start(hold: &mut Hold<'_>, fabric: &'static Fabric) -> io::Result<()> {
-    if !hold.guarded().running {
+pub(super) fn start(guard: &mut FabricGuard<'_>, fabric: &'static Fabric) -> io::Result<()> {
+    if !guard.guarded().running {
         std::thread::Builder::new().name("rdma-soft".to_owned()).spawn(move || run(fabric))?;
-        hold.guarded().running = true;
+        guard.guarded().running = true;
     }
     Ok(())
 }
@@ -199,15 +199,15 @@ fn run(fabric: &'static Fabric) {
             let _ = driver.wake.consume();
         }
         let until = {
-            let mut hold = lock(fabric, count.others_serve);
-            hold.guarded().asleep = None;
-            if hold.devices.is_empty() {
-                hold.guarded().running = false;
+            let mut guard = lock(fabric, count.others_serve);
+            guard.guarded().asleep = None;
+            if guard.devices.is_empty() {
+                guard.guarded().running = false;
                 return;
             }
-            serve_timers(&mut hold);
-            let until = next_timeout(hold.guarded());
-            hold.guarded().asleep = Some(until);
+            serve_timers(&mut guard);
+            let until = next_timeout(guard.guarded());
+            guard.guarded().asleep = Some(until);
             until
         };
         woken = false;
@@ -226,11 +226,11 @@ fn run(fabric: &'static Fabric) {
 
 /// The lock. Threads that post and poll would wake one that waits for it at every release, only
 /// to take it again first: beside them it is tried now and then, and waited for in the end.
-fn lock(fabric: &Fabric, others_serve: bool) -> Hold<'_> {
+fn lock(fabric: &Fabric, others_serve: bool) -> FabricGuard<'_> {
     let tries = if others_serve { LOCK_TRIES } else { 0 };
     for _ in 0..tries {
-        if let Some(hold) = fabric.try_lock() {
-            return hold;
+        if let Some(guard) = fabric.try_lock() {
+            return guard;
         }
         std::thread::sleep(LOCK_PAUSE);
     }
@@ -284,22 +284,22 @@ fn look(fabric: &Fabric, waited: bool) -> Looked {
         if key == WAKE_KEY {
             continue;
         }
-        let hold = if waited { Some(fabric.lock()) } else { fabric.try_lock() };
-        let Some(mut hold) = hold else { return Looked::Met };
-        serve(&mut hold, key);
+        let guard = if waited { Some(fabric.lock()) } else { fabric.try_lock() };
+        let Some(mut guard) = guard else { return Looked::Met };
+        serve(&mut guard, key);
         looked = Looked::Served;
     }
     looked
 }
 
-fn serve(hold: &mut Hold<'_>, key: u64) {
-    let Guarded { state, sockets, rendezvous, .. } = hold.guarded();
+fn serve(guard: &mut FabricGuard<'_>, key: u64) {
+    let Guarded { state, sockets, rendezvous, .. } = guard.guarded();
     if Rendezvous::is_own(key) {
         rendezvous.ready(now(), key, state);
     } else {
         sockets.ready(now(), key, state);
     }
-    hold.settle();
+    guard.run_commands();
 }
 
 fn next_timeout(guarded: &Guarded) -> Option<Instant> {
@@ -309,19 +309,19 @@ fn next_timeout(guarded: &Guarded) -> Option<Instant> {
         .min()
 }
 
-fn serve_timers(hold: &mut Hold<'_>) {
+fn serve_timers(guard: &mut FabricGuard<'_>) {
     let now = now();
-    if hold.earliest.is_some_and(|earliest| now >= earliest) {
-        hold.handle_timeouts(now);
+    if guard.earliest.is_some_and(|earliest| now >= earliest) {
+        guard.handle_timeouts(now);
     }
-    let Guarded { state, sockets, rendezvous, .. } = hold.guarded();
+    let Guarded { state, sockets, rendezvous, .. } = guard.guarded();
     if sockets.poll_timeout().is_some_and(|at| now >= at) {
         sockets.handle_timeout(now, state);
     }
     if rendezvous.poll_timeout().is_some_and(|at| now >= at) {
         rendezvous.handle_timeout(now, state);
     }
-    hold.settle();
+    guard.run_commands();
 }
 
 #[cfg(test)]

@@ -7,11 +7,10 @@
 mod channel;
 mod cq;
 mod device;
-mod draws;
 mod driver;
 mod engine;
 mod event;
-mod exposure;
+mod shared_exports;
 mod fabric;
 pub mod fault;
 mod gid;
@@ -22,7 +21,8 @@ mod pd;
 mod port;
 mod post;
 mod qp;
-mod reach;
+mod random;
+mod mapped_access;
 #[cfg(test)]
 mod tests;
 mod wire;

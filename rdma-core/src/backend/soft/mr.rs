@@ -75,9 +75,9 @@ fn enter(
         explanation: explanation.to_owned(),
     };
     let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-    let mut hold = opened.lock();
-    let device = hold.devices.get_mut(opened.device);
-    let DeviceState { keys, draws, exposure, .. } =
+    let mut guard = opened.lock();
+    let device = guard.devices.get_mut(opened.device);
+    let DeviceState { keys, random, exports, .. } =
         device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?;
     if keys.len() >= port::MAX_MR as usize {
         let full = io::Error::from_raw_os_error(libc::ENOMEM);
@@ -86,10 +86,10 @@ fn enter(
     let drawn = keys.insert(domain, addr, len, access, || {
         loop {
             let key = match renews.take() {
-                Some(last) => draws.after(last, port::KEY_PLACE_BITS)?,
-                None => draws.next()?,
+                Some(last) => random.after(last, port::KEY_PLACE_BITS)?,
+                None => random.next()?,
             };
-            if exposure.as_ref().is_none_or(|exposure| exposure.is_free(key)) {
+            if exports.as_ref().is_none_or(|exports| exports.is_free(key)) {
                 return Ok(key);
             }
         }
@@ -97,11 +97,11 @@ fn enter(
     let key = drawn.map_err(|error: getrandom::Error| {
         refused(error.into(), "the system gives no random numbers for a key: let it use getrandom(2)")
     })?;
-    if let (Some(exposure), Some(registered)) = (exposure, keys.get(key).copied())
-        && let Some(memory) = exposure.insert(key, registered, backing)
+    if let (Some(exports), Some(registered)) = (exports, keys.get(key).copied())
+        && let Some(memory) = exports.insert(key, registered, backing)
     {
         // Told before this returns, as far as the peers listen.
-        hold.commands.push_back(Command::Announce { device: opened.device, memory });
+        guard.commands.push_back(Command::Announce { device: opened.device, memory });
     }
     Ok(key)
 }
@@ -113,31 +113,31 @@ impl Registration for MemoryRegion {
 
     /// Exact: every byte is placed under the lock that this takes, or by a writer that is waited for.
     fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
-        let mut hold = self.opened.lock();
+        let mut guard = self.opened.lock();
         let device_ref = self.opened.device;
-        let Some(device) = hold.devices.get_mut(device_ref) else { return Ok(()) };
+        let Some(device) = guard.devices.get_mut(device_ref) else { return Ok(()) };
         if device.faults.as_ref().is_some_and(FaultPlan::refuses_deregistration) {
             let source = io::Error::from_raw_os_error(libc::EBUSY);
             return Err(CloseError { verb: "ibv_dereg_mr", source });
         }
         if device.keys.remove(self.key).is_some() {
             self.revoked = true;
-            let memory = device.exposure.as_mut().and_then(|exposure| exposure.revoke(self.key));
+            let memory = device.exports.as_mut().and_then(|exports| exports.revoke(self.key));
             if let Some(memory) = memory {
-                hold.commands.push_back(Command::Forget { device: device_ref, memory });
+                guard.commands.push_back(Command::Forget { device: device_ref, memory });
             }
         }
         if !self.revoked {
             return Ok(());
         }
-        let touchers = hold.touchers(device_ref, self.key);
+        let touchers = guard.touchers(device_ref, self.key);
         if touchers.is_empty() {
-            hold.forget_key(device_ref, self.key);
+            guard.forget_key(device_ref, self.key);
             return Ok(());
         }
-        drop(hold);
+        drop(guard);
         touchers.wait(deadline);
-        let vacated = settle(deadline, |now| self.opened.lock().vacate(now, device_ref, self.key, deadline));
+        let vacated = wait_until_clear(deadline, |now| self.opened.lock().vacate(now, device_ref, self.key, deadline));
         vacated.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
     }
 
@@ -148,10 +148,10 @@ impl Registration for MemoryRegion {
     }
 
     fn has_ended(&mut self) -> bool {
-        let mut hold = self.opened.lock();
-        let nobody = hold.touchers(self.opened.device, self.key).are_gone();
+        let mut guard = self.opened.lock();
+        let nobody = guard.touchers(self.opened.device, self.key).are_gone();
         if nobody {
-            hold.forget_key(self.opened.device, self.key);
+            guard.forget_key(self.opened.device, self.key);
         }
         nobody
     }
@@ -162,7 +162,7 @@ impl Registration for MemoryRegion {
 /// # Errors
 ///
 /// [`Quarantine`], when somebody is who does not go on.
-pub(super) fn settle(deadline: Deadline, mut look: impl FnMut(Instant) -> Look) -> io::Result<()> {
+pub(super) fn wait_until_clear(deadline: Deadline, mut look: impl FnMut(Instant) -> Look) -> io::Result<()> {
     let begin = driver::now();
     let until = deadline.instant().clamp(begin + 4 * LOOK_EVERY, begin + PATIENCE);
     loop {
@@ -171,8 +171,8 @@ pub(super) fn settle(deadline: Deadline, mut look: impl FnMut(Instant) -> Look) 
             Look::Clear => return Ok(()),
             Look::Later if now < until => std::thread::sleep(LOOK_EVERY),
             // A peer that is now here, now there.
-            Look::Later => return Err(Quarantine::since(Irreplaceable::Unknown)),
-            Look::Quarantined(why) => return Err(Quarantine::since(why)),
+            Look::Later => return Err(Quarantine::io_error(Irreplaceable::Unknown)),
+            Look::Quarantined(why) => return Err(Quarantine::io_error(why)),
         }
     }
 }

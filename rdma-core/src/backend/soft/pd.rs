@@ -22,12 +22,12 @@ pub(crate) struct ProtectionDomain {
 
 impl ProtectionDomain {
     pub(super) fn new(context: Arc<Context>) -> Self {
-        let mut hold = context.opened.lock();
-        let domain = hold.devices.get_mut(context.opened.device).map_or(0, |device| {
+        let mut guard = context.opened.lock();
+        let domain = guard.devices.get_mut(context.opened.device).map_or(0, |device| {
             device.domains = device.domains.wrapping_add(1);
             device.domains
         });
-        drop(hold);
+        drop(guard);
         Self { context, domain: Domain(domain) }
     }
 }
@@ -35,7 +35,7 @@ impl ProtectionDomain {
 impl interface::ProtectionDomain for ProtectionDomain {
     fn shares_memory(&self) -> bool {
         let opened = &self.context.opened;
-        opened.lock().devices.get(opened.device).is_some_and(|device| device.exposure.is_some())
+        opened.lock().devices.get(opened.device).is_some_and(|device| device.exports.is_some())
     }
 
     unsafe fn register(

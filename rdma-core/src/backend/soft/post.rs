@@ -190,7 +190,7 @@ impl State {
         let settling = self.earliest;
         let requesters = self.qps.values().filter_map(|qp| qp.requester.poll_timeout()).min();
         let ports = self.devices.values().filter_map(|device| device.port_returns.deadline()).min();
-        self.earliest = [requesters, ports, self.held_until(), settling].into_iter().flatten().min();
+        self.earliest = [requesters, ports, self.next_delayed_due(), settling].into_iter().flatten().min();
     }
 
     /// Tells the context of `id` what happened to its queue pair.

@@ -13,13 +13,13 @@ use super::cq::{CompletionQueue, Hint};
 use super::device::Context;
 use super::engine::requester::Limits;
 use super::engine::state::Step;
-use super::fabric::{CqRef, Fabric, Hold};
-use super::mr::settle;
+use super::fabric::{CqRef, Fabric, FabricGuard};
+use super::mr::wait_until_clear;
 use super::qp::{Carrier, Owner, QueuePair};
 use super::wire::{Passed, QpRef, Watch};
 use super::{ProtectionDomain, driver, port};
 use crate::backend::interface::{
-    RawCompletion, RawPostError, RawReach, RawRecv, RawSend, RawWorker, Reached, Slot,
+    RawCompletion, RawPostError, MappedAccess, RawRecv, RawSend, RawWorker, MappedOutcome, Slot,
 };
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError};
 use crate::memory::{PeerWindow, fork};
@@ -42,7 +42,7 @@ pub(crate) struct Worker {
     cq: CqRef,
     hint: Arc<Hint>,
     channel: Channel,
-    slots: Vec<Option<Place>>,
+    slots: Vec<Option<QpEntry>>,
     /// Where peers leave completions, as of the change `watched`.
     watches: Vec<Watch>,
     watched: u32,
@@ -52,7 +52,7 @@ pub(crate) struct Worker {
 
 /// A queue pair of the worker.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct QpEntry {
     id: QpRef,
     num: QpNum,
 }
@@ -73,11 +73,11 @@ impl Worker {
             Channel::new().map_err(|source| refused(source, "raise the limit on open files (ulimit -n)"))?;
         let hint = Arc::new(Hint::default());
         let depth = options.max_cqe as usize;
-        let mut hold = context.opened.lock();
-        let planted = hold.devices.get(context.opened.device).and_then(|device| device.planted);
+        let mut guard = context.opened.lock();
+        let planted = guard.devices.get(context.opened.device).and_then(|device| device.planted);
         let queue = CompletionQueue::new(context.context, depth, channel.clone(), Arc::clone(&hint), planted);
-        let cq = hold.cqs.insert(queue);
-        drop(hold);
+        let cq = guard.cqs.insert(queue);
+        drop(guard);
         Ok(Self {
             fabric: context.opened.fabric,
             context: Arc::clone(context),
@@ -104,14 +104,14 @@ impl Worker {
         self.fabric
     }
 
-    fn place(&self, slot: Slot) -> io::Result<Place> {
+    fn place(&self, slot: Slot) -> io::Result<QpEntry> {
         Self::stay_off()?;
         self.usable(slot).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
     }
 
     /// The queue pair in `slot`, unless a forked child asks.
     #[inline]
-    fn usable(&self, slot: Slot) -> Option<Place> {
+    fn usable(&self, slot: Slot) -> Option<QpEntry> {
         let place = self.slots.get(usize::from(slot)).copied().flatten();
         place.filter(|_| !fork::is_child())
     }
@@ -129,12 +129,12 @@ impl Worker {
         slot: Slot,
         to: QpState,
         mend: &str,
-        step: impl FnOnce(&mut Hold<'_>, QpRef) -> Result<(), i32>,
+        step: impl FnOnce(&mut FabricGuard<'_>, QpRef) -> Result<(), i32>,
     ) -> Result<(), ConnectError> {
         let refused = |qp_num, source| ConnectError::Refused { qp_num, to, source, mend: mend.to_owned() };
         let place = self.place(slot).map_err(|source| refused(QpNum(0), source))?;
-        let mut hold = self.fabric().lock();
-        step(&mut hold, place.id).map_err(|errno| refused(place.num, io::Error::from_raw_os_error(errno)))
+        let mut guard = self.fabric().lock();
+        step(&mut guard, place.id).map_err(|errno| refused(place.num, io::Error::from_raw_os_error(errno)))
     }
 
     /// Whether polling would tell something.
@@ -171,34 +171,34 @@ impl RawWorker for Worker {
         limit("max_inline_data", options.max_inline_data, port::MAX_INLINE_DATA)?;
         let owner =
             Owner { device: opened.device, context: self.context.context, cq: self.cq, domain: pd.domain };
-        let mut hold = self.fabric().lock();
+        let mut guard = self.fabric().lock();
         let (num, planted) = {
-            let device = hold.devices.get(opened.device);
+            let device = guard.devices.get(opened.device);
             let taken = device.map_or(0, |device| device.qp_nums.len());
             limit("queue pairs of the device", taken as u32 + 1, port::MAX_QP)?;
             let num = draw_number(|num| device.is_some_and(|device| device.qp_nums.contains_key(&num)))?;
             (num, device.and_then(|device| device.planted))
         };
-        let id = hold.qps.insert(QueuePair::new(num, owner, options, planted));
-        if let Some(device) = hold.devices.get_mut(opened.device) {
+        let id = guard.qps.insert(QueuePair::new(num, owner, options, planted));
+        if let Some(device) = guard.devices.get_mut(opened.device) {
             device.qp_nums.insert(num.0, id);
         }
-        drop(hold);
+        drop(guard);
         let index = usize::from(slot);
         if self.slots.len() <= index {
             self.slots.resize(index + 1, None);
         }
-        self.slots[index] = Some(Place { id, num });
+        self.slots[index] = Some(QpEntry { id, num });
         Ok(num)
     }
 
     fn modify_to_init(&mut self, slot: Slot, options: &InitOptions) -> Result<(), ConnectError> {
         let mend = "the device has port 1 and partition key index 0, and the queue pair must be in RESET";
-        self.modify(slot, QpState::INIT, mend, |hold, id| {
+        self.modify(slot, QpState::INIT, mend, |guard, id| {
             if options.port != PortNum(1) || options.pkey_index != 0 {
                 return Err(libc::EINVAL);
             }
-            let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
+            let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
             qp.access = options.access;
             qp.step(Step::ToInit)
         })
@@ -215,8 +215,8 @@ impl RawWorker for Worker {
 
     fn modify_to_rts(&mut self, slot: Slot, psn: Psn, options: &RetryOptions) -> Result<(), ConnectError> {
         let limits = Limits::new(options, port::MAX_QP_RD_ATOM);
-        self.modify(slot, QpState::RTS, "the queue pair must be in RTR", |hold, id| {
-            let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
+        self.modify(slot, QpState::RTS, "the queue pair must be in RTR", |guard, id| {
+            let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
             qp.send_from(psn.value(), limits)
         })
     }
@@ -231,10 +231,10 @@ impl RawWorker for Worker {
         let device = || self.context.opened.name.clone();
         let refused = |source| QueryError::Refused { verb: "ibv_query_qp", device: device(), source };
         let place = self.place(slot).map_err(refused)?;
-        let mut hold = self.fabric().lock();
+        let mut guard = self.fabric().lock();
         // A peer that runs the responder may have refused a request.
-        hold.attend(driver::now(), place.id);
-        let qp = hold.qps.get(place.id);
+        guard.attend(driver::now(), place.id);
+        let qp = guard.qps.get(place.id);
         qp.map(|qp| qp.state.number()).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
     }
 
@@ -249,22 +249,22 @@ impl RawWorker for Worker {
     unsafe fn post_send(&mut self, slot: Slot, chain: &[RawSend]) -> Result<(), RawPostError> {
         let Some(place) = self.usable(slot) else { return Err(self.unusable(slot)) };
         self.fabric().driver.count_call();
-        let mut hold = self.fabric().lock();
+        let mut guard = self.fabric().lock();
         // SAFETY: the caller's promise is passed on unchanged.
-        let count = unsafe { hold.post_at_once(place.id, chain) };
+        let count = unsafe { guard.post_at_once(place.id, chain) };
         if count == chain.len() {
             return Ok(());
         }
         let mut passed = Passed::after(count);
         // SAFETY: the same.
-        while unsafe { hold.post_ahead(place.id, chain, &mut passed) } {
-            hold.give_way();
+        while unsafe { guard.post_ahead(place.id, chain, &mut passed) } {
+            guard.yield_lock();
         }
         if passed.count == chain.len() {
             return Ok(());
         }
         // SAFETY: the same.
-        unsafe { hold.post_send(place.id, chain, passed.count) }
+        unsafe { guard.post_send(place.id, chain, passed.count) }
     }
 
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
@@ -272,10 +272,10 @@ impl RawWorker for Worker {
         self.fabric().lock().post_recv(place.id, chain)
     }
 
-    unsafe fn reach(&mut self, slot: Slot, reach: &RawReach) -> Result<Reached, ReachError> {
+    unsafe fn access_mapped(&mut self, slot: Slot, access: &MappedAccess) -> Result<MappedOutcome, ReachError> {
         let place = self.place(slot).map_err(ReachError::Refused)?;
         // SAFETY: the caller's promise is passed on unchanged.
-        unsafe { self.fabric().lock().reach(place.id, reach) }
+        unsafe { self.fabric().lock().access_mapped(place.id, access) }
     }
 
     fn window(&mut self, slot: Slot, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
@@ -300,17 +300,17 @@ impl RawWorker for Worker {
             return Ok(0);
         }
         self.idle = 0;
-        let mut hold = self.fabric.lock();
+        let mut guard = self.fabric.lock();
         if self.hint.watches() != self.watched {
             self.watched = self.hint.watches();
             self.watches.clear();
-            let watches = hold.cqs.get(self.cq).map_or(&[][..], CompletionQueue::watches);
+            let watches = guard.cqs.get(self.cq).map_or(&[][..], CompletionQueue::watches);
             self.watches.extend(watches.iter().map(|(_, watch)| watch.clone()));
         }
         if !self.watches.is_empty() {
-            hold.collect(self.cq, true);
+            guard.collect(self.cq, true);
         }
-        match hold.cqs.get_mut(self.cq) {
+        match guard.cqs.get_mut(self.cq) {
             Some(queue) => queue.take(out).ok_or(PollError::Overrun),
             None => Ok(0),
         }
@@ -318,12 +318,12 @@ impl RawWorker for Worker {
 
     fn request_notify(&mut self) -> Result<(), PollError> {
         Self::stay_off().map_err(|source| PollError::Refused { verb: "ibv_req_notify_cq", source })?;
-        let mut hold = self.fabric().lock();
-        if let Some(queue) = hold.cqs.get_mut(self.cq) {
+        let mut guard = self.fabric().lock();
+        if let Some(queue) = guard.cqs.get_mut(self.cq) {
             queue.arm();
         }
-        hold.arm_mailboxes(self.cq);
-        drop(hold);
+        guard.arm_mailboxes(self.cq);
+        drop(guard);
         self.fabric().driver.attend();
         Ok(())
     }
@@ -341,7 +341,7 @@ impl RawWorker for Worker {
             let place = self.place(slot)?;
             let touchers = self.fabric().lock().revoke(driver::now(), place.id);
             if !touchers.wait(deadline) {
-                settle(deadline, |now| self.fabric().lock().evict(now, place.id, deadline))?;
+                wait_until_clear(deadline, |now| self.fabric().lock().replace_pages(now, place.id, deadline))?;
             }
             self.fabric().lock().destroy(place.id);
         }
@@ -357,11 +357,11 @@ impl Drop for Worker {
         if self.fabric().is_foreign() {
             return;
         }
-        let mut hold = self.fabric().lock();
+        let mut guard = self.fabric().lock();
         for place in self.slots.iter().flatten() {
-            hold.destroy(place.id);
+            guard.destroy(place.id);
         }
-        hold.cqs.remove(self.cq);
+        guard.cqs.remove(self.cq);
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::in_flight::{Entry, Queue, Ring, Tag};
 use super::super::interface::{RawCompletion, RawPostError, RawRecv, RawWorker};
 use super::super::work::{Segment, Work};
 use super::poll::finish;
-use super::{Core, QpHandle};
+use super::{WorkerCore, QpHandle};
 use crate::error::FenceError;
 use crate::memory::fork;
 use crate::{CompletionStatus, Deadline, QpState};
@@ -17,7 +17,7 @@ use crate::{CompletionStatus, Deadline, QpState};
 /// How long to sleep between looks while the device flushes.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
-impl<R: RawWorker> Core<R> {
+impl<R: RawWorker> WorkerCore<R> {
     /// Sentinel receive, ERR, drain, destroy.
     ///
     /// After `Ok` every request of the queue pair has its completion at hand (flushed, unless it

@@ -3,11 +3,11 @@
 use super::super::in_flight::{Entry, Queue, Tag};
 use super::super::interface::{RawCompletion, RawWorker};
 use super::super::work::{Completion, Segment};
-use super::{Core, Qp, Regions};
+use super::{WorkerCore, Qp, Regions};
 use crate::error::PollError;
 use crate::{CompletionStatus, Failure, Opcode, Success};
 
-impl<R: RawWorker> Core<R> {
+impl<R: RawWorker> WorkerCore<R> {
     /// The next completion, from those at hand or from the device; `None` when there is none yet.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<Completion>, PollError> {

@@ -7,7 +7,7 @@ use std::slice::from_ref;
 use super::super::in_flight::{Entry, Queue, Tag};
 use super::super::interface::{RawOpcode, RawPostError, RawRecv, RawSend, RawWorker};
 use super::super::work::{Attached, MESSAGE_BYTES_MAX, Operation, Segment, Work};
-use super::{Core, Qp, QpHandle};
+use super::{WorkerCore, Qp, QpHandle};
 use crate::error::{DetachError, PartialPost, PostError, PostRefused};
 use crate::memory::PdId;
 use crate::{Access, Region, WorkId};
@@ -31,11 +31,11 @@ enum Raw {
 
 /// Requests gathered for one doorbell. Dropping it unsubmitted posts none of them.
 pub(crate) struct Batch<'w, R: RawWorker> {
-    core: &'w mut Core<R>,
+    core: &'w mut WorkerCore<R>,
     qp: QpHandle,
 }
 
-impl<R: RawWorker> Core<R> {
+impl<R: RawWorker> WorkerCore<R> {
     pub(crate) fn attach(&mut self, region: Region) -> Attached {
         self.regions.attach(self.id, region)
     }
@@ -291,6 +291,6 @@ fn raw(id: WorkId, work: &Work, local: &Local) -> Raw {
         remote_addr: work.remote.addr,
         rkey: work.remote.rkey.0,
         imm: work.imm,
-        expect: work.expect,
+        hint: work.hint,
     })
 }

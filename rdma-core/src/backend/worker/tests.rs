@@ -13,7 +13,7 @@ use super::super::interface::{
     ProtectionDomain, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot,
 };
 use super::super::work::{Segment, Work};
-use super::{Core, QpHandle};
+use super::{WorkerCore, QpHandle};
 use crate::error::{
     ConnectError, CreateError, DetachError, FenceError, PollError, PostError, QueryError, RegisterError,
 };
@@ -176,14 +176,14 @@ fn to(len: u64) -> RemoteMemory {
     RemoteMemory { addr: 0x1000, len, rkey: RemoteKey(9) }
 }
 
-fn core() -> (Core<Scripted>, QpHandle) {
-    let mut core = Core::new(Scripted { flushes: true, ..Scripted::default() }, WorkerOptions::default());
+fn core() -> (WorkerCore<Scripted>, QpHandle) {
+    let mut core = WorkerCore::new(Scripted { flushes: true, ..Scripted::default() }, WorkerOptions::default());
     let options = QueuePairOptions { max_send_wr: 3, max_recv_wr: 2, max_inline_data: 16 };
     let qp = core.create_qp(&NoPd, PD, &options).unwrap();
     (core, qp)
 }
 
-fn complete(core: &mut Core<Scripted>, wr_id: u64, status: CompletionStatus) {
+fn complete(core: &mut WorkerCore<Scripted>, wr_id: u64, status: CompletionStatus) {
     core.raw.completions.push_back(RawCompletion { wr_id, status: status.0, ..RawCompletion::default() });
 }
 
@@ -375,7 +375,7 @@ fn a_state_that_is_not_told_names_the_question_and_the_device() {
 
 #[test]
 fn a_queue_pair_that_might_overrun_the_completion_queue_is_refused() {
-    let mut core = Core::new(Scripted::default(), WorkerOptions { max_cqe: 10, ..WorkerOptions::default() });
+    let mut core = WorkerCore::new(Scripted::default(), WorkerOptions { max_cqe: 10, ..WorkerOptions::default() });
     let options = QueuePairOptions { max_send_wr: 5, max_recv_wr: 4, max_inline_data: 0 };
     let qp = core.create_qp(&NoPd, PD, &options).unwrap();
     let error = core.create_qp(&NoPd, PD, &options).unwrap_err();

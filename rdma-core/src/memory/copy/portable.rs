@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 #[cfg(any(test, not(target_arch = "x86_64")))]
-use super::Expect;
+use super::CacheHint;
 
 /// Copies between ranges that may overlap. `memmove` is called in a way that hides from the compiler what is called.
 ///
@@ -19,24 +19,24 @@ pub(super) unsafe fn memmove(from: *const u8, to: *mut u8, len: usize) {
     unsafe { memmove(to.cast(), from.cast(), len) };
 }
 
-/// See [`super::copy_expecting`].
+/// See [`super::copy_shared_hinted`].
 ///
 /// # Safety
 ///
 /// As there.
 #[cfg(any(test, not(target_arch = "x86_64")))]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, _: Expect) {
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, _: CacheHint) {
     // SAFETY: the caller's promise is the same.
     unsafe { memmove(from, to, len) };
 }
 
-/// See [`super::fetch`].
+/// See [`super::prefetch`].
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn fetch(_: usize) {}
+pub(super) fn prefetch(_: usize) {}
 
-/// See [`super::claim`].
+/// See [`super::prefetch_for_write`].
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn claim(_: usize) {}
+pub(super) fn prefetch_for_write(_: usize) {}
 
 /// The C library decides by itself how it stores.
 #[cfg(any(test, not(target_arch = "x86_64")))]
@@ -58,7 +58,7 @@ mod tests {
             expected.copy_within(from..from + len, to);
             let base = bytes.as_mut_ptr();
             // SAFETY: both ranges are inside `bytes`, whose borrow has ended in the pointer.
-            unsafe { copy(base.add(from), base.add(to), len, Expect::of_total(stream_from())) };
+            unsafe { copy(base.add(from), base.add(to), len, CacheHint::of_total(stream_from())) };
             assert_eq!(bytes, expected, "{len} bytes from {from} to {to}");
         }
     }

@@ -10,14 +10,14 @@ pub(super) fn pattern(len: usize) -> Vec<u8> {
 }
 
 /// Copies within one buffer as a plain copy does, and compares all of it: what lies around the target, too.
-fn check(len: usize, from: usize, to: usize, expect: Expect) {
+fn check(len: usize, from: usize, to: usize, hint: CacheHint) {
     let mut bytes = pattern(from.max(to) + len + 64);
     let mut expected = bytes.clone();
     expected.copy_within(from..from + len, to);
     let base = bytes.as_mut_ptr();
     // SAFETY: both ranges are inside `bytes`, whose borrow has ended in the pointer.
-    unsafe { copy_expecting(base.add(from), base.add(to), len, expect) };
-    assert!(bytes == expected, "{len} bytes from {from} to {to}, {expect:?}");
+    unsafe { copy_shared_hinted(base.add(from), base.add(to), len, hint) };
+    assert!(bytes == expected, "{len} bytes from {from} to {to}, {hint:?}");
 }
 
 proptest! {
@@ -30,7 +30,7 @@ proptest! {
         to in 0..4096_usize,
         streamed in any::<bool>(),
     ) {
-        check(len, from, to, if streamed { Expect::Streamed } else { Expect::Cached });
+        check(len, from, to, if streamed { CacheHint::Streamed } else { CacheHint::Cached });
     }
 }
 
@@ -38,8 +38,8 @@ proptest! {
 fn every_length_up_to_4_kib_at_every_kind_of_distance() {
     for len in 0..=4096_usize {
         for distance in [0, 1, 7, 33, 64, len / 2, len.saturating_sub(1), len, len + 1, 4096] {
-            check(len, 64, 64 + distance, Expect::Cached);
-            check(len, 64 + distance, 64, Expect::Cached);
+            check(len, 64, 64 + distance, CacheHint::Cached);
+            check(len, 64 + distance, 64, CacheHint::Cached);
         }
     }
 }
@@ -52,8 +52,8 @@ fn lengths_around_every_threshold() {
             [threshold - 129, threshold - 1, threshold, threshold + 1, threshold + 127, threshold + 4097]
         {
             for (from, to) in [(0, len), (7, len + 40), (len + 33, 1), (3, 4), (4, 3), (0, 4096), (4000, 0)] {
-                check(len, from, to, Expect::Cached);
-                check(len, from, to, Expect::Streamed);
+                check(len, from, to, CacheHint::Cached);
+                check(len, from, to, CacheHint::Streamed);
             }
         }
     }
@@ -66,11 +66,11 @@ fn nothing_is_read_or_written_beyond_the_ends() {
     let [source, target] = [(); 2].map(|()| super::super::Mapping::allocate(BYTES).unwrap());
     let (source, target) = (source.as_ptr().as_ptr(), target.as_ptr().as_ptr());
     for len in (1..=1024).chain([8 << 10, 16 << 10, BYTES - 1, BYTES]) {
-        for expect in [Expect::Cached, Expect::Streamed] {
+        for hint in [CacheHint::Cached, CacheHint::Streamed] {
             // SAFETY: the ranges are at the ends of mappings that live, which are `BYTES` long.
             unsafe {
-                copy_expecting(source, target, len, expect);
-                copy_expecting(source.add(BYTES - len), target.add(BYTES - len), len, expect);
+                copy_shared_hinted(source, target, len, hint);
+                copy_shared_hinted(source.add(BYTES - len), target.add(BYTES - len), len, hint);
             }
         }
     }
@@ -79,9 +79,9 @@ fn nothing_is_read_or_written_beyond_the_ends() {
 #[test]
 fn a_slice_is_copied_as_far_as_both_go() {
     let (from, mut to) = (pattern(100), [0; 60]);
-    copy_slice(&from, &mut to, Expect::of_total(60));
+    copy_slice(&from, &mut to, CacheHint::of_total(60));
     assert_eq!(from[..60], to);
-    copy_slice(&[], &mut to, Expect::Streamed);
-    copy_slice(&from[50..53], &mut to, Expect::Cached);
+    copy_slice(&[], &mut to, CacheHint::Streamed);
+    copy_slice(&from[50..53], &mut to, CacheHint::Cached);
     assert_eq!((&from[50..53], &from[3..60]), to.split_at(3));
 }

@@ -9,7 +9,7 @@ mod small;
 use cpu::Cpu;
 pub(super) use cpu::stream_from;
 
-use super::{Expect, portable};
+use super::{CacheHint, portable};
 
 /// The most bytes that are copied inline, all loaded before the first is stored, so that they may overlap.
 const SMALL_BYTES_MAX: usize = 128;
@@ -22,32 +22,32 @@ const LINE: usize = 64;
 /// The fewest bytes of a list's part that are worth storing around the caches: one wait for the last store a page.
 const STREAM_BYTES_MIN: usize = 4 << 10;
 
-/// See [`super::copy_expecting`].
+/// See [`super::copy_shared_hinted`].
 ///
 /// # Safety
 ///
 /// As there.
 #[inline]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, hint: CacheHint) {
     if len <= SMALL_BYTES_MAX {
         // SAFETY: both ranges are valid by the caller's promise, and are short enough.
         unsafe { small::copy(from, to, len) }
     } else {
         // SAFETY: the caller's promise is the same, and they are not short.
-        unsafe { copy_long(from, to, len, expect) }
+        unsafe { copy_long(from, to, len, hint) }
     }
 }
 
-/// See [`super::fetch`].
+/// See [`super::prefetch`].
 #[inline]
-pub(super) fn fetch(addr: usize) {
+pub(super) fn prefetch(addr: usize) {
     // SAFETY: a hint, which is no access and raises no fault.
     unsafe { std::arch::asm!("prefetcht0 [{}]", in(reg) addr, options(nostack, preserves_flags)) };
 }
 
-/// See [`super::claim`].
+/// See [`super::prefetch_for_write`].
 #[inline]
-pub(super) fn claim(addr: usize) {
+pub(super) fn prefetch_for_write(addr: usize) {
     // SAFETY: a hint, which changes no byte and raises no fault. Of processors of 64 bits those that do not have it take it
     // for nothing, but for the very first of Intel's, of 2004.
     unsafe { std::arch::asm!("prefetchw [{}]", in(reg) addr, options(nostack, preserves_flags)) };
@@ -55,20 +55,20 @@ pub(super) fn claim(addr: usize) {
 
 /// # Safety
 ///
-/// As for [`super::copy_expecting`], and `len` is more than [`SMALL_BYTES_MAX`].
+/// As for [`super::copy_shared_hinted`], and `len` is more than [`SMALL_BYTES_MAX`].
 #[inline(never)]
-unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize, hint: CacheHint) {
     let apart = from.addr().abs_diff(to.addr()) >= len;
     let cpu = Cpu::this();
-    let cpu = Cpu { strings: cpu.strings && !trails(from.addr(), to.addr()), ..cpu };
+    let cpu = Cpu { fast_rep_movsb: cpu.fast_rep_movsb && !has_4k_aliasing(from.addr(), to.addr()), ..cpu };
     // SAFETY: the ranges are valid by the caller's promise; what else a kernel needs, `choose` has looked at.
-    unsafe { Kernel::choose(cpu, len, expect, apart).copy(from, to, len) }
+    unsafe { Kernel::choose(cpu, len, hint, apart).copy(from, to, len) }
 }
 
 /// Whether `rep movsb` would load what looks, by the last 12 bits of its address, like what it has stored just before: on AMD's Zen 3 it
 /// copies 3 GB/s then, in place of 50 and more, where the target is up to 31 bytes behind. A line is avoided, since they compare by lines, too.
 #[inline]
-fn trails(from: usize, to: usize) -> bool {
+fn has_4k_aliasing(from: usize, to: usize) -> bool {
     matches!(to.wrapping_sub(from) % PAGE, 1..LINE)
 }
 
@@ -80,7 +80,7 @@ enum Kernel {
     LoopSse2,
     LoopAvx,
     /// `rep movsb`.
-    Strings,
+    RepMovsb,
     StreamSse2,
     StreamAvx,
     /// With a line a store, of which no part waits for the rest.
@@ -89,14 +89,14 @@ enum Kernel {
 
 impl Kernel {
     /// The fastest for `len` bytes, of those that `cpu` has, and that can copy ranges that are `apart` or not.
-    fn choose(cpu: Cpu, len: usize, expect: Expect, apart: bool) -> Self {
-        let streamed = len >= cpu.stream_from || expect == Expect::Streamed && len >= STREAM_BYTES_MIN;
+    fn choose(cpu: Cpu, len: usize, hint: CacheHint, apart: bool) -> Self {
+        let streamed = len >= cpu.stream_from || hint == CacheHint::Streamed && len >= STREAM_BYTES_MIN;
         match cpu.avx {
             _ if !apart => Self::Memmove,
             _ if streamed && cpu.avx512 => Self::StreamAvx512,
             true if streamed => Self::StreamAvx,
             false if streamed => Self::StreamSse2,
-            _ if cpu.strings && len > LOOP_BYTES_MAX => Self::Strings,
+            _ if cpu.fast_rep_movsb && len > LOOP_BYTES_MAX => Self::RepMovsb,
             true => Self::LoopAvx,
             false => Self::LoopSse2,
         }
@@ -113,7 +113,7 @@ impl Kernel {
                 Self::Memmove => portable::memmove(from, to, len),
                 Self::LoopSse2 => kernels::loop_sse2(from, to, len),
                 Self::LoopAvx => kernels::loop_avx(from, to, len),
-                Self::Strings => kernels::strings(from, to, len),
+                Self::RepMovsb => kernels::rep_movsb(from, to, len),
                 Self::StreamSse2 => kernels::stream_sse2(from, to, len),
                 Self::StreamAvx => kernels::stream_avx(from, to, len),
                 Self::StreamAvx512 => kernels::stream_avx512(from, to, len),

@@ -29,7 +29,7 @@ pub(crate) struct Allocated {
     /// Whoever has mapped its pages keeps them, with their bytes, when this is gone.
     outlived: bool,
     /// A child that is forked has the same pages.
-    since: fork::Since,
+    checkpoint: fork::Checkpoint,
 }
 
 // SAFETY: the mapping is plain memory without thread affinity; it is handed out as raw
@@ -64,7 +64,7 @@ impl Allocated {
     }
 
     fn map(backing: Backing, span: usize, page: usize, len: usize) -> io::Result<Self> {
-        let (body, since) = (span - 2 * page, fork::Since::now());
+        let (body, checkpoint) = (span - 2 * page, fork::Checkpoint::now());
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
@@ -96,7 +96,7 @@ impl Allocated {
             return Err(error.into());
         }
         // INVARIANT: one reservation, the body replaced by the memfd, a page left on either side.
-        Ok(Self { base, span, data, len, backing, outlived: false, since })
+        Ok(Self { base, span, data, len, backing, outlived: false, checkpoint })
     }
 
     /// The first byte.
@@ -129,7 +129,7 @@ impl Drop for Allocated {
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.span) };
         if let Err(error) = unmapped {
             tracing::warn!(%error, bytes = self.span, "munmap failed; the mapping is leaked");
-        } else if self.since.is_alone() && !self.outlived {
+        } else if self.checkpoint.is_unforked() && !self.outlived {
             self.backing.empty();
         }
     }
@@ -169,10 +169,10 @@ mod tests {
         loop {
             let (memory, held) = shared();
             assert_eq!(charged(&held), [1 << 16, BYTES as i64]);
-            let since = fork::Since::now();
+            let checkpoint = fork::Checkpoint::now();
             drop(memory);
             // Another test may fork at any time.
-            if since.is_alone() {
+            if checkpoint.is_unforked() {
                 return assert_eq!(charged(&held), [0, 0]);
             }
         }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_a_child_has_keeps_its_bytes() {
         let (mut memory, held) = shared();
-        memory.since = fork::Since::of_another();
+        memory.checkpoint = fork::Checkpoint::of_another_process();
         drop(memory);
         assert_eq!(charged(&held), [1 << 16, BYTES as i64]);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::adopted::Adopted;
 use super::backing::Backing;
-use super::in_place::{InPlace, Unplaced};
+use super::replaced_pages::{ReplacedPages, ReplaceError};
 use super::raw::Raw;
 use crate::error::UnshareError;
 use crate::memory::{Sharing, Unshared};
@@ -23,7 +23,7 @@ use crate::memory::{Sharing, Unshared};
 ///   expect that others have them mapped.
 #[derive(Debug)]
 pub(crate) struct Foreign {
-    pages: Pages,
+    pages: PageState,
     bytes: ManuallyDrop<Bytes>,
     may_replace: bool,
 }
@@ -35,11 +35,11 @@ enum Bytes {
 }
 
 #[derive(Debug)]
-enum Pages {
-    Kept(Unshared),
-    InPlace(Box<InPlace>),
+enum PageState {
+    Original(Unshared),
+    Replaced(Box<ReplacedPages>),
     /// The first ones, which could not be put back.
-    Left(Box<InPlace>, Unshared),
+    PartlyReplaced(Box<ReplacedPages>, Unshared),
 }
 
 impl Foreign {
@@ -60,7 +60,7 @@ impl Foreign {
     }
 
     fn new(bytes: Bytes) -> Self {
-        let (pages, bytes) = (Pages::Kept(Unshared::NotAllowed), ManuallyDrop::new(bytes));
+        let (pages, bytes) = (PageState::Original(Unshared::NotAllowed), ManuallyDrop::new(bytes));
         Self { pages, bytes, may_replace: false }
     }
 
@@ -83,15 +83,15 @@ impl Foreign {
 
     /// Has the bytes on pages of their own again. No device may know of them. After an error it can be called again.
     pub(crate) fn put_back(&mut self) -> Result<(), UnshareError> {
-        let (Pages::InPlace(pages) | Pages::Left(pages, _)) = &mut self.pages else { return Ok(()) };
+        let (PageState::Replaced(pages) | PageState::PartlyReplaced(pages, _)) = &mut self.pages else { return Ok(()) };
         let done = pages.put_back();
-        let now = match std::mem::replace(&mut self.pages, Pages::Kept(Unshared::NotNeeded)) {
-            Pages::InPlace(pages) | Pages::Left(pages, _) => {
-                done.err().map(|denied| Pages::Left(pages, denied.into()))
+        let now = match std::mem::replace(&mut self.pages, PageState::Original(Unshared::NotNeeded)) {
+            PageState::Replaced(pages) | PageState::PartlyReplaced(pages, _) => {
+                done.err().map(|denied| PageState::PartlyReplaced(pages, denied.into()))
             }
-            Pages::Kept(_) => None,
+            PageState::Original(_) => None,
         };
-        self.pages = now.unwrap_or(Pages::Kept(Unshared::NotNeeded));
+        self.pages = now.unwrap_or(PageState::Original(Unshared::NotNeeded));
         done.map_err(UnshareError::from)
     }
 
@@ -105,44 +105,44 @@ impl Foreign {
     pub(crate) unsafe fn allow(&mut self) {
         // INVARIANT: the caller's promise.
         self.may_replace = true;
-        if matches!(self.pages, Pages::Kept(Unshared::NotAllowed)) {
-            self.pages = Pages::Kept(Unshared::NotNeeded);
+        if matches!(self.pages, PageState::Original(Unshared::NotAllowed)) {
+            self.pages = PageState::Original(Unshared::NotNeeded);
         }
     }
 
     /// Replaces its pages by some that can be shared, if that is allowed and can be. No device may know of them.
     pub(crate) fn share(&mut self) {
-        if !self.may_replace || matches!(self.pages, Pages::InPlace(_)) || self.len() == 0 {
+        if !self.may_replace || matches!(self.pages, PageState::Replaced(_)) || self.len() == 0 {
             return;
         }
-        if matches!(self.pages, Pages::Left(..)) && self.put_back().is_err() {
+        if matches!(self.pages, PageState::PartlyReplaced(..)) && self.put_back().is_err() {
             return;
         }
         // SAFETY: by the invariant the bytes live longer than their pages, and the caller promised the rest.
-        self.pages = match unsafe { InPlace::replace(self.as_ptr(), self.len()) } {
+        self.pages = match unsafe { ReplacedPages::replace(self.as_ptr(), self.len()) } {
             Ok(pages) => {
                 if let Bytes::Raw(_) = &*self.bytes {
                     // By raw pointers, of which nobody knows when they are used.
                     pages.backing().pages.lend();
                 }
-                Pages::InPlace(Box::new(pages))
+                PageState::Replaced(Box::new(pages))
             }
-            Err(Unplaced { why, left: None }) => Pages::Kept(why),
-            Err(Unplaced { why, left: Some(pages) }) => Pages::Left(Box::new(pages), why),
+            Err(ReplaceError { why, left: None }) => PageState::Original(why),
+            Err(ReplaceError { why, left: Some(pages) }) => PageState::PartlyReplaced(Box::new(pages), why),
         };
     }
 
     pub(crate) fn sharing(&self) -> Sharing {
         match &self.pages {
-            Pages::Kept(unshared) | Pages::Left(_, unshared) => Sharing::Unshared(*unshared),
-            Pages::InPlace(_) => Sharing::InPlace,
+            PageState::Original(unshared) | PageState::PartlyReplaced(_, unshared) => Sharing::Unshared(*unshared),
+            PageState::Replaced(_) => Sharing::InPlace,
         }
     }
 
     pub(crate) fn backing(&self) -> Option<&Backing> {
         match &self.pages {
-            Pages::Kept(_) | Pages::Left(..) => None,
-            Pages::InPlace(pages) => Some(pages.backing()),
+            PageState::Original(_) | PageState::PartlyReplaced(..) => None,
+            PageState::Replaced(pages) => Some(pages.backing()),
         }
     }
 

@@ -7,7 +7,7 @@ mod adopted;
 mod allocated;
 mod backing;
 mod foreign;
-mod in_place;
+mod replaced_pages;
 mod pages;
 mod raw;
 

@@ -14,7 +14,7 @@ fn send(wr_id: u64, len: u32) -> RawSend {
         remote_addr: 0x9000 + wr_id,
         rkey: 9,
         imm: 0x0102_0304,
-        expect: crate::memory::Expect::Cached,
+        hint: crate::memory::CacheHint::Cached,
     }
 }
 

@@ -173,7 +173,7 @@ impl Memory {
             remote_addr: target.map_or(0, Memory::addr),
             rkey: target.map_or(0, Memory::rkey),
             imm: 0x0102_0304,
-            expect: crate::memory::Expect::Cached,
+            hint: crate::memory::CacheHint::Cached,
         }
     }
 

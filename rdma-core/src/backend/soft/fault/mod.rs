@@ -35,7 +35,7 @@ mod rule;
 mod seed;
 
 pub use counts::FaultCounts;
-pub(super) use inject::{Held, Injected, Message, byte_of, flip};
+pub(super) use inject::{DelayedMessage, Injected, Message, byte_of, flip};
 pub use plan::FaultPlan;
 #[doc(hidden)]
 pub use planted::Planted;

@@ -160,9 +160,9 @@ impl FaultPlan {
         if devices.is_empty() || fabric.is_foreign() {
             return;
         }
-        let mut hold = fabric.lock();
+        let mut guard = fabric.lock();
         for device in devices {
-            order(&mut hold, device);
+            order(&mut guard, device);
         }
     }
 

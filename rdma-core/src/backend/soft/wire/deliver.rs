@@ -22,7 +22,7 @@ impl Sink for State {
         let injected = if self.is_up(qp) { self.inject(now, qp, &message) } else { Injected::Lose };
         let asked = match injected {
             Injected::Lose => None,
-            Injected::Hold { due, until_next } => return self.hold((due, until_next), None, qp, message),
+            Injected::Delay(until) => return self.delay_message(until, None, qp, message),
             Injected::NotReady => self.ask_not_ready(qp, request),
             Injected::Deliver | Injected::Corrupt(_) => self.ask(qp, request),
         };
@@ -44,7 +44,7 @@ impl Sink for State {
         let injected = if self.is_up(qp) { self.inject(now, qp, &message) } else { Injected::Lose };
         match injected {
             Injected::Lose => return message.unwanted(),
-            Injected::Hold { due, until_next } => return self.hold((due, until_next), None, qp, message),
+            Injected::Delay(until) => return self.delay_message(until, None, qp, message),
             Injected::Deliver | Injected::Corrupt(_) | Injected::NotReady => {}
         }
         let Some(found) = self.qps.get_mut(qp) else { return message.unwanted() };
@@ -75,7 +75,7 @@ impl Sink for State {
                     self.pump(now, token.qp);
                 }
             }
-            Right::Held { serial } => self.held_whole(serial),
+            Right::Delayed { serial } => self.delayed_payload_arrived(serial),
             Right::Answering { .. } => {}
         }
     }
@@ -86,7 +86,7 @@ impl Sink for State {
         match token.right {
             Right::Requested { serial } => qp.requester.holds(serial),
             Right::Placing { serial } => qp.responder.holds(serial, &device.keys),
-            Right::Held { serial } => self.holds_back(serial),
+            Right::Delayed { serial } => self.awaits_delayed_payload(serial),
             Right::Answering { key, serial } => qp.state.responds() && device.keys.is_current(key, serial),
         }
     }

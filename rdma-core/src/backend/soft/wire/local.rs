@@ -27,8 +27,8 @@ impl State {
         let message = Message::Request(*request);
         match self.inject(now, to, &message) {
             Injected::Lose => {}
-            Injected::Hold { due, until_next } => {
-                let place = self.hold((due, until_next), Some(from), to, message);
+            Injected::Delay(until) => {
+                let place = self.delay_message(until, Some(from), to, message);
                 self.fill(place, payload.map(|source| source.addr));
             }
             injected => {
@@ -86,8 +86,8 @@ impl State {
         let message = Message::Reply(*reply);
         match self.inject(now, to, &message) {
             Injected::Lose => {}
-            Injected::Hold { due, until_next } => {
-                let place = self.hold((due, until_next), None, to, message);
+            Injected::Delay(until) => {
+                let place = self.delay_message(until, None, to, message);
                 self.fill(place, data);
             }
             injected => {
@@ -127,8 +127,8 @@ impl State {
             // SAFETY: the source is valid as in `hand_over` or `hand_back`, the target is the
             // copy just made for it.
             unsafe { copy(from, addr, len) };
-            if let super::Right::Held { serial } = token.right {
-                self.held_whole(serial);
+            if let super::Right::Delayed { serial } = token.right {
+                self.delayed_payload_arrived(serial);
             }
         }
     }

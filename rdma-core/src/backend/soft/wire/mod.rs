@@ -26,9 +26,9 @@ pub(crate) use {shm::rendezvous::fuzz as rendezvous_fuzz, tcp::fuzz};
 use std::time::Instant;
 
 pub(super) use local::copy;
-pub(super) use mapped::{Discarded, Look, Mapped, Orphan, Passed};
+pub(super) use mapped::{Discarded, RevokeStatus, Mapped, OrphanMailbox, BypassProgress};
 pub(super) use shm::rendezvous::{self, Announcement, Reason, Rendezvous};
-pub(super) use shm::{Chunk, Exposed, KeyTable as MappedKeys, PAUSED, Segment, WRITER_CHUNK, Watch};
+pub(super) use shm::{Chunk, Exposed, KeyTable as MappedKeys, PAUSED, Segment, WRITER_CHUNK, CompletionWatch};
 
 use super::engine::message::{Reply, Request};
 use crate::{Gid, QpNum};
@@ -61,7 +61,7 @@ pub(crate) enum Right {
     /// The placement that a responder has under way, into a registration or a receive.
     Placing { serial: u64 },
     /// The copy of a message that a fault holds back.
-    Held { serial: u64 },
+    Delayed { serial: u64 },
     /// A registration that a read answers from.
     Answering { key: u32, serial: u64 },
 }

@@ -3,12 +3,12 @@
 use std::io;
 
 use super::super::engine::state::State as QpStep;
-use super::super::fabric::{Command, Hold};
+use super::super::fabric::{Command, FabricGuard};
 use super::super::gid;
 use super::super::options::Wire;
 use super::super::qp::{Carrier, Peer};
 use super::super::wire::{Hello, QpRef, Reason};
-use super::{Place, Worker};
+use super::{QpEntry, Worker};
 use crate::backend::interface::Slot;
 use crate::error::ConnectError;
 use crate::{Endpoint, Mtu, PathOptions, PortNum, QpNum, QpState};
@@ -25,8 +25,8 @@ impl Worker {
         let mend = "the queue pair must be in INIT, and the path MTU one that verbs defines";
         let place = self.place(slot).map_err(|source| refused(QpNum(0), source, mend))?;
         // In one hold of the lock, so that what comes of the meeting finds the queue pair on its wire.
-        let mut hold = self.fabric().lock();
-        let table = hold.devices.get(opened.device).map_or_else(Vec::new, |device| device.gids.clone());
+        let mut guard = self.fabric().lock();
+        let table = guard.devices.get(opened.device).map_or_else(Vec::new, |device| device.gids.clone());
         let own = table.iter().find(|entry| entry.index == options.gid_index).map(|entry| entry.gid);
         let Some(source_gid) = own else {
             let (device, index) = (opened.name.clone(), options.gid_index);
@@ -34,23 +34,23 @@ impl Worker {
         };
         let (source_qp, destination_gid, destination_qp) = (place.num, peer.gid, peer.qp_num);
         let hello = Hello { source_gid, source_qp, destination_gid, destination_qp };
-        let carrier = self.carrier(&mut hold, place, &hello, options.apart)?;
+        let carrier = self.carrier(&mut guard, place, &hello, options.other_host)?;
         let timer = options.min_rnr_timer.code();
-        step(&mut hold, place.id, (&hello, carrier), (peer.psn.value(), timer), options.mtu)
+        step(&mut guard, place.id, (&hello, carrier), (peer.psn.value(), timer), options.mtu)
             .map_err(|errno| refused(place.num, io::Error::from_raw_os_error(errno), mend))
     }
 
     /// Which wire reaches the peer; on the mapped one the rendezvous has begun.
     fn carrier(
         &self,
-        hold: &mut Hold<'_>,
-        place: Place,
+        guard: &mut FabricGuard<'_>,
+        place: QpEntry,
         hello: &Hello,
         apart: bool,
     ) -> Result<Carrier, ConnectError> {
         let peer = hello.destination_gid;
-        let wire = hold.devices.get(self.context.opened.device).map_or(Wire::Local, |device| device.wire);
-        let here = hold.by_gid.contains_key(&peer);
+        let wire = guard.devices.get(self.context.opened.device).map_or(Wire::Local, |device| device.wire);
+        let here = guard.by_gid.contains_key(&peer);
         let unreachable =
             |mend: &str| Err(refused(place.num, io::Error::from_raw_os_error(libc::ENETUNREACH), mend));
         match wire {
@@ -62,16 +62,16 @@ impl Worker {
                 );
             }
             Wire::Mapped => {
-                return self.meet(hold, place.id, hello, false).map(|()| Carrier::Mapped).or_else(|reason| {
+                return self.meet(guard, place.id, hello, false).map(|()| Carrier::Mapped).or_else(|reason| {
                     let mend =
                         format!("the peer is not mapped: {reason}; with Wire::Auto both meet over TCP then");
                     unreachable(&mend)
                 });
             }
-            Wire::Auto if gid::listens_at(peer).is_some() && self.is_exposed(hold) => {
-                return Ok(self.meet(hold, place.id, hello, true).map_or_else(
+            Wire::Auto if gid::listens_at(peer).is_some() && self.is_exposed(guard) => {
+                return Ok(self.meet(guard, place.id, hello, true).map_or_else(
                     |reason| {
-                        hold.tell_unmapped(self.context.opened.device, peer, &reason, true);
+                        guard.tell_unmapped(self.context.opened.device, peer, &reason, true);
                         Carrier::Tcp
                     },
                     |()| Carrier::Mapped,
@@ -89,17 +89,17 @@ impl Worker {
     }
 
     /// Whether processes of this host can find the device.
-    fn is_exposed(&self, hold: &Hold<'_>) -> bool {
-        hold.devices.get(self.context.opened.device).is_some_and(|device| device.exposure.is_some())
+    fn is_exposed(&self, guard: &FabricGuard<'_>) -> bool {
+        guard.devices.get(self.context.opened.device).is_some_and(|device| device.exports.is_some())
     }
 
     /// Asks for the peer among the processes of this host; whether another wire reaches it, too.
-    fn meet(&self, hold: &mut Hold<'_>, id: QpRef, hello: &Hello, other_wire: bool) -> Result<(), Reason> {
-        let exposed = self.is_exposed(hold);
+    fn meet(&self, guard: &mut FabricGuard<'_>, id: QpRef, hello: &Hello, other_wire: bool) -> Result<(), Reason> {
+        let exposed = self.is_exposed(guard);
         // Else the step is refused, and a connection that there is stays as it is.
-        let ready = hold.qps.get(id).is_some_and(|qp| qp.state == QpStep::Init);
+        let ready = guard.qps.get(id).is_some_and(|qp| qp.state == QpStep::Init);
         match (exposed, ready) {
-            (true, true) => hold.guarded().rendezvous.connect(id, hello, other_wire),
+            (true, true) => guard.guarded().rendezvous.connect(id, hello, other_wire),
             (true, false) => Ok(()),
             (false, _) => Err(Reason::NoNeighbour),
         }
@@ -108,7 +108,7 @@ impl Worker {
 
 /// Has a queue pair in INIT answer its peer from now on, at that sequence number and with that timer.
 fn step(
-    hold: &mut Hold<'_>,
+    guard: &mut FabricGuard<'_>,
     id: QpRef,
     (hello, carrier): (&Hello, Carrier),
     (psn, rnr_timer): (u32, u8),
@@ -117,15 +117,15 @@ fn step(
     if mtu.is_some_and(|mtu| mtu.bytes().is_none()) {
         return Err(libc::EINVAL);
     }
-    let here = hold.by_gid.contains_key(&hello.destination_gid);
-    let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
+    let here = guard.by_gid.contains_key(&hello.destination_gid);
+    let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
     let peer = Peer { gid: hello.destination_gid, qp_num: hello.destination_qp, found: None };
     qp.receive_from(hello.source_gid, peer, psn, carrier, rnr_timer)?;
     qp.mapped.here = here;
     // From now on the wire may hear the peer, too.
-    hold.commands.push_back(Command::Heed);
+    guard.commands.push_back(Command::RetryWaiting);
     if carrier != Carrier::Local && gid::listens_at(hello.destination_gid).is_some() {
-        hold.commands.push_back(Command::Connect { qp: id, hello: *hello });
+        guard.commands.push_back(Command::Connect { qp: id, hello: *hello });
     }
     Ok(())
 }

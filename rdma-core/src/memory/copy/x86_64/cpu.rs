@@ -12,7 +12,7 @@ pub(super) struct Cpu {
     pub(super) avx: bool,
     pub(super) avx512: bool,
     /// Whether `rep movsb` is fast.
-    pub(super) strings: bool,
+    pub(super) fast_rep_movsb: bool,
     /// The fewest bytes of a copy that is stored around the caches.
     pub(super) stream_from: usize,
 }
@@ -24,7 +24,7 @@ impl Cpu {
         *THIS.get_or_init(|| Self {
             avx: is_x86_feature_detected!("avx"),
             avx512: is_x86_feature_detected!("avx512f"),
-            strings: has_fast_strings() && !is_emulated(),
+            fast_rep_movsb: has_fast_rep_movsb() && !is_emulated(),
             stream_from: stream_from_of(last_level_cache()),
         })
     }
@@ -43,7 +43,7 @@ fn stream_from_of(last_level_cache: Option<usize>) -> usize {
     last_level_cache.map_or(MOST, |bytes| (bytes / 2).clamp(1 << 20, MOST))
 }
 
-fn has_fast_strings() -> bool {
+fn has_fast_rep_movsb() -> bool {
     const ERMS: u32 = 1 << 9;
     leaf(7, 0).is_some_and(|features| features.ebx & ERMS != 0)
 }

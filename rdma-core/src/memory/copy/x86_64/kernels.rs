@@ -207,7 +207,7 @@ stream_kernel! {
 ///
 /// `from` is valid for reads and `to` for writes of `len` bytes, which do not overlap.
 #[inline(never)]
-pub(super) unsafe fn strings(from: *const u8, to: *mut u8, len: usize) {
+pub(super) unsafe fn rep_movsb(from: *const u8, to: *mut u8, len: usize) {
     let head = (to.addr().wrapping_neg() % 64).min(len);
     // SAFETY: the ranges are valid by the caller's promise. The direction flag is clear, as it is whenever Rust code runs;
     // the instruction changes the three registers alone, and no flag. Its stores are in no order among themselves, but

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, setrlimit};
 
-use super::super::in_place::tests::{alone_in, limit};
+use super::super::replaced_pages::tests::{alone_in, limit};
 use super::*;
 
 /// Two whole pages somewhere in its bytes; counts when it is dropped.

@@ -10,7 +10,7 @@ impl Requester {
     /// What `send` would be as a message, if it were posted and handed out now; `None` when something is in the queue
     /// before it, or when this side can tell that it is wrong.
     #[inline]
-    pub(crate) fn ahead(&self, send: &RawSend, keys: &KeyTable, domain: Domain) -> Option<Request> {
+    pub(crate) fn bypass_request(&self, send: &RawSend, keys: &KeyTable, domain: Domain) -> Option<Request> {
         let is_idle = self.state == State::Sending && self.queue.is_empty() && !self.rewound;
         if !is_idle || self.check(send, keys, domain).is_err() {
             return None;
@@ -21,7 +21,7 @@ impl Requester {
     /// The peer has carried out what [`ahead`](Self::ahead) said of `send`: as if it had been posted, handed out,
     /// acknowledged and retired. Its completion, if it is to have one.
     #[inline]
-    pub(crate) fn pass(&mut self, send: &RawSend) -> Option<RawCompletion> {
+    pub(crate) fn complete_bypassed(&mut self, send: &RawSend) -> Option<RawCompletion> {
         self.first_psn = super::super::sequence::add(self.first_psn, 1);
         self.first_serial += 1;
         // Whoever has an empty queue has all of them: the last acknowledgement gave them back.

@@ -70,7 +70,7 @@ struct Placing {
 
 /// What it takes to carry out the requests of a peer.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct LentResponder {
     pub(crate) receives: VecDeque<RawRecv>,
     pub(crate) depth: usize,
     pub(crate) expected: u32,
@@ -134,12 +134,12 @@ impl Responder {
     }
 
     /// Gives away what the peer's requests need: from now on they are carried out elsewhere.
-    pub(crate) fn lend(&mut self) -> Lent {
+    pub(crate) fn lend(&mut self) -> LentResponder {
         // What is being placed would come twice: the peer sends it again, to be carried out there.
         self.placing = None;
         let receives = std::mem::take(&mut self.receives);
         let Self { depth, expected, rules, posted, planted, .. } = *self;
-        Lent { receives, depth, expected, rules, posted, planted }
+        LentResponder { receives, depth, expected, rules, posted, planted }
     }
 
     /// Takes back what is left of that: the receives that were not used, and the number of the next request.

@@ -104,7 +104,7 @@ pub(super) fn send(opcode: RawOpcode, local: u64, len: u32, remote: u64) -> RawS
         remote_addr: BASE.wrapping_add(remote),
         rkey: KEY,
         imm: 0,
-        expect: crate::memory::Expect::Cached,
+        hint: crate::memory::CacheHint::Cached,
     }
 }
 

@@ -19,17 +19,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(in super::super) use ahead::Passed;
-pub(in super::super) use evict::Look;
-pub(in super::super) use owner::Orphan;
+pub(in super::super) use ahead::BypassProgress;
+pub(in super::super) use evict::RevokeStatus;
+pub(in super::super) use owner::OrphanMailbox;
 
 use super::shm::rendezvous::Reason;
-use super::shm::{Mailbox, Port, Segment};
+use super::shm::{Mailbox, RemoteResponder, Segment};
 
 /// What a requester was given by its peer.
 #[derive(Debug)]
 pub(in super::super) struct Outgoing {
-    port: Port,
+    port: RemoteResponder,
     /// Wakes the peer's thread that sleeps until a completion.
     doorbell: OwnedFd,
 }

@@ -13,15 +13,15 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use super::super::shm::Protection;
 use super::super::shm::rendezvous::{Host, Reason, Rendezvous};
 use super::*;
-use crate::backend::interface::{RawReach, RawRecv, RawTouch, Reached};
+use crate::backend::interface::{MappedAccess, RawRecv, MappedOp, MappedOutcome};
 use crate::backend::soft::channel::Channel;
 use crate::backend::soft::cq::{CompletionQueue, Hint};
-use crate::backend::soft::draws::Draws;
+use crate::backend::soft::random::RandomPool;
 use crate::backend::soft::engine::keys::{Domain, KeyTable};
 use crate::backend::soft::engine::timer::Timer;
 use crate::backend::soft::event::Events;
-use crate::backend::soft::exposure::Exposure;
-use crate::backend::soft::fabric::{Command, DeviceState, Silence, State, carry_errand};
+use crate::backend::soft::shared_exports::SharedExports;
+use crate::backend::soft::fabric::{Command, DeviceState, Silence, State, find_peer};
 use crate::backend::soft::gid;
 use crate::backend::soft::options::Wire;
 use crate::backend::soft::qp::{Carrier, Owner, Peer, QueuePair};
@@ -58,11 +58,11 @@ impl Rig {
             faults: None,
             planted: None,
             keys: KeyTable::default(),
-            draws: Draws::default(),
+            random: RandomPool::default(),
             qp_nums: HashMap::new(),
             domains: 0,
-            exposure: Some(Exposure::new().unwrap()),
-            told: HashSet::new(),
+            exports: Some(SharedExports::new().unwrap()),
+            unmapped_logged: HashSet::new(),
         });
         let channel = Channel::new().unwrap();
         let context = state.contexts.insert(Events::new(device, channel.clone()));
@@ -94,11 +94,11 @@ impl Rig {
         let device = &mut self.state.devices[self.device];
         device.keys.insert(DOMAIN, addr, len, access, || Ok::<_, ()>(key)).unwrap();
         let registered = *device.keys.get(key).unwrap();
-        device.exposure.as_mut().unwrap().insert(key, registered, memory.backing());
+        device.exports.as_mut().unwrap().insert(key, registered, memory.backing());
     }
 
-    fn exposure(&mut self) -> &mut Exposure {
-        self.state.devices[self.device].exposure.as_mut().unwrap()
+    fn exports(&mut self) -> &mut SharedExports {
+        self.state.devices[self.device].exports.as_mut().unwrap()
     }
 }
 
@@ -137,8 +137,8 @@ fn memory_of_receives_that_were_posted_before_is_told_to_the_peers_that_came_bef
     let device = &mut rig.state.devices[rig.device];
     let lkey = device.keys.insert(DOMAIN, 0, 64, Access::LOCAL_WRITE, || Ok::<_, ()>(77)).unwrap();
     let registered = *device.keys.get(lkey).unwrap();
-    let exposure = device.exposure.as_mut().unwrap();
-    assert!(exposure.insert(lkey, registered, memory.backing()).is_none());
+    let exports = device.exports.as_mut().unwrap();
+    assert!(exports.insert(lkey, registered, memory.backing()).is_none());
     rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr: 0, len: 64, lkey }).unwrap();
     rig.lend();
     let told = |command: &Command| matches!(command, Command::Announce { .. });
@@ -149,7 +149,7 @@ fn memory_of_receives_that_were_posted_before_is_told_to_the_peers_that_came_bef
 fn a_peer_that_comes_to_the_mapped_wire_is_parted_with_on_tcp() {
     let mut rig = Rig::new();
     rig.lend();
-    let parts = |command: &Command| matches!(command, Command::PartTcp { qp } if *qp == rig.qp);
+    let parts = |command: &Command| matches!(command, Command::CloseTcpInbound { qp } if *qp == rig.qp);
     assert!(rig.state.commands.iter().any(parts));
 }
 
@@ -190,9 +190,9 @@ fn only_memory_that_is_awaited_has_requests_sent_again() {
         Segment::map(memfd, len, Protection::ReadWrite).unwrap()
     };
     let mailbox = share(rig.mailbox().segment());
-    let keys = rig.state.devices[rig.device].exposure.as_ref().unwrap().table().unwrap();
+    let keys = rig.state.devices[rig.device].exports.as_ref().unwrap().table().unwrap();
     let keys = Segment::map(std::os::fd::AsFd::as_fd(&keys.0), keys.1, Protection::Read).unwrap();
-    let port = Port::new(&Arc::new(mailbox), &Arc::new(keys)).unwrap();
+    let port = RemoteResponder::new(&Arc::new(mailbox), &Arc::new(keys)).unwrap();
     let doorbell = Channel::new().unwrap();
     let doorbell = std::os::fd::AsFd::as_fd(&doorbell).try_clone_to_owned().unwrap();
     let mapped = &mut rig.state.qps[rig.qp].mapped;
@@ -219,13 +219,13 @@ fn only_memory_that_is_awaited_has_requests_sent_again() {
 #[expect(unsafe_code, reason = "looks at what the caller of a worker looks at")]
 fn why_a_peer_is_not_met_is_told_once_and_it_is_met_again_when_it_is_asked_for_again() {
     let mut rig = Rig::new();
-    let look = RawReach { remote_addr: 0, len: 8, rkey: 1, touch: RawTouch::Look };
+    let look = MappedAccess { remote_addr: 0, len: 8, rkey: 1, op: MappedOp::Probe };
     // SAFETY: it has nothing here.
-    let reached = |rig: &mut Rig| unsafe { rig.state.reach_mapped(rig.qp, &look) };
+    let reached = |rig: &mut Rig| unsafe { rig.state.access_mapped_wire(rig.qp, &look) };
     let meets = |rig: &Rig| {
-        rig.state.commands.iter().filter(|command| matches!(command, Command::Meet { .. })).count()
+        rig.state.commands.iter().filter(|command| matches!(command, Command::FindPeer { .. })).count()
     };
-    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (Reached::NotYet, 1));
+    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (MappedOutcome::NotYet, 1));
     rig.state.over(Instant::now(), rig.qp, Reason::OtherUser { own: 1, peer: 2 });
     let refused = reached(&mut rig).unwrap_err();
     assert!(
@@ -233,11 +233,11 @@ fn why_a_peer_is_not_met_is_told_once_and_it_is_met_again_when_it_is_asked_for_a
         "{refused}"
     );
     assert_eq!(meets(&rig), 1, "it is met again within one call");
-    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (Reached::NotYet, 2));
+    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (MappedOutcome::NotYet, 2));
     // One that only has to come yet, or again.
     for reason in [Reason::Overdue, Reason::Busy] {
         rig.state.over(Instant::now(), rig.qp, reason);
-        assert_eq!(reached(&mut rig).unwrap(), Reached::NotYet);
+        assert_eq!(reached(&mut rig).unwrap(), MappedOutcome::NotYet);
     }
 }
 
@@ -267,7 +267,7 @@ fn whoever_is_looked_for_and_cannot_be_met_is_reached_over_tcp() {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
         let mut rendezvous = Rendezvous::new(epoll);
         let meet = |state: &mut State, rendezvous: &mut Rendezvous| {
-            carry_errand(Instant::now(), rendezvous, state, Command::Meet { qp: rig.qp });
+            find_peer(Instant::now(), rendezvous, state, rig.qp);
             state.qps[rig.qp].carrier
         };
         // One that was there may come again.

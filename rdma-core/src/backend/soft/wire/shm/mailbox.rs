@@ -13,13 +13,13 @@ use super::layout::{
 };
 use super::segment::Segment;
 use super::view::{One, View};
-use super::writer_slot::{Chunk, Touching, revoked};
+use super::writer_slot::{Chunk, AccessScope, revoked};
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::driver;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::responder::Rules;
 use crate::backend::soft::fault::Planted;
-use crate::memory::fetch;
+use crate::memory::prefetch;
 use crate::{CompletionStatus, EventKind};
 
 /// How often a slot is looked at before the thread sleeps: a chunk takes some ten microseconds.
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_micros(50);
 
 /// What a responder is made of.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct MailboxInit {
     /// Receives posted at once, sentinels included.
     pub(crate) depth: usize,
     pub(crate) rules: Rules,
@@ -59,7 +59,7 @@ pub(crate) struct Mailbox {
     depth: usize,
     /// Receives put into the ring.
     offered: u64,
-    /// Completions taken from the ring; looked at by [`Watch`]es.
+    /// Completions taken from the ring; looked at by [`CompletionWatch`]es.
     taken: Arc<PrivateU64>,
     open: bool,
     /// The writer is dead, whatever its slot says.
@@ -78,7 +78,7 @@ impl Mailbox {
     /// # Errors
     ///
     /// When the kernel has no memory, descriptors or mappings left.
-    pub(crate) fn create(terms: &Terms, receives: impl IntoIterator<Item = RawRecv>) -> io::Result<Self> {
+    pub(crate) fn create(terms: &MailboxInit, receives: impl IntoIterator<Item = RawRecv>) -> io::Result<Self> {
         let places = terms.depth.max(1).next_power_of_two();
         let no_room = || io::Error::other("no room for the rings of a mailbox");
         let (ring, completions, end) = extent(places).ok_or_else(no_room)?;
@@ -159,7 +159,7 @@ impl Mailbox {
             return None;
         };
         // The poster is about to look at what has come, and it is in the writer's cache.
-        fetch(recv.addr);
+        prefetch(recv.addr);
         let status = CompletionStatus(entry.status.load(Ordering::Relaxed));
         let failed = |status: CompletionStatus| {
             Some(RawCompletion { wr_id: recv.wr_id, status: status.0, ..RawCompletion::default() })
@@ -204,7 +204,7 @@ impl Mailbox {
         Some(Refusal { event: Verdict::event_of(word) })
     }
 
-    /// The next completion rings the owner's bell, unless [`pending`](Watch::pending) says now that there is one.
+    /// The next completion rings the owner's bell, unless [`pending`](CompletionWatch::pending) says now that there is one.
     pub(crate) fn arm(&self) {
         self.header.bell.doorbell.arm();
     }
@@ -232,7 +232,7 @@ impl Mailbox {
 
     /// Whether nothing happens in it any more.
     pub(crate) fn is_settled(&self) -> bool {
-        !self.open && (self.forsaken || !self.writer().touches(Touching::Anything))
+        !self.open && (self.forsaken || !self.writer().touches(AccessScope::Anything))
     }
 
     /// The oldest receive, flushed; only once it is settled and all that the peer left is taken.
@@ -271,8 +271,8 @@ impl Mailbox {
     }
 
     /// To look for completions without whatever guards the mailbox.
-    pub(crate) fn watch(&self) -> Watch {
-        Watch { completions: self.completions.clone(), taken: Arc::clone(&self.taken) }
+    pub(crate) fn watch(&self) -> CompletionWatch {
+        CompletionWatch { completions: self.completions.clone(), taken: Arc::clone(&self.taken) }
     }
 
     /// To wait for its writer without whatever guards the mailbox.
@@ -283,12 +283,12 @@ impl Mailbox {
 
 /// Tells whether a mailbox has something to take.
 #[derive(Debug, Clone)]
-pub(crate) struct Watch {
+pub(crate) struct CompletionWatch {
     completions: View<CompletionEntry>,
     taken: Arc<PrivateU64>,
 }
 
-impl Watch {
+impl CompletionWatch {
     /// Whether there is a completion to take.
     pub(crate) fn pending(&self) -> bool {
         let taken = self.taken.load(PrivateOrdering::Relaxed);
@@ -306,7 +306,7 @@ pub(crate) struct Writer {
 
 /// What came of waiting for a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     /// It touches nothing of that any more.
     Idle,
     /// It is dead, and so touches nothing.
@@ -318,7 +318,7 @@ pub(crate) enum Waited {
 impl Writer {
     /// Whether it touches that now. To be asked after it was revoked: by [`KeyTable::remove`](super::KeyTable::remove)
     /// or [`Mailbox::close`].
-    pub(crate) fn touches(&self, what: Touching) -> bool {
+    pub(crate) fn touches(&self, what: AccessScope) -> bool {
         !self.unseen && self.header.writer.slot.touches(what)
     }
 
@@ -346,22 +346,22 @@ impl Writer {
 
     /// Waits until it touches that no more, or for some more microseconds if it is late already; `is_dead` says whether its
     /// process is gone. Never to be called with a lock held.
-    pub(crate) fn wait(&self, what: Touching, until: Instant, mut is_dead: impl FnMut() -> bool) -> Waited {
+    pub(crate) fn wait(&self, what: AccessScope, until: Instant, mut is_dead: impl FnMut() -> bool) -> WaitOutcome {
         for _ in 0..SPINS {
             if !self.touches(what) {
-                return Waited::Idle;
+                return WaitOutcome::Idle;
             }
             std::hint::spin_loop();
         }
         while self.touches(what) {
             if is_dead() {
-                return Waited::Dead;
+                return WaitOutcome::Dead;
             }
             if driver::now() >= until {
-                return Waited::Stopped;
+                return WaitOutcome::Stopped;
             }
             std::thread::sleep(PAUSE);
         }
-        Waited::Idle
+        WaitOutcome::Idle
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::error::limit;
+use crate::error::limit_advice;
 
 /// Why a peer's descriptor was not mapped.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +20,6 @@ pub(crate) enum MapRefused {
     Range,
     #[error("they are the {said}. that were replaced, after {known}")]
     Version { said: u32, known: u32 },
-    #[error("the memfd cannot be mapped: {0}; {mend}", mend = limit(.0).unwrap_or("see mmap(2)"))]
+    #[error("the memfd cannot be mapped: {0}; {mend}", mend = limit_advice(.0).unwrap_or("see mmap(2)"))]
     Map(#[source] io::Error),
 }

@@ -2,7 +2,7 @@
 //!
 //! Three kinds of [`Segment`] cross between the two: a [`Mailbox`], which is the responder of one queue pair
 //! (its receives, its completions, where its peer stands); the [`KeyTable`] of its device; and the memory that
-//! keys name. Their *owner* is the side that answers. The *writer* has all of them mapped by a [`Port`], and
+//! keys name. Their *owner* is the side that answers. The *writer* has all of them mapped by a [`RemoteResponder`], and
 //! carries out requests there as [`engine::responder`](super::super::engine::responder) says it is done: nothing
 //! here decides otherwise, and the tests compare the two.
 //!
@@ -34,13 +34,13 @@ mod writer_slot;
 mod tests;
 
 pub(in super::super) use key_table::{Exposed, KeyTable, PAUSED};
-pub(in super::super) use mailbox::{Mailbox, Terms, Waited, Watch, Writer};
+pub(in super::super) use mailbox::{Mailbox, MailboxInit, WaitOutcome, CompletionWatch, Writer};
 pub(in super::super) use map_refused::MapRefused;
-pub(in super::super) use port::{Begun, Executed, Local, Outcome, Pace, Port, Touched, WRITER_CHUNK};
+pub(in super::super) use port::{CopyProgress, Executed, Local, Outcome, CopyBudget, RemoteResponder, AccessOutcome, WRITER_CHUNK};
 #[cfg(test)]
 pub(in super::super) use segment::Protection;
 pub(in super::super) use segment::Segment;
-pub(in super::super) use writer_slot::{Chunk, Touching};
+pub(in super::super) use writer_slot::{Chunk, AccessScope};
 
 /// The atomics of whoever runs this: models have their own.
 mod atomic {

@@ -15,7 +15,7 @@ pub(super) const NO_REGISTRATION: u64 = u64::MAX;
 
 /// What the owner wants nobody to touch any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Touching {
+pub(crate) enum AccessScope {
     /// The registration of that serial.
     Registration(u64),
     /// Anything by way of this queue pair.
@@ -76,11 +76,11 @@ impl WriterSlot {
     }
 
     /// Whether the writer touches it. For the owner, after it revoked that, and then [`revoked`].
-    pub(super) fn touches(&self, what: Touching) -> bool {
+    pub(super) fn touches(&self, what: AccessScope) -> bool {
         let active = self.active.load(Ordering::Acquire);
         match what {
-            Touching::Registration(serial) => active == serial,
-            Touching::Anything => active != NONE,
+            AccessScope::Registration(serial) => active == serial,
+            AccessScope::Anything => active != NONE,
         }
     }
 }
@@ -127,7 +127,7 @@ mod tests {
             may
         }
 
-        fn deregister(&self, waits: bool, what: Touching) {
+        fn deregister(&self, waits: bool, what: AccessScope) {
             self.standing.store(0, Ordering::Relaxed);
             revoked();
             // One look stands for all of the wait: what it does not see may happen in between.
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    fn model(chunks: usize, waits: bool, what: Touching) {
+    fn model(chunks: usize, waits: bool, what: AccessScope) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(4);
         builder.check(move || {
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn loom_pages_are_given_away_only_once_no_writer_touches_them() {
-        for what in [Touching::Registration(1), Touching::Anything] {
+        for what in [AccessScope::Registration(1), AccessScope::Anything] {
             model(1, true, what);
             model(2, true, what);
         }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     #[should_panic = "Causality violation"]
     fn loom_an_owner_that_does_not_wait_is_caught() {
-        model(1, false, Touching::Anything);
+        model(1, false, AccessScope::Anything);
     }
 
     #[test]

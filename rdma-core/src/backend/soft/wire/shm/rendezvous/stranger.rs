@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::descriptors::{self, Received, Sent};
 use super::frame::FrameError;
 use super::*;
-use crate::error::limit;
+use crate::error::limit_advice;
 
 /// An accepted connection that has not said whose it is, or whose queue pair is not ready yet.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Rendezvous {
         let process = self.credentials.check(fd.as_fd()).inspect_err(|reason| {
             let refusal = match reason {
                 Reason::OtherUser { .. } | Reason::NobodyInParticular { .. } => Refusal::User,
-                Reason::NoPidfd(error) if limit(error).is_some() => Refusal::limit(error),
+                Reason::NoPidfd(error) if limit_advice(error).is_some() => Refusal::limit(error),
                 _ => Refusal::Pidfd,
             };
             refuse(fd.as_fd(), refusal);

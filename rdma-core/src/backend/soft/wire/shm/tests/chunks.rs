@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::key_table::PAUSED;
-use super::super::port::PortRefused;
+use super::super::port::SegmentsRefused;
 use super::{ALL, BASE, DOMAIN, MEMORY, Rig, execute, mapped, terms};
 use crate::CompletionStatus;
 use crate::backend::interface::RawRecv;
@@ -13,7 +13,7 @@ use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, Requ
 use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
 use crate::backend::soft::wire::shm::segment::Protection;
-use crate::backend::soft::wire::shm::{Exposed, Mailbox, Outcome, Port, Segment, Terms};
+use crate::backend::soft::wire::shm::{Exposed, Mailbox, Outcome, RemoteResponder, Segment, MailboxInit};
 
 const CHUNK: usize = HOLD_BYTES_MAX;
 
@@ -85,7 +85,7 @@ fn rings_go_round_and_are_as_deep_as_agreed() {
 fn receives_that_were_there_before_come_first() {
     let mut rig = Rig::new(1, terms(2, None));
     rig.expose(1, 1);
-    let before = Terms { posted: 1, ..terms(2, Some(Planted::LostCredit)) };
+    let before = MailboxInit { posted: 1, ..terms(2, Some(Planted::LostCredit)) };
     let recv = |wr_id| RawRecv { wr_id, addr: BASE, len: 8, lkey: 1 };
     rig.mailbox = Mailbox::create(&before, [recv(1)]).unwrap();
     rig.mailbox.post_recv(recv(2)).unwrap();
@@ -215,17 +215,17 @@ fn only_a_mailbox_with_its_rings_makes_a_port() {
     let rig = Rig::new(1, terms(4, None));
     let (mailbox, keys) = (rig.mailbox.segment(), rig.keys.segment());
     let (writable, readable) = (mapped(mailbox, Protection::ReadWrite), mapped(mailbox, Protection::Read));
-    let refused = |mailbox, keys| Port::new(mailbox, keys).unwrap_err();
-    assert!(matches!(refused(&readable, keys), PortRefused::NotMailbox));
-    assert!(matches!(refused(keys, keys), PortRefused::NotMailbox));
+    let refused = |mailbox, keys| RemoteResponder::new(mailbox, keys).unwrap_err();
+    assert!(matches!(refused(&readable, keys), SegmentsRefused::NotMailbox));
+    assert!(matches!(refused(keys, keys), SegmentsRefused::NotMailbox));
     let odd = Arc::new(Segment::create("test", 3 * rustix::param::page_size()).unwrap());
-    assert!(matches!(refused(&writable, &odd), PortRefused::NotKeys));
+    assert!(matches!(refused(&writable, &odd), SegmentsRefused::NotKeys));
     let places = std::mem::offset_of!(super::super::layout::OwnerLine, places);
     // The owner's line comes first.
     let words: super::super::view::View<Word> = super::super::view::View::new(mailbox, places, 1).unwrap();
     for lie in [0, 3, 1 << 19, 1 << 21, u32::MAX] {
         words[0].0.store(lie, Ordering::Relaxed);
-        assert!(matches!(refused(&writable, keys), PortRefused::Places { places } if places == lie));
+        assert!(matches!(refused(&writable, keys), SegmentsRefused::Places { places } if places == lie));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backend::soft::engine::message::{ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::shm::segment::Protection;
-use crate::backend::soft::wire::shm::{Outcome, Port, Touching, Waited};
+use crate::backend::soft::wire::shm::{Outcome, RemoteResponder, AccessScope, WaitOutcome};
 
 /// Several chunks.
 const BYTES: usize = 1 << 20;
@@ -19,7 +19,7 @@ const ROUNDS: u64 = 300;
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Writes all of the memory again and again, until `ends`; how often that was carried out.
-fn write_on(port: &mut Port, mut psn: u32, mut ends: impl FnMut() -> bool) -> u64 {
+fn write_on(port: &mut RemoteResponder, mut psn: u32, mut ends: impl FnMut() -> bool) -> u64 {
     let mut local = vec![0xa5; BYTES];
     let mut carried_out = 0;
     while !ends() {
@@ -55,8 +55,8 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
         rig.keys.remove(KEY, serial);
         if waits {
             assert_eq!(
-                writer.wait(Touching::Registration(serial), Instant::now() + GRACE, || false),
-                Waited::Idle
+                writer.wait(AccessScope::Registration(serial), Instant::now() + GRACE, || false),
+                WaitOutcome::Idle
             );
         }
         // Twice: a writer that goes on is caught by the second, wherever it is.
@@ -69,7 +69,7 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
         }
         late += u64::from(touched);
         if !waits {
-            writer.wait(Touching::Anything, Instant::now() + GRACE, || false);
+            writer.wait(AccessScope::Anything, Instant::now() + GRACE, || false);
             words.iter().for_each(|word| word.0.store(0, Ordering::Relaxed));
         }
     }
@@ -148,21 +148,21 @@ fn a_writer_of_another_process_is_waited_for_and_one_that_is_stopped_or_dead_is_
         assert!(begin.elapsed() < GRACE, "never stopped in a chunk");
         signal(child, libc::SIGSTOP);
         assert!(waited(child, libc::WUNTRACED));
-        if writer.touches(Touching::Registration(ROUNDS + 1)) {
+        if writer.touches(AccessScope::Registration(ROUNDS + 1)) {
             break;
         }
         signal(child, libc::SIGCONT);
         std::thread::sleep(Duration::from_millis(1));
     }
     rig.keys.remove(KEY, ROUNDS + 1);
-    let what = Touching::Registration(ROUNDS + 1);
+    let what = AccessScope::Registration(ROUNDS + 1);
     let soon = Instant::now() + Duration::from_millis(5);
-    assert_eq!(writer.wait(what, soon, || waited(child, libc::WNOHANG)), Waited::Stopped);
+    assert_eq!(writer.wait(what, soon, || waited(child, libc::WNOHANG)), WaitOutcome::Stopped);
     rig.mailbox.close();
     assert!(!rig.mailbox.is_settled());
     signal(child, libc::SIGKILL);
     let late = Instant::now() + GRACE;
-    assert_eq!(writer.wait(what, late, || waited(child, libc::WNOHANG)), Waited::Dead);
+    assert_eq!(writer.wait(what, late, || waited(child, libc::WNOHANG)), WaitOutcome::Dead);
     assert!(!rig.mailbox.is_settled());
     rig.mailbox.forsake();
     assert!(rig.mailbox.is_settled());
@@ -207,8 +207,8 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
             }
             rig.mailbox.close();
             assert_eq!(
-                rig.mailbox.writer().wait(Touching::Anything, Instant::now() + GRACE, || false),
-                Waited::Idle
+                rig.mailbox.writer().wait(AccessScope::Anything, Instant::now() + GRACE, || false),
+                WaitOutcome::Idle
             );
             let mut told = 0u64;
             while let Some(done) = rig.mailbox.take() {

@@ -12,7 +12,7 @@ use crate::backend::soft::engine::keys::Registered;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
-use crate::backend::soft::wire::shm::Port;
+use crate::backend::soft::wire::shm::RemoteResponder;
 use crate::backend::soft::wire::shm::segment::Protection;
 use crate::{Access, CompletionStatus, EventKind, RemoteKey, RemoteMemory};
 
@@ -125,7 +125,7 @@ proptest! {
                     }
                     owner.rig.psn = sequence::add(psn, 1);
                     // Whoever connects now must not stumble over it, either.
-                    let _ = Port::new(&theirs, owner.rig.keys.segment());
+                    let _ = RemoteResponder::new(&theirs, owner.rig.keys.segment());
                 }
                 Act::Window { key, addr, len } => {
                     let memory = RemoteMemory { addr, len, rkey: RemoteKey(key) };

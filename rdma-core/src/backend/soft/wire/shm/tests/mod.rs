@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::port::{Executed, Local, Outcome};
 use super::segment::Protection;
-use super::{Exposed, KeyTable, Mailbox, Port, Segment, Terms};
+use super::{Exposed, KeyTable, Mailbox, RemoteResponder, Segment, MailboxInit};
 use crate::Access;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::{Domain, Registered};
@@ -28,9 +28,9 @@ pub(super) const MEMORY: u64 = 5;
 pub(super) const DOMAIN: Domain = Domain(3);
 pub(super) const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
-pub(super) fn terms(depth: usize, planted: Option<Planted>) -> Terms {
+pub(super) fn terms(depth: usize, planted: Option<Planted>) -> MailboxInit {
     let rules = Rules { access: ALL, rnr_timer: 9 };
-    Terms { depth, rules, domain: DOMAIN, psn: 0x00ff_fffe, planted, posted: 0 }
+    MailboxInit { depth, rules, domain: DOMAIN, psn: 0x00ff_fffe, planted, posted: 0 }
 }
 
 pub(super) fn mapped(segment: &Segment, protection: Protection) -> Arc<Segment> {
@@ -43,12 +43,12 @@ pub(super) struct Rig {
     pub(super) keys: KeyTable,
     pub(super) mailbox: Mailbox,
     pub(super) memory: Segment,
-    pub(super) port: Port,
+    pub(super) port: RemoteResponder,
     pub(super) psn: u32,
 }
 
 impl Rig {
-    pub(super) fn new(bytes: usize, terms: Terms) -> Self {
+    pub(super) fn new(bytes: usize, terms: MailboxInit) -> Self {
         let (keys, memory) = (KeyTable::create().unwrap(), Segment::create("test", bytes).unwrap());
         let mailbox = Mailbox::create(&terms, []).unwrap();
         let port = port(&keys, &mailbox, &memory);
@@ -56,7 +56,7 @@ impl Rig {
     }
 
     /// To be used instead of the one it has.
-    pub(super) fn another_port(&self) -> Port {
+    pub(super) fn another_port(&self) -> RemoteResponder {
         port(&self.keys, &self.mailbox, &self.memory)
     }
 
@@ -95,9 +95,9 @@ impl Rig {
     }
 }
 
-fn port(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> Port {
+fn port(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> RemoteResponder {
     let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
-    let mut port = Port::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
+    let mut port = RemoteResponder::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
     port.add_memory(MEMORY, mapped(memory, Protection::ReadWrite));
     port
 }
@@ -107,7 +107,7 @@ pub(super) fn exposed(key: u32, registered: Registered) -> Exposed {
 }
 
 /// Has the port carry out a request, whose payload is in `local`, or whose answer goes there.
-pub(super) fn execute(port: &mut Port, request: &Request, local: &mut [u8], injected: Injected) -> Executed {
+pub(super) fn execute(port: &mut RemoteResponder, request: &Request, local: &mut [u8], injected: Injected) -> Executed {
     assert!(request.len as usize <= local.len());
     let local = local.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: as long as that, and borrowed for the call.
@@ -115,7 +115,7 @@ pub(super) fn execute(port: &mut Port, request: &Request, local: &mut [u8], inje
 }
 
 /// The same, by the way that small requests take when nothing about them is unusual. `None` when that is not so.
-pub(super) fn execute_at_once(port: &mut Port, request: &Request, local: &mut [u8]) -> Option<Executed> {
+pub(super) fn execute_at_once(port: &mut RemoteResponder, request: &Request, local: &mut [u8]) -> Option<Executed> {
     assert!(request.len as usize <= local.len());
     let local = local.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: as long as that, and borrowed for the call.

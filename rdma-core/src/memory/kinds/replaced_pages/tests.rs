@@ -1,4 +1,4 @@
-//! Pages replaced and put back, and what keeps them from it; limits in a process of their own.
+//! TestPages replaced and put back, and what keeps them from it; limits in a process of their own.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,11 +9,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::*;
 
 /// Private anonymous pages, each byte of which is told from its neighbours; unmapped on drop.
-struct Pages(Room);
+struct TestPages(AnonymousPages);
 
-impl Pages {
+impl TestPages {
     fn new(pages: usize) -> Self {
-        let mut made = Self(Room::map(pages * page()).unwrap());
+        let mut made = Self(AnonymousPages::map(pages * page()).unwrap());
         made.bytes().iter_mut().enumerate().for_each(|(at, byte)| *byte = byte_at(at));
         made
     }
@@ -33,12 +33,12 @@ impl Pages {
         start..start + self.0.len
     }
 
-    fn replace(&self, pages: Range<usize>) -> Result<InPlace, Unshared> {
+    fn replace(&self, pages: Range<usize>) -> Result<ReplacedPages, Unshared> {
         // SAFETY: within the mapping, which outlives what the tests make of it; no other thread has its address.
-        let replaced = unsafe { InPlace::replace(self.at(pages.start), pages.len() * page()) };
-        replaced.map_err(|unplaced| {
-            assert!(unplaced.left.is_none());
-            unplaced.why
+        let replaced = unsafe { ReplacedPages::replace(self.at(pages.start), pages.len() * page()) };
+        replaced.map_err(|refused| {
+            assert!(refused.left.is_none());
+            refused.why
         })
     }
 
@@ -97,16 +97,16 @@ pub(in super::super) fn limit(resource: Resource, to: u64) -> Rlimit {
 
 #[test]
 fn what_is_written_at_the_address_is_in_the_memfd_and_stays_when_the_pages_are_put_back() {
-    let mut pages = Pages::new(5);
-    let mut placed = pages.replace(1..4).unwrap();
-    assert!(placed.len == 3 * page() && placed.backing().bytes == 3 * page() as u64);
+    let mut pages = TestPages::new(5);
+    let mut replaced = pages.replace(1..4).unwrap();
+    assert!(replaced.len == 3 * page() && replaced.backing().bytes == 3 * page() as u64);
     assert_eq!(vma::check(pages.range()), Err(Unshared::Shared));
-    let (memfd, mut bytes) = (placed.backing().memfd.clone(), vec![0; 3 * page()]);
+    let (memfd, mut bytes) = (replaced.backing().memfd.clone(), vec![0; 3 * page()]);
     rustix::io::pread(&memfd, &mut bytes, 0).unwrap();
     assert_eq!(bytes, pages.bytes()[page()..4 * page()]);
     pages.bytes()[2 * page()] ^= 0xff;
     rustix::io::pwrite(&memfd, &[!byte_at(3 * page())], 2 * page() as u64).unwrap();
-    placed.put_back().unwrap();
+    replaced.put_back().unwrap();
     for changed in [2, 3] {
         assert_eq!(pages.bytes()[changed * page()], !byte_at(changed * page()), "page {changed}");
         pages.bytes()[changed * page()] ^= 0xff;
@@ -119,16 +119,16 @@ fn what_is_written_at_the_address_is_in_the_memfd_and_stays_when_the_pages_are_p
 /// What a peer that is stopped writes is not put back; what others write to the pages that replaced its pages is.
 #[test]
 fn pages_that_were_replaced_since_are_put_back_as_they_are_now() {
-    let mut pages = Pages::new(4);
-    let mut placed = pages.replace(0..4).unwrap();
-    let backing = placed.backing().clone();
+    let mut pages = TestPages::new(4);
+    let mut replaced = pages.replace(0..4).unwrap();
+    let backing = replaced.backing().clone();
     let second = page() as u64..2 * page() as u64;
     // SAFETY: mapped there, and nobody writes it meanwhile.
     unsafe { backing.pages.replace(pages.at(0), std::slice::from_ref(&second)) }.unwrap();
     let patch = backing.pages.patches(0).remove(0);
     rustix::io::pwrite(&*backing.memfd, &[!byte_at(page())], second.start).unwrap();
     rustix::io::pwrite(&*patch.memfd, &[!byte_at(page() + 1)], 1).unwrap();
-    placed.put_back().unwrap();
+    replaced.put_back().unwrap();
     assert_eq!(pages.bytes()[page() + 1], !byte_at(page() + 1));
     pages.bytes()[page() + 1] ^= 0xff;
     pages.assert_untouched();
@@ -136,16 +136,16 @@ fn pages_that_were_replaced_since_are_put_back_as_they_are_now() {
 
 #[test]
 fn bytes_of_several_pieces_are_in_order() {
-    let mut pages = Pages::new(9);
+    let mut pages = TestPages::new(9);
     let (begin, len) = (pages.at(1), 7 * page());
     // SAFETY: the test's own, which no other thread has the address of.
-    let placed = unsafe { InPlace::onto(Backing::create(len as u64).unwrap(), begin, len, 3 * page()) };
-    let (mut placed, mut bytes) = (placed.unwrap(), vec![0; len]);
-    rustix::io::pread(&placed.backing().memfd, &mut bytes, 0).unwrap();
+    let replaced = unsafe { ReplacedPages::onto(Backing::create(len as u64).unwrap(), begin, len, 3 * page()) };
+    let (mut replaced, mut bytes) = (replaced.unwrap(), vec![0; len]);
+    rustix::io::pread(&replaced.backing().memfd, &mut bytes, 0).unwrap();
     assert_eq!(bytes, pages.bytes()[page()..8 * page()]);
-    placed.put_back().unwrap();
+    replaced.put_back().unwrap();
     pages.assert_untouched();
-    let mut large = Pages::new((2 * PIECE) / page() + 3);
+    let mut large = TestPages::new((2 * PIECE) / page() + 3);
     large.replace(1..(2 * PIECE) / page() + 2).unwrap().put_back().unwrap();
     large.assert_untouched();
     assert_eq!(large.mappings(), 3, "what was put back is one mapping, between the pages beside it");
@@ -153,20 +153,20 @@ fn bytes_of_several_pieces_are_in_order() {
 
 #[test]
 fn a_memfd_in_place_cannot_change_its_size() {
-    let pages = Pages::new(1);
-    let placed = pages.replace(0..1).unwrap();
+    let pages = TestPages::new(1);
+    let replaced = pages.replace(0..1).unwrap();
     for len in [0, 2 * page() as u64] {
-        assert!(rustix::fs::ftruncate(placed.backing().memfd.as_fd(), len).is_err());
+        assert!(rustix::fs::ftruncate(replaced.backing().memfd.as_fd(), len).is_err());
     }
 }
 
 #[test]
 fn only_whole_pages_are_replaced() {
-    let mut pages = Pages::new(3);
+    let mut pages = TestPages::new(3);
     let page = page();
     for (begin, len) in [(1, page), (0, page + 1), (0, page - 1), (page / 2, page / 2)] {
         // SAFETY: within the mapping, which no other thread knows of.
-        let replaced = unsafe { InPlace::replace(pages.at(0).add(begin), len) };
+        let replaced = unsafe { ReplacedPages::replace(pages.at(0).add(begin), len) };
         assert_eq!(replaced.unwrap_err().why, Unshared::Unaligned { page });
     }
     pages.assert_untouched();
@@ -174,7 +174,7 @@ fn only_whole_pages_are_replaced() {
 
 /// Has the kernel change the second of three pages, all of which are to be replaced then.
 fn refused(change: impl FnOnce(*mut c_void)) -> Unshared {
-    let mut pages = Pages::new(3);
+    let mut pages = TestPages::new(3);
     change(pages.at(1).as_ptr().cast());
     let unshared = pages.replace(0..3).unwrap_err();
     let (first, last) = (0..page(), 2 * page()..3 * page());
@@ -218,24 +218,24 @@ fn what_is_not_ordinary_memory_stays_as_it_is() {
 
 #[test]
 fn what_fails_midway_leaves_every_byte_where_it_was() {
-    let mut pages = Pages::new(4);
+    let mut pages = TestPages::new(4);
     let backing = Backing::create(2 * page() as u64).unwrap();
     // SAFETY: the test's own, which no other thread has the address of.
-    let unplaced = unsafe { InPlace::onto(backing, pages.at(0), pages.0.len, page()) }.unwrap_err();
-    assert_eq!(unplaced.why, Unshared::Denied { what: "copying to a memfd", errno: libc::EPERM });
-    assert!(unplaced.left.is_none());
+    let refused = unsafe { ReplacedPages::onto(backing, pages.at(0), pages.0.len, page()) }.unwrap_err();
+    assert_eq!(refused.why, Unshared::Denied { what: "copying to a memfd", errno: libc::EPERM });
+    assert!(refused.left.is_none());
     pages.assert_untouched();
 }
 
 #[test]
 fn a_forked_child_puts_pages_back_for_itself_alone() {
-    let mut pages = Pages::new(2);
-    let mut placed = pages.replace(0..2).unwrap();
+    let mut pages = TestPages::new(2);
+    let mut replaced = pages.replace(0..2).unwrap();
     // SAFETY: the child makes system calls and copies, and ends.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
-        let kept = placed.put_back().is_ok()
+        let kept = replaced.put_back().is_ok()
             && pages.bytes().iter().enumerate().all(|(at, byte)| *byte == byte_at(at));
         pages.bytes().fill(0);
         // SAFETY: ends the child without running what belongs to the parent.
@@ -247,14 +247,14 @@ fn a_forked_child_puts_pages_back_for_itself_alone() {
     assert_eq!(status, 0, "the child lacks bytes");
     let differs = pages.bytes().iter().enumerate().position(|(at, byte)| *byte != byte_at(at));
     assert_eq!(differs, None, "the child changed its parent's bytes");
-    placed.put_back().unwrap();
+    replaced.put_back().unwrap();
     pages.assert_untouched();
 }
 
 #[test]
 fn a_process_without_descriptors_keeps_its_pages_and_is_told_the_limit() {
     alone("a_process_without_descriptors_keeps_its_pages_and_is_told_the_limit", || {
-        let mut pages = Pages::new(2);
+        let mut pages = TestPages::new(2);
         let before = limit(Resource::Nofile, 3);
         let text = pages.replace(0..2).unwrap_err().to_string();
         setrlimit(Resource::Nofile, before).unwrap();
@@ -268,7 +268,7 @@ fn a_process_without_descriptors_keeps_its_pages_and_is_told_the_limit() {
 #[test]
 fn a_process_that_may_not_make_such_a_file_keeps_its_pages_and_lives() {
     alone("a_process_that_may_not_make_such_a_file_keeps_its_pages_and_lives", || {
-        let mut pages = Pages::new(2);
+        let mut pages = TestPages::new(2);
         limit(Resource::Fsize, page() as u64);
         let text = pages.replace(0..2).unwrap_err().to_string();
         assert!(text.contains("ulimit -f"), "{text}");
@@ -279,20 +279,20 @@ fn a_process_that_may_not_make_such_a_file_keeps_its_pages_and_lives() {
 #[test]
 fn a_process_without_mappings_left_keeps_its_pages_and_is_told_the_limit() {
     alone("a_process_without_mappings_left_keeps_its_pages_and_is_told_the_limit", || {
-        let mut pages = Pages::new(8);
+        let mut pages = TestPages::new(8);
         let mut taken = Vec::with_capacity(1 << 20);
         // No two of them are one mapping: each is of a page of its own, beside one that cannot be read.
         let full = loop {
             if taken.len() == taken.capacity() {
                 break false;
             }
-            let Ok(room) = Room::map(2 * page()) else { break true };
+            let Ok(fresh) = AnonymousPages::map(2 * page()) else { break true };
             // SAFETY: pages of the test's own.
             let split = unsafe {
                 let none = rustix::mm::MprotectFlags::empty();
-                rustix::mm::mprotect(room.base.as_ptr().cast(), page(), none)
+                rustix::mm::mprotect(fresh.base.as_ptr().cast(), page(), none)
             };
-            taken.push(room);
+            taken.push(fresh);
             if split.is_err() {
                 break true;
             }
@@ -310,48 +310,48 @@ fn a_process_without_mappings_left_keeps_its_pages_and_is_told_the_limit() {
 #[test]
 fn pages_that_cannot_be_put_back_keep_their_bytes() {
     alone("pages_that_cannot_be_put_back_keep_their_bytes", || {
-        let mut pages = Pages::new(4);
-        let mut placed = pages.replace(0..4).unwrap();
+        let mut pages = TestPages::new(4);
+        let mut replaced = pages.replace(0..4).unwrap();
         let before = limit(Resource::As, page() as u64);
-        let refused = placed.put_back();
+        let refused = replaced.put_back();
         setrlimit(Resource::As, before).unwrap();
         assert_eq!(refused, Err(Denied { what: "mmap", errno: Errno::NOMEM }));
         assert_eq!(vma::check(pages.range()), Err(Unshared::Shared));
         pages.assert_bytes();
-        placed.put_back().unwrap();
+        replaced.put_back().unwrap();
         pages.assert_untouched();
     });
 }
 
 #[test]
 fn what_is_unmapped_before_pages_are_moved_there_is_not_lost_when_they_are_not() {
-    let mut pages = Pages::new(4);
-    let mut placed = pages.replace(1..4).unwrap();
-    let done = placed.put_back_by(&|_, len, to| {
+    let mut pages = TestPages::new(4);
+    let mut replaced = pages.replace(1..4).unwrap();
+    let done = replaced.put_back_by(&|_, len, to| {
         // SAFETY: pages of the test's own, which nobody looks at before there are others.
         unsafe { rustix::mm::munmap(to, len) }.unwrap();
         Err(Errno::NOMEM)
     });
-    assert_eq!((done, placed.len), (Ok(()), 0));
+    assert_eq!((done, replaced.len), (Ok(()), 0));
     pages.assert_untouched();
 }
 
 #[test]
 fn what_cannot_be_moved_stays_on_shared_pages_and_is_put_back_later() {
-    let mut pages = Pages::new(4);
-    let mut placed = pages.replace(0..4).unwrap();
-    let refused = placed.put_back_by(&|_, _, _| Err(Errno::NOMEM));
-    assert_eq!((refused, placed.len), (Err(Denied { what: "mremap", errno: Errno::NOMEM }), 4 * page()));
+    let mut pages = TestPages::new(4);
+    let mut replaced = pages.replace(0..4).unwrap();
+    let refused = replaced.put_back_by(&|_, _, _| Err(Errno::NOMEM));
+    assert_eq!((refused, replaced.len), (Err(Denied { what: "mremap", errno: Errno::NOMEM }), 4 * page()));
     assert_eq!(vma::check(pages.range()), Err(Unshared::Shared));
     pages.assert_bytes();
-    placed.put_back().unwrap();
+    replaced.put_back().unwrap();
     pages.assert_untouched();
 }
 
 #[test]
 fn a_child_keeps_the_bytes_that_its_parent_puts_back() {
-    let mut pages = Pages::new(2);
-    let mut placed = pages.replace(0..2).unwrap();
+    let mut pages = TestPages::new(2);
+    let mut replaced = pages.replace(0..2).unwrap();
     let (told, tell) = rustix::pipe::pipe().unwrap();
     // SAFETY: the child makes system calls and compares, and ends.
     let child = unsafe { libc::fork() };
@@ -363,7 +363,7 @@ fn a_child_keeps_the_bytes_that_its_parent_puts_back() {
         // SAFETY: ends the child without running what belongs to the parent.
         unsafe { libc::_exit(i32::from(!kept)) };
     }
-    placed.put_back().unwrap();
+    replaced.put_back().unwrap();
     drop((told, tell));
     let mut status = 0;
     // SAFETY: a child of this process, and a status of ours.

@@ -32,37 +32,37 @@ const PIECE: usize = 16 << 20;
 /// - The range is readable and writable, whatever its pages are, for as long as this value lives, and nobody accesses it
 ///   while they are put back.
 #[derive(Debug)]
-pub(super) struct InPlace {
+pub(super) struct ReplacedPages {
     data: NonNull<u8>,
     len: usize,
     backing: Backing,
     /// Before there was anything that a child could share. One that does has the same pages, and leaves the memfd alone, as
     /// this process does for its sake.
-    since: fork::Since,
+    checkpoint: fork::Checkpoint,
 }
 
 /// Moves pages from an address, so many bytes, to another one, whose are unmapped first.
-type Move<'a> = &'a dyn Fn(*mut c_void, usize, *mut c_void) -> Result<*mut c_void, Errno>;
+type MovePages<'a> = &'a dyn Fn(*mut c_void, usize, *mut c_void) -> Result<*mut c_void, Errno>;
 
 /// Pages could not be replaced, and those that were could not be put back, or all were.
 #[derive(Debug)]
-pub(super) struct Unplaced {
+pub(super) struct ReplaceError {
     pub(super) why: Unshared,
-    pub(super) left: Option<InPlace>,
+    pub(super) left: Option<ReplacedPages>,
 }
 
-impl From<Unshared> for Unplaced {
+impl From<Unshared> for ReplaceError {
     fn from(why: Unshared) -> Self {
         Self { why, left: None }
     }
 }
 
 // SAFETY: the pages are plain memory without thread affinity, to which this gives no access.
-unsafe impl Send for InPlace {}
-// SAFETY: as above; `&InPlace` gives what is immutable.
-unsafe impl Sync for InPlace {}
+unsafe impl Send for ReplacedPages {}
+// SAFETY: as above; `&ReplacedPages` gives what is immutable.
+unsafe impl Sync for ReplacedPages {}
 
-impl InPlace {
+impl ReplacedPages {
     /// Replaces the pages of `len` bytes from `data` on, if there are no other bytes on them and nothing is lost; else they
     /// are as they were, but for what is left in the error.
     ///
@@ -71,7 +71,7 @@ impl InPlace {
     /// - The range is readable, writable and initialised for as long as the result lives, `len` is at most [`isize::MAX`],
     ///   and what the range is mapped to is changed by nobody else.
     /// - Nobody else accesses it during this call, nor while the pages are put back.
-    pub(super) unsafe fn replace(data: NonNull<u8>, len: usize) -> Result<Self, Unplaced> {
+    pub(super) unsafe fn replace(data: NonNull<u8>, len: usize) -> Result<Self, ReplaceError> {
         let (page, start) = (rustix::param::page_size(), data.as_ptr().addr());
         if !start.is_multiple_of(page) || !len.is_multiple_of(page) {
             return Err(Unshared::Unaligned { page }.into());
@@ -90,17 +90,17 @@ impl InPlace {
     /// # Safety
     ///
     /// As for [`replace`](Self::replace), with whole pages alone, and pieces of such.
-    unsafe fn onto(backing: Backing, data: NonNull<u8>, len: usize, piece: usize) -> Result<Self, Unplaced> {
+    unsafe fn onto(backing: Backing, data: NonNull<u8>, len: usize, piece: usize) -> Result<Self, ReplaceError> {
         // INVARIANT: no page so far.
-        let mut placed = Self { data, len: 0, backing, since: fork::Since::now() };
-        while placed.len < len {
+        let mut replaced = Self { data, len: 0, backing, checkpoint: fork::Checkpoint::now() };
+        while replaced.len < len {
             // SAFETY: the range goes on that far, and by the caller's promise nobody else accesses it.
-            if let Err(denied) = unsafe { placed.replace_next(piece.min(len - placed.len)) } {
-                let left = placed.put_back().is_err().then_some(placed);
-                return Err(Unplaced { why: denied.into(), left });
+            if let Err(denied) = unsafe { replaced.replace_next(piece.min(len - replaced.len)) } {
+                let left = replaced.put_back().is_err().then_some(replaced);
+                return Err(ReplaceError { why: denied.into(), left });
             }
         }
-        Ok(placed)
+        Ok(replaced)
     }
 
     /// Replaces the pages of the `count` bytes that follow.
@@ -150,7 +150,7 @@ impl InPlace {
     }
 
     /// By a call that moves so many bytes' pages to another address, where others are mapped.
-    fn put_back_by(&mut self, move_to: Move<'_>) -> Result<(), Denied> {
+    fn put_back_by(&mut self, move_to: MovePages<'_>) -> Result<(), Denied> {
         // Of pages that were one mapping before they are moved, one is made there.
         let mut stride = self.len;
         while self.len > 0 {
@@ -162,27 +162,27 @@ impl InPlace {
         Ok(())
     }
 
-    fn put_back_last(&mut self, count: usize, move_to: Move<'_>) -> Result<(), Denied> {
-        let mut room = Room::map(count).map_err(Denied::of("mmap"))?;
-        while room.len > 0 {
-            let piece = (room.len - 1) % PIECE + 1;
+    fn put_back_last(&mut self, count: usize, move_to: MovePages<'_>) -> Result<(), Denied> {
+        let mut fresh = AnonymousPages::map(count).map_err(Denied::of("mmap"))?;
+        while fresh.len > 0 {
+            let piece = (fresh.len - 1) % PIECE + 1;
             let begin = self.len - piece;
             // SAFETY: within the range, which nobody else accesses by the invariant; the last bytes of what is left of
             // the room are as many. They are the same bytes when their pages take the place of the others.
             unsafe {
                 let target = self.data.add(begin);
-                let source = room.base.add(room.len - piece);
+                let source = fresh.base.add(fresh.len - piece);
                 copy_shared(target.as_ptr(), source.as_ptr(), piece);
                 if let Err(errno) = move_to(source.as_ptr().cast(), piece, target.as_ptr().cast()) {
                     if !self.fill_hole(target, source, piece) {
                         return Err(Denied { what: "mremap", errno });
                     }
                     // INVARIANT: a part of the room, which forgets it.
-                    drop(Room { base: source, len: piece });
+                    drop(AnonymousPages { base: source, len: piece });
                 }
             }
-            (room.len, self.len) = (room.len - piece, begin);
-            if self.since.is_alone() {
+            (fresh.len, self.len) = (fresh.len - piece, begin);
+            if self.checkpoint.is_unforked() {
                 self.backing.empty_from(begin as u64, piece as u64);
             }
         }
@@ -220,12 +220,12 @@ impl InPlace {
 /// # Invariants
 ///
 /// `base..base + len` is a mapping that this value alone knows of.
-struct Room {
+struct AnonymousPages {
     base: NonNull<u8>,
     len: usize,
 }
 
-impl Room {
+impl AnonymousPages {
     fn map(len: usize) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
@@ -235,7 +235,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for AnonymousPages {
     fn drop(&mut self) {
         if self.len > 0 {
             // SAFETY: by the invariant nobody else has it. What cannot be unmapped is leaked.

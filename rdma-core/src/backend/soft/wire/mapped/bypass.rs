@@ -13,11 +13,11 @@ use super::super::super::engine::effect::Effect;
 use super::super::super::fabric::{CqRef, DeviceState, State};
 use super::super::super::fault::Injected;
 use super::super::super::qp::{Carrier, QueuePair};
-use super::super::shm::{Begun, Executed, Local, Outcome, Pace};
+use super::super::shm::{CopyProgress, Executed, Local, Outcome, CopyBudget};
 use super::super::{HOLD_BYTES_MAX, QpRef};
 use super::carry::ring;
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
-use crate::memory::{Expect, fetch};
+use crate::memory::{CacheHint, prefetch};
 
 /// What one translation leads to.
 const PAGE: u64 = 4096;
@@ -31,17 +31,17 @@ const SHORT: usize = 8;
 
 /// How far a chain has come on this way.
 #[derive(Debug)]
-pub(in super::super::super) struct Passed {
+pub(in super::super::super) struct BypassProgress {
     /// Requests that have gone it.
     pub(in super::super::super) count: usize,
     /// Of the one after them.
-    begun: Begun,
+    begun: CopyProgress,
 }
 
-impl Passed {
+impl BypassProgress {
     /// Behind so many requests.
     pub(in super::super::super) fn after(count: usize) -> Self {
-        Self { count, begun: Begun::default() }
+        Self { count, begun: CopyProgress::default() }
     }
 }
 
@@ -57,7 +57,7 @@ impl Way<'_> {
     /// The peer has carried `send` out.
     #[inline(always)]
     fn pass(&mut self, send: &RawSend) {
-        if let Some(done) = self.qp.requester.pass(send)
+        if let Some(done) = self.qp.requester.complete_bypassed(send)
             && let Some(queue) = self.cqs.get_mut(self.qp.cq)
             && !queue.push(RawCompletion { qp_num: self.qp.num.0, ..done })
         {
@@ -81,11 +81,11 @@ impl State {
         };
         for (at, send) in chain.iter().enumerate() {
             let Way { qp, device, .. } = &mut way;
-            let small = send.len <= SMALL && send.expect == Expect::Cached;
+            let small = send.len <= SMALL && send.hint == CacheHint::Cached;
             let (Some(outgoing), true) = (&qp.mapped.outgoing, small && qp.takes_inline(send)) else {
                 return at;
             };
-            let request = qp.requester.ahead(send, &device.keys, qp.domain);
+            let request = qp.requester.bypass_request(send, &device.keys, qp.domain);
             // SAFETY: the caller's promise covers the range, which was checked against a registration, or is inline.
             let done = request.and_then(|request| unsafe { outgoing.port.at_once(&request, send.addr) });
             let Some(rings) = done else { return at };
@@ -108,31 +108,31 @@ impl State {
         &mut self,
         id: QpRef,
         chain: &[RawSend],
-        passed: &mut Passed,
+        passed: &mut BypassProgress,
     ) -> bool {
         if self.qps.get(id).is_none_or(|qp| qp.mapped.here && self.neighbour_has_faults(id)) {
             return false;
         }
         let Some(mut way) = self.way_ahead(id) else { return false };
-        let expect = match chain {
+        let hint = match chain {
             // Its length alone decides.
-            [_] => Expect::Cached,
-            _ => Expect::of_total(chain.iter().map(|send| send.len as usize).sum()),
+            [_] => CacheHint::Cached,
+            _ => CacheHint::of_total(chain.iter().map(|send| send.len as usize).sum()),
         };
         let mut left = HOLD_BYTES_MAX as u32;
         for (at, send) in chain.iter().enumerate().skip(passed.count) {
             let Way { qp, device, .. } = &mut way;
-            let request = qp.requester.ahead(send, &device.keys, qp.domain).filter(|_| qp.takes_inline(send));
+            let request = qp.requester.bypass_request(send, &device.keys, qp.domain).filter(|_| qp.takes_inline(send));
             let (Some(request), Some(outgoing)) = (request, &mut qp.mapped.outgoing) else { return false };
             let before = std::mem::take(&mut passed.begun);
-            let pace = Pace { begun: before, most: left };
-            let local = Local { addr: send.addr, expect: send.expect.or(expect), pace };
-            if local.expect == Expect::Streamed {
+            let pace = CopyBudget { begun: before, most: left };
+            let local = Local { addr: send.addr, hint: send.hint.or(hint), pace };
+            if local.hint == CacheHint::Streamed {
                 chain.get(at + 1).into_iter().for_each(fetch_first);
             }
             // SAFETY: the caller's promise covers the range, which was checked against a registration, or is inline.
             let executed = unsafe { outgoing.port.execute(&request, local, Injected::Deliver) };
-            if let Outcome::Begun(begun) = executed.outcome {
+            if let Outcome::CopyProgress(begun) = executed.outcome {
                 passed.begun = begun;
                 // A peer that makes it begin anew again and again gets it by way of the queue, whole.
                 return begun.is_after(before);
@@ -200,6 +200,6 @@ impl State {
 /// ahead of that.
 fn fetch_first(send: &RawSend) {
     if send.opcode != RawOpcode::Read && !send.inline {
-        (0..u64::from(send.len).min(PAGE)).step_by(LINE).for_each(|at| fetch(send.addr.wrapping_add(at)));
+        (0..u64::from(send.len).min(PAGE)).step_by(LINE).for_each(|at| prefetch(send.addr.wrapping_add(at)));
     }
 }

@@ -60,8 +60,8 @@ proptest! {
             let opcode = [Read, Send, SendImm, Write, WriteImm][opcode];
             let send = RawSend { wr_id, signalled, ..send(opcode, 0, len, 0) };
             let done = if ahead {
-                let request = passed.ahead(&send, &keys(), DOMAIN).unwrap();
-                (request, passed.pass(&send))
+                let request = passed.bypass_request(&send, &keys(), DOMAIN).unwrap();
+                (request, passed.complete_bypassed(&send))
             } else {
                 through(&mut passed, now, send)
             };
@@ -75,7 +75,7 @@ proptest! {
 fn nothing_goes_ahead_of_what_is_in_the_queue_nor_after_the_end_nor_against_the_rules() {
     let now = Instant::now();
     let write = send(RawOpcode::Write, 0, 8, 0);
-    let ahead = |it: &Requester, send: &RawSend| it.ahead(send, &keys(), DOMAIN).is_some();
+    let ahead = |it: &Requester, send: &RawSend| it.bypass_request(send, &keys(), DOMAIN).is_some();
     assert!(!ahead(&Requester::new(4), &write), "before RTS");
 
     let mut it = requester(5, limits());
@@ -83,7 +83,7 @@ fn nothing_goes_ahead_of_what_is_in_the_queue_nor_after_the_end_nor_against_the_
     for wrong in [RawSend { lkey: KEY + 1, ..write }, send(RawOpcode::Write, BYTES as u64, 1, 0)] {
         assert!(!ahead(&it, &wrong), "{wrong:?}");
     }
-    assert!(it.ahead(&write, &keys(), Domain(2)).is_none(), "of another domain");
+    assert!(it.bypass_request(&write, &keys(), Domain(2)).is_none(), "of another domain");
     it.post(write).unwrap();
     assert!(!ahead(&it, &write), "it is not handed out");
     it.poll_effect(now, &keys(), DOMAIN);

@@ -5,13 +5,13 @@
 
 use super::super::atomic::Ordering;
 use super::super::key_table::Found;
-use super::Port;
+use super::RemoteResponder;
 use super::place::{CHUNK, claim_ends};
 use crate::Access;
 use crate::backend::soft::engine::message::{Request, RequestOp};
-use crate::memory::{Expect, copy_expecting};
+use crate::memory::{CacheHint, copy_shared_hinted};
 
-impl Port {
+impl RemoteResponder {
     /// Carries out a small write or send, whose payload is at `local`, if nothing about it is unusual; whether to ring the bell
     /// then. Else it is `None`, nothing was told, and [`execute`](Self::execute) says what becomes of it: that this agrees with
     /// it is tested, step by step.
@@ -71,7 +71,7 @@ impl Port {
         }
         let source = std::ptr::with_exposed_provenance::<u8>(local as usize);
         // SAFETY: readable by the caller's promise; and found in a mapping that is kept, as in `fill`.
-        unsafe { copy_expecting(source, target.as_ptr(), request.len as usize, Expect::Cached) };
+        unsafe { copy_shared_hinted(source, target.as_ptr(), request.len as usize, CacheHint::Cached) };
         // Of pages that were replaced meanwhile the peer may see nothing of this.
         let ring = found.stands().then(|| {
             writer.awaiting.store(0, Ordering::Relaxed);

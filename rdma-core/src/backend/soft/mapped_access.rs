@@ -7,9 +7,9 @@ use super::engine::state::State as QpStep;
 use super::fabric::State;
 use super::qp::Carrier;
 use super::wire::QpRef;
-use crate::backend::interface::{RawReach, RawTouch, Reached};
+use crate::backend::interface::{MappedAccess, MappedOp, MappedOutcome};
 use crate::error::ReachError;
-use crate::memory::{PeerWindow, copy_expecting, flag};
+use crate::memory::{PeerWindow, copy_shared_hinted, flag};
 use crate::{Access, PeerAccess, RemoteMemory};
 
 impl State {
@@ -18,18 +18,18 @@ impl State {
     /// # Safety
     ///
     /// As for [`reach`](crate::backend::interface::RawWorker::reach).
-    pub(super) unsafe fn reach(&mut self, id: QpRef, reach: &RawReach) -> Result<Reached, ReachError> {
+    pub(super) unsafe fn access_mapped(&mut self, id: QpRef, access: &MappedAccess) -> Result<MappedOutcome, ReachError> {
         let Some(qp) = self.qps.get(id) else { return Err(ReachError::PeerGone) };
         if qp.state == QpStep::Error {
             return Err(ReachError::Failed { qp_num: qp.num });
         }
         match qp.carrier {
             Carrier::Tcp => Err(ReachError::NotMapped { access: PeerAccess::Stream }),
-            _ if !self.is_up(id) => Ok(Reached::NotYet),
+            _ if !self.is_up(id) => Ok(MappedOutcome::NotYet),
             // SAFETY: the caller's promise.
-            Carrier::Mapped => unsafe { self.reach_mapped(id, reach) },
+            Carrier::Mapped => unsafe { self.access_mapped_wire(id, access) },
             // SAFETY: the caller's promise.
-            Carrier::Local => unsafe { self.reach_local(id, reach) },
+            Carrier::Local => unsafe { self.access_local(id, access) },
         }
     }
 
@@ -54,12 +54,12 @@ impl State {
         let Some(qp) = self.qps.get(to) else { return Err(ReachError::PeerGone) };
         let Some(device) = self.devices.get(qp.device) else { return Err(ReachError::PeerGone) };
         if !qp.access.contains(Access::WINDOW_BY) {
-            return Err(refused(KeyRefusal::AccessDenied));
+            return Err(reach_error(KeyRefusal::AccessDenied));
         }
         let RemoteMemory { addr, len, rkey } = memory;
-        let registered = device.keys.check(rkey.0, qp.domain, addr, len, Access::WINDOW).map_err(refused)?;
+        let registered = device.keys.check(rkey.0, qp.domain, addr, len, Access::WINDOW).map_err(reach_error)?;
         let (window, offset) = (registered.addr as usize, (addr - registered.addr) as usize);
-        PeerWindow::near(window, offset, len as usize).map(Some).ok_or(ReachError::Revoked)
+        PeerWindow::local(window, offset, len as usize).map(Some).ok_or(ReachError::Revoked)
     }
 
     /// The peer of `id` inside this process; `None` when it is not there yet.
@@ -76,23 +76,23 @@ impl State {
     /// # Safety
     ///
     /// As for [`reach`](Self::reach).
-    unsafe fn reach_local(&mut self, id: QpRef, reach: &RawReach) -> Result<Reached, ReachError> {
-        let Some(to) = self.found_peer(id)? else { return Ok(Reached::NotYet) };
-        let (needs, RawReach { remote_addr, len, rkey, touch }) = (reach.touch.needs(), *reach);
+    unsafe fn access_local(&mut self, id: QpRef, access: &MappedAccess) -> Result<MappedOutcome, ReachError> {
+        let Some(to) = self.found_peer(id)? else { return Ok(MappedOutcome::NotYet) };
+        let (needs, MappedAccess { remote_addr, len, rkey, op }) = (access.op.needs(), *access);
         let Some(qp) = self.qps.get(to) else { return Err(ReachError::PeerGone) };
         let Some(device) = self.devices.get(qp.device) else { return Err(ReachError::PeerGone) };
         if !qp.access.contains(needs) {
-            return Err(refused(KeyRefusal::AccessDenied));
+            return Err(reach_error(KeyRefusal::AccessDenied));
         }
-        let registered = device.keys.check(rkey, qp.domain, remote_addr, len, needs).map_err(refused)?;
-        if let RawTouch::Look = touch {
-            registered.check_any(qp.domain, remote_addr, len).map_err(refused)?;
-            return Ok(Reached::Done(0));
+        let registered = device.keys.check(rkey, qp.domain, remote_addr, len, needs).map_err(reach_error)?;
+        if let MappedOp::Probe = op {
+            registered.check_any(qp.domain, remote_addr, len).map_err(reach_error)?;
+            return Ok(MappedOutcome::Done(0));
         }
         let at = std::ptr::with_exposed_provenance_mut::<u8>(remote_addr as usize);
         // SAFETY: what is ours by the caller's promise, and aligned; what is the peer's was checked against a registration
         // in this same hold of the lock, and stays until a deregistration, which needs it.
-        Ok(Reached::Done(unsafe { touch_at(at, len as u32, touch) }))
+        Ok(MappedOutcome::Done(unsafe { perform_at(at, len as u32, op) }))
     }
 }
 
@@ -104,26 +104,26 @@ impl State {
 /// has some; no reference to what others may be writing is used. A flag is of 4 or 8 bytes, and aligned. What works on them is
 /// there, and nothing else uses it.
 #[inline]
-pub(super) unsafe fn touch_at(at: *mut u8, len: u32, touch: RawTouch) -> u64 {
+pub(super) unsafe fn perform_at(at: *mut u8, len: u32, op: MappedOp) -> u64 {
     // SAFETY: the caller's promise.
     unsafe {
-        match touch {
-            RawTouch::Look => {}
-            RawTouch::Write { from, expect } => {
-                copy_expecting(std::ptr::with_exposed_provenance(from as usize), at, len as usize, expect);
+        match op {
+            MappedOp::Probe => {}
+            MappedOp::Write { from, hint } => {
+                copy_shared_hinted(std::ptr::with_exposed_provenance(from as usize), at, len as usize, hint);
             }
-            RawTouch::Read { to, expect } => {
-                copy_expecting(at, std::ptr::with_exposed_provenance_mut(to as usize), len as usize, expect);
+            MappedOp::Read { to, hint } => {
+                copy_shared_hinted(at, std::ptr::with_exposed_provenance_mut(to as usize), len as usize, hint);
             }
-            RawTouch::Store { bits } => flag::store(at, len, bits),
-            RawTouch::Load => return flag::load(at, len),
-            RawTouch::Run { run, work, begin, .. } => run(work, at, begin..begin + len as usize),
+            MappedOp::Store { bits } => flag::store(at, len, bits),
+            MappedOp::Load => return flag::load(at, len),
+            MappedOp::InPlace { run, work, begin, .. } => run(work, at, begin..begin + len as usize),
         }
     }
     0
 }
 
-pub(super) fn refused(refusal: KeyRefusal) -> ReachError {
+pub(super) fn reach_error(refusal: KeyRefusal) -> ReachError {
     match refusal {
         KeyRefusal::Unknown => ReachError::Revoked,
         KeyRefusal::ForeignDomain => ReachError::ForeignDomain,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::super::driver;
-use super::super::super::exposure::Exposure;
+use super::super::super::shared_exports::SharedExports;
 use super::super::super::fabric::{Command, State};
 use super::super::rendezvous::has_ended;
-use super::super::shm::{Chunk, Touching, Waited, Writer};
+use super::super::shm::{Chunk, AccessScope, WaitOutcome, Writer};
 use super::super::{DeviceRef, QpRef};
 use super::Incoming;
 use super::owner::{GRACE, LOOK_EVERY};
@@ -18,7 +18,7 @@ use crate::{Access, Deadline};
 
 /// What a look at who is at something came to.
 #[derive(Debug)]
-pub(in super::super::super) enum Look {
+pub(in super::super::super) enum RevokeStatus {
     /// Nobody is, or they can do no harm.
     Clear,
     /// To be looked at again.
@@ -29,17 +29,17 @@ pub(in super::super::super) enum Look {
 
 /// Writers that touch what was revoked, with their processes.
 #[derive(Debug, Default)]
-pub(in super::super::super) struct Touchers {
-    writers: Vec<(Writer, Arc<OwnedFd>, Touching)>,
+pub(in super::super::super) struct ActiveWriters {
+    writers: Vec<(Writer, Arc<OwnedFd>, AccessScope)>,
 }
 
-impl Touchers {
+impl ActiveWriters {
     /// Waits until none does any more; `false` when one is stopped in the midst of it, or the deadline has passed. All have
     /// the same time. Never to be called with the lock held.
     pub(in super::super::super) fn wait(&self, deadline: Deadline) -> bool {
         let until = deadline.instant().min(driver::now() + GRACE);
         self.writers.iter().all(|(writer, process, what)| {
-            writer.wait(*what, until, || has_ended(process.as_fd())) != Waited::Stopped
+            writer.wait(*what, until, || has_ended(process.as_fd())) != WaitOutcome::Stopped
         })
     }
 
@@ -60,30 +60,30 @@ impl Touchers {
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Of(QpRef),
-    Orphan(usize),
+    OrphanMailbox(usize),
 }
 
 impl State {
     /// The writers that touch the registration of `key`, which was revoked.
-    pub(in super::super::super) fn touchers(&self, device: DeviceRef, key: u32) -> Touchers {
-        let serials = || self.exposure(device).into_iter().flat_map(|exposure| exposure.serials(key));
+    pub(in super::super::super) fn touchers(&self, device: DeviceRef, key: u32) -> ActiveWriters {
+        let serials = || self.exports(device).into_iter().flat_map(|exports| exports.serials(key));
         let theirs = self.qps.values().filter(|qp| qp.device == device);
         let theirs = theirs.filter_map(|qp| qp.mapped.incoming.as_deref());
         let orphans = self.orphans.iter().filter(|it| it.device == device).map(|it| &*it.incoming);
         let touched = |incoming: &Incoming| {
-            serials().map(Touching::Registration).filter_map(|what| incoming.touched(what)).next()
+            serials().map(AccessScope::Registration).filter_map(|what| incoming.touched(what)).next()
         };
-        Touchers { writers: theirs.chain(orphans).filter_map(touched).collect() }
+        ActiveWriters { writers: theirs.chain(orphans).filter_map(touched).collect() }
     }
 
     /// Revokes all that the peer of `id` may do, before it is destroyed; who is still at it. Nobody is let in any more.
-    pub(in super::super::super) fn revoke(&mut self, now: Instant, id: QpRef) -> Touchers {
+    pub(in super::super::super) fn revoke(&mut self, now: Instant, id: QpRef) -> ActiveWriters {
         if let Some(qp) = self.qps.get_mut(id) {
             qp.mapped.ends = true;
         }
         self.close_mailbox(now, id);
         let incoming = self.qps.get(id).and_then(|qp| qp.mapped.incoming.as_ref());
-        Touchers { writers: incoming.and_then(|it| it.touched(Touching::Anything)).into_iter().collect() }
+        ActiveWriters { writers: incoming.and_then(|it| it.touched(AccessScope::Anything)).into_iter().collect() }
     }
 
     /// Looks again who is at the registration of `key`, which was revoked a while ago. After the deadline nobody is given
@@ -94,12 +94,12 @@ impl State {
         device: DeviceRef,
         key: u32,
         deadline: Deadline,
-    ) -> Look {
-        let look = match self.exposure(device).and_then(|exposure| exposure.memory_of(key)) {
+    ) -> RevokeStatus {
+        let look = match self.exports(device).and_then(|exports| exports.memory_of(key)) {
             Some(memory) => self.clear(now, device, memory, deadline),
-            None => Look::Clear,
+            None => RevokeStatus::Clear,
         };
-        if let Look::Clear = look {
+        if let RevokeStatus::Clear = look {
             self.forget_key(device, key);
         }
         look
@@ -107,34 +107,34 @@ impl State {
 
     /// Nobody is at the registration of `key`, which was revoked, any more.
     pub(in super::super::super) fn forget_key(&mut self, device: DeviceRef, key: u32) {
-        if let Some(exposure) = self.exposure_mut(device) {
-            exposure.forget(key);
+        if let Some(exports) = self.exports_mut(device) {
+            exports.forget(key);
         }
     }
 
     /// Looks again who is at the mailbox of `id`, which was closed. After the deadline nobody is given time.
-    pub(in super::super::super) fn evict(&mut self, now: Instant, id: QpRef, deadline: Deadline) -> Look {
-        let Some(qp) = self.qps.get_mut(id) else { return Look::Clear };
+    pub(in super::super::super) fn replace_pages(&mut self, now: Instant, id: QpRef, deadline: Deadline) -> RevokeStatus {
+        let Some(qp) = self.qps.get_mut(id) else { return RevokeStatus::Clear };
         let device = qp.device;
         let Some(incoming) = qp.mapped.incoming.as_mut().filter(|incoming| !incoming.mailbox.is_settled())
         else {
-            return Look::Clear;
+            return RevokeStatus::Clear;
         };
         if incoming.is_settled() {
-            return Look::Clear;
+            return RevokeStatus::Clear;
         }
         if !deadline.expired_at(now) && incoming.closed.is_none_or(|closed| now < closed + GRACE) {
-            return Look::Later;
+            return RevokeStatus::Later;
         }
-        let Some(at) = incoming.mailbox.writer().at() else { return Look::Clear };
-        let exposure = self.devices.get(device).and_then(|device| device.exposure.as_ref());
-        let Some(owned) = exposure.and_then(|exposure| exposure.owner_of(at.serial)) else {
+        let Some(at) = incoming.mailbox.writer().at() else { return RevokeStatus::Clear };
+        let exports = self.devices.get(device).and_then(|device| device.exports.as_ref());
+        let Some(owned) = exports.and_then(|exports| exports.owner_of(at.serial)) else {
             incoming.evicted = Some(at.serial);
-            return if incoming.is_settled() { Look::Clear } else { Look::Later };
+            return if incoming.is_settled() { RevokeStatus::Clear } else { RevokeStatus::Later };
         };
         match self.clear(now, device, owned.memory, deadline) {
-            Look::Clear if self.is_evicted(id) => Look::Clear,
-            Look::Clear => Look::Later,
+            RevokeStatus::Clear if self.is_evicted(id) => RevokeStatus::Clear,
+            RevokeStatus::Clear => RevokeStatus::Later,
             look => look,
         }
     }
@@ -147,25 +147,25 @@ impl State {
     /// Replaces the pages of a memory that writers are at which do not go on; of each it is known that it has been at
     /// something for a while, or its right has been revoked for that long; or the deadline has passed. One that does go on
     /// tries again.
-    pub(super) fn clear(&mut self, now: Instant, device: DeviceRef, memory: u64, deadline: Deadline) -> Look {
-        let Some(exposure) = self.exposure_mut(device) else { return Look::Clear };
-        let since = match exposure.pause(now, memory) {
+    pub(super) fn clear(&mut self, now: Instant, device: DeviceRef, memory: u64, deadline: Deadline) -> RevokeStatus {
+        let Some(exports) = self.exports_mut(device) else { return RevokeStatus::Clear };
+        let since = match exports.pause(now, memory) {
             Ok(since) => since,
-            Err(_) if self.at(now, device, memory).is_empty() => return Look::Clear,
-            Err(why) => return Look::Quarantined(why),
+            Err(_) if self.at(now, device, memory).is_empty() => return RevokeStatus::Clear,
+            Err(why) => return RevokeStatus::Quarantined(why),
         };
         let at = self.at(now, device, memory);
         let has_time = since.is_some_and(|since| now < since + GRACE) && !deadline.expired_at(now);
         if at.len() > 1 && has_time {
-            if !self.evicting.contains(&(device, memory)) {
-                self.evicting.push((device, memory));
+            if !self.replacing.contains(&(device, memory)) {
+                self.replacing.push((device, memory));
             }
             self.note_due(now + LOOK_EVERY);
-            return Look::Later;
+            return RevokeStatus::Later;
         }
-        let Some(exposure) = self.exposure_mut(device) else { return Look::Clear };
+        let Some(exports) = self.exports_mut(device) else { return RevokeStatus::Clear };
         let chunks: Vec<_> = at.iter().map(|(_, chunk)| *chunk).collect();
-        let (patches, replaced) = exposure.replace(memory, &chunks);
+        let (patches, replaced) = exports.replace(memory, &chunks);
         // Whoever came meanwhile waits for one or the other.
         if !patches.is_empty() {
             self.commands.push_back(Command::Patch { device, memory, patches });
@@ -173,20 +173,20 @@ impl State {
             self.commands.push_back(Command::Resume { device, memory });
         }
         if let Err(why) = replaced {
-            return Look::Quarantined(why);
+            return RevokeStatus::Quarantined(why);
         }
         for (place, chunk) in at {
             if let Some(incoming) = self.incoming(place) {
                 incoming.evicted = Some(chunk.serial);
             }
         }
-        Look::Clear
+        RevokeStatus::Clear
     }
 
     /// Looks again at the memories that are paused, whoever wanted it.
     pub(super) fn go_on_evicting(&mut self, now: Instant) {
-        for (device, memory) in std::mem::take(&mut self.evicting) {
-            if self.exposure(device).is_some_and(|exposure| exposure.is_paused(memory)) {
+        for (device, memory) in std::mem::take(&mut self.replacing) {
+            if self.exports(device).is_some_and(|exports| exports.is_paused(memory)) {
                 self.clear(now, device, memory, Deadline::at(now + GRACE));
             }
         }
@@ -197,7 +197,7 @@ impl State {
         let qps = self.qps.iter().filter(|(_, qp)| qp.device == device && qp.mapped.incoming.is_some());
         let mut places: Vec<_> = qps.map(|(id, _)| Place::Of(id)).collect();
         let orphans = self.orphans.iter().enumerate().filter(|(_, orphan)| orphan.device == device);
-        places.extend(orphans.map(|(index, _)| Place::Orphan(index)));
+        places.extend(orphans.map(|(index, _)| Place::OrphanMailbox(index)));
         places
             .into_iter()
             .filter_map(|place| Some((place, self.at_place(now, place, device, memory)?)))
@@ -210,7 +210,7 @@ impl State {
         if incoming.is_evicted() || has_ended(incoming.writer.as_fd()) {
             return None;
         }
-        let owned = self.exposure(device)?.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
+        let owned = self.exports(device)?.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
         // Pages of a window are never replaced: nobody holds a slot for one, whatever a neighbour says.
         let is_window = owned.access.contains(Access::WINDOW);
         if !is_window && (owned.revoked || owned.access.is_remote()) {
@@ -228,24 +228,24 @@ impl State {
         None
     }
 
-    fn exposure(&self, device: DeviceRef) -> Option<&Exposure> {
-        self.devices.get(device)?.exposure.as_ref()
+    fn exports(&self, device: DeviceRef) -> Option<&SharedExports> {
+        self.devices.get(device)?.exports.as_ref()
     }
 
-    fn exposure_mut(&mut self, device: DeviceRef) -> Option<&mut Exposure> {
-        self.devices.get_mut(device)?.exposure.as_mut()
+    fn exports_mut(&mut self, device: DeviceRef) -> Option<&mut SharedExports> {
+        self.devices.get_mut(device)?.exports.as_mut()
     }
 
     fn incoming(&mut self, place: Place) -> Option<&mut Incoming> {
         match place {
             Place::Of(id) => self.qps.get_mut(id)?.mapped.incoming.as_deref_mut(),
-            Place::Orphan(index) => self.orphans.get_mut(index).map(|orphan| &mut *orphan.incoming),
+            Place::OrphanMailbox(index) => self.orphans.get_mut(index).map(|orphan| &mut *orphan.incoming),
         }
     }
 }
 
 impl Incoming {
-    fn touched(&self, what: Touching) -> Option<(Writer, Arc<OwnedFd>, Touching)> {
+    fn touched(&self, what: AccessScope) -> Option<(Writer, Arc<OwnedFd>, AccessScope)> {
         let writer = self.mailbox.writer();
         (writer.touches(what) && !self.is_evicted()).then(|| (writer, Arc::clone(&self.writer), what))
     }

@@ -37,7 +37,7 @@ impl State {
             return;
         }
         let Some(outgoing) = &mapped.outgoing else {
-            return self.commands.push_back(Command::Meet { qp: from });
+            return self.commands.push_back(Command::FindPeer { qp: from });
         };
         let message = Message::Request(*request);
         let Some(to) = self.neighbour(from) else {
@@ -50,8 +50,8 @@ impl State {
         let injected = if self.is_up(to) { self.inject(now, to, &message) } else { Injected::Lose };
         match injected {
             Injected::Lose => {}
-            Injected::Hold { due, until_next } => {
-                let place = self.hold((due, until_next), Some(from), to, message);
+            Injected::Delay(until) => {
+                let place = self.delay_message(until, Some(from), to, message);
                 self.fill(place, payload.map(|source| source.addr));
             }
             injected => {
@@ -103,7 +103,7 @@ impl State {
         }
         match executed.outcome {
             // It was carried out whole, but for one that was about to go ahead: that is entered, and begins anew.
-            Outcome::Silence | Outcome::Begun(_) => {}
+            Outcome::Silence | Outcome::CopyProgress(_) => {}
             Outcome::Reply(reply) => {
                 let data = (reply.kind == ReplyKind::ReadData).then_some(local);
                 // How long to wait for a receive is told in microseconds.
@@ -122,7 +122,7 @@ impl State {
         if let Some(qp) = self.qps.get_mut(from) {
             qp.mapped.awaits = Some(memory);
             if !qp.mapped.hears {
-                self.commands.push_back(Command::Look { qp: from });
+                self.commands.push_back(Command::ReadAnnouncements { qp: from });
             }
         }
     }
@@ -155,10 +155,10 @@ impl State {
         over_tcp: bool,
     ) {
         let Some(device) = self.devices.get_mut(device) else { return };
-        if device.told.len() >= TOLD_MAX {
-            device.told.clear();
+        if device.unmapped_logged.len() >= TOLD_MAX {
+            device.unmapped_logged.clear();
         }
-        if !device.told.insert(peer) {
+        if !device.unmapped_logged.insert(peer) {
             return;
         }
         if over_tcp {

@@ -9,7 +9,7 @@ use super::super::super::fabric::State;
 use super::super::super::options::Wire;
 use super::super::super::qp::Carrier;
 use super::super::shm::rendezvous::{Host, Invitation, Invited, Reason, Refusal};
-use super::super::shm::{MapRefused, Port, Segment};
+use super::super::shm::{MapRefused, RemoteResponder, Segment};
 use super::super::{DeviceRef, Hello, QpRef};
 use super::Outgoing;
 use crate::memory::Patch;
@@ -32,7 +32,7 @@ impl Host for State {
 
     fn invited(&mut self, now: Instant, id: QpRef, invited: Invited) -> Result<(), Reason> {
         let Invited { mailbox, keys, doorbell } = invited;
-        let port = Port::new(&Arc::new(mailbox), &Arc::new(keys))?;
+        let port = RemoteResponder::new(&Arc::new(mailbox), &Arc::new(keys))?;
         if let Some(qp) = self.qps.get_mut(id) {
             self.discarded.port(qp.mapped.outgoing.replace(Box::new(Outgoing { port, doorbell })));
             (qp.mapped.awaits, qp.mapped.gone, qp.mapped.unmet) = (None, false, None);
@@ -158,13 +158,13 @@ impl State {
         let qp = self.qps.get(id).ok_or_else(gone)?;
         let segment = qp.mapped.incoming.as_ref().ok_or_else(gone)?.mailbox.segment();
         let memfd = segment.memfd().ok_or_else(gone)?.try_clone_to_owned()?;
-        let exposure = self.devices.get(qp.device).and_then(|device| device.exposure.as_ref());
-        let exposure = exposure.ok_or_else(gone)?;
+        let exports = self.devices.get(qp.device).and_then(|device| device.exports.as_ref());
+        let exports = exports.ok_or_else(gone)?;
         Ok(Invitation {
             mailbox: (memfd, segment.len() as u64),
-            keys: exposure.table()?,
+            keys: exports.table()?,
             doorbell: self.cqs.get(qp.cq).ok_or_else(gone)?.doorbell()?,
-            memories: exposure.announced(),
+            memories: exports.announced(),
         })
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::super::driver;
-use super::super::super::engine::responder::Lent;
+use super::super::super::engine::responder::LentResponder;
 use super::super::super::engine::state::State as QpStep;
 use super::super::super::fabric::{Command, CqRef, State};
 use super::super::rendezvous::has_ended;
-use super::super::shm::{Mailbox, Terms};
+use super::super::shm::{Mailbox, MailboxInit};
 use super::super::{DeviceRef, QpRef};
-use super::{Incoming, Look};
+use super::{Incoming, RevokeStatus};
 use crate::Deadline;
 use crate::backend::interface::{RawCompletion, RawRecv};
 
@@ -26,7 +26,7 @@ const ORPHANS_MAX: usize = if cfg!(test) { 3 } else { 4096 };
 
 /// A mailbox whose queue pair is gone, while its writer still touches what a registration of that device names.
 #[derive(Debug)]
-pub(in super::super::super) struct Orphan {
+pub(in super::super::super) struct OrphanMailbox {
     pub(super) device: DeviceRef,
     pub(super) incoming: Box<Incoming>,
 }
@@ -43,8 +43,8 @@ impl State {
         if crowded {
             return Err(std::io::Error::other("too many peers are stopped in the middle of an access"));
         }
-        let Lent { receives, depth, expected, rules, posted, planted } = qp.responder.lend();
-        let terms = Terms { depth, rules, domain: qp.domain, psn: expected, planted, posted };
+        let LentResponder { receives, depth, expected, rules, posted, planted } = qp.responder.lend();
+        let terms = MailboxInit { depth, rules, domain: qp.domain, psn: expected, planted, posted };
         let mailbox = match Mailbox::create(&terms, receives.iter().copied()) {
             Ok(mailbox) => mailbox,
             Err(error) => {
@@ -59,13 +59,13 @@ impl State {
                 mailbox.arm();
             }
         }
-        if let Some(exposure) = self.devices.get_mut(qp.device).and_then(|device| device.exposure.as_mut()) {
+        if let Some(exports) = self.devices.get_mut(qp.device).and_then(|device| device.exports.as_mut()) {
             // The peer is told with all the rest when it is invited; those that were invited before are told now.
-            for memory in receives.iter().filter_map(|receive| exposure.announce(receive.lkey)) {
+            for memory in receives.iter().filter_map(|receive| exports.announce(receive.lkey)) {
                 self.commands.push_back(Command::Announce { device: qp.device, memory });
             }
         }
-        self.commands.push_back(Command::PartTcp { qp: id });
+        self.commands.push_back(Command::CloseTcpInbound { qp: id });
         qp.mapped.incoming = Some(Box::new(Incoming { mailbox, writer, closed: None, evicted: None }));
         Ok(())
     }
@@ -76,8 +76,8 @@ impl State {
         let Some(incoming) = &mut qp.mapped.incoming else { return qp.responder.post(recv) };
         incoming.mailbox.post_recv(recv)?;
         let device = qp.device;
-        let exposure = self.devices.get_mut(device).and_then(|device| device.exposure.as_mut());
-        if let Some(memory) = exposure.and_then(|exposure| exposure.announce(recv.lkey)) {
+        let exports = self.devices.get_mut(device).and_then(|device| device.exports.as_mut());
+        if let Some(memory) = exports.and_then(|exports| exports.announce(recv.lkey)) {
             self.commands.push_back(Command::Announce { device, memory });
         }
         Ok(())
@@ -166,7 +166,7 @@ impl State {
         // In this order: what a writer leaves before it is seen to be gone is there to be taken.
         let settled = qp.mapped.incoming.as_mut().is_some_and(|incoming| incoming.is_settled());
         self.attend(now, id);
-        if !settled && !matches!(self.evict(now, id, Deadline::at(now + GRACE)), Look::Clear) {
+        if !settled && !matches!(self.replace_pages(now, id, Deadline::at(now + GRACE)), RevokeStatus::Clear) {
             if !self.settling.contains(&id) {
                 self.settling.push(id);
             }
@@ -198,7 +198,7 @@ impl State {
     ) {
         incoming.close(now);
         if !incoming.is_settled() {
-            self.orphans.push(Orphan { device, incoming });
+            self.orphans.push(OrphanMailbox { device, incoming });
             self.note_due(now + GRACE);
         }
     }
@@ -220,7 +220,7 @@ impl State {
         if let Some(queue) = self.cqs.get_mut(qp.cq) {
             queue.unwatch(id);
         }
-        self.commands.push_back(Command::LeaveWriter { qp: id });
+        self.commands.push_back(Command::DropWriter { qp: id });
         true
     }
 }

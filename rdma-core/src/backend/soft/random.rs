@@ -7,12 +7,12 @@ const BATCH: usize = 32;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Draws {
+pub(super) struct RandomPool {
     drawn: [u32; BATCH],
     left: usize,
 }
 
-impl Draws {
+impl RandomPool {
     /// One that nobody was given.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Draws {
     }
 }
 
-impl Draws {
+impl RandomPool {
     /// One that nobody was given but for the lowest bits, which are those of `last`; never `last` itself.
     ///
     /// # Errors
@@ -50,10 +50,10 @@ impl Draws {
     }
 }
 
-impl fmt::Debug for Draws {
+impl fmt::Debug for RandomPool {
     /// The numbers are nobody's to know.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Draws").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("RandomPool").field("left", &self.left).finish_non_exhaustive()
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn they_are_all_different_and_kept_nowhere() {
-        let mut draws = Draws::default();
+        let mut draws = RandomPool::default();
         let drawn: HashSet<u32> = (0..20 * BATCH).map(|_| draws.next().unwrap()).collect();
         // Two that are the same are rare, of so few.
         assert!(drawn.len() + 1 >= 20 * BATCH);
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_follows_has_the_same_place_and_is_another() {
-        let mut draws = Draws::default();
+        let mut draws = RandomPool::default();
         let mut last = draws.next().unwrap();
         for _ in 0..20 * BATCH {
             // Of four that there are it would be the same one soon.

@@ -11,17 +11,17 @@ use std::sync::Arc;
 use super::super::atomic::Ordering;
 use super::super::key_table::Exposed;
 use super::super::layout::SILENT;
-use super::Port;
-use super::place::{Moved, Pace};
-use crate::backend::interface::{RawReach, RawTouch};
+use super::RemoteResponder;
+use super::place::{Moved, CopyBudget};
+use crate::backend::interface::{MappedAccess, MappedOp};
 use crate::backend::soft::engine::keys::KeyRefusal;
-use crate::backend::soft::reach::touch_at;
+use crate::backend::soft::mapped_access::perform_at;
 use crate::memory::PeerWindow;
 use crate::{Access, RemoteMemory};
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Touched {
+pub(crate) enum AccessOutcome {
     /// It is done; of a load, what was there.
     Done(u64),
     Refused(KeyRefusal),
@@ -33,30 +33,30 @@ pub(crate) enum Touched {
     Unmapped(u64),
 }
 
-impl Port {
+impl RemoteResponder {
     /// That range of a window of the peer's.
     ///
     /// # Errors
     ///
     /// What a touch of it would come to.
-    pub(crate) fn window(&self, memory: RemoteMemory) -> Result<PeerWindow, Touched> {
+    pub(crate) fn window(&self, memory: RemoteMemory) -> Result<PeerWindow, AccessOutcome> {
         self.answers()?;
         if !self.peer.access.contains(Access::WINDOW_BY) {
-            return Err(Touched::Refused(KeyRefusal::AccessDenied));
+            return Err(AccessOutcome::Refused(KeyRefusal::AccessDenied));
         }
         let RemoteMemory { addr, len, rkey } = memory;
-        let found = self.keys.find(rkey.0).ok_or(Touched::Refused(KeyRefusal::Unknown))?;
+        let found = self.keys.find(rkey.0).ok_or(AccessOutcome::Refused(KeyRefusal::Unknown))?;
         let Exposed { registered, memory: id, offset, .. } = &found.exposed;
-        registered.check(self.peer.domain, addr, len, Access::WINDOW).map_err(Touched::Refused)?;
-        let segment = self.memories.get(*id).ok_or(Touched::Unmapped(*id))?;
+        registered.check(self.peer.domain, addr, len, Access::WINDOW).map_err(AccessOutcome::Refused)?;
+        let segment = self.memories.get(*id).ok_or(AccessOutcome::Unmapped(*id))?;
         let begin = (addr - registered.addr).checked_add(*offset);
         let end = begin.and_then(|begin| begin.checked_add(len));
         let (Some(begin), Some(_)) = (begin, end.filter(|end| *end <= segment.len() as u64)) else {
             // Only a peer that lies about where its memory is.
-            return Err(Touched::Refused(KeyRefusal::OutOfRange));
+            return Err(AccessOutcome::Refused(KeyRefusal::OutOfRange));
         };
         if !segment.is_writable() {
-            return Err(Touched::Refused(KeyRefusal::AccessDenied));
+            return Err(AccessOutcome::Refused(KeyRefusal::AccessDenied));
         }
         // SAFETY: no further than the end.
         let base = unsafe { segment.as_ptr().add(begin as usize) };
@@ -66,12 +66,12 @@ impl Port {
     }
 
     /// Whether the peer's queue pair answers; else what to say instead.
-    fn answers(&self) -> Result<(), Touched> {
+    fn answers(&self) -> Result<(), AccessOutcome> {
         if !self.is_open() {
             let silent = self.header.owner.state.load(Ordering::Relaxed) == SILENT;
-            return Err(if silent { Touched::Silent } else { Touched::Closed });
+            return Err(if silent { AccessOutcome::Silent } else { AccessOutcome::Closed });
         }
-        if self.is_refused() { Err(Touched::Closed) } else { Ok(()) }
+        if self.is_refused() { Err(AccessOutcome::Closed) } else { Ok(()) }
     }
 
     /// Touches at most one chunk.
@@ -80,48 +80,48 @@ impl Port {
     ///
     /// What `reach` has of this process is mapped for the whole call, writable for a read, and no reference to what others
     /// may be writing is used. A flag is of 4 or 8 bytes.
-    pub(crate) unsafe fn touch(&self, reach: &RawReach) -> Touched {
+    pub(crate) unsafe fn touch(&self, reach: &MappedAccess) -> AccessOutcome {
         if let Err(instead) = self.answers() {
             return instead;
         }
-        let (needs, RawReach { remote_addr, len, rkey, touch }) = (reach.touch.needs(), *reach);
+        let (needs, MappedAccess { remote_addr, len, rkey, op }) = (reach.op.needs(), *reach);
         if !self.peer.access.contains(needs) {
-            return Touched::Refused(KeyRefusal::AccessDenied);
+            return AccessOutcome::Refused(KeyRefusal::AccessDenied);
         }
-        let Some(found) = self.keys.find(rkey) else { return Touched::Refused(KeyRefusal::Unknown) };
+        let Some(found) = self.keys.find(rkey) else { return AccessOutcome::Refused(KeyRefusal::Unknown) };
         let (registered, domain) = (&found.exposed.registered, self.peer.domain);
-        let allowed = match touch {
-            RawTouch::Look => registered.check_any(domain, remote_addr, len),
+        let allowed = match op {
+            MappedOp::Probe => registered.check_any(domain, remote_addr, len),
             _ => registered.check(domain, remote_addr, len, needs),
         };
         if let Err(refusal) = allowed {
-            return Touched::Refused(refusal);
+            return AccessOutcome::Refused(refusal);
         }
         // More than that is only looked at.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let Some(at) = self.locate(&found, remote_addr, len, needs.contains(Access::REMOTE_WRITE)) else {
-            return Touched::Unmapped(found.exposed.memory);
+            return AccessOutcome::Unmapped(found.exposed.memory);
         };
-        if let RawTouch::Look = touch {
-            return Touched::Done(0);
+        if let MappedOp::Probe = op {
+            return AccessOutcome::Done(0);
         }
         let (at, loaded) = (at.as_ptr(), Cell::new(0));
-        if touch.is_flag() && !at.addr().is_multiple_of(len as usize) {
+        if op.is_flag() && !at.addr().is_multiple_of(len as usize) {
             // Only a peer that lies about where its memory begins has it aligned otherwise.
-            return Touched::Refused(KeyRefusal::OutOfRange);
+            return AccessOutcome::Refused(KeyRefusal::OutOfRange);
         }
         let once = |_, len: u32| {
             // SAFETY: what is ours by the caller's promise; what is the peer's was found in a mapping that is kept, and is
             // aligned for a flag.
-            loaded.set(unsafe { touch_at(at, len, touch) });
+            loaded.set(unsafe { perform_at(at, len, op) });
         };
-        match self.move_chunks(&found, (remote_addr, len), Pace::WHOLE, once, || false) {
-            Moved::All { .. } => Touched::Done(loaded.get()),
-            Moved::Revoked if self.has_moved(&found) => Touched::Unmapped(found.exposed.memory),
-            Moved::Revoked => Touched::Refused(KeyRefusal::Unknown),
+        match self.move_chunks(&found, (remote_addr, len), CopyBudget::WHOLE, once, || false) {
+            Moved::All { .. } => AccessOutcome::Done(loaded.get()),
+            Moved::Revoked if self.has_moved(&found) => AccessOutcome::Unmapped(found.exposed.memory),
+            Moved::Revoked => AccessOutcome::Refused(KeyRefusal::Unknown),
             // None is moved in parts.
-            Moved::Closed | Moved::Part(_) => Touched::Closed,
-            Moved::Unmapped => Touched::Unmapped(found.exposed.memory),
+            Moved::Closed | Moved::Part(_) => AccessOutcome::Closed,
+            Moved::Unmapped => AccessOutcome::Unmapped(found.exposed.memory),
         }
     }
 }

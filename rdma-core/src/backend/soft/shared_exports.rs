@@ -19,7 +19,7 @@ use crate::memory::{Backing, Pages};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Exposure {
+pub(super) struct SharedExports {
     table: MappedKeys,
     /// What each key names, until nobody is at it any more.
     named: HashMap<u32, Named, BuildHasherDefault<Identity>>,
@@ -51,7 +51,7 @@ struct Known {
     paused: Option<Instant>,
 }
 
-impl Exposure {
+impl SharedExports {
     /// # Errors
     ///
     /// When the kernel has no memory, descriptors or mappings left.
@@ -177,32 +177,32 @@ mod tests {
 
     #[test]
     fn memory_is_told_of_once_it_lets_peers_in_and_forgotten_with_its_last_key() {
-        let (memory, mut exposure) = (Mapping::allocate(1).unwrap(), Exposure::new().unwrap());
+        let (memory, mut exports) = (Mapping::allocate(1).unwrap(), SharedExports::new().unwrap());
         let backing = memory.backing();
-        assert!(exposure.insert(5, registered(1, Access::LOCAL_WRITE), backing).is_none());
-        assert!(exposure.announced().is_empty() && !exposure.is_free(5));
-        assert_eq!(exposure.announce(5).map(|told| told.id), backing.map(|backing| backing.id));
-        assert!(exposure.announce(5).is_none(), "told twice");
-        assert!(exposure.insert(6, registered(2, Access::REMOTE_READ), backing).is_none());
-        assert_eq!(exposure.announced().len(), 1);
-        assert_eq!(exposure.revoke(5), None);
-        assert_eq!(exposure.revoke(6), backing.map(|backing| backing.id));
-        assert_eq!(exposure.revoke(6), None);
-        assert!(exposure.announced().is_empty() && !exposure.is_free(6), "who is at it is not known");
-        exposure.forget(5);
-        exposure.forget(6);
-        assert!(exposure.is_free(6));
+        assert!(exports.insert(5, registered(1, Access::LOCAL_WRITE), backing).is_none());
+        assert!(exports.announced().is_empty() && !exports.is_free(5));
+        assert_eq!(exports.announce(5).map(|told| told.id), backing.map(|backing| backing.id));
+        assert!(exports.announce(5).is_none(), "told twice");
+        assert!(exports.insert(6, registered(2, Access::REMOTE_READ), backing).is_none());
+        assert_eq!(exports.announced().len(), 1);
+        assert_eq!(exports.revoke(5), None);
+        assert_eq!(exports.revoke(6), backing.map(|backing| backing.id));
+        assert_eq!(exports.revoke(6), None);
+        assert!(exports.announced().is_empty() && !exports.is_free(6), "who is at it is not known");
+        exports.forget(5);
+        exports.forget(6);
+        assert!(exports.is_free(6));
         // Nobody holds on to its pages.
         assert_eq!(backing.map(|backing| Arc::strong_count(&backing.memfd)), Some(1));
     }
 
     #[test]
     fn memory_that_nobody_can_map_is_told_to_nobody() {
-        let mut exposure = Exposure::new().unwrap();
-        assert!(exposure.insert(5, registered(1, Access::REMOTE_WRITE), None).is_none());
-        assert!(exposure.announce(5).is_none() && exposure.announced().is_empty());
-        assert_eq!(exposure.revoke(5), None);
-        exposure.forget(5);
-        assert!(exposure.is_free(5));
+        let mut exports = SharedExports::new().unwrap();
+        assert!(exports.insert(5, registered(1, Access::REMOTE_WRITE), None).is_none());
+        assert!(exports.announce(5).is_none() && exports.announced().is_empty());
+        assert_eq!(exports.revoke(5), None);
+        exports.forget(5);
+        assert!(exports.is_free(5));
     }
 }

@@ -10,8 +10,8 @@ mod touch;
 
 use std::sync::Arc;
 
-pub(crate) use place::{Begun, Pace};
-pub(crate) use touch::Touched;
+pub(crate) use place::{CopyProgress, CopyBudget};
+pub(crate) use touch::AccessOutcome;
 
 use super::atomic::Ordering;
 use super::key_table::PeerKeys;
@@ -25,14 +25,14 @@ use crate::Access;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
 use crate::backend::soft::fault::Planted;
-use crate::memory::Expect;
+use crate::memory::CacheHint;
 
 /// Bytes that a writer is at, at most.
 pub(crate) const WRITER_CHUNK: u64 = place::CHUNK as u64;
 
 /// Why what a peer sent is no mailbox and no table of keys.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PortRefused {
+pub(crate) enum SegmentsRefused {
     #[error("the segment is no mailbox of version {VERSION}, or of another version of the library")]
     NotMailbox,
     #[error("the rings of {places} places do not fit into the mailbox")]
@@ -51,22 +51,22 @@ pub(crate) enum Outcome {
     /// The request needs a memory that is not mapped here, or of another version, and was not carried out: it may
     /// be tried again once it is. 0 is a memory that never will be.
     Unmapped(u64),
-    /// So far it has come at its [`Pace`]: the rest is to follow.
-    Begun(Begun),
+    /// So far it has come at its [`CopyBudget`]: the rest is to follow.
+    CopyProgress(CopyProgress),
 }
 
 /// Where the bytes of a request are here, or are to land.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Local {
     pub(crate) addr: u64,
-    pub(crate) expect: Expect,
-    pub(crate) pace: Pace,
+    pub(crate) hint: CacheHint,
+    pub(crate) pace: CopyBudget,
 }
 
 impl Local {
     /// Of a request that stands alone, and is carried out whole.
     pub(crate) fn at(addr: u64) -> Self {
-        Self { addr, expect: Expect::Cached, pace: Pace::WHOLE }
+        Self { addr, hint: CacheHint::Cached, pace: CopyBudget::WHOLE }
     }
 }
 
@@ -106,7 +106,7 @@ struct Peer {
 
 /// See the module. There is one to a mailbox, used by one thread at a time.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct RemoteResponder {
     header: One<Header>,
     ring: View<ReceiveEntry>,
     completions: View<CompletionEntry>,
@@ -115,21 +115,21 @@ pub(crate) struct Port {
     peer: Peer,
 }
 
-impl Port {
+impl RemoteResponder {
     /// What a peer sent: its mailbox, mapped for reading and writing, and its table of keys.
     ///
     /// # Errors
     ///
-    /// [`PortRefused`], when they are not that.
-    pub(crate) fn new(mailbox: &Arc<Segment>, keys: &Arc<Segment>) -> Result<Self, PortRefused> {
+    /// [`SegmentsRefused`], when they are not that.
+    pub(crate) fn new(mailbox: &Arc<Segment>, keys: &Arc<Segment>) -> Result<Self, SegmentsRefused> {
         let header = One::<Header>::new(mailbox, 0).filter(|_| mailbox.is_writable());
-        let header = header.ok_or(PortRefused::NotMailbox)?;
+        let header = header.ok_or(SegmentsRefused::NotMailbox)?;
         let owner = &header.owner;
         if owner.magic.load(Ordering::Relaxed) != MAGIC || owner.version.load(Ordering::Relaxed) != VERSION {
-            return Err(PortRefused::NotMailbox);
+            return Err(SegmentsRefused::NotMailbox);
         }
         let places = owner.places.load(Ordering::Relaxed);
-        let refused = || PortRefused::Places { places };
+        let refused = || SegmentsRefused::Places { places };
         let count = places as usize;
         if !count.is_power_of_two() || count > PLACES_MAX {
             return Err(refused());
@@ -144,7 +144,7 @@ impl Port {
         Ok(Self {
             ring: View::new(mailbox, ring, count).ok_or_else(refused)?,
             completions: View::new(mailbox, completions, count).ok_or_else(refused)?,
-            keys: PeerKeys::new(keys).ok_or(PortRefused::NotKeys)?,
+            keys: PeerKeys::new(keys).ok_or(SegmentsRefused::NotKeys)?,
             memories: Memories::default(),
             peer,
             header,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::super::shm::rendezvous::Refusal;
 use super::super::super::shm::{Chunk, PAUSED};
-use super::super::evict::Look;
+use super::super::evict::RevokeStatus;
 use super::super::owner::GRACE;
 use super::*;
 use crate::backend::soft::wire::shm::Writer;
@@ -27,7 +27,7 @@ impl Rig {
     }
 
     fn chunk(&mut self, memory: &Mapping, Range { start, end }: Range<u64>) -> Chunk {
-        let (serial, addr) = (self.exposure().entered(KEY).0, memory.as_ptr().as_ptr() as u64);
+        let (serial, addr) = (self.exports().entered(KEY).0, memory.as_ptr().as_ptr() as u64);
         Chunk { serial, begin: addr.wrapping_add(start), end: addr.wrapping_add(end) }
     }
 
@@ -48,11 +48,11 @@ impl Rig {
     }
 
     /// Ends the queue pair, and looks once its writer has had its time.
-    fn evict(&mut self) -> Look {
+    fn replace_pages(&mut self) -> RevokeStatus {
         let now = Instant::now();
         assert!(!self.state.revoke(now, self.qp).is_empty());
-        assert!(matches!(self.state.evict(now, self.qp, soon()), Look::Later), "it had no time");
-        self.state.evict(now + GRACE, self.qp, soon())
+        assert!(matches!(self.state.replace_pages(now, self.qp, soon()), RevokeStatus::Later), "it had no time");
+        self.state.replace_pages(now + GRACE, self.qp, soon())
     }
 
     fn told(&self) -> Vec<(u32, u64, u64)> {
@@ -72,18 +72,18 @@ fn version(memory: &Mapping) -> u32 {
 fn a_deregistration_replaces_the_pages_of_a_writer_whose_queue_pair_is_gone() {
     let (mut rig, memory, writer) = Rig::written(REMOTE, 5000..6000);
     rig.state.destroy(rig.qp);
-    rig.exposure().revoke(KEY);
+    rig.exports().revoke(KEY);
     let touchers = rig.state.touchers(rig.device, KEY);
     assert!(!touchers.wait(soon()), "a deregistration takes it for gone");
-    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), Look::Clear));
+    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), RevokeStatus::Clear));
     assert_eq!((version(&memory), rig.told()), (1, vec![]));
-    assert!(rig.exposure().is_free(KEY));
+    assert!(rig.exports().is_free(KEY));
     rig.state.settle_mailboxes(Instant::now());
     assert!(rig.state.orphans.is_empty(), "what can do no harm is kept");
     // The memory is registered again, and nobody waits for that writer.
     rig.register(KEY + 1, &memory, REMOTE);
-    assert_eq!(rig.exposure().entered(KEY + 1).1, 1);
-    rig.exposure().revoke(KEY + 1);
+    assert_eq!(rig.exports().entered(KEY + 1).1, 1);
+    rig.exports().revoke(KEY + 1);
     assert!(rig.state.touchers(rig.device, KEY + 1).is_empty());
     drop(writer);
 }
@@ -109,25 +109,25 @@ fn of_too_many_that_do_not_go_on_no_more_are_let_in() {
 fn a_writer_that_goes_on_in_time_keeps_its_pages() {
     let (mut rig, memory, writer) = Rig::written(REMOTE, 0..8);
     rig.state.destroy(rig.qp);
-    rig.exposure().revoke(KEY);
+    rig.exports().revoke(KEY);
     assert!(!rig.state.touchers(rig.device, KEY).is_empty());
     writer.pretend(None);
-    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), Look::Clear));
+    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), RevokeStatus::Clear));
     assert_eq!(version(&memory), 0);
 }
 
 #[test]
 fn the_end_of_a_queue_pair_replaces_pages_of_a_region_that_stays() {
     let (mut rig, memory, writer) = Rig::written(REMOTE, 5000..6000);
-    let before = rig.exposure().entered(KEY);
-    assert!(matches!(rig.evict(), Look::Clear));
+    let before = rig.exports().entered(KEY);
+    assert!(matches!(rig.replace_pages(), RevokeStatus::Clear));
     assert_eq!(rig.told(), [(1, 4096, 4096)]);
-    let (serial, now) = rig.exposure().entered(KEY);
+    let (serial, now) = rig.exports().entered(KEY);
     assert_eq!((serial != before.0, now, version(&memory)), (true, 1, 1));
     // Nothing waits for it any more: not its end, not that of the region.
-    assert!(matches!(rig.state.evict(Instant::now(), rig.qp, soon()), Look::Clear));
+    assert!(matches!(rig.state.replace_pages(Instant::now(), rig.qp, soon()), RevokeStatus::Clear));
     assert!(rig.state.revoke(Instant::now(), rig.qp).is_empty());
-    rig.exposure().revoke(KEY);
+    rig.exports().revoke(KEY);
     assert!(rig.state.touchers(rig.device, KEY).is_empty());
     drop(writer);
 }
@@ -138,13 +138,13 @@ fn whoever_else_is_at_the_region_is_waited_for_and_nobody_comes_meanwhile() {
     let (_, other) = rig.another();
     let at = rig.chunk(&memory, 300_000..300_010);
     other.pretend(Some(at));
-    assert!(matches!(rig.evict(), Look::Later));
-    assert_eq!((rig.exposure().entered(KEY).1, version(&memory)), (PAUSED, 0));
+    assert!(matches!(rig.replace_pages(), RevokeStatus::Later));
+    assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (PAUSED, 0));
     // It goes on: by the serial that it has it can do no more.
     other.pretend(None);
     rig.state.settle_mailboxes(Instant::now() + GRACE);
-    assert_eq!((rig.exposure().entered(KEY).1, rig.told()), (1, vec![(1, 0, 4096)]));
-    assert!(matches!(rig.state.evict(Instant::now(), rig.qp, soon()), Look::Clear));
+    assert_eq!((rig.exports().entered(KEY).1, rig.told()), (1, vec![(1, 0, 4096)]));
+    assert!(matches!(rig.state.replace_pages(Instant::now(), rig.qp, soon()), RevokeStatus::Clear));
 }
 
 #[test]
@@ -153,10 +153,10 @@ fn whoever_came_while_pages_were_to_be_replaced_is_told_that_they_are_not() {
     let (_, other) = rig.another();
     let at = rig.chunk(&memory, 20..30);
     other.pretend(Some(at));
-    assert!(matches!(rig.evict(), Look::Later));
+    assert!(matches!(rig.replace_pages(), RevokeStatus::Later));
     [writer, other].iter().for_each(|writer| writer.pretend(None));
     rig.state.settle_mailboxes(Instant::now());
-    assert_eq!((rig.exposure().entered(KEY).1, version(&memory)), (0, 0));
+    assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (0, 0));
     let id = memory.backing().unwrap().id;
     let told = |command: &Command| matches!(command, Command::Resume { memory, .. } if *memory == id);
     assert!(rig.state.commands.iter().any(told));
@@ -170,10 +170,10 @@ fn whoever_else_does_not_go_on_gets_other_pages_as_well() {
         let at = rig.chunk(&memory, range.clone());
         other.pretend(Some(at));
     }
-    assert!(matches!(rig.evict(), Look::Later));
+    assert!(matches!(rig.replace_pages(), RevokeStatus::Later));
     rig.state.settle_mailboxes(Instant::now() + 2 * GRACE);
     assert_eq!(rig.told(), [(1, 0, 8192), (2, 299_008, 102_400)]);
-    assert_eq!(rig.exposure().entered(KEY).1, 2);
+    assert_eq!(rig.exports().entered(KEY).1, 2);
     for ((id, _), _) in others {
         assert!(rig.state.revoke(Instant::now(), id).is_empty(), "its pages are replaced already");
     }
@@ -185,15 +185,15 @@ fn a_chunk_that_cannot_be_is_quarantined_and_all_stays_as_it_was() {
     for (start, end) in [(10, 10), (20, 10), (0, bytes), (bytes - 1, bytes + 1), (u64::MAX, 1)] {
         let range = Range { start, end };
         let (mut rig, memory, writer) = Rig::written(REMOTE, range.clone());
-        let look = rig.evict();
-        assert!(matches!(look, Look::Quarantined(Irreplaceable::Unknown)), "{range:?}: {look:?}");
-        assert_eq!((rig.exposure().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]));
+        let look = rig.replace_pages();
+        assert!(matches!(look, RevokeStatus::Quarantined(Irreplaceable::Unknown)), "{range:?}: {look:?}");
+        assert_eq!((rig.exports().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]));
         // By the serial that it had then it is waited for.
-        rig.exposure().revoke(KEY);
+        rig.exports().revoke(KEY);
         assert!(!rig.state.touchers(rig.device, KEY).is_empty());
         writer.pretend(None);
-        assert!(matches!(rig.state.evict(Instant::now() + GRACE, rig.qp, soon()), Look::Clear));
-        assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), Look::Clear));
+        assert!(matches!(rig.state.replace_pages(Instant::now() + GRACE, rig.qp, soon()), RevokeStatus::Clear));
+        assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), RevokeStatus::Clear));
     }
 }
 
@@ -205,12 +205,12 @@ fn pages_that_were_replaced_too_often_are_quarantined() {
         writer.pretend(Some(at));
         assert!(matches!(
             rig.state.clear(Instant::now(), rig.device, memory.backing().unwrap().id, soon()),
-            Look::Clear
+            RevokeStatus::Clear
         ));
     }
     let at = rig.chunk(&memory, 0..8);
     writer.pretend(Some(at));
-    assert!(matches!(rig.evict(), Look::Quarantined(Irreplaceable::TooOften)));
+    assert!(matches!(rig.replace_pages(), RevokeStatus::Quarantined(Irreplaceable::TooOften)));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn only_a_receive_that_was_not_told_has_its_pages_replaced() {
         if posted {
             rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr, len: 64, lkey: KEY }).unwrap();
         }
-        assert!(matches!(rig.evict(), Look::Clear));
+        assert!(matches!(rig.replace_pages(), RevokeStatus::Clear));
         assert_eq!(version(&memory), u32::from(posted), "a slice of it may be out");
     }
 }
@@ -232,9 +232,9 @@ fn memory_in_several_hands_is_quarantined_until_they_are_gone() {
     let addr = memory.as_ptr().as_ptr() as u64;
     rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr, len: 64, lkey: KEY }).unwrap();
     memory.backing().unwrap().pages.split();
-    assert!(matches!(rig.evict(), Look::Quarantined(Irreplaceable::Shared)));
-    rig.exposure().revoke(KEY);
-    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), Look::Clear));
+    assert!(matches!(rig.replace_pages(), RevokeStatus::Quarantined(Irreplaceable::Shared)));
+    rig.exports().revoke(KEY);
+    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), RevokeStatus::Clear));
     assert_eq!(version(&memory), 1);
 }
 
@@ -257,9 +257,9 @@ fn after_the_deadline_nobody_is_given_time_and_none_of_several_writers_harms() {
     let begun = Instant::now();
     let (passed, touchers) = (Deadline::at(begun), rig.state.revoke(begun, rig.qp));
     assert!(!touchers.wait(passed) && begun.elapsed() < GRACE, "{:?}", begun.elapsed());
-    assert!(matches!(rig.state.evict(begun, rig.qp, soon()), Look::Later));
-    assert!(matches!(rig.state.evict(begun, rig.qp, passed), Look::Clear));
-    assert_eq!((rig.exposure().entered(KEY).1, version(&memory)), (2, 2));
+    assert!(matches!(rig.state.replace_pages(begun, rig.qp, soon()), RevokeStatus::Later));
+    assert!(matches!(rig.state.replace_pages(begun, rig.qp, passed), RevokeStatus::Clear));
+    assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (2, 2));
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn no_pages_of_a_window_are_replaced_whatever_a_neighbour_says_that_it_is_at() {
         if posted {
             rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr, len: 64, lkey: KEY }).unwrap();
         }
-        rig.evict();
-        assert_eq!((rig.exposure().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]), "{posted}");
+        rig.replace_pages();
+        assert_eq!((rig.exports().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]), "{posted}");
     }
 }

@@ -12,26 +12,26 @@ use super::super::key_table::Found;
 use super::super::layout::{OF_WRITE, WITH_IMM};
 use super::super::writer_slot::{NO_REGISTRATION, NONE};
 use super::check::takes_receive;
-use super::{Local, Port};
+use super::{Local, RemoteResponder};
 use crate::CompletionStatus;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted, byte_of, flip};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
-use crate::memory::{Expect, claim, copy_expecting, fetch};
+use crate::memory::{CacheHint, copy_shared_hinted, prefetch, prefetch_for_write};
 
 /// Bytes that are moved in one hold of the slot: as long as a deregistration may have to wait.
 pub(super) const CHUNK: u32 = HOLD_BYTES_MAX as u32;
 
 /// How far a message has come that is carried out in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Begun {
+pub(crate) struct CopyProgress {
     /// The registration that it goes to. In another one it begins anew.
     serial: u64,
     done: u32,
 }
 
-impl Begun {
+impl CopyProgress {
     pub(crate) fn is_after(self, before: Self) -> bool {
         self.done > before.done
     }
@@ -39,15 +39,15 @@ impl Begun {
 
 /// How much of a message is carried out at once.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+pub(crate) struct CopyBudget {
     /// How far it has come.
-    pub(crate) begun: Begun,
+    pub(crate) begun: CopyProgress,
     /// Bytes after which the rest is left for another time, at the end of a chunk.
     pub(crate) most: u32,
 }
 
-impl Pace {
-    pub(crate) const WHOLE: Self = Self { begun: Begun { serial: NONE, done: 0 }, most: u32::MAX };
+impl CopyBudget {
+    pub(crate) const WHOLE: Self = Self { begun: CopyProgress { serial: NONE, done: 0 }, most: u32::MAX };
 }
 
 /// Where a message is here, and where the peer has it, each at the address of its own process.
@@ -63,7 +63,7 @@ pub(super) enum Moved {
     /// They are all there, and what follows is done; the peer sleeps over its completion if the bell is to `ring`.
     All { ring: bool },
     /// So many as were to be moved at once.
-    Part(Begun),
+    Part(CopyProgress),
     /// The registration is gone; some may be there.
     Revoked,
     /// The queue pair answers no more; some may be there.
@@ -72,7 +72,7 @@ pub(super) enum Moved {
     Unmapped,
 }
 
-impl Port {
+impl RemoteResponder {
     /// Puts the payload into the memory of the peer, and completes the request.
     ///
     /// # Safety
@@ -88,8 +88,8 @@ impl Port {
     ) -> Moved {
         let Some(target) = self.locate(found, pair.remote, request.len, true) else { return Moved::Unmapped };
         let source = std::ptr::with_exposed_provenance::<u8>(pair.local.addr as usize);
-        let expect = pair.local.expect.or(Expect::of_total(request.len as usize));
-        if expect == Expect::Cached {
+        let hint = pair.local.hint.or(CacheHint::of_total(request.len as usize));
+        if hint == CacheHint::Cached {
             claim_ends(target, request.len);
         }
         let copy = |done: u32, count: u32| {
@@ -97,7 +97,7 @@ impl Port {
             // which was found in a mapping that is kept. Who uses either at the same time does so as with a device.
             unsafe {
                 let (from, to) = (source.add(done as usize), target.as_ptr().add(done as usize));
-                copy_expecting(from, to, count as usize, expect);
+                copy_shared_hinted(from, to, count as usize, hint);
             }
         };
         self.move_chunks(found, (pair.remote, request.len), pair.local.pace, copy, || {
@@ -119,12 +119,12 @@ impl Port {
         let remote = request.remote_addr;
         let Some(source) = self.locate(found, remote, request.len, false) else { return Moved::Unmapped };
         let target = std::ptr::with_exposed_provenance_mut::<u8>(local.addr as usize);
-        let expect = local.expect.or(Expect::of_total(request.len as usize));
+        let hint = local.hint.or(CacheHint::of_total(request.len as usize));
         let copy = |done: u32, count: u32| {
             // SAFETY: as in `fill`, with the roles exchanged.
             unsafe {
                 let (from, to) = (source.as_ptr().add(done as usize), target.add(done as usize));
-                copy_expecting(from, to, count as usize, expect);
+                copy_shared_hinted(from, to, count as usize, hint);
             }
         };
         self.move_chunks(found, (remote, request.len), local.pace, copy, || false)
@@ -150,7 +150,7 @@ impl Port {
         &self,
         found: &Found<'_>,
         (remote, len): (u64, u32),
-        pace: Pace,
+        pace: CopyBudget,
         copy: impl Fn(u32, u32),
         finish: impl FnOnce() -> bool,
     ) -> Moved {
@@ -184,7 +184,7 @@ impl Port {
             }
             slot.leave();
             if done >= enough {
-                return Moved::Part(Begun { serial, done });
+                return Moved::Part(CopyProgress { serial, done });
             }
         }
     }
@@ -246,7 +246,7 @@ impl Port {
         entry.flags.store(flags, Ordering::Relaxed);
         entry.sequence.store(next, Ordering::Release);
         // It is in the owner's cache, and the next request should not have to wait for it.
-        fetch(std::ptr::from_ref(self.ring.of_ring(next)).addr() as u64);
+        prefetch(std::ptr::from_ref(self.ring.of_ring(next)).addr() as u64);
         self.header.bell.doorbell.rings()
     }
 }
@@ -256,8 +256,8 @@ impl Port {
 #[inline]
 pub(super) fn claim_ends(target: NonNull<u8>, len: u32) {
     let begin = target.addr().get() as u64;
-    claim(begin);
-    claim(begin + u64::from(len) - 1);
+    prefetch_for_write(begin);
+    prefetch_for_write(begin + u64::from(len) - 1);
 }
 
 #[cfg(all(test, not(loom)))]
@@ -266,7 +266,7 @@ mod tests {
 
     use super::super::super::key_table::PAUSED;
     use super::super::super::tests::{BASE, Rig, terms};
-    use super::super::super::writer_slot::Touching;
+    use super::super::super::writer_slot::AccessScope;
     use super::*;
 
     const BYTES: u32 = 3 * CHUNK;
@@ -283,20 +283,20 @@ mod tests {
         let moved = port.move_chunks(
             &found,
             (BASE, BYTES),
-            Pace::WHOLE,
+            CopyBudget::WHOLE,
             |_, _| {
                 chunks.set(chunks.get() + 1);
                 if chunks.get() == chunk
                     && let Some(rig) = owner.take()
                 {
-                    assert!(writer.touches(Touching::Registration(serial)));
-                    assert!(writer.touches(Touching::Anything));
-                    assert!(!writer.touches(Touching::Registration(serial + 1)));
+                    assert!(writer.touches(AccessScope::Registration(serial)));
+                    assert!(writer.touches(AccessScope::Anything));
+                    assert!(!writer.touches(AccessScope::Registration(serial + 1)));
                     meanwhile(rig);
                 }
             },
             || {
-                assert!(writer.touches(Touching::Anything), "what is told comes after the slot");
+                assert!(writer.touches(AccessScope::Anything), "what is told comes after the slot");
                 finished.set(true);
                 false
             },
@@ -310,7 +310,7 @@ mod tests {
         rig.expose(1, 1);
         assert_eq!(interrupted(&mut rig, 2, |_| ()), (Moved::All { ring: false }, 3, true));
         assert_eq!(interrupted(&mut rig, 2, |rig| rig.keys.remove(1, 1)), (Moved::Revoked, 2, false));
-        assert!(!rig.mailbox.writer().touches(Touching::Anything));
+        assert!(!rig.mailbox.writer().touches(AccessScope::Anything));
         rig.expose(1, 2);
         assert_eq!(interrupted(&mut rig, 2, |rig| rig.mailbox.close()), (Moved::Closed, 2, false));
         assert!(rig.mailbox.is_settled());
@@ -321,7 +321,7 @@ mod tests {
         let mut rig = Rig::new(BYTES as usize, terms(1, None));
         rig.expose(1, 1);
         assert_eq!(interrupted(&mut rig, 3, |rig| rig.reexpose(1, 2, 1)), (Moved::Revoked, 3, false));
-        assert!(!rig.mailbox.writer().touches(Touching::Anything));
+        assert!(!rig.mailbox.writer().touches(AccessScope::Anything));
         // What was filled before its queue pair's end is told.
         rig.reexpose(1, 3, 0);
         assert!(interrupted(&mut rig, 3, |rig| rig.mailbox.close()).2);
@@ -338,17 +338,17 @@ mod tests {
                 moved.update(|(first, end): (u32, u32)| (first.min(from), end.max(from + count)))
             };
             let came =
-                port.move_chunks(&found, (BASE, BYTES), Pace { begun, most: CHUNK + 1 }, copy, || true);
-            assert!(!rig.mailbox.writer().touches(Touching::Anything), "others wait for it in between");
+                port.move_chunks(&found, (BASE, BYTES), CopyBudget { begun, most: CHUNK + 1 }, copy, || true);
+            assert!(!rig.mailbox.writer().touches(AccessScope::Anything), "others wait for it in between");
             (came, moved.get())
         };
-        let (came, moved) = part(&mut rig, Begun::default());
+        let (came, moved) = part(&mut rig, CopyProgress::default());
         let Moved::Part(begun) = came else { panic!("{came:?}") };
-        assert_eq!((begun, moved), (Begun { serial: 1, done: 2 * CHUNK }, (0, 2 * CHUNK)));
+        assert_eq!((begun, moved), (CopyProgress { serial: 1, done: 2 * CHUNK }, (0, 2 * CHUNK)));
         assert_eq!(part(&mut rig, begun), (Moved::All { ring: true }, (2 * CHUNK, BYTES)));
         rig.keys.remove(1, 1);
         rig.expose(1, 2);
-        assert_eq!(part(&mut rig, begun), (Moved::Part(Begun { serial: 2, ..begun }), (0, 2 * CHUNK)));
+        assert_eq!(part(&mut rig, begun), (Moved::Part(CopyProgress { serial: 2, ..begun }), (0, 2 * CHUNK)));
     }
 
     #[test]
@@ -358,10 +358,10 @@ mod tests {
         let port = rig.another_port();
         let found = port.keys.find(1).unwrap();
         let touch =
-            || port.move_chunks(&found, (BASE, 1), Pace::WHOLE, |_, _| panic!("touched"), || panic!("told"));
+            || port.move_chunks(&found, (BASE, 1), CopyBudget::WHOLE, |_, _| panic!("touched"), || panic!("told"));
         rig.reexpose(1, 2, PAUSED);
         assert_eq!((touch(), port.has_moved(&found)), (Moved::Revoked, true));
-        assert!(!rig.mailbox.writer().touches(Touching::Anything));
+        assert!(!rig.mailbox.writer().touches(AccessScope::Anything));
         rig.keys.remove(1, 2);
         assert_eq!((touch(), port.has_moved(&found)), (Moved::Revoked, false));
     }

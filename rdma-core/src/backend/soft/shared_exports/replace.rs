@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use super::{Exposed, Exposure, Named};
+use super::{Exposed, SharedExports, Named};
 use crate::Access;
 use crate::backend::soft::wire::{Chunk, PAUSED, WRITER_CHUNK};
 use crate::memory::{Irreplaceable, Pages, Patch};
@@ -33,7 +33,7 @@ impl Named {
     }
 }
 
-impl Exposure {
+impl SharedExports {
     /// The registration that a writer is at by that serial; `None` when it can do it no harm.
     pub(in super::super) fn owner_of(&self, serial: u64) -> Option<Owned> {
         let Named { exposed, revoked, .. } = self.named_by(serial)?;

@@ -3,11 +3,11 @@
 #![expect(unsafe_code, reason = "hands memory of the caller to the port")]
 
 use super::super::super::fabric::{Command, State};
-use super::super::super::reach::refused;
+use super::super::super::mapped_access::reach_error;
 use super::super::QpRef;
-use super::super::shm::{Port, Touched};
+use super::super::shm::{RemoteResponder, AccessOutcome};
 use crate::RemoteMemory;
-use crate::backend::interface::{RawReach, Reached};
+use crate::backend::interface::{MappedAccess, MappedOutcome};
 use crate::error::ReachError;
 use crate::memory::PeerWindow;
 
@@ -15,15 +15,15 @@ impl State {
     /// # Safety
     ///
     /// As for [`reach`](Self::reach).
-    pub(in super::super::super) unsafe fn reach_mapped(
+    pub(in super::super::super) unsafe fn access_mapped_wire(
         &mut self,
         id: QpRef,
-        reach: &RawReach,
-    ) -> Result<Reached, ReachError> {
-        let Some(port) = self.port(id)? else { return Ok(Reached::NotYet) };
+        reach: &MappedAccess,
+    ) -> Result<MappedOutcome, ReachError> {
+        let Some(port) = self.port(id)? else { return Ok(MappedOutcome::NotYet) };
         // SAFETY: the caller's promise.
         let touched = unsafe { port.touch(reach) };
-        Ok(self.settle_touch(id, touched)?.map_or(Reached::NotYet, Reached::Done))
+        Ok(self.settle_touch(id, touched)?.map_or(MappedOutcome::NotYet, MappedOutcome::Done))
     }
 
     /// A window of the peer, once it is mapped.
@@ -40,7 +40,7 @@ impl State {
     }
 
     /// What runs the responder of the peer, once they have met.
-    fn port(&mut self, id: QpRef) -> Result<Option<&Port>, ReachError> {
+    fn port(&mut self, id: QpRef) -> Result<Option<&RemoteResponder>, ReachError> {
         let Some(mapped) = self.qps.get_mut(id).map(|qp| &mut qp.mapped) else {
             return Err(ReachError::PeerGone);
         };
@@ -51,21 +51,21 @@ impl State {
             if let Some(reason) = mapped.unmet.take() {
                 return Err(ReachError::Unmapped { reason });
             }
-            self.commands.push_back(Command::Meet { qp: id });
+            self.commands.push_back(Command::FindPeer { qp: id });
         }
         Ok(mapped.outgoing.as_ref().map(|outgoing| &outgoing.port))
     }
 
     /// What there was to be had, or that it is not there yet.
-    fn settle_touch(&mut self, id: QpRef, touched: Touched) -> Result<Option<u64>, ReachError> {
+    fn settle_touch(&mut self, id: QpRef, touched: AccessOutcome) -> Result<Option<u64>, ReachError> {
         match touched {
-            Touched::Done(bits) => Ok(Some(bits)),
-            Touched::Refused(refusal) => Err(refused(refusal)),
-            Touched::Closed => Err(ReachError::PeerGone),
-            Touched::Silent => Ok(None),
-            Touched::Unmapped(0) => Err(ReachError::NotShared),
-            Touched::Unmapped(_) => {
-                self.commands.push_back(Command::Look { qp: id });
+            AccessOutcome::Done(bits) => Ok(Some(bits)),
+            AccessOutcome::Refused(refusal) => Err(reach_error(refusal)),
+            AccessOutcome::Closed => Err(ReachError::PeerGone),
+            AccessOutcome::Silent => Ok(None),
+            AccessOutcome::Unmapped(0) => Err(ReachError::NotShared),
+            AccessOutcome::Unmapped(_) => {
+                self.commands.push_back(Command::ReadAnnouncements { qp: id });
                 Ok(None)
             }
         }

@@ -6,7 +6,7 @@ use super::super::atomic::Ordering;
 use super::super::key_table::Found;
 use super::super::layout::Verdict;
 use super::place::{Moved, Pair};
-use super::{Executed, Local, Outcome, Port};
+use super::{Executed, Local, Outcome, RemoteResponder};
 use crate::Access;
 use crate::CompletionStatus;
 use crate::backend::soft::engine::keys::KeyRefusal;
@@ -25,7 +25,7 @@ pub(super) struct Receive {
     pub(super) lkey: u32,
 }
 
-impl Port {
+impl RemoteResponder {
     /// Carries out a request, whose payload is at `local`, or whose answer is to land there. Of faults that are
     /// injected, those that lose or hold back a message are the caller's.
     ///
@@ -121,7 +121,7 @@ impl Port {
         // SAFETY: the caller's promise.
         match unsafe { self.fill(&found, request, Pair { local, remote: recv.addr }, injected) } {
             Moved::All { ring } => Executed { ring, ..ack(request) },
-            Moved::Part(begun) => Executed::quiet(Outcome::Begun(begun)),
+            Moved::Part(begun) => Executed::quiet(Outcome::CopyProgress(begun)),
             Moved::Revoked if self.has_moved(&found) => unmapped(&found),
             Moved::Revoked => foreign(),
             Moved::Closed => Executed::quiet(Outcome::Silence),
@@ -151,7 +151,7 @@ impl Port {
         // SAFETY: the caller's promise.
         match unsafe { self.fill(&found, request, Pair { local, remote: request.remote_addr }, injected) } {
             Moved::All { ring } => Executed { ring, ..ack(request) },
-            Moved::Part(begun) => Executed::quiet(Outcome::Begun(begun)),
+            Moved::Part(begun) => Executed::quiet(Outcome::CopyProgress(begun)),
             Moved::Revoked if self.has_moved(&found) => unmapped(&found),
             Moved::Revoked => self.refuse(request, Nak::RemoteAccess, Verdict::Access),
             Moved::Closed => Executed::quiet(Outcome::Silence),
@@ -175,7 +175,7 @@ impl Port {
             // SAFETY: the caller's promise.
             match unsafe { self.fetch(&found, request, local) } {
                 Moved::All { .. } => {}
-                Moved::Part(begun) => return Executed::quiet(Outcome::Begun(begun)),
+                Moved::Part(begun) => return Executed::quiet(Outcome::CopyProgress(begun)),
                 Moved::Revoked if self.has_moved(&found) => return unmapped(&found),
                 Moved::Revoked => return self.refuse(request, Nak::RemoteAccess, Verdict::Access),
                 Moved::Closed => return Executed::quiet(Outcome::Silence),

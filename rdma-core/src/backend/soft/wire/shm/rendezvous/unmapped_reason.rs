@@ -3,10 +3,10 @@
 use std::io;
 
 use super::super::MapRefused;
-use super::super::port::PortRefused;
+use super::super::port::SegmentsRefused;
 use super::MAPPINGS_MAX;
 use super::frame::{FrameError, Refusal};
-use crate::error::limit;
+use crate::error::limit_advice;
 
 /// See the module. Each reads as the end of "the peer is not mapped: …".
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub(crate) enum Reason {
     #[error("it is of another pid namespace: let both see each other's process numbers")]
     OtherProcesses,
     #[error("its process cannot be watched (pidfd): {0}; {mend}",
-        mend = limit(.0).unwrap_or("Linux 5.3 and later can, where pidfd_open is allowed"))]
+        mend = limit_advice(.0).unwrap_or("Linux 5.3 and later can, where pidfd_open is allowed"))]
     NoPidfd(#[source] io::Error),
     #[error("it refused: {0}")]
     Refused(Refusal),
@@ -59,7 +59,7 @@ pub(crate) enum Reason {
         source: MapRefused,
     },
     #[error(transparent)]
-    Port(#[from] PortRefused),
+    RemoteResponder(#[from] SegmentsRefused),
     #[error(
         "a request names memory of it that was not allocated by this library and is not shared in place, so it cannot be mapped"
     )]

@@ -5,7 +5,7 @@
 use std::ptr::NonNull;
 
 use super::super::flag::{self, Flag};
-use super::super::{Expect, InPlace, check_needs, copy};
+use super::super::{CacheHint, InPlace, check_needs, copy};
 use crate::error::{RangeError, ReachError};
 
 /// Bytes that are [worked on](InPlace::run) at a time, at most.
@@ -13,17 +13,17 @@ const RUN_BYTES_MAX: usize = 256 * 1024;
 
 /// Where it is; whoever has one keeps it mapped.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct MappedRange {
     pub(super) base: NonNull<u8>,
     pub(super) len: usize,
 }
 
 // SAFETY: an address and a length of memory that is no thread's own, and is accessed as memory that others write.
-unsafe impl Send for Place {}
+unsafe impl Send for MappedRange {}
 // SAFETY: the same.
-unsafe impl Sync for Place {}
+unsafe impl Sync for MappedRange {}
 
-impl Place {
+impl MappedRange {
     #[inline]
     fn at(self, offset: usize, len: usize) -> Result<NonNull<u8>, ReachError> {
         RangeError::check(offset as u64, len as u64, self.len as u64)?;
@@ -49,10 +49,10 @@ impl Place {
     }
 
     #[inline]
-    pub(super) fn copy_out(self, offset: usize, bytes: &mut [u8], expect: Expect) -> Result<(), ReachError> {
+    pub(super) fn copy_out(self, offset: usize, bytes: &mut [u8], hint: CacheHint) -> Result<(), ReachError> {
         let from = self.at(offset, bytes.len())?;
         // SAFETY: as in `copy_in`.
-        unsafe { copy::copy_expecting(from.as_ptr(), bytes.as_mut_ptr(), bytes.len(), expect) };
+        unsafe { copy::copy_shared_hinted(from.as_ptr(), bytes.as_mut_ptr(), bytes.len(), hint) };
         Ok(())
     }
 
