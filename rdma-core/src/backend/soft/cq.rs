@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::channel::Channel;
 use super::fabric::ContextRef;
 use super::fault::Planted;
-use super::wire::{QpRef, Watch};
+use super::wire::{CompletionWatch, QpRef};
 use crate::backend::interface::RawCompletion;
 
 /// Set in the hint once completions were lost.
@@ -46,7 +46,7 @@ pub(super) struct CompletionQueue {
     channel: Channel,
     hint: Arc<Hint>,
     /// Where peers leave completions of this queue.
-    watches: Vec<(QpRef, Watch)>,
+    watches: Vec<(QpRef, CompletionWatch)>,
     planted: Option<Planted>,
     /// Completions ever added; counted for planted faults alone.
     pushed: u64,
@@ -148,12 +148,12 @@ impl CompletionQueue {
     }
 
     /// Where else completions of this queue are.
-    pub(super) fn watches(&self) -> &[(QpRef, Watch)] {
+    pub(super) fn watches(&self) -> &[(QpRef, CompletionWatch)] {
         &self.watches
     }
 
     /// A peer leaves completions of that queue pair there.
-    pub(super) fn watch(&mut self, qp: QpRef, watch: Watch) {
+    pub(super) fn watch(&mut self, qp: QpRef, watch: CompletionWatch) {
         self.unwatch(qp);
         self.watches.push((qp, watch));
         self.hint.watches.fetch_add(1, Ordering::Release);

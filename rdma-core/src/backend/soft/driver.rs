@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_getres, clock_gettime};
 
 use super::channel::Channel;
-use super::fabric::{Fabric, Guarded, FabricGuard};
+use super::fabric::{Fabric, FabricGuard, Guarded};
 use super::naps::Naps;
 use super::wire::Rendezvous;
 
@@ -115,8 +115,8 @@ impl Driver {
     }
 
     /// A thread is about to sleep until a completion: the driver has the sockets to itself again.
-    pub(super) fn attend(&self) {
-        if self.naps.attend() {
+    pub(super) fn drain_mailbox(&self) {
+        if self.naps.drain_mailbox() {
             self.wake.raise();
         }
     }

@@ -24,14 +24,14 @@ use super::engine::keys::KeyTable;
 use super::engine::message::{Reply, Request};
 use super::engine::timer::Timer;
 use super::event::Events;
-use super::shared_exports::SharedExports;
 use super::fault::{DelayedMessage, FaultPlan, Planted};
 use super::options::Wire;
 use super::qp::{Carrier, QueuePair};
+use super::shared_exports::SharedExports;
 use super::wire::rendezvous::Host;
 use super::wire::{
-    Announcement, DeviceRef, Discarded, Hello, Orphan, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp,
-    Token,
+    Announcement, DeviceRef, Discarded, Hello, OrphanMailbox, Payload, QpRef, Rendezvous, Segment, Sockets,
+    Tcp, Token,
 };
 use crate::memory::{Patch, fork};
 use crate::{Gid, GidEntry, PortState};
@@ -81,77 +81,37 @@ pub(super) enum Silence {
 #[derive(Debug)]
 pub(super) enum Command {
     /// Opens the TCP connection of the requester of `qp`.
-    Connect {
-        qp: QpRef,
-        hello: Hello,
-    },
+    Connect { qp: QpRef, hello: Hello },
     /// Sends a request of `qp` over TCP.
-    Request {
-        qp: QpRef,
-        request: Request,
-        payload: Option<Payload>,
-    },
+    Request { qp: QpRef, request: Request, payload: Option<Payload> },
     /// Sends a reply of the responder of `qp` over TCP.
-    Reply {
-        qp: QpRef,
-        reply: Reply,
-        payload: Option<Payload>,
-    },
+    Reply { qp: QpRef, reply: Reply, payload: Option<Payload> },
     /// Drops the queued TCP requests of `qp`: the requester sends them again.
-    Reset {
-        qp: QpRef,
-    },
+    Reset { qp: QpRef },
     /// Closes all connections of `qp`, which is in ERR or gone.
-    Close {
-        qp: QpRef,
-    },
+    Close { qp: QpRef },
     /// Asks again for each peer that was refused because its queue pair was not ready.
     RetryWaiting,
     /// Looks for the peer of a requester among the processes of this host.
-    FindPeer {
-        qp: QpRef,
-    },
+    FindPeer { qp: QpRef },
     /// Closes the TCP connection that the responder of `qp` is asked on: its peer has come to the mapped wire.
-    CloseTcpInbound {
-        qp: QpRef,
-    },
+    CloseTcpInbound { qp: QpRef },
     /// Leaves the rendezvous: the requester of `qp` takes another wire.
-    LeaveMapped {
-        qp: QpRef,
-    },
+    LeaveMapped { qp: QpRef },
     /// Drops the rendezvous connection of the peer that wrote into the mailbox of `qp`: that peer takes another wire.
-    DropWriter {
-        qp: QpRef,
-    },
+    DropWriter { qp: QpRef },
     /// Tells the peer of `qp` to look into its mailbox.
-    Nudge {
-        qp: QpRef,
-    },
+    Nudge { qp: QpRef },
     /// Reads the rendezvous socket of `qp`: its peer may have announced memory that a request needs.
-    ReadAnnouncements {
-        qp: QpRef,
-    },
+    ReadAnnouncements { qp: QpRef },
     /// Announces memory of the device to all mapped peers, who may map it.
-    Announce {
-        device: DeviceRef,
-        memory: Announcement,
-    },
+    Announce { device: DeviceRef, memory: Announcement },
     /// Sends mapped peers the replacement pages of a memory of the device.
-    Patch {
-        device: DeviceRef,
-        memory: u64,
-        patches: Vec<Patch>,
-    },
+    Patch { device: DeviceRef, memory: u64, patches: Vec<Patch> },
     /// Tells mapped peers that no pages of a memory were replaced, so that they stop waiting for it.
-    Resume {
-        device: DeviceRef,
-        memory: u64,
-    },
+    Resume { device: DeviceRef, memory: u64 },
     /// Tells mapped peers to unmap a memory of the device, which no key names any more.
-    Forget {
-        device: DeviceRef,
-        memory: u64,
-    },
+    Forget { device: DeviceRef, memory: u64 },
 }
 
 /// Everything that the lock guards, except the sockets, the rendezvous and the driver.
@@ -180,7 +140,7 @@ pub(super) struct State {
     /// Queue pairs in ERR whose receives cannot be flushed yet, because a mapped peer may still be writing into one.
     pub(super) settling: Vec<QpRef>,
     /// Mailboxes of destroyed queue pairs whose mapped peer has not left yet.
-    pub(super) orphans: Vec<Orphan>,
+    pub(super) orphans: Vec<OrphanMailbox>,
     /// Memories that are paused until it is known which writers do not go on; their pages are replaced then.
     pub(super) replacing: Vec<(DeviceRef, u64)>,
     /// Peer memory that is mapped here, by the GID of the peer and its name for the memory.
@@ -336,17 +296,17 @@ impl FabricGuard<'_> {
                     }
                     Command::Reply { qp, reply, payload } => sockets.enqueue_reply(now, qp, &reply, payload),
                     Command::Reset { qp } => sockets.reset(qp),
-                    Command::CloseTcpInbound { qp } => sockets.part(qp),
+                    Command::CloseTcpInbound { qp } => sockets.close_inbound(qp),
                     Command::Close { qp } => {
                         sockets.close(qp);
                         rendezvous.close(qp);
                     }
-                    Command::RetryWaiting => rendezvous.heed(),
+                    Command::RetryWaiting => rendezvous.retry_waiting(),
                     Command::FindPeer { qp } => find_peer(now, rendezvous, state, qp),
-                    Command::LeaveMapped { qp } => rendezvous.leave(qp),
-                    Command::DropWriter { qp } => rendezvous.part(qp),
+                    Command::LeaveMapped { qp } => rendezvous.drop_requester(qp),
+                    Command::DropWriter { qp } => rendezvous.drop_writer(qp),
                     Command::Nudge { qp } => rendezvous.nudge(qp),
-                    Command::ReadAnnouncements { qp } => rendezvous.look(now, qp, state),
+                    Command::ReadAnnouncements { qp } => rendezvous.read_announcements(now, qp, state),
                     Command::Announce { device, memory } => rendezvous.announce(now, device, &memory, state),
                     Command::Patch { device, memory, patches } => {
                         rendezvous.patch(now, device, (memory, &patches), state)
@@ -383,7 +343,7 @@ pub(super) fn find_peer(now: Instant, rendezvous: &mut Rendezvous, state: &mut S
         && let Some(hello) = qp.hello()
         && let Err(reason) = rendezvous.connect(id, &hello, state.has_other_wire(qp.device))
     {
-        state.not_met(now, id, &reason);
+        state.peer_not_met(now, id, &reason);
     }
 }
 

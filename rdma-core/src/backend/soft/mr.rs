@@ -8,7 +8,7 @@ use super::device::Opened;
 use super::engine::keys::Domain;
 use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
-use super::wire::Look;
+use super::wire::RevokeStatus;
 use super::{ProtectionDomain, driver, port};
 use crate::backend::register::beyond_device;
 use crate::error::{CloseError, Quarantine, RegisterError};
@@ -130,14 +130,16 @@ impl Registration for MemoryRegion {
         if !self.revoked {
             return Ok(());
         }
-        let touchers = guard.touchers(device_ref, self.key);
-        if touchers.is_empty() {
+        let active_writers = guard.active_writers(device_ref, self.key);
+        if active_writers.is_empty() {
             guard.forget_key(device_ref, self.key);
             return Ok(());
         }
         drop(guard);
-        touchers.wait(deadline);
-        let vacated = wait_until_clear(deadline, |now| self.opened.lock().vacate(now, device_ref, self.key, deadline));
+        active_writers.wait(deadline);
+        let vacated = wait_until_revoked(deadline, |now| {
+            self.opened.lock().advance_key_revoke(now, device_ref, self.key, deadline)
+        });
         vacated.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
     }
 
@@ -149,7 +151,7 @@ impl Registration for MemoryRegion {
 
     fn has_ended(&mut self) -> bool {
         let mut guard = self.opened.lock();
-        let nobody = guard.touchers(self.opened.device, self.key).are_gone();
+        let nobody = guard.active_writers(self.opened.device, self.key).are_gone();
         if nobody {
             guard.forget_key(self.opened.device, self.key);
         }
@@ -162,17 +164,20 @@ impl Registration for MemoryRegion {
 /// # Errors
 ///
 /// [`Quarantine`], when somebody is who does not go on.
-pub(super) fn wait_until_clear(deadline: Deadline, mut look: impl FnMut(Instant) -> Look) -> io::Result<()> {
+pub(super) fn wait_until_revoked(
+    deadline: Deadline,
+    mut look: impl FnMut(Instant) -> RevokeStatus,
+) -> io::Result<()> {
     let begin = driver::now();
     let until = deadline.instant().clamp(begin + 4 * LOOK_EVERY, begin + PATIENCE);
     loop {
         let now = driver::now();
         match look(now) {
-            Look::Clear => return Ok(()),
-            Look::Later if now < until => std::thread::sleep(LOOK_EVERY),
+            RevokeStatus::Done => return Ok(()),
+            RevokeStatus::Pending if now < until => std::thread::sleep(LOOK_EVERY),
             // A peer that is now here, now there.
-            Look::Later => return Err(Quarantine::io_error(Irreplaceable::Unknown)),
-            Look::Quarantined(why) => return Err(Quarantine::io_error(why)),
+            RevokeStatus::Pending => return Err(Quarantine::io_error(Irreplaceable::Unknown)),
+            RevokeStatus::Quarantined(why) => return Err(Quarantine::io_error(why)),
         }
     }
 }

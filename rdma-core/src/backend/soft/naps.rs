@@ -24,7 +24,7 @@ impl Naps {
     }
 
     /// A thread is about to sleep; whether the driver naps, and has to be woken.
-    pub(super) fn attend(&self) -> bool {
+    pub(super) fn drain_mailbox(&self) -> bool {
         self.arms.fetch_add(1, Ordering::Relaxed);
         self.napping.swap(false, Ordering::AcqRel)
     }
@@ -60,7 +60,7 @@ mod tests {
             let sleepers: Vec<_> = (0..threads)
                 .map(|_| {
                     let naps = Arc::clone(&shared);
-                    thread::spawn(move || naps.attend())
+                    thread::spawn(move || naps.drain_mailbox())
                 })
                 .collect();
             let mut arms = 0;

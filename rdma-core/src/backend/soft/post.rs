@@ -18,7 +18,7 @@ use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend};
 use crate::{AsyncEvent, EventKind, QpNum};
 
 impl State {
-    /// Posts a chain of sends, writes and reads, but for those that went [`ahead`](Self::post_ahead).
+    /// Posts a chain of sends, writes and reads, but for those that went [`ahead`](Self::post_bypass_queue).
     ///
     /// # Safety
     ///
@@ -76,7 +76,7 @@ impl State {
                 Some(Effect::Rewind) if carrier == Carrier::Tcp => {
                     self.commands.push_back(Command::Reset { qp: id })
                 }
-                Some(Effect::Rewind) => qp.mapped.awaits = None,
+                Some(Effect::Rewind) => qp.mapped.awaited_memory = None,
                 Some(Effect::Transmit { request, payload }) if carrier == Carrier::Tcp => {
                     let payload = payload.map(|source| Payload {
                         token: Token { qp: id, right: Right::Requested { serial: source.serial } },

@@ -182,7 +182,7 @@ impl State {
         qp.requester.fail(None);
         qp.responder.fail();
         let port = qp.mapped.outgoing.take();
-        self.discarded.port(port);
+        self.discarded.outgoing(port);
         if qp.carrier != Carrier::Local {
             self.commands.push_back(Command::Close { qp: id });
         }
@@ -206,7 +206,7 @@ impl State {
     /// Ends a queue pair: nothing of it is touched any more once the lock is let go.
     pub(super) fn destroy(&mut self, id: QpRef) {
         let Some(mut qp) = self.qps.remove(id) else { return };
-        self.discarded.port(qp.mapped.outgoing.take());
+        self.discarded.outgoing(qp.mapped.outgoing.take());
         if let Some(incoming) = qp.mapped.incoming.take() {
             self.orphan(driver::now(), qp.device, incoming);
         }

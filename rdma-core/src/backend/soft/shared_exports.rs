@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::engine::keys::{Identity, Registered};
-use super::wire::{Announcement, Exposed, MappedKeys};
+use super::wire::{Announcement, Export, MappedKeys};
 use crate::Access;
 use crate::memory::{Backing, Pages};
 
@@ -29,7 +29,7 @@ pub(super) struct SharedExports {
 
 #[derive(Debug)]
 struct Named {
-    exposed: Exposed,
+    export: Export,
     /// By which writers may be at it, besides its own.
     former: Vec<u64>,
     revoked: bool,
@@ -87,11 +87,11 @@ impl SharedExports {
         let (memory, version) = backing.map_or((0, 0), |backing| (backing.id, backing.pages.version()));
         let serial = self.next_serial();
         let registered = Registered { serial, ..registered };
-        let exposed = Exposed { key, registered, memory, version, offset: 0 };
-        if !self.table.insert(&exposed) {
+        let export = Export { key, registered, memory, version, offset: 0 };
+        if !self.table.insert(&export) {
             tracing::error!("the place of a key that was just drawn is taken");
         }
-        self.named.insert(key, Named { exposed, former: Vec::new(), revoked: false, told: false });
+        self.named.insert(key, Named { export, former: Vec::new(), revoked: false, told: false });
         let Backing { id, bytes, memfd, pages } = backing?;
         let known = self.memories.entry(*id).or_insert_with(|| Known {
             announcement: Announcement { id: *id, len: *bytes, memfd: memfd.clone(), patches: Vec::new() },
@@ -115,7 +115,7 @@ impl SharedExports {
     pub(super) fn announce(&mut self, key: u32) -> Option<Announcement> {
         let named = self.named.get_mut(&key).filter(|named| !named.revoked && !named.told)?;
         named.told = true;
-        let known = self.memories.get_mut(&named.exposed.memory)?;
+        let known = self.memories.get_mut(&named.export.memory)?;
         let first = !std::mem::replace(&mut known.announced, true);
         first.then(|| known.announcement())
     }
@@ -125,9 +125,9 @@ impl SharedExports {
     /// Writers may be at it until [`forget`](Self::forget) is said, which tells that none is.
     pub(super) fn revoke(&mut self, key: u32) -> Option<u64> {
         let named = self.named.get_mut(&key).filter(|named| !named.revoked)?;
-        self.table.remove(key, named.exposed.registered.serial);
+        self.table.remove(key, named.export.registered.serial);
         named.revoked = true;
-        let id = named.exposed.memory;
+        let id = named.export.memory;
         let known = self.memories.get_mut(&id)?;
         known.standing -= 1;
         (known.standing == 0 && std::mem::take(&mut known.announced)).then_some(id)
@@ -136,10 +136,10 @@ impl SharedExports {
     /// Nobody is at the registration of `key` any more, which was revoked.
     pub(super) fn forget(&mut self, key: u32) {
         let Some(named) = self.named.remove(&key) else { return };
-        if let Some(known) = self.memories.get_mut(&named.exposed.memory) {
+        if let Some(known) = self.memories.get_mut(&named.export.memory) {
             known.keys -= 1;
             if known.keys == 0 {
-                self.memories.remove(&named.exposed.memory);
+                self.memories.remove(&named.export.memory);
             }
         }
     }

@@ -14,12 +14,12 @@ use super::device::Context;
 use super::engine::requester::Limits;
 use super::engine::state::Step;
 use super::fabric::{CqRef, Fabric, FabricGuard};
-use super::mr::wait_until_clear;
+use super::mr::wait_until_revoked;
 use super::qp::{Carrier, Owner, QueuePair};
-use super::wire::{Passed, QpRef, Watch};
+use super::wire::{BypassProgress, CompletionWatch, QpRef};
 use super::{ProtectionDomain, driver, port};
 use crate::backend::interface::{
-    RawCompletion, RawPostError, MappedAccess, RawRecv, RawSend, RawWorker, MappedOutcome, Slot,
+    MappedAccess, MappedOutcome, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot,
 };
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError};
 use crate::memory::{PeerWindow, fork};
@@ -44,7 +44,7 @@ pub(crate) struct Worker {
     channel: Channel,
     slots: Vec<Option<QpEntry>>,
     /// Where peers leave completions, as of the change `watched`.
-    watches: Vec<Watch>,
+    watches: Vec<CompletionWatch>,
     watched: u32,
     /// Polls in a row that found nothing.
     idle: u32,
@@ -141,7 +141,7 @@ impl Worker {
     fn has_news(&self) -> bool {
         self.hint.is_raised()
             || self.hint.watches() != self.watched
-            || self.watches.iter().any(Watch::pending)
+            || self.watches.iter().any(CompletionWatch::pending)
     }
 }
 
@@ -233,7 +233,7 @@ impl RawWorker for Worker {
         let place = self.place(slot).map_err(refused)?;
         let mut guard = self.fabric().lock();
         // A peer that runs the responder may have refused a request.
-        guard.attend(driver::now(), place.id);
+        guard.drain_mailbox(driver::now(), place.id);
         let qp = guard.qps.get(place.id);
         qp.map(|qp| qp.state.number()).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
     }
@@ -250,21 +250,21 @@ impl RawWorker for Worker {
         let Some(place) = self.usable(slot) else { return Err(self.unusable(slot)) };
         self.fabric().driver.count_call();
         let mut guard = self.fabric().lock();
-        // SAFETY: the caller's promise is passed on unchanged.
-        let count = unsafe { guard.post_at_once(place.id, chain) };
+        // SAFETY: the caller's promise is progress on unchanged.
+        let count = unsafe { guard.post_small_inline(place.id, chain) };
         if count == chain.len() {
             return Ok(());
         }
-        let mut passed = Passed::after(count);
+        let mut progress = BypassProgress::after(count);
         // SAFETY: the same.
-        while unsafe { guard.post_ahead(place.id, chain, &mut passed) } {
+        while unsafe { guard.post_bypass_queue(place.id, chain, &mut progress) } {
             guard.yield_lock();
         }
-        if passed.count == chain.len() {
+        if progress.count == chain.len() {
             return Ok(());
         }
         // SAFETY: the same.
-        unsafe { guard.post_send(place.id, chain, passed.count) }
+        unsafe { guard.post_send(place.id, chain, progress.count) }
     }
 
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
@@ -272,9 +272,13 @@ impl RawWorker for Worker {
         self.fabric().lock().post_recv(place.id, chain)
     }
 
-    unsafe fn access_mapped(&mut self, slot: Slot, access: &MappedAccess) -> Result<MappedOutcome, ReachError> {
+    unsafe fn access_mapped(
+        &mut self,
+        slot: Slot,
+        access: &MappedAccess,
+    ) -> Result<MappedOutcome, ReachError> {
         let place = self.place(slot).map_err(ReachError::Refused)?;
-        // SAFETY: the caller's promise is passed on unchanged.
+        // SAFETY: the caller's promise is progress on unchanged.
         unsafe { self.fabric().lock().access_mapped(place.id, access) }
     }
 
@@ -308,7 +312,7 @@ impl RawWorker for Worker {
             self.watches.extend(watches.iter().map(|(_, watch)| watch.clone()));
         }
         if !self.watches.is_empty() {
-            guard.collect(self.cq, true);
+            guard.collect_mailboxes(self.cq, true);
         }
         match guard.cqs.get_mut(self.cq) {
             Some(queue) => queue.take(out).ok_or(PollError::Overrun),
@@ -324,7 +328,7 @@ impl RawWorker for Worker {
         }
         guard.arm_mailboxes(self.cq);
         drop(guard);
-        self.fabric().driver.attend();
+        self.fabric().driver.drain_mailbox();
         Ok(())
     }
 
@@ -339,9 +343,11 @@ impl RawWorker for Worker {
     fn destroy_qp(&mut self, slot: Slot, deadline: Deadline) -> io::Result<()> {
         if !self.fabric().is_foreign() {
             let place = self.place(slot)?;
-            let touchers = self.fabric().lock().revoke(driver::now(), place.id);
-            if !touchers.wait(deadline) {
-                wait_until_clear(deadline, |now| self.fabric().lock().replace_pages(now, place.id, deadline))?;
+            let active_writers = self.fabric().lock().revoke_qp(driver::now(), place.id);
+            if !active_writers.wait(deadline) {
+                wait_until_revoked(deadline, |now| {
+                    self.fabric().lock().advance_qp_revoke(now, place.id, deadline)
+                })?;
             }
             self.fabric().lock().destroy(place.id);
         }

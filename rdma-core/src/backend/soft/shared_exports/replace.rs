@@ -12,9 +12,9 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use super::{Exposed, SharedExports, Named};
+use super::{Export, Named, SharedExports};
 use crate::Access;
-use crate::backend::soft::wire::{Chunk, PAUSED, WRITER_CHUNK};
+use crate::backend::soft::wire::{Chunk, PAUSED_VERSION, WRITER_CHUNK};
 use crate::memory::{Irreplaceable, Pages, Patch};
 
 /// Whose registration a chunk is of.
@@ -29,15 +29,15 @@ pub(in super::super) struct Owned {
 
 impl Named {
     fn serials(&self) -> impl Iterator<Item = u64> {
-        self.former.iter().copied().chain([self.exposed.registered.serial])
+        self.former.iter().copied().chain([self.export.registered.serial])
     }
 }
 
 impl SharedExports {
     /// The registration that a writer is at by that serial; `None` when it can do it no harm.
     pub(in super::super) fn owner_of(&self, serial: u64) -> Option<Owned> {
-        let Named { exposed, revoked, .. } = self.named_by(serial)?;
-        Some(Owned { memory: exposed.memory, access: exposed.registered.access, revoked: *revoked })
+        let Named { export, revoked, .. } = self.named_by(serial)?;
+        Some(Owned { memory: export.memory, access: export.registered.access, revoked: *revoked })
     }
 
     fn named_by(&self, serial: u64) -> Option<&Named> {
@@ -47,8 +47,8 @@ impl SharedExports {
     /// By which serial, and with which version of its pages, the registration of `key` is entered.
     #[cfg(test)]
     pub(in super::super) fn entered(&self, key: u32) -> (u64, u32) {
-        let exposed = &self.named[&key].exposed;
-        (exposed.registered.serial, exposed.version)
+        let export = &self.named[&key].export;
+        (export.registered.serial, export.version)
     }
 
     /// By which serials writers may be at the registration of `key`.
@@ -58,7 +58,7 @@ impl SharedExports {
 
     /// The memory that `key` names.
     pub(in super::super) fn memory_of(&self, key: u32) -> Option<u64> {
-        self.named.get(&key).map(|named| named.exposed.memory)
+        self.named.get(&key).map(|named| named.export.memory)
     }
 
     /// Has whoever comes to a memory wait; since when they do. `None` when nobody can come.
@@ -81,7 +81,7 @@ impl SharedExports {
             return Ok(None);
         }
         known.paused = Some(now);
-        self.reenter(memory, PAUSED);
+        self.reenter(memory, PAUSED_VERSION);
         Ok(Some(now))
     }
 
@@ -114,9 +114,9 @@ impl SharedExports {
         let ranges = self.ranges(memory, chunks);
         let Some(known) = self.memories.get_mut(&memory) else { return (Vec::new(), Ok(())) };
         let before = known.pages.version();
-        let of_it = self.named.values().find(|named| named.exposed.memory == memory);
+        let of_it = self.named.values().find(|named| named.export.memory == memory);
         let base = of_it.and_then(|named| {
-            let Exposed { registered, offset, .. } = &named.exposed;
+            let Export { registered, offset, .. } = &named.export;
             NonNull::new(std::ptr::with_exposed_provenance_mut((registered.addr - offset) as usize))
         });
         let replaced = ranges.and_then(|ranges| {
@@ -129,7 +129,7 @@ impl SharedExports {
         let told = if known.announced { known.pages.patches(before) } else { Vec::new() };
         self.resume(memory);
         if replaced.is_ok() {
-            for named in self.named.values_mut().filter(|named| named.exposed.memory == memory) {
+            for named in self.named.values_mut().filter(|named| named.export.memory == memory) {
                 named.former.clear();
             }
         }
@@ -141,8 +141,8 @@ impl SharedExports {
         let mut ranges = Vec::with_capacity(chunks.len());
         for Chunk { serial, begin, end } in chunks {
             let named = self.named_by(*serial);
-            let registered = named.filter(|named| named.exposed.memory == memory).map(|it| it.exposed);
-            let within = registered.and_then(|Exposed { registered, offset, .. }| {
+            let registered = named.filter(|named| named.export.memory == memory).map(|it| it.export);
+            let within = registered.and_then(|Export { registered, offset, .. }| {
                 let start = begin.checked_sub(registered.addr)?;
                 let end = end.checked_sub(registered.addr)?;
                 let sound = start < end && end <= registered.len && end - start <= WRITER_CHUNK;
@@ -162,12 +162,12 @@ impl SharedExports {
     /// Enters the registrations of a memory again, with that version of its pages. By the serials that they had writers may
     /// be at it still.
     fn reenter(&mut self, memory: u64, version: u32) {
-        for named in self.named.values_mut().filter(|it| it.exposed.memory == memory && !it.revoked) {
+        for named in self.named.values_mut().filter(|it| it.export.memory == memory && !it.revoked) {
             self.serials += 1;
-            named.former.push(named.exposed.registered.serial);
-            named.exposed.registered.serial = self.serials;
-            named.exposed.version = version;
-            self.table.reenter(&named.exposed);
+            named.former.push(named.export.registered.serial);
+            named.export.registered.serial = self.serials;
+            named.export.version = version;
+            self.table.renew(&named.export);
         }
     }
 }

@@ -14,7 +14,7 @@ impl Sink for State {
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
         let found = self.responder_for(hello)?;
         // It may have been mapped before.
-        self.withdraw(driver::now(), found).then_some(found)
+        self.move_responder_to_tcp(driver::now(), found).then_some(found)
     }
 
     fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Placement {

@@ -29,7 +29,7 @@ impl State {
             Injected::Lose => {}
             Injected::Delay(until) => {
                 let place = self.delay_message(until, Some(from), to, message);
-                self.fill(place, payload.map(|source| source.addr));
+                self.copy_delayed_payload(place, payload.map(|source| source.addr));
             }
             injected => {
                 self.hand_over(now, (from, to), request, payload, injected);
@@ -88,7 +88,7 @@ impl State {
             Injected::Lose => {}
             Injected::Delay(until) => {
                 let place = self.delay_message(until, None, to, message);
-                self.fill(place, data);
+                self.copy_delayed_payload(place, data);
             }
             injected => {
                 self.hand_back(now, to, reply, data, injected);
@@ -122,7 +122,7 @@ impl State {
     }
 
     /// Copies the payload of a message that is held back.
-    pub(super) fn fill(&mut self, place: Placement, from: Option<u64>) {
+    pub(super) fn copy_delayed_payload(&mut self, place: Placement, from: Option<u64>) {
         if let (Placement::At { token, addr, len }, Some(from)) = (place, from) {
             // SAFETY: the source is valid as in `hand_over` or `hand_back`, the target is the
             // copy just made for it.

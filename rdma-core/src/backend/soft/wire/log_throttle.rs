@@ -8,14 +8,14 @@ pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Throttle {
+pub(super) struct LogThrottle {
     /// When the period ends that the last line was asked for in.
     end: Option<Instant>,
     lines: u32,
     left_out: u64,
 }
 
-impl Throttle {
+impl LogThrottle {
     /// Whether a line may be written now; then with how many were left out since the last.
     pub(super) fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.end.is_none_or(|end| now >= end) {
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_flood_writes_a_few_lines_a_period_and_the_next_tells_how_many_were_left_out() {
-        let (mut throttle, begin) = (Throttle::default(), Instant::now());
+        let (mut throttle, begin) = (LogThrottle::default(), Instant::now());
         for (period, left_out) in [(0, 0), (1, 92), (5, 92)] {
             let now = begin + period * PERIOD;
             assert_eq!(throttle.admit(now), Some(left_out));

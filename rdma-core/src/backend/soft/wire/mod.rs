@@ -15,10 +15,10 @@
 mod deliver;
 mod fields;
 mod local;
+mod log_throttle;
 mod mapped;
 mod shm;
 mod tcp;
-mod throttle;
 
 #[cfg(fuzzing)]
 pub(crate) use {shm::rendezvous::fuzz as rendezvous_fuzz, tcp::fuzz};
@@ -26,9 +26,11 @@ pub(crate) use {shm::rendezvous::fuzz as rendezvous_fuzz, tcp::fuzz};
 use std::time::Instant;
 
 pub(super) use local::copy;
-pub(super) use mapped::{Discarded, RevokeStatus, Mapped, OrphanMailbox, BypassProgress};
-pub(super) use shm::rendezvous::{self, Announcement, Reason, Rendezvous};
-pub(super) use shm::{Chunk, Exposed, KeyTable as MappedKeys, PAUSED, Segment, WRITER_CHUNK, CompletionWatch};
+pub(super) use mapped::{BypassProgress, Discarded, Mapped, OrphanMailbox, RevokeStatus};
+pub(super) use shm::rendezvous::{self, Announcement, Rendezvous, UnmappedReason};
+pub(super) use shm::{
+    Chunk, CompletionWatch, Export, KeyTable as MappedKeys, PAUSED_VERSION, Segment, WRITER_CHUNK,
+};
 
 use super::engine::message::{Reply, Request};
 use crate::{Gid, QpNum};
@@ -149,7 +151,7 @@ pub(crate) trait Sockets: Send {
     /// Drops the requests of `qp` that are queued and not partly sent: they will be sent again.
     fn reset(&mut self, qp: QpRef);
     /// Closes the connection that `qp`'s responder is asked on: its peer takes another wire.
-    fn part(&mut self, qp: QpRef);
+    fn close_inbound(&mut self, qp: QpRef);
     /// Closes both connections of `qp`: it is in ERR or gone. Replies already queued (such as
     /// the refusal that moved it to ERR) are still sent, if they have no payload.
     fn close(&mut self, qp: QpRef);

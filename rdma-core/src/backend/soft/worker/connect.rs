@@ -7,7 +7,7 @@ use super::super::fabric::{Command, FabricGuard};
 use super::super::gid;
 use super::super::options::Wire;
 use super::super::qp::{Carrier, Peer};
-use super::super::wire::{Hello, QpRef, Reason};
+use super::super::wire::{Hello, QpRef, UnmappedReason};
 use super::{QpEntry, Worker};
 use crate::backend::interface::Slot;
 use crate::error::ConnectError;
@@ -62,16 +62,19 @@ impl Worker {
                 );
             }
             Wire::Mapped => {
-                return self.meet(guard, place.id, hello, false).map(|()| Carrier::Mapped).or_else(|reason| {
-                    let mend =
-                        format!("the peer is not mapped: {reason}; with Wire::Auto both meet over TCP then");
-                    unreachable(&mend)
-                });
+                return self.meet(guard, place.id, hello, false).map(|()| Carrier::Mapped).or_else(
+                    |reason| {
+                        let mend = format!(
+                            "the peer is not mapped: {reason}; with Wire::Auto both meet over TCP then"
+                        );
+                        unreachable(&mend)
+                    },
+                );
             }
             Wire::Auto if gid::listens_at(peer).is_some() && self.is_exposed(guard) => {
                 return Ok(self.meet(guard, place.id, hello, true).map_or_else(
                     |reason| {
-                        guard.tell_unmapped(self.context.opened.device, peer, &reason, true);
+                        guard.log_unmapped(self.context.opened.device, peer, &reason, true);
                         Carrier::Tcp
                     },
                     |()| Carrier::Mapped,
@@ -94,14 +97,20 @@ impl Worker {
     }
 
     /// Asks for the peer among the processes of this host; whether another wire reaches it, too.
-    fn meet(&self, guard: &mut FabricGuard<'_>, id: QpRef, hello: &Hello, other_wire: bool) -> Result<(), Reason> {
-        let exposed = self.is_exposed(guard);
+    fn meet(
+        &self,
+        guard: &mut FabricGuard<'_>,
+        id: QpRef,
+        hello: &Hello,
+        other_wire: bool,
+    ) -> Result<(), UnmappedReason> {
+        let export = self.is_exposed(guard);
         // Else the step is refused, and a connection that there is stays as it is.
         let ready = guard.qps.get(id).is_some_and(|qp| qp.state == QpStep::Init);
-        match (exposed, ready) {
+        match (export, ready) {
             (true, true) => guard.guarded().rendezvous.connect(id, hello, other_wire),
             (true, false) => Ok(()),
-            (false, _) => Err(Reason::NoNeighbour),
+            (false, _) => Err(UnmappedReason::NoNeighbour),
         }
     }
 }
@@ -121,7 +130,7 @@ fn step(
     let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
     let peer = Peer { gid: hello.destination_gid, qp_num: hello.destination_qp, found: None };
     qp.receive_from(hello.source_gid, peer, psn, carrier, rnr_timer)?;
-    qp.mapped.here = here;
+    qp.mapped.peer_in_process = here;
     // From now on the wire may hear the peer, too.
     guard.commands.push_back(Command::RetryWaiting);
     if carrier != Carrier::Local && gid::listens_at(hello.destination_gid).is_some() {

@@ -1,10 +1,10 @@
 //! The sending half of a queue pair: its send queue, what of it is outstanding, and its retries.
 //!
 //! Split by group of transitions: [`send`] hands requests out, [`acknowledge`] takes replies,
-//! [`retry`] the two timers, [`flush`] the end, and [`ahead`] is the way past the queue.
+//! [`retry`] the two timers, [`flush`] the end, and [`bypass`] completes requests without queueing them.
 
 mod acknowledge;
-mod ahead;
+mod bypass;
 mod flush;
 mod retry;
 mod send;

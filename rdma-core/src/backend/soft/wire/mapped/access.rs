@@ -1,11 +1,11 @@
 //! Memory of a peer that is mapped here, reached at once.
 
-#![expect(unsafe_code, reason = "hands memory of the caller to the port")]
+#![expect(unsafe_code, reason = "hands memory of the caller to the responder")]
 
 use super::super::super::fabric::{Command, State};
 use super::super::super::mapped_access::reach_error;
 use super::super::QpRef;
-use super::super::shm::{RemoteResponder, AccessOutcome};
+use super::super::shm::{AccessOutcome, RemoteResponder};
 use crate::RemoteMemory;
 use crate::backend::interface::{MappedAccess, MappedOutcome};
 use crate::error::ReachError;
@@ -20,9 +20,9 @@ impl State {
         id: QpRef,
         reach: &MappedAccess,
     ) -> Result<MappedOutcome, ReachError> {
-        let Some(port) = self.port(id)? else { return Ok(MappedOutcome::NotYet) };
+        let Some(responder) = self.responder(id)? else { return Ok(MappedOutcome::NotYet) };
         // SAFETY: the caller's promise.
-        let touched = unsafe { port.touch(reach) };
+        let touched = unsafe { responder.access(reach) };
         Ok(self.settle_touch(id, touched)?.map_or(MappedOutcome::NotYet, MappedOutcome::Done))
     }
 
@@ -32,28 +32,28 @@ impl State {
         id: QpRef,
         memory: RemoteMemory,
     ) -> Result<Option<PeerWindow>, ReachError> {
-        let Some(port) = self.port(id)? else { return Ok(None) };
-        match port.window(memory) {
+        let Some(responder) = self.responder(id)? else { return Ok(None) };
+        match responder.window(memory) {
             Ok(window) => Ok(Some(window)),
             Err(touched) => self.settle_touch(id, touched).map(|_| None),
         }
     }
 
     /// What runs the responder of the peer, once they have met.
-    fn port(&mut self, id: QpRef) -> Result<Option<&RemoteResponder>, ReachError> {
+    fn responder(&mut self, id: QpRef) -> Result<Option<&RemoteResponder>, ReachError> {
         let Some(mapped) = self.qps.get_mut(id).map(|qp| &mut qp.mapped) else {
             return Err(ReachError::PeerGone);
         };
         if mapped.outgoing.is_none() {
-            if mapped.gone {
+            if mapped.peer_gone {
                 return Err(ReachError::PeerGone);
             }
-            if let Some(reason) = mapped.unmet.take() {
+            if let Some(reason) = mapped.unmet_reason.take() {
                 return Err(ReachError::Unmapped { reason });
             }
             self.commands.push_back(Command::FindPeer { qp: id });
         }
-        Ok(mapped.outgoing.as_ref().map(|outgoing| &outgoing.port))
+        Ok(mapped.outgoing.as_ref().map(|outgoing| &outgoing.responder))
     }
 
     /// What there was to be had, or that it is not there yet.

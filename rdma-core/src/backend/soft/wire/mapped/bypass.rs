@@ -3,7 +3,7 @@
 //! That is the way of nearly all. When the peer does not say that it is done, the request is entered after all, and what
 //! was said handed over, as if it had been handed out.
 
-#![expect(unsafe_code, reason = "hands the memory of requests to the port")]
+#![expect(unsafe_code, reason = "hands the memory of requests to the responder")]
 
 use slotmap::SlotMap;
 
@@ -13,9 +13,9 @@ use super::super::super::engine::effect::Effect;
 use super::super::super::fabric::{CqRef, DeviceState, State};
 use super::super::super::fault::Injected;
 use super::super::super::qp::{Carrier, QueuePair};
-use super::super::shm::{CopyProgress, Executed, Local, Outcome, CopyBudget};
+use super::super::shm::{CopyBudget, CopyProgress, Executed, LocalBuffer, Outcome};
 use super::super::{HOLD_BYTES_MAX, QpRef};
-use super::carry::ring;
+use super::requester::ring;
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
 use crate::memory::{CacheHint, prefetch};
 
@@ -29,34 +29,34 @@ const LINE: usize = 64;
 const SMALL: u32 = 4096;
 const SHORT: usize = 8;
 
-/// How far a chain has come on this way.
+/// How far a chain has come on this bypass.
 #[derive(Debug)]
 pub(in super::super::super) struct BypassProgress {
     /// Requests that have gone it.
     pub(in super::super::super) count: usize,
     /// Of the one after them.
-    begun: CopyProgress,
+    copied: CopyProgress,
 }
 
 impl BypassProgress {
     /// Behind so many requests.
     pub(in super::super::super) fn after(count: usize) -> Self {
-        Self { count, begun: CopyProgress::default() }
+        Self { count, copied: CopyProgress::default() }
     }
 }
 
 /// What it takes to go past a send queue.
-struct Way<'a> {
+struct Bypass<'a> {
     qp: &'a mut QueuePair,
     device: &'a DeviceState,
     cqs: &'a mut SlotMap<CqRef, CompletionQueue>,
     overrun: &'a mut Vec<CqRef>,
 }
 
-impl Way<'_> {
+impl Bypass<'_> {
     /// The peer has carried `send` out.
     #[inline(always)]
-    fn pass(&mut self, send: &RawSend) {
+    fn complete(&mut self, send: &RawSend) {
         if let Some(done) = self.qp.requester.complete_bypassed(send)
             && let Some(queue) = self.cqs.get_mut(self.qp.cq)
             && !queue.push(RawCompletion { qp_num: self.qp.num.0, ..done })
@@ -68,31 +68,37 @@ impl Way<'_> {
 
 impl State {
     /// Carries out a short chain of small requests of which nothing is unusual, as nearly all are: how many of them.
-    /// [`post_ahead`](Self::post_ahead) goes on with the rest.
+    /// [`post_bypass_queue`](Self::post_bypass_queue) goes on with the rest.
     ///
     /// # Safety
     ///
     /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
     #[inline(always)]
-    pub(in super::super::super) unsafe fn post_at_once(&mut self, id: QpRef, chain: &[RawSend]) -> usize {
-        let Some(mut way) = self.way_ahead(id).filter(|way| chain.len() <= SHORT && !way.qp.mapped.here)
+    pub(in super::super::super) unsafe fn post_small_inline(
+        &mut self,
+        id: QpRef,
+        chain: &[RawSend],
+    ) -> usize {
+        let Some(mut bypass) =
+            self.bypass(id).filter(|bypass| chain.len() <= SHORT && !bypass.qp.mapped.peer_in_process)
         else {
             return 0;
         };
         for (at, send) in chain.iter().enumerate() {
-            let Way { qp, device, .. } = &mut way;
+            let Bypass { qp, device, .. } = &mut bypass;
             let small = send.len <= SMALL && send.hint == CacheHint::Cached;
             let (Some(outgoing), true) = (&qp.mapped.outgoing, small && qp.takes_inline(send)) else {
                 return at;
             };
             let request = qp.requester.bypass_request(send, &device.keys, qp.domain);
             // SAFETY: the caller's promise covers the range, which was checked against a registration, or is inline.
-            let done = request.and_then(|request| unsafe { outgoing.port.at_once(&request, send.addr) });
+            let done = request
+                .and_then(|request| unsafe { outgoing.responder.try_execute_small(&request, send.addr) });
             let Some(rings) = done else { return at };
             if rings {
                 ring(&outgoing.doorbell);
             }
-            way.pass(send);
+            bypass.complete(send);
         }
         chain.len()
     }
@@ -104,52 +110,53 @@ impl State {
     ///
     /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
     #[inline(never)]
-    pub(in super::super::super) unsafe fn post_ahead(
+    pub(in super::super::super) unsafe fn post_bypass_queue(
         &mut self,
         id: QpRef,
         chain: &[RawSend],
-        passed: &mut BypassProgress,
+        progress: &mut BypassProgress,
     ) -> bool {
-        if self.qps.get(id).is_none_or(|qp| qp.mapped.here && self.neighbour_has_faults(id)) {
+        if self.qps.get(id).is_none_or(|qp| qp.mapped.peer_in_process && self.peer_has_faults(id)) {
             return false;
         }
-        let Some(mut way) = self.way_ahead(id) else { return false };
+        let Some(mut bypass) = self.bypass(id) else { return false };
         let hint = match chain {
             // Its length alone decides.
             [_] => CacheHint::Cached,
             _ => CacheHint::of_total(chain.iter().map(|send| send.len as usize).sum()),
         };
         let mut left = HOLD_BYTES_MAX as u32;
-        for (at, send) in chain.iter().enumerate().skip(passed.count) {
-            let Way { qp, device, .. } = &mut way;
-            let request = qp.requester.bypass_request(send, &device.keys, qp.domain).filter(|_| qp.takes_inline(send));
+        for (at, send) in chain.iter().enumerate().skip(progress.count) {
+            let Bypass { qp, device, .. } = &mut bypass;
+            let request =
+                qp.requester.bypass_request(send, &device.keys, qp.domain).filter(|_| qp.takes_inline(send));
             let (Some(request), Some(outgoing)) = (request, &mut qp.mapped.outgoing) else { return false };
-            let before = std::mem::take(&mut passed.begun);
-            let pace = CopyBudget { begun: before, most: left };
-            let local = Local { addr: send.addr, hint: send.hint.or(hint), pace };
+            let before = std::mem::take(&mut progress.copied);
+            let budget = CopyBudget { resume: before, max_bytes: left };
+            let local = LocalBuffer { addr: send.addr, hint: send.hint.or(hint), budget };
             if local.hint == CacheHint::Streamed {
                 chain.get(at + 1).into_iter().for_each(fetch_first);
             }
             // SAFETY: the caller's promise covers the range, which was checked against a registration, or is inline.
-            let executed = unsafe { outgoing.port.execute(&request, local, Injected::Deliver) };
-            if let Outcome::CopyProgress(begun) = executed.outcome {
-                passed.begun = begun;
+            let executed = unsafe { outgoing.responder.execute(&request, local, Injected::Deliver) };
+            if let Outcome::Partial(begun) = executed.outcome {
+                progress.copied = begun;
                 // A peer that makes it begin anew again and again gets it by way of the queue, whole.
                 return begun.is_after(before);
             }
             if !executed.is_done(&request) {
                 // SAFETY: the caller's promise.
-                passed.count += usize::from(unsafe { self.enter(id, send, executed) });
+                progress.count += usize::from(unsafe { self.enqueue_executed(id, send, executed) });
                 return false;
             }
             if executed.ring {
                 ring(&outgoing.doorbell);
             }
-            way.pass(send);
-            passed.count += 1;
+            bypass.complete(send);
+            progress.count += 1;
             left = left.saturating_sub(send.len);
             if left == 0 {
-                return passed.count < chain.len();
+                return progress.count < chain.len();
             }
         }
         false
@@ -157,19 +164,19 @@ impl State {
 
     /// What it takes to go past the send queue of `id`, if that can be.
     #[inline(always)]
-    fn way_ahead(&mut self, id: QpRef) -> Option<Way<'_>> {
+    fn bypass(&mut self, id: QpRef) -> Option<Bypass<'_>> {
         let qp = self.qps.get_mut(id)?;
         let device = self.devices.get(qp.device)?;
         let is_mapped = qp.carrier == Carrier::Mapped && qp.mapped.outgoing.is_some();
-        let is_free = qp.state.takes_sends() && qp.mapped.awaits.is_none();
+        let is_free = qp.state.takes_sends() && qp.mapped.awaited_memory.is_none();
         let is_open = is_mapped && is_free && device.is_up() && device.faults.is_none();
-        is_open.then_some(Way { qp, device, cqs: &mut self.cqs, overrun: &mut self.overrun })
+        is_open.then_some(Bypass { qp, device, cqs: &mut self.cqs, overrun: &mut self.overrun })
     }
 
     /// Whether faults are injected at the peer of `id`, which is of this process.
     #[cold]
-    fn neighbour_has_faults(&self, id: QpRef) -> bool {
-        let peer = self.neighbour(id).and_then(|to| self.qps.get(to));
+    fn peer_has_faults(&self, id: QpRef) -> bool {
+        let peer = self.peer_in_process(id).and_then(|to| self.qps.get(to));
         let device = peer.and_then(|qp| self.devices.get(qp.device));
         device.is_some_and(|device| device.faults.is_some())
     }
@@ -178,9 +185,9 @@ impl State {
     ///
     /// # Safety
     ///
-    /// As for [`post_ahead`](Self::post_ahead).
+    /// As for [`post_bypass_queue`](Self::post_bypass_queue).
     #[cold]
-    unsafe fn enter(&mut self, id: QpRef, send: &RawSend, executed: Executed) -> bool {
+    unsafe fn enqueue_executed(&mut self, id: QpRef, send: &RawSend, executed: Executed) -> bool {
         let now = driver::soon();
         let Some(qp) = self.qps.get_mut(id) else { return false };
         let Some(device) = self.devices.get(qp.device) else { return false };
@@ -190,7 +197,7 @@ impl State {
         }
         let handed_out = qp.requester.poll_effect(now, &device.keys, qp.domain);
         debug_assert!(matches!(handed_out, Some(Effect::Transmit { .. })), "{handed_out:?}");
-        self.conclude_carried(now, id, send.addr, executed);
+        self.conclude_executed(now, id, send.addr, executed);
         self.pump(now, id);
         true
     }

@@ -6,12 +6,12 @@
 //! A direction that cannot go on this way, since it comes upon memory that cannot be mapped, goes on over TCP with the next
 //! request: all that a responder is made of goes back from the mailbox to where TCP finds it.
 
-mod ahead;
-mod carry;
-mod evict;
-mod host;
-mod owner;
-mod reach;
+mod access;
+mod bypass;
+mod rendezvous_host;
+mod requester;
+mod responder;
+mod revoke;
 #[cfg(test)]
 mod tests;
 
@@ -19,17 +19,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(in super::super) use ahead::BypassProgress;
-pub(in super::super) use evict::RevokeStatus;
-pub(in super::super) use owner::OrphanMailbox;
+pub(in super::super) use bypass::BypassProgress;
+pub(in super::super) use responder::OrphanMailbox;
+pub(in super::super) use revoke::RevokeStatus;
 
-use super::shm::rendezvous::Reason;
+use super::shm::rendezvous::UnmappedReason;
 use super::shm::{Mailbox, RemoteResponder, Segment};
 
 /// What a requester was given by its peer.
 #[derive(Debug)]
 pub(in super::super) struct Outgoing {
-    port: RemoteResponder,
+    responder: RemoteResponder,
     /// Wakes the peer's thread that sleeps until a completion.
     doorbell: OwnedFd,
 }
@@ -43,19 +43,19 @@ pub(in super::super) struct Incoming {
     /// Since when it answers no more.
     closed: Option<Instant>,
     /// A serial by which the writer can do no harm any more, though its slot has it.
-    evicted: Option<u64>,
+    detached: Option<u64>,
 }
 
 /// Mappings that nobody uses any more. To unmap much takes its time: they go once the lock is let go of.
 #[derive(Debug, Default)]
 pub(in super::super) struct Discarded {
-    ports: Vec<Outgoing>,
+    outgoing: Vec<Outgoing>,
     memories: Vec<Arc<Segment>>,
 }
 
 impl Discarded {
-    pub(in super::super) fn port(&mut self, port: Option<Box<Outgoing>>) {
-        self.ports.extend(port.map(|port| *port));
+    pub(in super::super) fn outgoing(&mut self, outgoing: Option<Box<Outgoing>>) {
+        self.outgoing.extend(outgoing.map(|outgoing| *outgoing));
     }
 
     fn memory(&mut self, memory: Option<Arc<Segment>>) {
@@ -63,15 +63,15 @@ impl Discarded {
     }
 
     pub(in super::super) fn is_empty(&self) -> bool {
-        self.ports.is_empty() && self.memories.is_empty()
+        self.outgoing.is_empty() && self.memories.is_empty()
     }
 }
 
 impl Mapped {
     /// The peer was not met, or not any more.
-    pub(in super::super) fn miss(&mut self, reason: &Reason) {
-        if !reason.is_departure() && !matches!(reason, Reason::Busy) {
-            self.unmet = Some(reason.to_string());
+    pub(in super::super) fn note_unmet(&mut self, reason: &UnmappedReason) {
+        if !reason.is_departure() && !matches!(reason, UnmappedReason::Busy) {
+            self.unmet_reason = Some(reason.to_string());
         }
     }
 }
@@ -82,15 +82,15 @@ pub(in super::super) struct Mapped {
     pub(in super::super) outgoing: Option<Box<Outgoing>>,
     pub(in super::super) incoming: Option<Box<Incoming>>,
     /// A request came upon that memory, which is not mapped yet: what follows it is not sent before it is sent again.
-    pub(in super::super) awaits: Option<u64>,
+    pub(in super::super) awaited_memory: Option<u64>,
     /// The peer was there, and is not any more.
-    pub(in super::super) gone: bool,
+    pub(in super::super) peer_gone: bool,
     /// Why the peer was not met when it was last tried, if trying again at once is of no use.
-    unmet: Option<String>,
+    unmet_reason: Option<String>,
     /// The socket is being heard: it need not be looked at for the next memory.
-    hears: bool,
+    reading_socket: bool,
     /// The peer's device is of this process; then faults of it are injected.
-    pub(in super::super) here: bool,
+    pub(in super::super) peer_in_process: bool,
     /// It is about to be destroyed: no peer is let in any more.
-    pub(in super::super) ends: bool,
+    pub(in super::super) destroying: bool,
 }

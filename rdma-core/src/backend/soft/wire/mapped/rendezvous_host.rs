@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::super::super::fabric::State;
 use super::super::super::options::Wire;
 use super::super::super::qp::Carrier;
-use super::super::shm::rendezvous::{Host, Invitation, Invited, Reason, Refusal};
+use super::super::shm::rendezvous::{AcceptedInvitation, Host, Invitation, Refusal, UnmappedReason};
 use super::super::shm::{MapRefused, RemoteResponder, Segment};
 use super::super::{DeviceRef, Hello, QpRef};
 use super::Outgoing;
@@ -30,24 +30,29 @@ impl Host for State {
         })
     }
 
-    fn invited(&mut self, now: Instant, id: QpRef, invited: Invited) -> Result<(), Reason> {
-        let Invited { mailbox, keys, doorbell } = invited;
-        let port = RemoteResponder::new(&Arc::new(mailbox), &Arc::new(keys))?;
+    fn invited(
+        &mut self,
+        now: Instant,
+        id: QpRef,
+        invited: AcceptedInvitation,
+    ) -> Result<(), UnmappedReason> {
+        let AcceptedInvitation { mailbox, keys, doorbell } = invited;
+        let responder = RemoteResponder::new(&Arc::new(mailbox), &Arc::new(keys))?;
         if let Some(qp) = self.qps.get_mut(id) {
-            self.discarded.port(qp.mapped.outgoing.replace(Box::new(Outgoing { port, doorbell })));
-            (qp.mapped.awaits, qp.mapped.gone, qp.mapped.unmet) = (None, false, None);
+            self.discarded.outgoing(qp.mapped.outgoing.replace(Box::new(Outgoing { responder, doorbell })));
+            (qp.mapped.awaited_memory, qp.mapped.peer_gone, qp.mapped.unmet_reason) = (None, false, None);
             qp.requester.resend();
             self.pump(now, id);
         }
         Ok(())
     }
 
-    fn shared(&mut self, id: QpRef, memory: u64) -> Option<Arc<Segment>> {
+    fn existing_mapping(&mut self, id: QpRef, memory: u64) -> Option<Arc<Segment>> {
         let peer = self.qps.get(id)?.peer?;
         self.peer_memories.get(&(peer.gid, memory))?.upgrade()
     }
 
-    fn memory(&mut self, now: Instant, id: QpRef, memory: u64, segment: Arc<Segment>) {
+    fn add_memory(&mut self, now: Instant, id: QpRef, memory: u64, segment: Arc<Segment>) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         let Some(outgoing) = &mut qp.mapped.outgoing else { return };
         if let Some(peer) = qp.peer {
@@ -57,45 +62,54 @@ impl Host for State {
             }
             self.peer_memories.insert((peer.gid, memory), Arc::downgrade(&segment));
         }
-        self.discarded.memory(outgoing.port.add_memory(memory, segment));
-        self.no_longer_await(now, id, memory);
+        self.discarded.memory(outgoing.responder.add_memory(memory, segment));
+        self.memory_arrived(now, id, memory);
     }
 
-    fn patch(&mut self, now: Instant, id: QpRef, memory: u64, patch: &Patch) -> Result<(), MapRefused> {
+    fn patch_memory(
+        &mut self,
+        now: Instant,
+        id: QpRef,
+        memory: u64,
+        patch: &Patch,
+    ) -> Result<(), MapRefused> {
         let outgoing = self.qps.get(id).and_then(|qp| qp.mapped.outgoing.as_ref());
-        let Some(segment) = outgoing.and_then(|outgoing| outgoing.port.memory(memory)) else { return Ok(()) };
+        let Some(segment) = outgoing.and_then(|outgoing| outgoing.responder.memory(memory)) else {
+            return Ok(());
+        };
         segment.patch(patch.memfd.as_fd(), patch.version, (patch.offset, patch.bytes))?;
-        self.no_longer_await(now, id, memory);
+        self.memory_arrived(now, id, memory);
         Ok(())
     }
 
-    fn resume(&mut self, now: Instant, id: QpRef, memory: u64) {
-        self.no_longer_await(now, id, memory);
+    fn resume_memory(&mut self, now: Instant, id: QpRef, memory: u64) {
+        self.memory_arrived(now, id, memory);
     }
 
-    fn forget(&mut self, now: Instant, id: QpRef, memory: u64) {
+    fn forget_memory(&mut self, now: Instant, id: QpRef, memory: u64) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         if let Some(outgoing) = &mut qp.mapped.outgoing {
-            self.discarded.memory(outgoing.port.remove_memory(memory));
+            self.discarded.memory(outgoing.responder.remove_memory(memory));
         }
         if let Some(peer) = qp.peer {
             self.peer_memories.remove(&(peer.gid, memory));
         }
         // Whose key does not stand any more either.
-        self.no_longer_await(now, id, memory);
+        self.memory_arrived(now, id, memory);
     }
 
     fn nudged(&mut self, now: Instant, id: QpRef) {
-        self.attend(now, id);
+        self.drain_mailbox(now, id);
     }
 
-    fn over(&mut self, now: Instant, id: QpRef, reason: Reason) {
+    fn requester_closed(&mut self, now: Instant, id: QpRef, reason: UnmappedReason) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         let outgoing = qp.mapped.outgoing.take();
-        qp.mapped.miss(&reason);
+        qp.mapped.note_unmet(&reason);
         // One that was never there may have waited too long for its own end, and comes yet.
-        qp.mapped.gone |= reason.is_departure() && outgoing.is_some() || matches!(reason, Reason::Dead);
-        self.discarded.port(outgoing);
+        qp.mapped.peer_gone |=
+            reason.is_departure() && outgoing.is_some() || matches!(reason, UnmappedReason::Dead);
+        self.discarded.outgoing(outgoing);
         if qp.carrier != Carrier::Mapped {
             return;
         }
@@ -108,8 +122,8 @@ impl Host for State {
         }
     }
 
-    fn left(&mut self, now: Instant, id: QpRef, reason: &Reason) {
-        self.attend(now, id);
+    fn responder_closed(&mut self, now: Instant, id: QpRef, reason: &UnmappedReason) {
+        self.drain_mailbox(now, id);
         // Its mailbox stays as it is: the peer may come again, or go on over TCP.
         if let Some(qp) = self.qps.get(id) {
             tracing::debug!(qp = %qp.num, %reason, "the connection that a peer of this host was invited on is over");
@@ -119,10 +133,10 @@ impl Host for State {
 
 impl State {
     /// The peer of `id` was looked for, and could not be met.
-    pub(in super::super::super) fn not_met(&mut self, now: Instant, id: QpRef, reason: &Reason) {
+    pub(in super::super::super) fn peer_not_met(&mut self, now: Instant, id: QpRef, reason: &UnmappedReason) {
         let Some(qp) = self.qps.get_mut(id) else { return };
-        qp.mapped.miss(reason);
-        if reason.is_departure() || matches!(reason, Reason::NoNeighbour) {
+        qp.mapped.note_unmet(reason);
+        if reason.is_departure() || matches!(reason, UnmappedReason::NoNeighbour) {
             // It was there once: now it is silent.
             tracing::debug!(qp = %qp.num, %reason, "a peer of this host is not there any more");
         } else {
@@ -132,14 +146,14 @@ impl State {
     }
 
     /// A memory of the peer has come, or pages of it have: what waited for it is sent again.
-    fn no_longer_await(&mut self, now: Instant, id: QpRef, memory: u64) {
+    fn memory_arrived(&mut self, now: Instant, id: QpRef, memory: u64) {
         let Some(qp) = self.qps.get_mut(id) else { return };
-        if qp.mapped.awaits.take_if(|awaited| *awaited == memory).is_some() {
+        if qp.mapped.awaited_memory.take_if(|awaited| *awaited == memory).is_some() {
             qp.requester.resend();
-            qp.mapped.hears = true;
+            qp.mapped.reading_socket = true;
             self.pump(now, id);
             if let Some(qp) = self.qps.get_mut(id) {
-                qp.mapped.hears = false;
+                qp.mapped.reading_socket = false;
             }
         }
     }
@@ -148,13 +162,13 @@ impl State {
     pub(in super::super) fn responder_for(&self, hello: &Hello) -> Option<QpRef> {
         let device = self.devices.get(*self.by_gid.get(&hello.destination_gid)?)?;
         let found = *device.qp_nums.get(&hello.destination_qp.0)?;
-        let peer = self.qps.get(found).filter(|qp| qp.state.responds() && !qp.mapped.ends)?.peer?;
+        let peer = self.qps.get(found).filter(|qp| qp.state.responds() && !qp.mapped.destroying)?.peer?;
         (peer.gid == hello.source_gid && peer.qp_num == hello.source_qp).then_some(found)
     }
 
     fn invitation(&mut self, id: QpRef, writer: Arc<OwnedFd>) -> io::Result<Invitation> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
-        self.lend(id, writer)?;
+        self.create_mailbox(id, writer)?;
         let qp = self.qps.get(id).ok_or_else(gone)?;
         let segment = qp.mapped.incoming.as_ref().ok_or_else(gone)?.mailbox.segment();
         let memfd = segment.memfd().ok_or_else(gone)?.try_clone_to_owned()?;

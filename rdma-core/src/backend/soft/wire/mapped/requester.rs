@@ -1,6 +1,6 @@
 //! Requests of this process, carried out in the memory of its peers.
 
-#![expect(unsafe_code, reason = "hands the memory of a request to the port")]
+#![expect(unsafe_code, reason = "hands the memory of a request to the responder")]
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -14,8 +14,8 @@ use super::super::super::fabric::{Command, State};
 use super::super::super::fault::{Injected, Message};
 use super::super::super::gid;
 use super::super::super::qp::{Carrier, Peer};
-use super::super::shm::rendezvous::{Host, Reason};
-use super::super::shm::{Executed, Local, Outcome};
+use super::super::shm::rendezvous::{Host, UnmappedReason};
+use super::super::shm::{Executed, LocalBuffer, Outcome};
 use super::super::{DeviceRef, QpRef};
 use crate::Gid;
 
@@ -33,18 +33,18 @@ impl State {
         payload: Option<Source>,
     ) {
         let Some(mapped) = self.qps.get(from).map(|qp| &qp.mapped) else { return };
-        if mapped.awaits.is_some() || !self.is_up(from) {
+        if mapped.awaited_memory.is_some() || !self.is_up(from) {
             return;
         }
         let Some(outgoing) = &mapped.outgoing else {
             return self.commands.push_back(Command::FindPeer { qp: from });
         };
         let message = Message::Request(*request);
-        let Some(to) = self.neighbour(from) else {
+        let Some(to) = self.peer_in_process(from) else {
             return self.execute(now, from, request, payload, Injected::Deliver);
         };
         // What is not sent yet meets no fault.
-        if let Some(memory) = outgoing.port.lacks(request) {
+        if let Some(memory) = outgoing.responder.missing_memory(request) {
             return self.await_memory(from, memory);
         }
         let injected = if self.is_up(to) { self.inject(now, to, &message) } else { Injected::Lose };
@@ -52,7 +52,7 @@ impl State {
             Injected::Lose => {}
             Injected::Delay(until) => {
                 let place = self.delay_message(until, Some(from), to, message);
-                self.fill(place, payload.map(|source| source.addr));
+                self.copy_delayed_payload(place, payload.map(|source| source.addr));
             }
             injected => {
                 self.execute(now, from, request, payload, injected);
@@ -62,8 +62,8 @@ impl State {
     }
 
     /// The queue pair that `from` is connected to, if it is of this process.
-    pub(super) fn neighbour(&self, from: QpRef) -> Option<QpRef> {
-        let peer = self.qps.get(from).filter(|qp| qp.mapped.here)?.peer?;
+    pub(super) fn peer_in_process(&self, from: QpRef) -> Option<QpRef> {
+        let peer = self.qps.get(from).filter(|qp| qp.mapped.peer_in_process)?.peer?;
         let device = self.devices.get(*self.by_gid.get(&peer.gid)?)?;
         device.qp_nums.get(&peer.qp_num.0).copied()
     }
@@ -88,12 +88,12 @@ impl State {
         let (Some(local), Some(outgoing)) = (local, &mut qp.mapped.outgoing) else { return };
         // SAFETY: the poster of the request keeps its memory until the completion, which comes later; a read's target is
         // that of one that has not completed, checked against a registration when it was sent.
-        let executed = unsafe { outgoing.port.execute(request, Local::at(local), injected) };
-        self.conclude_carried(now, from, local, executed);
+        let executed = unsafe { outgoing.responder.execute(request, LocalBuffer::at(local), injected) };
+        self.conclude_executed(now, from, local, executed);
     }
 
     /// Does what follows from what the port said of a request, whose memory is at `local`.
-    pub(super) fn conclude_carried(&mut self, now: Instant, from: QpRef, local: u64, executed: Executed) {
+    pub(super) fn conclude_executed(&mut self, now: Instant, from: QpRef, local: u64, executed: Executed) {
         let Some(outgoing) = self.qps.get(from).and_then(|qp| qp.mapped.outgoing.as_ref()) else { return };
         if executed.ring {
             ring(&outgoing.doorbell);
@@ -103,7 +103,7 @@ impl State {
         }
         match executed.outcome {
             // It was carried out whole, but for one that was about to go ahead: that is entered, and begins anew.
-            Outcome::Silence | Outcome::CopyProgress(_) => {}
+            Outcome::Silence | Outcome::Partial(_) => {}
             Outcome::Reply(reply) => {
                 let data = (reply.kind == ReplyKind::ReadData).then_some(local);
                 // How long to wait for a receive is told in microseconds.
@@ -117,11 +117,11 @@ impl State {
     /// A request needs memory that is not mapped; 0 never will be.
     fn await_memory(&mut self, from: QpRef, memory: u64) {
         if memory == 0 {
-            return self.leave_mapped(from, &Reason::Foreign);
+            return self.leave_mapped(from, &UnmappedReason::ForeignMemory);
         }
         if let Some(qp) = self.qps.get_mut(from) {
-            qp.mapped.awaits = Some(memory);
-            if !qp.mapped.hears {
+            qp.mapped.awaited_memory = Some(memory);
+            if !qp.mapped.reading_socket {
                 self.commands.push_back(Command::ReadAnnouncements { qp: from });
             }
         }
@@ -129,29 +129,30 @@ impl State {
 
     /// The requester of `id` cannot go on as it is. It does over TCP with what it has outstanding, if its device takes any
     /// wire, or if it came upon memory that cannot be mapped; else it is silent. To be pumped then.
-    pub(in super::super::super) fn leave_mapped(&mut self, id: QpRef, reason: &Reason) {
+    pub(in super::super::super) fn leave_mapped(&mut self, id: QpRef, reason: &UnmappedReason) {
         let Some(qp) = self.qps.get(id) else { return };
         let (device, Some(Peer { gid: peer, .. })) = (qp.device, qp.peer) else { return };
         // What the library cannot map, or does not for its number, is not the peer's fault: it is sent all the same.
-        let sent = self.has_other_wire(device) || matches!(reason, Reason::Foreign | Reason::TooMuchMemory);
+        let sent = self.has_other_wire(device)
+            || matches!(reason, UnmappedReason::ForeignMemory | UnmappedReason::TooMuchMemory);
         if !sent || gid::listens_at(peer).is_none() {
-            return self.tell_unmapped(device, peer, reason, false);
+            return self.log_unmapped(device, peer, reason, false);
         }
         let Some(qp) = self.qps.get_mut(id) else { return };
         qp.carrier = Carrier::Tcp;
-        self.discarded.port(qp.mapped.outgoing.take());
-        qp.mapped.awaits = None;
+        self.discarded.outgoing(qp.mapped.outgoing.take());
+        qp.mapped.awaited_memory = None;
         qp.requester.resend();
         self.commands.push_back(Command::LeaveMapped { qp: id });
-        self.tell_unmapped(device, peer, reason, true);
+        self.log_unmapped(device, peer, reason, true);
     }
 
     /// Says once a peer why it is not mapped.
-    pub(in super::super::super) fn tell_unmapped(
+    pub(in super::super::super) fn log_unmapped(
         &mut self,
         device: DeviceRef,
         peer: Gid,
-        reason: &Reason,
+        reason: &UnmappedReason,
         over_tcp: bool,
     ) {
         let Some(device) = self.devices.get_mut(device) else { return };

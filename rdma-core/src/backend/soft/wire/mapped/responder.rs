@@ -33,7 +33,7 @@ pub(in super::super::super) struct OrphanMailbox {
 
 impl State {
     /// The mailbox of `id`, made if there is none: from now on the peer runs the responder.
-    pub(super) fn lend(&mut self, id: QpRef, writer: Arc<OwnedFd>) -> std::io::Result<()> {
+    pub(super) fn create_mailbox(&mut self, id: QpRef, writer: Arc<OwnedFd>) -> std::io::Result<()> {
         let (silent, crowded) = (!self.is_up(id), self.orphans.len() >= ORPHANS_MAX);
         let Some(qp) = self.qps.get_mut(id) else { return Err(std::io::ErrorKind::NotFound.into()) };
         if let Some(incoming) = &mut qp.mapped.incoming {
@@ -66,7 +66,7 @@ impl State {
             }
         }
         self.commands.push_back(Command::CloseTcpInbound { qp: id });
-        qp.mapped.incoming = Some(Box::new(Incoming { mailbox, writer, closed: None, evicted: None }));
+        qp.mapped.incoming = Some(Box::new(Incoming { mailbox, writer, closed: None, detached: None }));
         Ok(())
     }
 
@@ -85,7 +85,7 @@ impl State {
 
     /// Takes what peers have left in the mailboxes of a completion queue. Whether its thread is `awake`: it need not be
     /// woken then by what a peer has rung the bell for.
-    pub(in super::super::super) fn collect(&mut self, cq: CqRef, awake: bool) {
+    pub(in super::super::super) fn collect_mailboxes(&mut self, cq: CqRef, awake: bool) {
         let mut at = 0;
         while let Some(queue) = self.cqs.get_mut(cq) {
             let Some((id, watch)) = queue.watches().get(at) else { break };
@@ -105,7 +105,7 @@ impl State {
                 }
             }
             if incoming.mailbox.is_refused() {
-                self.attend(driver::now(), id);
+                self.drain_mailbox(driver::now(), id);
             }
         }
     }
@@ -118,7 +118,7 @@ impl State {
                 incoming.mailbox.arm();
             }
         }
-        self.collect(cq, false);
+        self.collect_mailboxes(cq, false);
     }
 
     /// Peers that run responders of the device hear, or hear no more, depending on whether it does.
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// Takes what the peer has left in the mailbox of `id`.
-    pub(in super::super::super) fn attend(&mut self, now: Instant, id: QpRef) {
+    pub(in super::super::super) fn drain_mailbox(&mut self, now: Instant, id: QpRef) {
         self.take_completions(id);
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpStep::Error) else { return };
         if let Some(refusal) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
@@ -153,7 +153,7 @@ impl State {
     pub(in super::super::super) fn close_mailbox(&mut self, now: Instant, id: QpRef) {
         if let Some(incoming) = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut()) {
             incoming.close(now);
-            self.attend(now, id);
+            self.drain_mailbox(now, id);
         }
     }
 
@@ -165,8 +165,10 @@ impl State {
         }
         // In this order: what a writer leaves before it is seen to be gone is there to be taken.
         let settled = qp.mapped.incoming.as_mut().is_some_and(|incoming| incoming.is_settled());
-        self.attend(now, id);
-        if !settled && !matches!(self.replace_pages(now, id, Deadline::at(now + GRACE)), RevokeStatus::Clear) {
+        self.drain_mailbox(now, id);
+        if !settled
+            && !matches!(self.advance_qp_revoke(now, id, Deadline::at(now + GRACE)), RevokeStatus::Done)
+        {
             if !self.settling.contains(&id) {
                 self.settling.push(id);
             }
@@ -178,7 +180,7 @@ impl State {
 
     /// Looks again at the queue pairs in ERR, and at those that are gone, whose writers were still at it.
     pub(in super::super::super) fn settle_mailboxes(&mut self, now: Instant) {
-        self.go_on_evicting(now);
+        self.retry_replacing(now);
         for id in std::mem::take(&mut self.settling) {
             self.flush_receives(id);
         }
@@ -204,14 +206,14 @@ impl State {
     }
 
     /// The responder of `id` is asked over TCP from now on. `false` when the peer is still at the mailbox.
-    pub(in super::super) fn withdraw(&mut self, now: Instant, id: QpRef) -> bool {
+    pub(in super::super) fn move_responder_to_tcp(&mut self, now: Instant, id: QpRef) -> bool {
         self.close_mailbox(now, id);
         let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
         if incoming.is_some_and(|incoming| !incoming.is_settled()) {
             return false;
         }
         // What a writer left before it was seen to be gone.
-        self.attend(now, id);
+        self.drain_mailbox(now, id);
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.responds()) else { return false };
         let Some(incoming) = &mut qp.mapped.incoming else { return true };
         let (receives, expected) = incoming.mailbox.hand_back();
@@ -233,8 +235,8 @@ impl Incoming {
 
     /// Whether nothing happens in its mailbox, which is closed, any more.
     pub(super) fn is_settled(&mut self) -> bool {
-        if !self.mailbox.is_settled() && (self.is_evicted() || has_ended(self.writer.as_fd())) {
-            self.mailbox.forsake();
+        if !self.mailbox.is_settled() && (self.is_detached() || has_ended(self.writer.as_fd())) {
+            self.mailbox.mark_writer_gone();
         }
         self.mailbox.is_settled()
     }

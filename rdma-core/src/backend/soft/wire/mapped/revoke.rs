@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::super::driver;
-use super::super::super::shared_exports::SharedExports;
 use super::super::super::fabric::{Command, State};
+use super::super::super::shared_exports::SharedExports;
 use super::super::rendezvous::has_ended;
-use super::super::shm::{Chunk, AccessScope, WaitOutcome, Writer};
+use super::super::shm::{AccessScope, Chunk, WaitOutcome, Writer};
 use super::super::{DeviceRef, QpRef};
 use super::Incoming;
-use super::owner::{GRACE, LOOK_EVERY};
+use super::responder::{GRACE, LOOK_EVERY};
 use crate::memory::Irreplaceable;
 use crate::{Access, Deadline};
 
@@ -20,9 +20,9 @@ use crate::{Access, Deadline};
 #[derive(Debug)]
 pub(in super::super::super) enum RevokeStatus {
     /// Nobody is, or they can do no harm.
-    Clear,
+    Done,
     /// To be looked at again.
-    Later,
+    Pending,
     /// Somebody is who does not go on.
     Quarantined(Irreplaceable),
 }
@@ -58,14 +58,14 @@ impl ActiveWriters {
 
 /// A mailbox, of a queue pair that is there or gone.
 #[derive(Debug, Clone, Copy)]
-enum Place {
-    Of(QpRef),
-    OrphanMailbox(usize),
+enum MailboxRef {
+    Live(QpRef),
+    Orphan(usize),
 }
 
 impl State {
     /// The writers that touch the registration of `key`, which was revoked.
-    pub(in super::super::super) fn touchers(&self, device: DeviceRef, key: u32) -> ActiveWriters {
+    pub(in super::super::super) fn active_writers(&self, device: DeviceRef, key: u32) -> ActiveWriters {
         let serials = || self.exports(device).into_iter().flat_map(|exports| exports.serials(key));
         let theirs = self.qps.values().filter(|qp| qp.device == device);
         let theirs = theirs.filter_map(|qp| qp.mapped.incoming.as_deref());
@@ -77,18 +77,20 @@ impl State {
     }
 
     /// Revokes all that the peer of `id` may do, before it is destroyed; who is still at it. Nobody is let in any more.
-    pub(in super::super::super) fn revoke(&mut self, now: Instant, id: QpRef) -> ActiveWriters {
+    pub(in super::super::super) fn revoke_qp(&mut self, now: Instant, id: QpRef) -> ActiveWriters {
         if let Some(qp) = self.qps.get_mut(id) {
-            qp.mapped.ends = true;
+            qp.mapped.destroying = true;
         }
         self.close_mailbox(now, id);
         let incoming = self.qps.get(id).and_then(|qp| qp.mapped.incoming.as_ref());
-        ActiveWriters { writers: incoming.and_then(|it| it.touched(AccessScope::Anything)).into_iter().collect() }
+        ActiveWriters {
+            writers: incoming.and_then(|it| it.touched(AccessScope::Anything)).into_iter().collect(),
+        }
     }
 
     /// Looks again who is at the registration of `key`, which was revoked a while ago. After the deadline nobody is given
     /// time.
-    pub(in super::super::super) fn vacate(
+    pub(in super::super::super) fn advance_key_revoke(
         &mut self,
         now: Instant,
         device: DeviceRef,
@@ -96,10 +98,10 @@ impl State {
         deadline: Deadline,
     ) -> RevokeStatus {
         let look = match self.exports(device).and_then(|exports| exports.memory_of(key)) {
-            Some(memory) => self.clear(now, device, memory, deadline),
-            None => RevokeStatus::Clear,
+            Some(memory) => self.replace_stopped_pages(now, device, memory, deadline),
+            None => RevokeStatus::Done,
         };
-        if let RevokeStatus::Clear = look {
+        if let RevokeStatus::Done = look {
             self.forget_key(device, key);
         }
         look
@@ -113,33 +115,38 @@ impl State {
     }
 
     /// Looks again who is at the mailbox of `id`, which was closed. After the deadline nobody is given time.
-    pub(in super::super::super) fn replace_pages(&mut self, now: Instant, id: QpRef, deadline: Deadline) -> RevokeStatus {
-        let Some(qp) = self.qps.get_mut(id) else { return RevokeStatus::Clear };
+    pub(in super::super::super) fn advance_qp_revoke(
+        &mut self,
+        now: Instant,
+        id: QpRef,
+        deadline: Deadline,
+    ) -> RevokeStatus {
+        let Some(qp) = self.qps.get_mut(id) else { return RevokeStatus::Done };
         let device = qp.device;
         let Some(incoming) = qp.mapped.incoming.as_mut().filter(|incoming| !incoming.mailbox.is_settled())
         else {
-            return RevokeStatus::Clear;
+            return RevokeStatus::Done;
         };
         if incoming.is_settled() {
-            return RevokeStatus::Clear;
+            return RevokeStatus::Done;
         }
         if !deadline.expired_at(now) && incoming.closed.is_none_or(|closed| now < closed + GRACE) {
-            return RevokeStatus::Later;
+            return RevokeStatus::Pending;
         }
-        let Some(at) = incoming.mailbox.writer().at() else { return RevokeStatus::Clear };
+        let Some(at) = incoming.mailbox.writer().active_chunk() else { return RevokeStatus::Done };
         let exports = self.devices.get(device).and_then(|device| device.exports.as_ref());
         let Some(owned) = exports.and_then(|exports| exports.owner_of(at.serial)) else {
-            incoming.evicted = Some(at.serial);
-            return if incoming.is_settled() { RevokeStatus::Clear } else { RevokeStatus::Later };
+            incoming.detached = Some(at.serial);
+            return if incoming.is_settled() { RevokeStatus::Done } else { RevokeStatus::Pending };
         };
-        match self.clear(now, device, owned.memory, deadline) {
-            RevokeStatus::Clear if self.is_evicted(id) => RevokeStatus::Clear,
-            RevokeStatus::Clear => RevokeStatus::Later,
+        match self.replace_stopped_pages(now, device, owned.memory, deadline) {
+            RevokeStatus::Done if self.is_detached(id) => RevokeStatus::Done,
+            RevokeStatus::Done => RevokeStatus::Pending,
             look => look,
         }
     }
 
-    fn is_evicted(&mut self, id: QpRef) -> bool {
+    fn is_detached(&mut self, id: QpRef) -> bool {
         let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
         incoming.is_none_or(|incoming| incoming.is_settled())
     }
@@ -147,23 +154,29 @@ impl State {
     /// Replaces the pages of a memory that writers are at which do not go on; of each it is known that it has been at
     /// something for a while, or its right has been revoked for that long; or the deadline has passed. One that does go on
     /// tries again.
-    pub(super) fn clear(&mut self, now: Instant, device: DeviceRef, memory: u64, deadline: Deadline) -> RevokeStatus {
-        let Some(exports) = self.exports_mut(device) else { return RevokeStatus::Clear };
+    pub(super) fn replace_stopped_pages(
+        &mut self,
+        now: Instant,
+        device: DeviceRef,
+        memory: u64,
+        deadline: Deadline,
+    ) -> RevokeStatus {
+        let Some(exports) = self.exports_mut(device) else { return RevokeStatus::Done };
         let since = match exports.pause(now, memory) {
             Ok(since) => since,
-            Err(_) if self.at(now, device, memory).is_empty() => return RevokeStatus::Clear,
+            Err(_) if self.writers_at(now, device, memory).is_empty() => return RevokeStatus::Done,
             Err(why) => return RevokeStatus::Quarantined(why),
         };
-        let at = self.at(now, device, memory);
+        let at = self.writers_at(now, device, memory);
         let has_time = since.is_some_and(|since| now < since + GRACE) && !deadline.expired_at(now);
         if at.len() > 1 && has_time {
             if !self.replacing.contains(&(device, memory)) {
                 self.replacing.push((device, memory));
             }
             self.note_due(now + LOOK_EVERY);
-            return RevokeStatus::Later;
+            return RevokeStatus::Pending;
         }
-        let Some(exports) = self.exports_mut(device) else { return RevokeStatus::Clear };
+        let Some(exports) = self.exports_mut(device) else { return RevokeStatus::Done };
         let chunks: Vec<_> = at.iter().map(|(_, chunk)| *chunk).collect();
         let (patches, replaced) = exports.replace(memory, &chunks);
         // Whoever came meanwhile waits for one or the other.
@@ -177,37 +190,43 @@ impl State {
         }
         for (place, chunk) in at {
             if let Some(incoming) = self.incoming(place) {
-                incoming.evicted = Some(chunk.serial);
+                incoming.detached = Some(chunk.serial);
             }
         }
-        RevokeStatus::Clear
+        RevokeStatus::Done
     }
 
     /// Looks again at the memories that are paused, whoever wanted it.
-    pub(super) fn go_on_evicting(&mut self, now: Instant) {
+    pub(super) fn retry_replacing(&mut self, now: Instant) {
         for (device, memory) in std::mem::take(&mut self.replacing) {
             if self.exports(device).is_some_and(|exports| exports.is_paused(memory)) {
-                self.clear(now, device, memory, Deadline::at(now + GRACE));
+                self.replace_stopped_pages(now, device, memory, Deadline::at(now + GRACE));
             }
         }
     }
 
     /// Who is at a memory, and where; those that have only to say that they are done are not.
-    fn at(&mut self, now: Instant, device: DeviceRef, memory: u64) -> Vec<(Place, Chunk)> {
+    fn writers_at(&mut self, now: Instant, device: DeviceRef, memory: u64) -> Vec<(MailboxRef, Chunk)> {
         let qps = self.qps.iter().filter(|(_, qp)| qp.device == device && qp.mapped.incoming.is_some());
-        let mut places: Vec<_> = qps.map(|(id, _)| Place::Of(id)).collect();
+        let mut places: Vec<_> = qps.map(|(id, _)| MailboxRef::Live(id)).collect();
         let orphans = self.orphans.iter().enumerate().filter(|(_, orphan)| orphan.device == device);
-        places.extend(orphans.map(|(index, _)| Place::OrphanMailbox(index)));
+        places.extend(orphans.map(|(index, _)| MailboxRef::Orphan(index)));
         places
             .into_iter()
-            .filter_map(|place| Some((place, self.at_place(now, place, device, memory)?)))
+            .filter_map(|place| Some((place, self.writer_at(now, place, device, memory)?)))
             .collect()
     }
 
-    fn at_place(&mut self, now: Instant, place: Place, device: DeviceRef, memory: u64) -> Option<Chunk> {
+    fn writer_at(
+        &mut self,
+        now: Instant,
+        place: MailboxRef,
+        device: DeviceRef,
+        memory: u64,
+    ) -> Option<Chunk> {
         let incoming = self.incoming(place)?;
-        let at = incoming.mailbox.writer().at()?;
-        if incoming.is_evicted() || has_ended(incoming.writer.as_fd()) {
+        let at = incoming.mailbox.writer().active_chunk()?;
+        if incoming.is_detached() || has_ended(incoming.writer.as_fd()) {
             return None;
         }
         let owned = self.exports(device)?.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
@@ -217,14 +236,14 @@ impl State {
             return Some(at);
         }
         // Nobody but a receive that was not told lets it be written, and what was told is the caller's again.
-        if let Place::Of(id) = place {
-            self.attend(now, id);
+        if let MailboxRef::Live(id) = place {
+            self.drain_mailbox(now, id);
         }
         let incoming = self.incoming(place)?;
-        if !is_window && incoming.mailbox.awaits(&at) {
+        if !is_window && incoming.mailbox.has_receive_over(&at) {
             return Some(at);
         }
-        incoming.evicted = Some(at.serial);
+        incoming.detached = Some(at.serial);
         None
     }
 
@@ -236,10 +255,10 @@ impl State {
         self.devices.get_mut(device)?.exports.as_mut()
     }
 
-    fn incoming(&mut self, place: Place) -> Option<&mut Incoming> {
+    fn incoming(&mut self, place: MailboxRef) -> Option<&mut Incoming> {
         match place {
-            Place::Of(id) => self.qps.get_mut(id)?.mapped.incoming.as_deref_mut(),
-            Place::OrphanMailbox(index) => self.orphans.get_mut(index).map(|orphan| &mut *orphan.incoming),
+            MailboxRef::Live(id) => self.qps.get_mut(id)?.mapped.incoming.as_deref_mut(),
+            MailboxRef::Orphan(index) => self.orphans.get_mut(index).map(|orphan| &mut *orphan.incoming),
         }
     }
 }
@@ -247,12 +266,12 @@ impl State {
 impl Incoming {
     fn touched(&self, what: AccessScope) -> Option<(Writer, Arc<OwnedFd>, AccessScope)> {
         let writer = self.mailbox.writer();
-        (writer.touches(what) && !self.is_evicted()).then(|| (writer, Arc::clone(&self.writer), what))
+        (writer.touches(what) && !self.is_detached()).then(|| (writer, Arc::clone(&self.writer), what))
     }
 
     /// Whether its writer is where it can do no harm.
-    pub(super) fn is_evicted(&self) -> bool {
-        let at = self.mailbox.writer().at();
-        at.is_some_and(|at| self.evicted == Some(at.serial))
+    pub(super) fn is_detached(&self) -> bool {
+        let at = self.mailbox.writer().active_chunk();
+        at.is_some_and(|at| self.detached == Some(at.serial))
     }
 }

@@ -13,27 +13,27 @@ use std::sync::Arc;
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use super::segment::{Protection, Segment};
-use super::view::{Shared, View};
-use super::writer_slot::revoked;
+use super::shared_slice::{Shared, SharedSlice};
+use super::writer_slot::fence_after_revoke;
 use crate::Access;
 use crate::backend::soft::engine::keys::{Domain, Registered};
 use crate::backend::soft::port::{KEY_PLACE_BITS, MAX_MR};
 
-const PLACES: usize = 1 << KEY_PLACE_BITS;
+const ENTRIES: usize = 1 << KEY_PLACE_BITS;
 /// At least half of them are free.
-const _: () = assert!(PLACES >= 2 * MAX_MR as usize);
+const _: () = assert!(ENTRIES >= 2 * MAX_MR as usize);
 /// Bytes of an entry.
 const ENTRY: usize = 64;
 /// The version of pages that nobody has: who comes to them waits for the next.
-pub(crate) const PAUSED: u32 = u32::MAX;
+pub(crate) const PAUSED_VERSION: u32 = u32::MAX;
 /// How often an entry that changes while it is read is read again.
 const READS_MAX: u32 = 16;
 /// What an entry without a registration has for a serial.
-const NONE: u64 = 0;
+const NO_SERIAL: u64 = 0;
 
 /// A registration, and where in which memory it lies.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Exposed {
+pub(crate) struct Export {
     pub(crate) key: u32,
     /// Its serial is not 0, and never used twice on the device.
     pub(crate) registered: Registered,
@@ -67,8 +67,8 @@ const _: () = assert!(size_of::<Entry>() == ENTRY);
 unsafe impl Shared for Entry {}
 
 impl Entry {
-    fn publish(&self, exposed: &Exposed) {
-        let Exposed { key, registered, memory, version, offset } = exposed;
+    fn publish(&self, export: &Export) {
+        let Export { key, registered, memory, version, offset } = export;
         self.key.store(*key, Ordering::Relaxed);
         self.access.store(registered.access.bits(), Ordering::Relaxed);
         self.domain.store(registered.domain.0, Ordering::Relaxed);
@@ -82,33 +82,33 @@ impl Entry {
 
     /// The same registration by another serial, with other pages. Who reads the one serial with the other pages finds
     /// that it does not stand, or, of [`PAUSED`] ones, that it has not got them.
-    fn reenter(&self, version: u32, serial: u64) {
+    fn renew(&self, version: u32, serial: u64) {
         self.version.store(version, Ordering::Relaxed);
         self.serial.store(serial, Ordering::Release);
-        revoked();
+        fence_after_revoke();
     }
 
     fn revoke(&self) {
-        self.serial.store(NONE, Ordering::Relaxed);
-        revoked();
+        self.serial.store(NO_SERIAL, Ordering::Relaxed);
+        fence_after_revoke();
     }
 
     /// What is registered, if anything is and was while it was read.
     #[inline(always)]
-    fn read(&self) -> Option<Exposed> {
+    fn read(&self) -> Option<Export> {
         for _ in 0..READS_MAX {
-            let exposed = self.read_once()?;
-            if self.stands(exposed.registered.serial) {
-                return Some(exposed);
+            let export = self.read_once()?;
+            if self.is_current(export.registered.serial) {
+                return Some(export);
             }
         }
         None
     }
 
     #[inline]
-    fn read_once(&self) -> Option<Exposed> {
+    fn read_once(&self) -> Option<Export> {
         let serial = self.serial.load(Ordering::Acquire);
-        if serial == NONE {
+        if serial == NO_SERIAL {
             return None;
         }
         let registered = Registered {
@@ -118,7 +118,7 @@ impl Entry {
             access: Access::from_bits_retain(self.access.load(Ordering::Relaxed)),
             serial,
         };
-        let exposed = Exposed {
+        let export = Export {
             key: self.key.load(Ordering::Relaxed),
             registered,
             memory: self.memory.load(Ordering::Relaxed),
@@ -126,11 +126,11 @@ impl Entry {
             offset: self.offset.load(Ordering::Relaxed),
         };
         fence(Ordering::Acquire);
-        Some(exposed)
+        Some(export)
     }
 
     #[inline]
-    fn stands(&self, serial: u64) -> bool {
+    fn is_current(&self, serial: u64) -> bool {
         self.serial.load(Ordering::Relaxed) == serial
     }
 }
@@ -138,9 +138,9 @@ impl Entry {
 /// The table of a device of this process.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
-    entries: View<Entry>,
+    entries: SharedSlice<Entry>,
     /// The serial in each place, or [`NONE`]. What peers can see is not asked.
-    taken: Vec<u64>,
+    serials: Vec<u64>,
 }
 
 impl KeyTable {
@@ -150,10 +150,10 @@ impl KeyTable {
     ///
     /// When the kernel has no memory, descriptors or mappings left.
     pub(crate) fn create() -> io::Result<Self> {
-        let segment = Arc::new(Segment::create_for("rdma-keys", PLACES * ENTRY, Protection::Read)?);
-        let entries = View::new(&segment, 0, PLACES);
+        let segment = Arc::new(Segment::create_for("rdma-keys", ENTRIES * ENTRY, Protection::Read)?);
+        let entries = SharedSlice::new(&segment, 0, ENTRIES);
         let entries = entries.ok_or_else(|| io::Error::other("no room for the table of keys"))?;
-        Ok(Self { entries, taken: vec![NONE; PLACES] })
+        Ok(Self { entries, serials: vec![NO_SERIAL; ENTRIES] })
     }
 
     /// What peers map, for reading alone.
@@ -163,82 +163,82 @@ impl KeyTable {
 
     /// Whether the place of `key` is free; else draw another.
     pub(crate) fn is_free(&self, key: u32) -> bool {
-        self.taken[place(key)] == NONE
+        self.serials[index_of(key)] == NO_SERIAL
     }
 
     /// Enters a registration. `false` when its place is taken.
-    pub(crate) fn insert(&mut self, exposed: &Exposed) -> bool {
-        let free = self.is_free(exposed.key);
+    pub(crate) fn insert(&mut self, export: &Export) -> bool {
+        let free = self.is_free(export.key);
         if free {
-            self.taken[place(exposed.key)] = exposed.registered.serial;
-            self.entries.of_ring(exposed.key.into()).publish(exposed);
+            self.serials[index_of(export.key)] = export.registered.serial;
+            self.entries.ring_entry(export.key.into()).publish(export);
         }
         free
     }
 
     /// Enters a registration again, with another serial and version alone: no writer begins to touch it by the one that it
     /// had, and all who look find it all the time.
-    pub(crate) fn reenter(&mut self, exposed: &Exposed) {
-        let taken = &mut self.taken[place(exposed.key)];
-        if *taken != NONE {
-            *taken = exposed.registered.serial;
-            self.entries.of_ring(exposed.key.into()).reenter(exposed.version, exposed.registered.serial);
+    pub(crate) fn renew(&mut self, export: &Export) {
+        let serials = &mut self.serials[index_of(export.key)];
+        if *serials != NO_SERIAL {
+            *serials = export.registered.serial;
+            self.entries.ring_entry(export.key.into()).renew(export.version, export.registered.serial);
         }
     }
 
     /// Revokes a registration: no writer begins to touch it any more. Which do still,
     /// [`Writer::touches`](super::Writer::touches) tells of each mailbox of the device.
     pub(crate) fn remove(&mut self, key: u32, serial: u64) {
-        let taken = &mut self.taken[place(key)];
-        if *taken == serial {
-            *taken = NONE;
-            self.entries.of_ring(key.into()).revoke();
+        let serials = &mut self.serials[index_of(key)];
+        if *serials == serial {
+            *serials = NO_SERIAL;
+            self.entries.ring_entry(key.into()).revoke();
         }
     }
 }
 
 /// Where a key is entered.
-fn place(key: u32) -> usize {
-    key as usize & (PLACES - 1)
+fn index_of(key: u32) -> usize {
+    key as usize & (ENTRIES - 1)
 }
 
 /// The table of a peer's device.
 #[derive(Debug)]
-pub(super) struct PeerKeys {
-    entries: View<Entry>,
+pub(super) struct PeerKeyTable {
+    entries: SharedSlice<Entry>,
 }
 
 /// A registration of a peer's, found by its key.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
-    pub(super) exposed: Exposed,
+pub(super) struct FoundKey<'a> {
+    pub(super) export: Export,
     entry: &'a Entry,
 }
 
-impl Found<'_> {
+impl FoundKey<'_> {
     /// Whether it is still registered.
     #[inline]
-    pub(super) fn stands(&self) -> bool {
-        self.entry.stands(self.exposed.registered.serial)
+    pub(super) fn is_current(&self) -> bool {
+        self.entry.is_current(self.export.registered.serial)
     }
 }
 
-impl PeerKeys {
+impl PeerKeyTable {
     /// `None` when the segment is no table.
     pub(super) fn new(segment: &Arc<Segment>) -> Option<Self> {
-        let places = segment.len() / ENTRY;
-        if !places.is_power_of_two() {
+        let entries = segment.len() / ENTRY;
+        if !entries.is_power_of_two() {
             return None;
         }
-        View::new(segment, 0, places).map(|entries| Self { entries })
+        SharedSlice::new(segment, 0, entries).map(|entries| Self { entries })
     }
 
     /// The registration that `key` names.
     #[inline(always)]
-    pub(super) fn find(&self, key: u32) -> Option<Found<'_>> {
-        let entry = self.entries.of_ring(key.into());
-        let exposed = entry.read().filter(|exposed| exposed.key == key)?;
-        Some(Found { exposed, entry })
+    pub(super) fn find(&self, key: u32) -> Option<FoundKey<'_>> {
+        let entry = self.entries.ring_entry(key.into());
+        let export = entry.read().filter(|export| export.key == key)?;
+        Some(FoundKey { export, entry })
     }
 }
 
@@ -246,41 +246,41 @@ impl PeerKeys {
 mod tests {
     use super::*;
 
-    fn exposed(key: u32, serial: u64) -> Exposed {
+    fn export(key: u32, serial: u64) -> Export {
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
         let registered = Registered { domain: Domain(3), addr: 0x5000, len: 0x100, access, serial };
-        Exposed { key, registered, memory: 9, version: 4, offset: 0x40 }
+        Export { key, registered, memory: 9, version: 4, offset: 0x40 }
     }
 
     #[test]
     fn what_is_entered_is_found_until_it_is_removed() {
         let mut table = KeyTable::create().unwrap();
-        let peer = PeerKeys::new(table.segment()).unwrap();
-        let (key, alias) = (77, 77 + PLACES as u32);
+        let peer = PeerKeyTable::new(table.segment()).unwrap();
+        let (key, alias) = (77, 77 + ENTRIES as u32);
         assert!(peer.find(key).is_none());
-        assert!(table.insert(&exposed(key, 1)));
+        assert!(table.insert(&export(key, 1)));
         let found = peer.find(key).unwrap();
-        assert_eq!(format!("{:?}", found.exposed), format!("{:?}", exposed(key, 1)));
+        assert_eq!(format!("{:?}", found.export), format!("{:?}", export(key, 1)));
         assert!(peer.find(alias).is_none(), "the place alone does not make a key");
-        assert!(!table.is_free(alias) && !table.insert(&exposed(alias, 2)));
+        assert!(!table.is_free(alias) && !table.insert(&export(alias, 2)));
         table.remove(key, 5);
-        assert!(found.stands(), "another registration was removed");
+        assert!(found.is_current(), "another registration was removed");
         table.remove(key, 1);
-        assert!(!found.stands() && peer.find(key).is_none());
-        assert!(table.insert(&exposed(key, 3)));
-        assert!(!found.stands(), "a later registration of the same key");
+        assert!(!found.is_current() && peer.find(key).is_none());
+        assert!(table.insert(&export(key, 3)));
+        assert!(!found.is_current(), "a later registration of the same key");
     }
 
     #[test]
     fn what_stands_in_the_table_is_not_asked_whether_it_stands() {
         let mut table = KeyTable::create().unwrap();
-        assert!(table.insert(&exposed(7, 1)));
+        assert!(table.insert(&export(7, 1)));
         // No peer can, but one that could would keep its right.
-        let entry = table.entries.of_ring(7);
+        let entry = table.entries.ring_entry(7);
         entry.serial.store(9, Ordering::Relaxed);
         table.remove(7, 1);
-        assert!(table.entries.of_ring(7).stands(NONE) && table.is_free(7));
-        table.entries.of_ring(7).serial.store(9, Ordering::Relaxed);
+        assert!(table.entries.ring_entry(7).is_current(NO_SERIAL) && table.is_free(7));
+        table.entries.ring_entry(7).serial.store(9, Ordering::Relaxed);
         assert!(table.is_free(7));
     }
 
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn half_a_table_is_none() {
         let segment = Arc::new(Segment::create("test", 3 * rustix::param::page_size()).unwrap());
-        assert!(PeerKeys::new(&segment).is_none());
+        assert!(PeerKeyTable::new(&segment).is_none());
     }
 }
 
@@ -322,10 +322,10 @@ mod models {
     }
 
     /// Every field tells the serial.
-    fn exposed(serial: u64) -> Exposed {
+    fn export(serial: u64) -> Export {
         let (word, access) = (serial as u32, Access::from_bits_retain(serial as u32));
         let registered = Registered { domain: Domain(word), addr: serial, len: serial, access, serial };
-        Exposed { key: word, registered, memory: serial, version: word, offset: serial }
+        Export { key: word, registered, memory: serial, version: word, offset: serial }
     }
 
     #[test]
@@ -334,16 +334,16 @@ mod models {
         builder.preemption_bound = Some(3);
         builder.check(|| {
             let shared = Arc::new(entry());
-            shared.publish(&exposed(1));
+            shared.publish(&export(1));
             let owner = {
                 let entry = Arc::clone(&shared);
                 thread::spawn(move || {
                     entry.revoke();
-                    entry.publish(&exposed(2));
+                    entry.publish(&export(2));
                 })
             };
             if let Some(read) = shared.read() {
-                let whole = exposed(read.registered.serial);
+                let whole = export(read.registered.serial);
                 assert_eq!(format!("{read:?}"), format!("{whole:?}"), "two registrations in one");
             }
             owner.join().unwrap();

@@ -8,7 +8,7 @@
 
 use super::atomic::{AtomicU32, AtomicU64};
 use super::doorbell::Doorbell;
-use super::view::Shared;
+use super::shared_slice::Shared;
 use super::writer_slot::WriterSlot;
 use crate::EventKind;
 use crate::backend::soft::fault::Planted;
@@ -22,7 +22,7 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RDMAmbox");
 /// Of this layout.
 pub(super) const VERSION: u32 = 2;
 /// Places of a ring, at most.
-pub(super) const PLACES_MAX: usize = 1 << 20;
+pub(super) const RING_ENTRIES_MAX: usize = 1 << 20;
 
 /// The owner has begun to answer. A zeroed mailbox is closed.
 pub(super) const OPEN: u32 = 1;
@@ -51,7 +51,7 @@ pub(super) struct OwnerLine {
     pub(super) rnr_timer: AtomicU32,
     pub(super) planted: AtomicU32,
     /// Of each ring; a power of two.
-    pub(super) places: AtomicU32,
+    pub(super) entries: AtomicU32,
 }
 
 /// Written by the writer, at every request. Of this the owner looks at the slot alone, and only to take a right away.
@@ -155,8 +155,8 @@ pub(super) fn planted_of(code: u32) -> Option<Planted> {
 }
 
 /// Where the rings of that many places begin, and where the mailbox ends.
-pub(super) fn extent(places: usize) -> Option<(usize, usize, usize)> {
-    let ring = places.checked_mul(ENTRY)?;
+pub(super) fn ring_offsets(entries: usize) -> Option<(usize, usize, usize)> {
+    let ring = entries.checked_mul(ENTRY)?;
     let completions = HEADER.checked_add(ring)?;
     Some((HEADER, completions, completions.checked_add(ring)?))
 }

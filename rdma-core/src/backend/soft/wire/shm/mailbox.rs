@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use super::atomic::Ordering;
 use super::layout::{
     CLOSED, CompletionEntry, Header, MAGIC, OF_WRITE, OPEN, ReceiveEntry, SILENT, VERSION, Verdict, WITH_IMM,
-    extent, planted_code,
+    planted_code, ring_offsets,
 };
 use super::segment::Segment;
-use super::view::{One, View};
-use super::writer_slot::{Chunk, AccessScope, revoked};
+use super::shared_slice::{SharedRef, SharedSlice};
+use super::writer_slot::{AccessScope, Chunk, fence_after_revoke};
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::driver;
 use crate::backend::soft::engine::keys::Domain;
@@ -43,7 +43,7 @@ pub(crate) struct MailboxInit {
 
 /// A request that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct RefusedRequest {
     /// What the context is told; `None` when the completion of a receive tells it all.
     pub(crate) event: Option<EventKind>,
 }
@@ -51,23 +51,23 @@ pub(crate) struct Refusal {
 /// See the module. Its writer is at work in it at any time, and is not believed.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    header: One<Header>,
-    ring: View<ReceiveEntry>,
-    completions: View<CompletionEntry>,
+    header: SharedRef<Header>,
+    ring: SharedSlice<ReceiveEntry>,
+    completions: SharedSlice<CompletionEntry>,
     /// What is posted and was not told yet, oldest first; the writer's completions are matched by order.
     receives: VecDeque<RawRecv>,
     depth: usize,
     /// Receives put into the ring.
-    offered: u64,
+    published: u64,
     /// Completions taken from the ring; looked at by [`CompletionWatch`]es.
     taken: Arc<PrivateU64>,
     open: bool,
     /// The writer is dead, whatever its slot says.
-    forsaken: bool,
+    writer_is_gone: bool,
     /// The verdict word that was told last.
     verdict: u32,
     /// The writer left a completion that cannot be.
-    lied: bool,
+    violated: bool,
     posted: u64,
     planted: Option<Planted>,
 }
@@ -78,28 +78,31 @@ impl Mailbox {
     /// # Errors
     ///
     /// When the kernel has no memory, descriptors or mappings left.
-    pub(crate) fn create(terms: &MailboxInit, receives: impl IntoIterator<Item = RawRecv>) -> io::Result<Self> {
-        let places = terms.depth.max(1).next_power_of_two();
+    pub(crate) fn create(
+        terms: &MailboxInit,
+        receives: impl IntoIterator<Item = RawRecv>,
+    ) -> io::Result<Self> {
+        let entries = terms.depth.max(1).next_power_of_two();
         let no_room = || io::Error::other("no room for the rings of a mailbox");
-        let (ring, completions, end) = extent(places).ok_or_else(no_room)?;
+        let (ring, completions, end) = ring_offsets(entries).ok_or_else(no_room)?;
         let segment = Arc::new(Segment::create("rdma-mailbox", end)?);
         let mut mailbox = Self {
-            header: One::new(&segment, 0).ok_or_else(no_room)?,
-            ring: View::new(&segment, ring, places).ok_or_else(no_room)?,
-            completions: View::new(&segment, completions, places).ok_or_else(no_room)?,
+            header: SharedRef::new(&segment, 0).ok_or_else(no_room)?,
+            ring: SharedSlice::new(&segment, ring, entries).ok_or_else(no_room)?,
+            completions: SharedSlice::new(&segment, completions, entries).ok_or_else(no_room)?,
             receives: VecDeque::with_capacity(terms.depth),
             depth: terms.depth,
-            offered: 0,
+            published: 0,
             taken: Arc::new(PrivateU64::new(0)),
             open: true,
-            forsaken: false,
+            writer_is_gone: false,
             verdict: 0,
-            lied: false,
+            violated: false,
             posted: terms.posted,
             planted: terms.planted,
         };
         for recv in receives.into_iter().take(terms.depth) {
-            mailbox.offer(recv);
+            mailbox.publish(recv);
         }
         let Header { owner, writer, .. } = &*mailbox.header;
         owner.version.store(VERSION, Ordering::Relaxed);
@@ -107,7 +110,7 @@ impl Mailbox {
         owner.domain.store(terms.domain.0, Ordering::Relaxed);
         owner.rnr_timer.store(terms.rules.rnr_timer.into(), Ordering::Relaxed);
         owner.planted.store(planted_code(terms.planted), Ordering::Relaxed);
-        owner.places.store(places as u32, Ordering::Relaxed);
+        owner.entries.store(entries as u32, Ordering::Relaxed);
         writer.expected.store(terms.psn, Ordering::Relaxed);
         owner.magic.store(MAGIC, Ordering::Relaxed);
         owner.state.store(OPEN, Ordering::Release);
@@ -130,32 +133,32 @@ impl Mailbox {
                 return Ok(());
             }
         }
-        self.offer(recv);
+        self.publish(recv);
         Ok(())
     }
 
     /// Puts a receive into the ring. Its place is free: of the receives there, all but `depth` are taken.
-    fn offer(&mut self, recv: RawRecv) {
-        let entry = self.ring.of_ring(self.offered);
-        self.offered += 1;
+    fn publish(&mut self, recv: RawRecv) {
+        let entry = self.ring.ring_entry(self.published);
+        self.published += 1;
         entry.addr.store(recv.addr, Ordering::Relaxed);
         entry.len.store(recv.len, Ordering::Relaxed);
         entry.lkey.store(recv.lkey, Ordering::Relaxed);
-        entry.sequence.store(self.offered, Ordering::Release);
+        entry.sequence.store(self.published, Ordering::Release);
         self.receives.push_back(recv);
     }
 
     /// The next receive that the peer took.
     pub(crate) fn take(&mut self) -> Option<RawCompletion> {
         let taken = self.taken.load(PrivateOrdering::Relaxed);
-        let entry = self.completions.of_ring(taken);
+        let entry = self.completions.ring_entry(taken);
         if entry.sequence.load(Ordering::Acquire) != taken + 1 {
             return None;
         }
         // Only this side counts, and it takes under one lock.
         self.taken.store(taken + 1, PrivateOrdering::Relaxed);
         let Some(recv) = self.receives.pop_front() else {
-            self.lied = true;
+            self.violated = true;
             return None;
         };
         // The poster is about to look at what has come, and it is in the writer's cache.
@@ -179,7 +182,7 @@ impl Mailbox {
             }),
             CompletionStatus::LOC_LEN_ERR | CompletionStatus::LOC_PROT_ERR => failed(status),
             _ => {
-                self.lied = true;
+                self.violated = true;
                 failed(CompletionStatus::LOC_QP_OP_ERR)
             }
         }
@@ -188,20 +191,20 @@ impl Mailbox {
     /// Whether there is a [`refusal`](Self::refusal).
     #[inline]
     pub(crate) fn is_refused(&self) -> bool {
-        self.lied || self.header.bell.verdict.load(Ordering::Acquire) != self.verdict
+        self.violated || self.header.bell.verdict.load(Ordering::Acquire) != self.verdict
     }
 
     /// A refusal that was not told yet. The completions that came before it are then there to be taken first.
-    pub(crate) fn refusal(&mut self) -> Option<Refusal> {
-        if std::mem::take(&mut self.lied) {
-            return Some(Refusal { event: Some(EventKind::QP_FATAL) });
+    pub(crate) fn refusal(&mut self) -> Option<RefusedRequest> {
+        if std::mem::take(&mut self.violated) {
+            return Some(RefusedRequest { event: Some(EventKind::QP_FATAL) });
         }
         let word = self.header.bell.verdict.load(Ordering::Acquire);
         if word == self.verdict {
             return None;
         }
         self.verdict = word;
-        Some(Refusal { event: Verdict::event_of(word) })
+        Some(RefusedRequest { event: Verdict::event_of(word) })
     }
 
     /// The next completion rings the owner's bell, unless [`pending`](CompletionWatch::pending) says now that there is one.
@@ -222,17 +225,17 @@ impl Mailbox {
     pub(crate) fn close(&mut self) {
         self.open = false;
         self.header.owner.state.store(CLOSED, Ordering::Relaxed);
-        revoked();
+        fence_after_revoke();
     }
 
     /// Its writer is dead: nothing is placed any more, whatever its slot says. Only after [`close`](Self::close).
-    pub(crate) fn forsake(&mut self) {
-        self.forsaken = true;
+    pub(crate) fn mark_writer_gone(&mut self) {
+        self.writer_is_gone = true;
     }
 
     /// Whether nothing happens in it any more.
     pub(crate) fn is_settled(&self) -> bool {
-        !self.open && (self.forsaken || !self.writer().touches(AccessScope::Anything))
+        !self.open && (self.writer_is_gone || !self.writer().touches(AccessScope::Anything))
     }
 
     /// The oldest receive, flushed; only once it is settled and all that the peer left is taken.
@@ -252,7 +255,7 @@ impl Mailbox {
     }
 
     /// Whether that chunk is of a receive that was not told yet: else it was filled.
-    pub(crate) fn awaits(&self, chunk: &Chunk) -> bool {
+    pub(crate) fn has_receive_over(&self, chunk: &Chunk) -> bool {
         let within = |recv: &RawRecv| {
             recv.addr <= chunk.begin && chunk.end <= recv.addr.saturating_add(u64::from(recv.len))
         };
@@ -284,7 +287,7 @@ impl Mailbox {
 /// Tells whether a mailbox has something to take.
 #[derive(Debug, Clone)]
 pub(crate) struct CompletionWatch {
-    completions: View<CompletionEntry>,
+    completions: SharedSlice<CompletionEntry>,
     taken: Arc<PrivateU64>,
 }
 
@@ -292,14 +295,14 @@ impl CompletionWatch {
     /// Whether there is a completion to take.
     pub(crate) fn pending(&self) -> bool {
         let taken = self.taken.load(PrivateOrdering::Relaxed);
-        self.completions.of_ring(taken).sequence.load(Ordering::Acquire) == taken + 1
+        self.completions.ring_entry(taken).sequence.load(Ordering::Acquire) == taken + 1
     }
 }
 
 /// Tells what the writer of a mailbox touches.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
-    header: One<Header>,
+    header: SharedRef<Header>,
     /// By a planted fault it never seems to touch anything.
     unseen: bool,
 }
@@ -323,8 +326,8 @@ impl Writer {
     }
 
     /// What it says that it is at now. To be asked after that was revoked.
-    pub(crate) fn at(&self) -> Option<Chunk> {
-        self.header.writer.slot.at()
+    pub(crate) fn active_chunk(&self) -> Option<Chunk> {
+        self.header.writer.slot.active_chunk()
     }
 
     /// Whether it would be let in.
@@ -346,7 +349,12 @@ impl Writer {
 
     /// Waits until it touches that no more, or for some more microseconds if it is late already; `is_dead` says whether its
     /// process is gone. Never to be called with a lock held.
-    pub(crate) fn wait(&self, what: AccessScope, until: Instant, mut is_dead: impl FnMut() -> bool) -> WaitOutcome {
+    pub(crate) fn wait(
+        &self,
+        what: AccessScope,
+        until: Instant,
+        mut is_dead: impl FnMut() -> bool,
+    ) -> WaitOutcome {
         for _ in 0..SPINS {
             if !self.touches(what) {
                 return WaitOutcome::Idle;

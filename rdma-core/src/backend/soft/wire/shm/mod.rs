@@ -1,7 +1,7 @@
 //! Memory shared with a process of the same host: the peer's responder is run by the requester's own thread.
 //!
 //! Three kinds of [`Segment`] cross between the two: a [`Mailbox`], which is the responder of one queue pair
-//! (its receives, its completions, where its peer stands); the [`KeyTable`] of its device; and the memory that
+//! (its receives, its completions, where its peer is_current); the [`KeyTable`] of its device; and the memory that
 //! keys name. Their *owner* is the side that answers. The *writer* has all of them mapped by a [`RemoteResponder`], and
 //! carries out requests there as [`engine::responder`](super::super::engine::responder) says it is done: nothing
 //! here decides otherwise, and the tests compare the two.
@@ -23,24 +23,26 @@ mod key_table;
 mod layout;
 mod mailbox;
 mod map_refused;
-mod memories;
-mod port;
+mod peer_memories;
+mod remote_responder;
 pub(in super::super) mod rendezvous;
 mod segment;
-mod view;
+mod shared_slice;
 mod writer_slot;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(in super::super) use key_table::{Exposed, KeyTable, PAUSED};
-pub(in super::super) use mailbox::{Mailbox, MailboxInit, WaitOutcome, CompletionWatch, Writer};
+pub(in super::super) use key_table::{Export, KeyTable, PAUSED_VERSION};
+pub(in super::super) use mailbox::{CompletionWatch, Mailbox, MailboxInit, WaitOutcome, Writer};
 pub(in super::super) use map_refused::MapRefused;
-pub(in super::super) use port::{CopyProgress, Executed, Local, Outcome, CopyBudget, RemoteResponder, AccessOutcome, WRITER_CHUNK};
+pub(in super::super) use remote_responder::{
+    AccessOutcome, CopyBudget, CopyProgress, Executed, LocalBuffer, Outcome, RemoteResponder, WRITER_CHUNK,
+};
 #[cfg(test)]
 pub(in super::super) use segment::Protection;
 pub(in super::super) use segment::Segment;
-pub(in super::super) use writer_slot::{Chunk, AccessScope};
+pub(in super::super) use writer_slot::{AccessScope, Chunk};
 
 /// The atomics of whoever runs this: models have their own.
 mod atomic {

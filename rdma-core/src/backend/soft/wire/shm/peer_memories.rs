@@ -12,15 +12,15 @@ use super::segment::Segment;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Memories {
-    by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<Spread>>,
+pub(super) struct PeerMemories {
+    by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<IdHasher>>,
     /// The one that was found last, of those in there: requests go to one again and again.
-    last: Cell<Option<(u64, Extent)>>,
+    last: Cell<Option<(u64, CachedMapping)>>,
 }
 
 /// Where a memory is mapped.
 #[derive(Debug, Clone, Copy)]
-struct Extent {
+struct CachedMapping {
     /// Of its pages when it was found; by now it may have later ones.
     version: u32,
     base: NonNull<u8>,
@@ -28,10 +28,10 @@ struct Extent {
     writable: bool,
 }
 
-// SAFETY: of a mapping that `Memories` keeps, which is no thread's own.
-unsafe impl Send for Extent {}
+// SAFETY: of a mapping that `PeerMemories` keeps, which is no thread's own.
+unsafe impl Send for CachedMapping {}
 
-impl Memories {
+impl PeerMemories {
     /// Enters a memory; one of the same id is let go.
     pub(super) fn add(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
         self.last.set(None);
@@ -83,18 +83,18 @@ impl Memories {
 
     /// The memory, with that version of its pages or a later one.
     #[inline(always)]
-    fn find(&self, id: u64, version: u32) -> Option<Extent> {
+    fn find(&self, id: u64, version: u32) -> Option<CachedMapping> {
         match self.last.get() {
             Some((last, extent)) if last == id && extent.version >= version => Some(extent),
-            _ => self.look_up(id, version),
+            _ => self.find_slow(id, version),
         }
     }
 
     #[inline(never)]
-    fn look_up(&self, id: u64, version: u32) -> Option<Extent> {
+    fn find_slow(&self, id: u64, version: u32) -> Option<CachedMapping> {
         let segment = self.by_id.get(&id).filter(|segment| segment.version() >= version)?;
         let (base, len, writable) = (segment.as_ptr(), segment.len() as u64, segment.is_writable());
-        let extent = Extent { version: segment.version(), base, len, writable };
+        let extent = CachedMapping { version: segment.version(), base, len, writable };
         self.last.set(Some((id, extent)));
         Some(extent)
     }
@@ -102,9 +102,9 @@ impl Memories {
 
 /// Hashes small numbers that follow each other.
 #[derive(Debug, Default)]
-struct Spread(u64);
+struct IdHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -132,7 +132,7 @@ mod tests {
         let len = own.len() as u64;
         let map =
             |protection| Arc::new(Segment::map(own.memfd().unwrap(), own.len() as u64, protection).unwrap());
-        let mut memories = Memories::default();
+        let mut memories = PeerMemories::default();
         let writable = map(Protection::ReadWrite);
         let base = writable.as_ptr().as_ptr() as usize;
         memories.add(7, writable);
@@ -155,7 +155,7 @@ mod tests {
     fn what_was_found_last_is_not_found_once_it_is_gone_or_another() {
         let map = || Arc::new(Segment::create("test", 1).unwrap());
         let (before, after) = (map(), map());
-        let mut memories = Memories::default();
+        let mut memories = PeerMemories::default();
         memories.add(7, Arc::clone(&before));
         assert_eq!(memories.locate((7, 0), 0, 1, true), Some(before.as_ptr()));
         memories.add(7, Arc::clone(&after));
@@ -169,7 +169,7 @@ mod tests {
         let (own, pages) = (Segment::create("test", 1).unwrap(), Segment::create("test", 1).unwrap());
         let len = own.len() as u64;
         let segment = Arc::new(Segment::map(own.memfd().unwrap(), len, Protection::ReadWrite).unwrap());
-        let mut memories = Memories::default();
+        let mut memories = PeerMemories::default();
         memories.add(7, Arc::clone(&segment));
         let at = |version| memories.locate((7, version), 0, 1, true);
         assert_eq!((at(0), at(1)), (Some(segment.as_ptr()), None));

@@ -16,13 +16,13 @@ use crate::memory::{file_limit_below, fork};
 /// What a memfd must never do again: a page that went away under a mapping would end this process.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// How many more mappings there are when pages in the middle of one are replaced.
-pub(crate) const AROUND_PATCH: usize = 2;
+pub(crate) const MAPPINGS_PER_PATCH: usize = 2;
 /// Of the filesystem that memfds of ordinary pages live on.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Mappings that this process has of what its peers have made. There are not many in a process, and who hands memory over
 /// decides how many.
-pub(super) static OF_PEERS: AtomicUsize = AtomicUsize::new(0);
+pub(super) static PEER_MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// What a mapping is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,9 +114,9 @@ impl Segment {
     ///
     /// [`MapRefused`], when the descriptor is not what a peer may send, or the kernel has no mappings left.
     pub(crate) fn map(memfd: BorrowedFd<'_>, bytes: u64, protection: Protection) -> Result<Self, MapRefused> {
-        let len = examine(memfd, bytes)?;
+        let len = check_memfd(memfd, bytes)?;
         let base = map(memfd, len, protection).map_err(MapRefused::Map)?;
-        OF_PEERS.fetch_add(1, Ordering::Relaxed);
+        PEER_MAPPINGS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: mapped just now, with that length.
         unsafe { keep_out_of_dumps(base.as_ptr(), len) };
         // INVARIANT: mapped just now, and found sealed; seals are never taken off.
@@ -145,7 +145,7 @@ impl Segment {
         if version != known + 1 {
             return Err(MapRefused::Version { said: version, known });
         }
-        let len = examine(memfd, bytes)?;
+        let len = check_memfd(memfd, bytes)?;
         let page = rustix::param::page_size() as u64;
         let within = offset.checked_add(bytes).is_some_and(|end| end <= self.len as u64);
         if !within || !offset.is_multiple_of(page) || !bytes.is_multiple_of(page) {
@@ -156,7 +156,7 @@ impl Segment {
         // SAFETY: replaces pages of this mapping by pages that stay as well; nobody holds a reference to their bytes.
         unsafe { map_at(at.cast(), MapFlags::FIXED, memfd, len, self.protection) }
             .map_err(MapRefused::Map)?;
-        OF_PEERS.fetch_add(AROUND_PATCH, Ordering::Relaxed);
+        PEER_MAPPINGS.fetch_add(MAPPINGS_PER_PATCH, Ordering::Relaxed);
         // SAFETY: mapped just now, with that length.
         unsafe { keep_out_of_dumps(at, len) };
         self.version.store(version, Ordering::Release);
@@ -164,8 +164,8 @@ impl Segment {
     }
 
     /// How many mappings this process has of what its peers have made.
-    pub(crate) fn of_peers() -> usize {
-        OF_PEERS.load(Ordering::Relaxed)
+    pub(crate) fn peer_mappings() -> usize {
+        PEER_MAPPINGS.load(Ordering::Relaxed)
     }
 
     /// How often pages of it were replaced.
@@ -196,7 +196,7 @@ impl Segment {
 }
 
 /// The bytes of what a peer sent, when it is a memfd that can be mapped as a whole.
-fn examine(memfd: BorrowedFd<'_>, bytes: u64) -> Result<usize, MapRefused> {
+fn check_memfd(memfd: BorrowedFd<'_>, bytes: u64) -> Result<usize, MapRefused> {
     let seals = rustix::fs::fcntl_get_seals(memfd).map_err(|_| MapRefused::NotMemfd)?;
     if !seals.contains(SEALS) {
         return Err(MapRefused::Unsealed);
@@ -268,7 +268,7 @@ impl Drop for Segment {
         if let Err(error) = unmapped {
             tracing::warn!(%error, bytes = self.len, "munmap failed; the mapping is leaked");
         } else if self.memfd.is_none() {
-            OF_PEERS.fetch_sub(1 + AROUND_PATCH * self.version() as usize, Ordering::Relaxed);
+            PEER_MAPPINGS.fetch_sub(1 + MAPPINGS_PER_PATCH * self.version() as usize, Ordering::Relaxed);
         }
     }
 }

@@ -22,18 +22,18 @@ pub(super) unsafe trait Shared {}
 ///
 /// `first` is aligned, `count` is not 0, that many lie within the segment, and the mapping lives as long as this.
 #[derive(Debug)]
-pub(super) struct View<T> {
+pub(super) struct SharedSlice<T> {
     segment: Arc<Segment>,
     first: NonNull<T>,
     count: usize,
 }
 
 // SAFETY: `first` points into the segment that is kept, and `T` is made of atomics.
-unsafe impl<T: Shared> Send for View<T> {}
+unsafe impl<T: Shared> Send for SharedSlice<T> {}
 // SAFETY: as above.
-unsafe impl<T: Shared> Sync for View<T> {}
+unsafe impl<T: Shared> Sync for SharedSlice<T> {}
 
-impl<T: Shared> View<T> {
+impl<T: Shared> SharedSlice<T> {
     /// `count` of them from byte `offset` on; `None` when they do not lie there, or are none.
     pub(super) fn new(segment: &Arc<Segment>, offset: usize, count: usize) -> Option<Self> {
         let end = count.checked_mul(size_of::<T>())?.checked_add(offset)?;
@@ -51,19 +51,19 @@ impl<T: Shared> View<T> {
     }
 
     /// The one that a count which never wraps names, in a ring whose places are a power of two.
-    pub(super) fn of_ring(&self, index: u64) -> &T {
+    pub(super) fn ring_entry(&self, index: u64) -> &T {
         // Not beyond the last, whatever the index and the number of places are.
         &self[index as usize & (self.count - 1)]
     }
 }
 
-impl<T> Clone for View<T> {
+impl<T> Clone for SharedSlice<T> {
     fn clone(&self) -> Self {
         Self { segment: Arc::clone(&self.segment), first: self.first, count: self.count }
     }
 }
 
-impl<T: Shared> Deref for View<T> {
+impl<T: Shared> Deref for SharedSlice<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -74,12 +74,12 @@ impl<T: Shared> Deref for View<T> {
 
 /// Exactly one.
 #[derive(Debug)]
-pub(super) struct One<T>(View<T>);
+pub(super) struct SharedRef<T>(SharedSlice<T>);
 
-impl<T: Shared> One<T> {
+impl<T: Shared> SharedRef<T> {
     /// The one at byte `offset`; `None` when it does not lie there.
     pub(super) fn new(segment: &Arc<Segment>, offset: usize) -> Option<Self> {
-        View::new(segment, offset, 1).map(Self)
+        SharedSlice::new(segment, offset, 1).map(Self)
     }
 
     pub(super) fn segment(&self) -> &Arc<Segment> {
@@ -87,17 +87,17 @@ impl<T: Shared> One<T> {
     }
 }
 
-impl<T> Clone for One<T> {
+impl<T> Clone for SharedRef<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: Shared> Deref for One<T> {
+impl<T: Shared> Deref for SharedRef<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: by the invariant of `View`, of which there is one.
+        // SAFETY: by the invariant of `SharedSlice`, of which there is one.
         unsafe { self.0.first.as_ref() }
     }
 }

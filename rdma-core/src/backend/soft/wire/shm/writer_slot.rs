@@ -9,7 +9,7 @@ use super::atomic::{AtomicU64, Ordering};
 use super::full_fence::full_fence;
 
 /// Serials of registrations begin at 1.
-pub(super) const NONE: u64 = 0;
+pub(super) const NO_SERIAL: u64 = 0;
 /// Stands for no registration: a receive without memory is being completed.
 pub(super) const NO_REGISTRATION: u64 = u64::MAX;
 
@@ -46,13 +46,18 @@ impl WriterSlot {
     /// The writer is about to touch `begin..end` of the registration `serial`; whether it may, since it `stands`.
     /// It may until [`leave`](Self::leave).
     #[inline]
-    pub(super) fn enter(&self, serial: u64, (begin, end): (u64, u64), stands: impl FnOnce() -> bool) -> bool {
+    pub(super) fn enter(
+        &self,
+        serial: u64,
+        (begin, end): (u64, u64),
+        is_current: impl FnOnce() -> bool,
+    ) -> bool {
         // After what was done to the chunk before.
         self.begin.store(begin, Ordering::Release);
         self.end.store(end, Ordering::Release);
         self.active.store(serial, Ordering::Release);
         full_fence();
-        let may = stands();
+        let may = is_current();
         if !may {
             self.leave();
         }
@@ -62,32 +67,32 @@ impl WriterSlot {
     /// The writer touches nothing any more.
     #[inline]
     pub(super) fn leave(&self) {
-        self.active.store(NONE, Ordering::Release);
+        self.active.store(NO_SERIAL, Ordering::Release);
     }
 
-    /// What the writer is at, if at anything. For the owner, after it revoked that, and then [`revoked`]: of what has been
+    /// What the writer is at, if at anything. For the owner, after it revoked that, and then [`fence_after_revoke`]: of what has been
     /// revoked since it looked, this tells the chunk that the writer may be at still, if there is one.
-    pub(super) fn at(&self) -> Option<Chunk> {
+    pub(super) fn active_chunk(&self) -> Option<Chunk> {
         let serial = self.active.load(Ordering::Acquire);
         let (begin, end) = (self.begin.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
         // One that has gone on meanwhile is at nothing that was revoked, and the chunk may be another registration's.
         let still = self.active.load(Ordering::Relaxed) == serial;
-        (serial != NONE && still).then_some(Chunk { serial, begin, end })
+        (serial != NO_SERIAL && still).then_some(Chunk { serial, begin, end })
     }
 
-    /// Whether the writer touches it. For the owner, after it revoked that, and then [`revoked`].
+    /// Whether the writer touches it. For the owner, after it revoked that, and then [`fence_after_revoke`].
     pub(super) fn touches(&self, what: AccessScope) -> bool {
         let active = self.active.load(Ordering::Acquire);
         match what {
             AccessScope::Registration(serial) => active == serial,
-            AccessScope::Anything => active != NONE,
+            AccessScope::Anything => active != NO_SERIAL,
         }
     }
 }
 
 /// What the owner stored before this, to revoke a right, comes before all that it looks at afterwards.
 #[inline]
-pub(super) fn revoked() {
+pub(super) fn fence_after_revoke() {
     full_fence();
 }
 
@@ -129,7 +134,7 @@ mod tests {
 
         fn deregister(&self, waits: bool, what: AccessScope) {
             self.standing.store(0, Ordering::Relaxed);
-            revoked();
+            fence_after_revoke();
             // One look stands for all of the wait: what it does not see may happen in between.
             if !waits || !self.slot.touches(what) {
                 self.pages.with_mut(|_pages| ());
@@ -178,7 +183,7 @@ mod tests {
                     slot.enter(2, (2, 2), || true)
                 })
             };
-            if let Some(Chunk { serial, begin, end }) = shared.at() {
+            if let Some(Chunk { serial, begin, end }) = shared.active_chunk() {
                 assert_eq!((begin, end), (serial, serial), "another registration's chunk");
             }
             assert!(writer.join().unwrap());
@@ -205,14 +210,14 @@ mod tests {
             if serial != 1 {
                 return false;
             }
-            let stands = || self.standing.load(Ordering::Relaxed) == serial;
-            if !self.slot.enter(serial, (0, 8), stands) {
+            let is_current = || self.standing.load(Ordering::Relaxed) == serial;
+            if !self.slot.enter(serial, (0, 8), is_current) {
                 return false;
             }
             self.pages[0].iter().for_each(|word| word.store(WRITTEN, Ordering::Relaxed));
             let waited = self.waited.load(std::sync::atomic::Ordering::Relaxed);
             let told =
-                if waited { self.standing.fetch_add(0, Ordering::Relaxed) == serial } else { stands() };
+                if waited { self.standing.fetch_add(0, Ordering::Relaxed) == serial } else { is_current() };
             self.slot.leave();
             told
         }
@@ -221,10 +226,10 @@ mod tests {
         fn replace(&self, reenters: bool) -> usize {
             if reenters {
                 // Nobody has the pages of this one.
-                self.standing.store(PAUSED, Ordering::Relaxed);
-                revoked();
+                self.standing.store(PAUSED_SERIAL, Ordering::Relaxed);
+                fence_after_revoke();
             }
-            if self.slot.at().is_none() {
+            if self.slot.active_chunk().is_none() {
                 return 0;
             }
             self.waited.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -236,7 +241,7 @@ mod tests {
         }
     }
 
-    const PAUSED: u64 = 99;
+    const PAUSED_SERIAL: u64 = 99;
 
     fn model_of_replacement(reenters: bool) {
         let mut builder = loom::model::Builder::new();

@@ -62,11 +62,11 @@ impl Tcp {
     }
 
     /// Hears a stranger out, and gives its connection to the queue pair that it names.
-    pub(super) fn hear(&mut self, key: SocketKey, sink: &mut dyn Sink) -> Result<(), LinkError> {
+    pub(super) fn read_hello(&mut self, key: SocketKey, sink: &mut dyn Sink) -> Result<(), LinkError> {
         let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
-        if stranger.waits() {
+        if stranger.is_complete() {
             // Watched for nothing but its end. Another thread may have been told of the hello, too, and come later.
             return if socket::has_ended(fd.as_fd())? { Err(LinkError::Closed) } else { Ok(()) };
         }
@@ -80,8 +80,8 @@ impl Tcp {
     }
 
     /// Asks again for the strangers that wait, when a queue pair has become ready.
-    pub(super) fn ask_again(&mut self, sink: &mut dyn Sink) {
-        if !std::mem::take(&mut self.ask_again) {
+    pub(super) fn retry_waiting(&mut self, sink: &mut dyn Sink) {
+        if !std::mem::take(&mut self.retry_waiting_due) {
             return;
         }
         for at in (0..self.strangers.len()).rev() {
@@ -118,16 +118,16 @@ impl Tcp {
 
     /// Parts from the connection of a responder that is gone: with the next flush its last
     /// replies are sent.
-    pub(super) fn leave(&mut self, key: SocketKey) {
+    pub(super) fn linger(&mut self, key: SocketKey) {
         let Some(Socket { kind, .. }) = self.sockets.get_mut(key) else { return };
         let Kind::Link(link) = kind else { return };
         let mut outflow = std::mem::take(&mut link.outflow);
-        if !outflow.keep_bare() {
+        if !outflow.keep_without_payload() {
             return self.remove(key);
         }
-        *kind = Kind::Leaving(Leaving { deadline: None, outflow });
-        self.make_room(self.leaving.len(), self.leaving.front().copied());
-        self.leaving.push_back(key);
+        *kind = Kind::Lingering(Lingering { deadline: None, outflow });
+        self.make_room(self.lingering.len(), self.lingering.front().copied());
+        self.lingering.push_back(key);
         self.dirty.push(key);
     }
 
@@ -135,15 +135,15 @@ impl Tcp {
     #[inline]
     pub(super) fn oldest_waiting(&self) -> Option<(SocketKey, Instant)> {
         // Whoever lets go of the lock asks.
-        if self.strangers.is_empty() && self.leaving.is_empty() {
+        if self.strangers.is_empty() && self.lingering.is_empty() {
             return None;
         }
         let deadline = |key: &SocketKey| match &self.sockets.get(*key)?.kind {
             Kind::Stranger(stranger) => Some((*key, stranger.deadline)),
-            Kind::Leaving(leaving) => Some((*key, leaving.deadline?)),
+            Kind::Lingering(lingering) => Some((*key, lingering.deadline?)),
             Kind::Listener | Kind::Link(_) => None,
         };
-        let oldest = [&self.strangers, &self.leaving].map(|queue| queue.front().and_then(deadline));
+        let oldest = [&self.strangers, &self.lingering].map(|queue| queue.front().and_then(deadline));
         oldest.into_iter().flatten().min_by_key(|(_, deadline)| *deadline)
     }
 }

@@ -36,11 +36,11 @@ impl Role {
 
 /// What the next bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expect {
+enum NextBytes {
     /// A header, of which `have` bytes are here.
     Header { have: usize },
     /// Payload, to be put at `addr`.
-    Place { token: Token, addr: u64, left: usize },
+    Payload { token: Token, addr: u64, left: usize },
     /// Payload that nobody wants; `placed` is told when it is over.
     Discard { left: usize, placed: Option<Token> },
 }
@@ -50,22 +50,24 @@ enum Expect {
 pub(super) struct Inflow {
     role: Role,
     qp: QpRef,
-    expect: Expect,
+    next: NextBytes,
     header: [u8; REQUEST_BYTES],
     bulk: bool,
 }
 
 impl Inflow {
     pub(super) fn new(role: Role, qp: QpRef) -> Self {
-        let expect = Expect::Header { have: 0 };
-        Self { role, qp, expect, header: [0; REQUEST_BYTES], bulk: false }
+        let next = NextBytes::Header { have: 0 };
+        Self { role, qp, next, header: [0; REQUEST_BYTES], bulk: false }
     }
 
     /// Where the next bytes may be received directly, at most `len` of them: valid until the
     /// lock is given back. `None` when they are to be [`fed`](Self::feed).
     pub(super) fn direct(&self, sink: &dyn Sink, len: usize) -> Option<(u64, usize)> {
-        match self.expect {
-            Expect::Place { token, addr, left } if sink.still_valid(token) => Some((addr, left.min(len))),
+        match self.next {
+            NextBytes::Payload { token, addr, left } if sink.still_valid(token) => {
+                Some((addr, left.min(len)))
+            }
             _ => None,
         }
     }
@@ -75,9 +77,9 @@ impl Inflow {
     /// In a stream of large payloads no byte of one is asked for before its header is known.
     pub(super) fn beyond(&self, direct: usize, staging: usize) -> usize {
         let header = self.role.header_bytes();
-        match self.expect {
-            Expect::Place { left, .. } if direct > 0 && left > direct => 0,
-            Expect::Header { have } if self.bulk => header.saturating_sub(have).min(staging),
+        match self.next {
+            NextBytes::Payload { left, .. } if direct > 0 && left > direct => 0,
+            NextBytes::Header { have } if self.bulk => header.saturating_sub(have).min(staging),
             _ if self.bulk && direct > 0 => header.min(staging),
             _ => staging,
         }
@@ -85,9 +87,9 @@ impl Inflow {
 
     /// `n` bytes were received where [`direct`](Self::direct) said.
     pub(super) fn filled(&mut self, now: Instant, n: usize, sink: &mut dyn Sink) {
-        if let Expect::Place { token, addr, left } = self.expect {
+        if let NextBytes::Payload { token, addr, left } = self.next {
             let n = n.min(left);
-            self.expect = Expect::Place { token, addr: addr + n as u64, left: left - n };
+            self.next = NextBytes::Payload { token, addr: addr + n as u64, left: left - n };
             self.finish(now, sink);
         }
     }
@@ -100,34 +102,34 @@ impl Inflow {
         sink: &mut dyn Sink,
     ) -> Result<(), FrameError> {
         while !bytes.is_empty() {
-            let took = match self.expect {
-                Expect::Header { have } => {
+            let took = match self.next {
+                NextBytes::Header { have } => {
                     let size = self.role.header_bytes();
                     let n = bytes.len().min(size - have);
                     self.header[have..have + n].copy_from_slice(&bytes[..n]);
-                    self.expect = Expect::Header { have: have + n };
+                    self.next = NextBytes::Header { have: have + n };
                     if have + n == size {
                         self.deliver(now, sink)?;
                     }
                     n
                 }
-                Expect::Place { token, left, .. } if !sink.still_valid(token) => {
-                    self.expect = Expect::Discard { left, placed: Some(token) };
+                NextBytes::Payload { token, left, .. } if !sink.still_valid(token) => {
+                    self.next = NextBytes::Discard { left, placed: Some(token) };
                     0
                 }
-                Expect::Place { token, addr, left } => {
+                NextBytes::Payload { token, addr, left } => {
                     let n = bytes.len().min(left);
                     let target = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
                     // SAFETY: the state said under the lock that is still held that `token`,
                     // and with it `addr..addr + left`, may be written; `n` is no more than
                     // `left`. `bytes` is this side's own buffer, never registered memory.
                     unsafe { copy_shared(bytes.as_ptr(), target, n) };
-                    self.expect = Expect::Place { token, addr: addr + n as u64, left: left - n };
+                    self.next = NextBytes::Payload { token, addr: addr + n as u64, left: left - n };
                     n
                 }
-                Expect::Discard { left, placed } => {
+                NextBytes::Discard { left, placed } => {
                     let n = bytes.len().min(left);
-                    self.expect = Expect::Discard { left: left - n, placed };
+                    self.next = NextBytes::Discard { left: left - n, placed };
                     n
                 }
             };
@@ -139,12 +141,12 @@ impl Inflow {
 
     /// Goes on to the next header when the payload is complete.
     fn finish(&mut self, now: Instant, sink: &mut dyn Sink) {
-        let placed = match self.expect {
-            Expect::Place { token, left: 0, .. } => Some(token),
-            Expect::Discard { left: 0, placed } => placed,
+        let placed = match self.next {
+            NextBytes::Payload { token, left: 0, .. } => Some(token),
+            NextBytes::Discard { left: 0, placed } => placed,
             _ => return,
         };
-        self.expect = Expect::Header { have: 0 };
+        self.next = NextBytes::Header { have: 0 };
         if let Some(token) = placed {
             sink.placed(now, token);
         }
@@ -166,10 +168,10 @@ impl Inflow {
         };
         let left = follow as usize;
         self.bulk = left >= BULK_BYTES;
-        self.expect = match placement {
+        self.next = match placement {
             Placement::At { len, .. } if len != follow => return Err(FrameError::Placement),
-            Placement::At { token, addr, .. } => Expect::Place { token, addr, left },
-            Placement::Nothing | Placement::Discard { .. } => Expect::Discard { left, placed: None },
+            Placement::At { token, addr, .. } => NextBytes::Payload { token, addr, left },
+            Placement::Nothing | Placement::Discard { .. } => NextBytes::Discard { left, placed: None },
         };
         Ok(())
     }

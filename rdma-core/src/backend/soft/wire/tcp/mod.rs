@@ -31,8 +31,8 @@ use self::frame::HELLO_BYTES;
 use self::inflow::Role;
 use self::link::{Link, LinkError};
 use self::outflow::Outgoing;
-use self::stranger::{Leaving, Stranger};
-use super::throttle::Throttle;
+use self::stranger::{Lingering, Stranger};
+use super::log_throttle::LogThrottle;
 use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink, Sockets};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request};
 use crate::backend::soft::gid;
@@ -46,7 +46,7 @@ const BUDGET: usize = HOLD_BYTES_MAX / 2;
 /// How long a connection may take to say whose it is, and its queue pair to become ready.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
 /// How long the peer may take to close a connection whose queue pair is gone.
-const LEAVE_WAIT: Duration = Duration::from_secs(2);
+const LINGER_WAIT: Duration = Duration::from_secs(2);
 /// Connections that wait in either way; beyond, the oldest is closed.
 const WAITING_MAX: usize = 64;
 /// How long nothing is accepted after the process ran out of descriptors.
@@ -70,7 +70,7 @@ enum Kind {
     Listener,
     Stranger(Stranger),
     Link(Link),
-    Leaving(Leaving),
+    Lingering(Lingering),
 }
 
 /// What a requester needs to connect, again and again.
@@ -91,20 +91,20 @@ pub(in super::super) struct Tcp {
     /// Oldest first.
     strangers: VecDeque<SocketKey>,
     /// Oldest first.
-    leaving: VecDeque<SocketKey>,
+    lingering: VecDeque<SocketKey>,
     /// Of those in `sockets`.
     listeners: usize,
     /// Those with frames enqueued since the last flush.
     dirty: Vec<SocketKey>,
     staging: Box<[u8]>,
     /// A queue pair became ready since the waiting strangers asked.
-    ask_again: bool,
+    retry_waiting_due: bool,
     /// Until when listeners are not asked, for want of descriptors.
     accept_paused: Option<Instant>,
     /// When sockets were last served.
     served: Option<Instant>,
     /// Bounds what strangers make it write to the log.
-    throttle: Throttle,
+    throttle: LogThrottle,
 }
 
 impl Tcp {
@@ -116,14 +116,14 @@ impl Tcp {
             requesters: SecondaryMap::new(),
             responders: SecondaryMap::new(),
             strangers: VecDeque::with_capacity(WAITING_MAX + 1),
-            leaving: VecDeque::with_capacity(WAITING_MAX + 1),
+            lingering: VecDeque::with_capacity(WAITING_MAX + 1),
             listeners: 0,
             dirty: Vec::new(),
             staging: vec![0; STAGING_BYTES].into(),
-            ask_again: false,
+            retry_waiting_due: false,
             accept_paused: None,
             served: None,
-            throttle: Throttle::default(),
+            throttle: LogThrottle::default(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Tcp {
     /// Closes a socket and forgets it wherever it is named.
     fn remove(&mut self, key: SocketKey) {
         self.strangers.retain(|it| *it != key);
-        self.leaving.retain(|it| *it != key);
+        self.lingering.retain(|it| *it != key);
         let Some(Socket { fd, kind, .. }) = self.sockets.remove(key) else { return };
         // A copy that a forked child holds would keep it watched, and open.
         let _ = epoll::delete(&self.epoll, &fd);
@@ -148,7 +148,7 @@ impl Tcp {
         let link = match kind {
             Kind::Link(link) => link,
             Kind::Listener => return self.listeners -= 1,
-            Kind::Stranger(_) | Kind::Leaving(_) => return,
+            Kind::Stranger(_) | Kind::Lingering(_) => return,
         };
         match link.role {
             Role::Requester => {
@@ -242,9 +242,9 @@ impl Tcp {
                 }
                 Ok(wrote)
             }
-            Kind::Leaving(leaving) => {
-                leaving.deadline = Some(now + LEAVE_WAIT);
-                leaving.write(fd, sink)?;
+            Kind::Lingering(lingering) => {
+                lingering.deadline = Some(now + LINGER_WAIT);
+                lingering.write(fd, sink)?;
                 self.watch(key, EventFlags::IN)?;
                 Ok(0)
             }
@@ -259,8 +259,8 @@ impl Tcp {
             // It may have become writable alone, while its requests are not to be heard.
             Kind::Link(link) if !link.watched.contains(EventFlags::IN) => Ok(()),
             Kind::Link(link) => link.read(now, fd, sink, &mut self.staging, BUDGET).map(drop),
-            Kind::Leaving(leaving) => leaving.read(fd, &mut self.staging),
-            Kind::Stranger(_) => self.hear(key, sink),
+            Kind::Lingering(lingering) => lingering.read(fd, &mut self.staging),
+            Kind::Stranger(_) => self.read_hello(key, sink),
             Kind::Listener => {
                 self.accept(now, key);
                 Ok(())
@@ -290,7 +290,7 @@ impl Sockets for Tcp {
     }
 
     fn connect(&mut self, _now: Instant, qp: QpRef, hello: &Hello) {
-        self.ask_again = !self.strangers.is_empty();
+        self.retry_waiting_due = !self.strangers.is_empty();
         match gid::listens_at(hello.destination_gid) {
             Some(address) => {
                 let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
@@ -315,7 +315,7 @@ impl Sockets for Tcp {
 
     fn flush(&mut self, now: Instant, sink: &mut dyn Sink) {
         self.served = Some(now);
-        self.ask_again(sink);
+        self.retry_waiting(sink);
         let mut budget = BUDGET;
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
@@ -340,7 +340,7 @@ impl Sockets for Tcp {
         }
     }
 
-    fn part(&mut self, qp: QpRef) {
+    fn close_inbound(&mut self, qp: QpRef) {
         if let Some(key) = self.responders.remove(qp) {
             self.remove(key);
         }
@@ -351,7 +351,7 @@ impl Sockets for Tcp {
             self.remove(key);
         }
         if let Some(key) = self.responders.remove(qp) {
-            self.leave(key);
+            self.linger(key);
         }
     }
 
@@ -379,7 +379,7 @@ impl Sockets for Tcp {
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink) {
         self.served = Some(now);
-        self.ask_again(sink);
+        self.retry_waiting(sink);
         self.resume_accepting(now);
         while let Some((key, deadline)) = self.oldest_waiting()
             && deadline <= now

@@ -65,7 +65,7 @@ impl Outgoing {
     }
 
     /// Whether the peer will drop its payload: an acknowledgement came late, while it was sent again.
-    fn superfluous(&self, sink: &dyn Sink) -> bool {
+    fn is_already_delivered(&self, sink: &dyn Sink) -> bool {
         self.token().is_some_and(|token| sink.carried_out(token))
     }
 }
@@ -115,7 +115,7 @@ impl Outflow {
 
     /// Keeps, of the frames of which no byte was sent, those without a payload. Whether the
     /// connection is between two frames, so that they can follow.
-    pub(super) fn keep_bare(&mut self) -> bool {
+    pub(super) fn keep_without_payload(&mut self) -> bool {
         let whole = self.sent == 0 || self.queue.front().is_none_or(|frame| frame.payload.is_none());
         self.queue.retain(|frame| frame.payload.is_none());
         whole
@@ -166,7 +166,7 @@ impl Outflow {
 
     fn drop_revoked(&mut self, sink: &dyn Sink) -> Result<(), LinkError> {
         while let Some(front) = self.queue.front() {
-            if front.valid(sink) || self.sent > 0 && front.superfluous(sink) {
+            if front.valid(sink) || self.sent > 0 && front.is_already_delivered(sink) {
                 break;
             }
             if self.sent > 0 {

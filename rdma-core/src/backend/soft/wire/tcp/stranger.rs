@@ -48,7 +48,7 @@ impl Stranger {
     }
 
     /// Whether it has said all that it may before its queue pair answers.
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.have == HELLO_BYTES
     }
 }
@@ -56,13 +56,13 @@ impl Stranger {
 /// A connection whose queue pair is gone: its last replies are still sent, and then it waits
 /// for the peer to close, since closing with bytes of the peer unread may take them away.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct Lingering {
     /// Set when the last replies are handed to the socket.
     pub(super) deadline: Option<Instant>,
     pub(super) outflow: Outflow,
 }
 
-impl Leaving {
+impl Lingering {
     /// Sends what is left, and then that nothing more comes.
     pub(super) fn write(&mut self, fd: BorrowedFd<'_>, sink: &dyn Sink) -> Result<(), LinkError> {
         // Frames without payload alone: they are few bytes. What the socket does not take is lost.

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::super::super::shm::rendezvous::Refusal;
-use super::super::super::shm::{Chunk, PAUSED};
-use super::super::evict::RevokeStatus;
-use super::super::owner::GRACE;
+use super::super::super::shm::{Chunk, PAUSED_VERSION};
+use super::super::responder::GRACE;
+use super::super::revoke::RevokeStatus;
 use super::*;
 use crate::backend::soft::wire::shm::Writer;
 use crate::memory::Irreplaceable;
@@ -19,7 +19,7 @@ impl Rig {
     fn written(access: Access, range: Range<u64>) -> (Self, Mapping, Writer) {
         let (mut rig, memory) = (Self::new(), Mapping::allocate(BYTES).unwrap());
         rig.register(KEY, &memory, access);
-        rig.lend();
+        rig.create_mailbox();
         let writer = rig.mailbox().writer();
         let at = rig.chunk(&memory, range);
         writer.pretend(Some(at));
@@ -41,18 +41,21 @@ impl Rig {
         let mut qp = QueuePair::new(QpNum(9), owner, &QueuePairOptions::default(), None);
         qp.step(crate::backend::soft::engine::state::Step::ToInit).unwrap();
         let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
-        qp.receive_from(OWN, peer, 5, Carrier::Mapped, 0).unwrap();
+        qp.receive_from(OWN_BIT, peer, 5, Carrier::Mapped, 0).unwrap();
         let id = self.state.qps.insert(qp);
-        self.state.lend(id, process()).unwrap();
+        self.state.create_mailbox(id, process()).unwrap();
         (id, self.state.qps[id].mapped.incoming.as_ref().unwrap().mailbox.writer())
     }
 
     /// Ends the queue pair, and looks once its writer has had its time.
-    fn replace_pages(&mut self) -> RevokeStatus {
+    fn advance_qp_revoke(&mut self) -> RevokeStatus {
         let now = Instant::now();
-        assert!(!self.state.revoke(now, self.qp).is_empty());
-        assert!(matches!(self.state.replace_pages(now, self.qp, soon()), RevokeStatus::Later), "it had no time");
-        self.state.replace_pages(now + GRACE, self.qp, soon())
+        assert!(!self.state.revoke_qp(now, self.qp).is_empty());
+        assert!(
+            matches!(self.state.advance_qp_revoke(now, self.qp, soon()), RevokeStatus::Pending),
+            "it had no time"
+        );
+        self.state.advance_qp_revoke(now + GRACE, self.qp, soon())
     }
 
     fn told(&self) -> Vec<(u32, u64, u64)> {
@@ -73,9 +76,12 @@ fn a_deregistration_replaces_the_pages_of_a_writer_whose_queue_pair_is_gone() {
     let (mut rig, memory, writer) = Rig::written(REMOTE, 5000..6000);
     rig.state.destroy(rig.qp);
     rig.exports().revoke(KEY);
-    let touchers = rig.state.touchers(rig.device, KEY);
-    assert!(!touchers.wait(soon()), "a deregistration takes it for gone");
-    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), RevokeStatus::Clear));
+    let active_writers = rig.state.active_writers(rig.device, KEY);
+    assert!(!active_writers.wait(soon()), "a deregistration takes it for gone");
+    assert!(matches!(
+        rig.state.advance_key_revoke(Instant::now(), rig.device, KEY, soon()),
+        RevokeStatus::Done
+    ));
     assert_eq!((version(&memory), rig.told()), (1, vec![]));
     assert!(rig.exports().is_free(KEY));
     rig.state.settle_mailboxes(Instant::now());
@@ -84,7 +90,7 @@ fn a_deregistration_replaces_the_pages_of_a_writer_whose_queue_pair_is_gone() {
     rig.register(KEY + 1, &memory, REMOTE);
     assert_eq!(rig.exports().entered(KEY + 1).1, 1);
     rig.exports().revoke(KEY + 1);
-    assert!(rig.state.touchers(rig.device, KEY + 1).is_empty());
+    assert!(rig.state.active_writers(rig.device, KEY + 1).is_empty());
     drop(writer);
 }
 
@@ -101,7 +107,7 @@ fn of_too_many_that_do_not_go_on_no_more_are_let_in() {
     let refused = rig.state.invite(rig.qp, process());
     assert!(refused.is_ok(), "one that is in already");
     writer.pretend(None);
-    assert!(rig.state.withdraw(Instant::now(), rig.qp));
+    assert!(rig.state.move_responder_to_tcp(Instant::now(), rig.qp));
     assert!(matches!(rig.state.invite(rig.qp, process()), Err(Refusal::Limit(_))));
 }
 
@@ -110,9 +116,12 @@ fn a_writer_that_goes_on_in_time_keeps_its_pages() {
     let (mut rig, memory, writer) = Rig::written(REMOTE, 0..8);
     rig.state.destroy(rig.qp);
     rig.exports().revoke(KEY);
-    assert!(!rig.state.touchers(rig.device, KEY).is_empty());
+    assert!(!rig.state.active_writers(rig.device, KEY).is_empty());
     writer.pretend(None);
-    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), RevokeStatus::Clear));
+    assert!(matches!(
+        rig.state.advance_key_revoke(Instant::now(), rig.device, KEY, soon()),
+        RevokeStatus::Done
+    ));
     assert_eq!(version(&memory), 0);
 }
 
@@ -120,15 +129,15 @@ fn a_writer_that_goes_on_in_time_keeps_its_pages() {
 fn the_end_of_a_queue_pair_replaces_pages_of_a_region_that_stays() {
     let (mut rig, memory, writer) = Rig::written(REMOTE, 5000..6000);
     let before = rig.exports().entered(KEY);
-    assert!(matches!(rig.replace_pages(), RevokeStatus::Clear));
+    assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Done));
     assert_eq!(rig.told(), [(1, 4096, 4096)]);
     let (serial, now) = rig.exports().entered(KEY);
     assert_eq!((serial != before.0, now, version(&memory)), (true, 1, 1));
     // Nothing waits for it any more: not its end, not that of the region.
-    assert!(matches!(rig.state.replace_pages(Instant::now(), rig.qp, soon()), RevokeStatus::Clear));
-    assert!(rig.state.revoke(Instant::now(), rig.qp).is_empty());
+    assert!(matches!(rig.state.advance_qp_revoke(Instant::now(), rig.qp, soon()), RevokeStatus::Done));
+    assert!(rig.state.revoke_qp(Instant::now(), rig.qp).is_empty());
     rig.exports().revoke(KEY);
-    assert!(rig.state.touchers(rig.device, KEY).is_empty());
+    assert!(rig.state.active_writers(rig.device, KEY).is_empty());
     drop(writer);
 }
 
@@ -138,13 +147,13 @@ fn whoever_else_is_at_the_region_is_waited_for_and_nobody_comes_meanwhile() {
     let (_, other) = rig.another();
     let at = rig.chunk(&memory, 300_000..300_010);
     other.pretend(Some(at));
-    assert!(matches!(rig.replace_pages(), RevokeStatus::Later));
-    assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (PAUSED, 0));
+    assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Pending));
+    assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (PAUSED_VERSION, 0));
     // It goes on: by the serial that it has it can do no more.
     other.pretend(None);
     rig.state.settle_mailboxes(Instant::now() + GRACE);
     assert_eq!((rig.exports().entered(KEY).1, rig.told()), (1, vec![(1, 0, 4096)]));
-    assert!(matches!(rig.state.replace_pages(Instant::now(), rig.qp, soon()), RevokeStatus::Clear));
+    assert!(matches!(rig.state.advance_qp_revoke(Instant::now(), rig.qp, soon()), RevokeStatus::Done));
 }
 
 #[test]
@@ -153,7 +162,7 @@ fn whoever_came_while_pages_were_to_be_replaced_is_told_that_they_are_not() {
     let (_, other) = rig.another();
     let at = rig.chunk(&memory, 20..30);
     other.pretend(Some(at));
-    assert!(matches!(rig.replace_pages(), RevokeStatus::Later));
+    assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Pending));
     [writer, other].iter().for_each(|writer| writer.pretend(None));
     rig.state.settle_mailboxes(Instant::now());
     assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (0, 0));
@@ -170,12 +179,12 @@ fn whoever_else_does_not_go_on_gets_other_pages_as_well() {
         let at = rig.chunk(&memory, range.clone());
         other.pretend(Some(at));
     }
-    assert!(matches!(rig.replace_pages(), RevokeStatus::Later));
+    assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Pending));
     rig.state.settle_mailboxes(Instant::now() + 2 * GRACE);
     assert_eq!(rig.told(), [(1, 0, 8192), (2, 299_008, 102_400)]);
     assert_eq!(rig.exports().entered(KEY).1, 2);
     for ((id, _), _) in others {
-        assert!(rig.state.revoke(Instant::now(), id).is_empty(), "its pages are replaced already");
+        assert!(rig.state.revoke_qp(Instant::now(), id).is_empty(), "its pages are replaced already");
     }
 }
 
@@ -185,15 +194,21 @@ fn a_chunk_that_cannot_be_is_quarantined_and_all_stays_as_it_was() {
     for (start, end) in [(10, 10), (20, 10), (0, bytes), (bytes - 1, bytes + 1), (u64::MAX, 1)] {
         let range = Range { start, end };
         let (mut rig, memory, writer) = Rig::written(REMOTE, range.clone());
-        let look = rig.replace_pages();
+        let look = rig.advance_qp_revoke();
         assert!(matches!(look, RevokeStatus::Quarantined(Irreplaceable::Unknown)), "{range:?}: {look:?}");
         assert_eq!((rig.exports().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]));
         // By the serial that it had then it is waited for.
         rig.exports().revoke(KEY);
-        assert!(!rig.state.touchers(rig.device, KEY).is_empty());
+        assert!(!rig.state.active_writers(rig.device, KEY).is_empty());
         writer.pretend(None);
-        assert!(matches!(rig.state.replace_pages(Instant::now() + GRACE, rig.qp, soon()), RevokeStatus::Clear));
-        assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), RevokeStatus::Clear));
+        assert!(matches!(
+            rig.state.advance_qp_revoke(Instant::now() + GRACE, rig.qp, soon()),
+            RevokeStatus::Done
+        ));
+        assert!(matches!(
+            rig.state.advance_key_revoke(Instant::now(), rig.device, KEY, soon()),
+            RevokeStatus::Done
+        ));
     }
 }
 
@@ -204,13 +219,13 @@ fn pages_that_were_replaced_too_often_are_quarantined() {
         let at = rig.chunk(&memory, 0..8);
         writer.pretend(Some(at));
         assert!(matches!(
-            rig.state.clear(Instant::now(), rig.device, memory.backing().unwrap().id, soon()),
-            RevokeStatus::Clear
+            rig.state.replace_stopped_pages(Instant::now(), rig.device, memory.backing().unwrap().id, soon()),
+            RevokeStatus::Done
         ));
     }
     let at = rig.chunk(&memory, 0..8);
     writer.pretend(Some(at));
-    assert!(matches!(rig.replace_pages(), RevokeStatus::Quarantined(Irreplaceable::TooOften)));
+    assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Quarantined(Irreplaceable::TooOften)));
 }
 
 #[test]
@@ -221,7 +236,7 @@ fn only_a_receive_that_was_not_told_has_its_pages_replaced() {
         if posted {
             rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr, len: 64, lkey: KEY }).unwrap();
         }
-        assert!(matches!(rig.replace_pages(), RevokeStatus::Clear));
+        assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Done));
         assert_eq!(version(&memory), u32::from(posted), "a slice of it may be out");
     }
 }
@@ -232,9 +247,12 @@ fn memory_in_several_hands_is_quarantined_until_they_are_gone() {
     let addr = memory.as_ptr().as_ptr() as u64;
     rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr, len: 64, lkey: KEY }).unwrap();
     memory.backing().unwrap().pages.split();
-    assert!(matches!(rig.replace_pages(), RevokeStatus::Quarantined(Irreplaceable::Shared)));
+    assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Quarantined(Irreplaceable::Shared)));
     rig.exports().revoke(KEY);
-    assert!(matches!(rig.state.vacate(Instant::now(), rig.device, KEY, soon()), RevokeStatus::Clear));
+    assert!(matches!(
+        rig.state.advance_key_revoke(Instant::now(), rig.device, KEY, soon()),
+        RevokeStatus::Done
+    ));
     assert_eq!(version(&memory), 1);
 }
 
@@ -255,10 +273,10 @@ fn after_the_deadline_nobody_is_given_time_and_none_of_several_writers_harms() {
     let at = rig.chunk(&memory, 300_000..300_010);
     other.pretend(Some(at));
     let begun = Instant::now();
-    let (passed, touchers) = (Deadline::at(begun), rig.state.revoke(begun, rig.qp));
-    assert!(!touchers.wait(passed) && begun.elapsed() < GRACE, "{:?}", begun.elapsed());
-    assert!(matches!(rig.state.replace_pages(begun, rig.qp, soon()), RevokeStatus::Later));
-    assert!(matches!(rig.state.replace_pages(begun, rig.qp, passed), RevokeStatus::Clear));
+    let (progress, active_writers) = (Deadline::at(begun), rig.state.revoke_qp(begun, rig.qp));
+    assert!(!active_writers.wait(progress) && begun.elapsed() < GRACE, "{:?}", begun.elapsed());
+    assert!(matches!(rig.state.advance_qp_revoke(begun, rig.qp, soon()), RevokeStatus::Pending));
+    assert!(matches!(rig.state.advance_qp_revoke(begun, rig.qp, progress), RevokeStatus::Done));
     assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (2, 2));
 }
 
@@ -270,7 +288,7 @@ fn no_pages_of_a_window_are_replaced_whatever_a_neighbour_says_that_it_is_at() {
         if posted {
             rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr, len: 64, lkey: KEY }).unwrap();
         }
-        rig.replace_pages();
+        rig.advance_qp_revoke();
         assert_eq!((rig.exports().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]), "{posted}");
     }
 }

@@ -9,10 +9,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::super::atomic::Ordering;
-use super::super::key_table::Exposed;
+use super::super::key_table::Export;
 use super::super::layout::SILENT;
 use super::RemoteResponder;
-use super::place::{Moved, CopyBudget};
+use super::copy::{CopyBudget, CopyResult};
 use crate::backend::interface::{MappedAccess, MappedOp};
 use crate::backend::soft::engine::keys::KeyRefusal;
 use crate::backend::soft::mapped_access::perform_at;
@@ -46,7 +46,7 @@ impl RemoteResponder {
         }
         let RemoteMemory { addr, len, rkey } = memory;
         let found = self.keys.find(rkey.0).ok_or(AccessOutcome::Refused(KeyRefusal::Unknown))?;
-        let Exposed { registered, memory: id, offset, .. } = &found.exposed;
+        let Export { registered, memory: id, offset, .. } = &found.export;
         registered.check(self.peer.domain, addr, len, Access::WINDOW).map_err(AccessOutcome::Refused)?;
         let segment = self.memories.get(*id).ok_or(AccessOutcome::Unmapped(*id))?;
         let begin = (addr - registered.addr).checked_add(*offset);
@@ -80,7 +80,7 @@ impl RemoteResponder {
     ///
     /// What `reach` has of this process is mapped for the whole call, writable for a read, and no reference to what others
     /// may be writing is used. A flag is of 4 or 8 bytes.
-    pub(crate) unsafe fn touch(&self, reach: &MappedAccess) -> AccessOutcome {
+    pub(crate) unsafe fn access(&self, reach: &MappedAccess) -> AccessOutcome {
         if let Err(instead) = self.answers() {
             return instead;
         }
@@ -89,7 +89,7 @@ impl RemoteResponder {
             return AccessOutcome::Refused(KeyRefusal::AccessDenied);
         }
         let Some(found) = self.keys.find(rkey) else { return AccessOutcome::Refused(KeyRefusal::Unknown) };
-        let (registered, domain) = (&found.exposed.registered, self.peer.domain);
+        let (registered, domain) = (&found.export.registered, self.peer.domain);
         let allowed = match op {
             MappedOp::Probe => registered.check_any(domain, remote_addr, len),
             _ => registered.check(domain, remote_addr, len, needs),
@@ -100,7 +100,7 @@ impl RemoteResponder {
         // More than that is only looked at.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let Some(at) = self.locate(&found, remote_addr, len, needs.contains(Access::REMOTE_WRITE)) else {
-            return AccessOutcome::Unmapped(found.exposed.memory);
+            return AccessOutcome::Unmapped(found.export.memory);
         };
         if let MappedOp::Probe = op {
             return AccessOutcome::Done(0);
@@ -115,13 +115,15 @@ impl RemoteResponder {
             // aligned for a flag.
             loaded.set(unsafe { perform_at(at, len, op) });
         };
-        match self.move_chunks(&found, (remote_addr, len), CopyBudget::WHOLE, once, || false) {
-            Moved::All { .. } => AccessOutcome::Done(loaded.get()),
-            Moved::Revoked if self.has_moved(&found) => AccessOutcome::Unmapped(found.exposed.memory),
-            Moved::Revoked => AccessOutcome::Refused(KeyRefusal::Unknown),
+        match self.copy_chunks(&found, (remote_addr, len), CopyBudget::WHOLE, once, || false) {
+            CopyResult::All { .. } => AccessOutcome::Done(loaded.get()),
+            CopyResult::Revoked if self.pages_were_replaced(&found) => {
+                AccessOutcome::Unmapped(found.export.memory)
+            }
+            CopyResult::Revoked => AccessOutcome::Refused(KeyRefusal::Unknown),
             // None is moved in parts.
-            Moved::Closed | Moved::Part(_) => AccessOutcome::Closed,
-            Moved::Unmapped => AccessOutcome::Unmapped(found.exposed.memory),
+            CopyResult::Closed | CopyResult::Partial(_) => AccessOutcome::Closed,
+            CopyResult::Unmapped => AccessOutcome::Unmapped(found.export.memory),
         }
     }
 }

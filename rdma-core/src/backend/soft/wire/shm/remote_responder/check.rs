@@ -3,10 +3,10 @@
 #![expect(unsafe_code, reason = "passes on the caller's word for its memory")]
 
 use super::super::atomic::Ordering;
-use super::super::key_table::Found;
+use super::super::key_table::FoundKey;
 use super::super::layout::Verdict;
-use super::place::{Moved, Pair};
-use super::{Executed, Local, Outcome, RemoteResponder};
+use super::copy::{CopyResult, Endpoints};
+use super::{Executed, LocalBuffer, Outcome, RemoteResponder};
 use crate::Access;
 use crate::CompletionStatus;
 use crate::backend::soft::engine::keys::KeyRefusal;
@@ -34,12 +34,17 @@ impl RemoteResponder {
     /// `request.len` bytes at `local.addr` are mapped for the whole call, writable for a read, and no reference to
     /// them exists.
     #[inline]
-    pub(crate) unsafe fn execute(&mut self, request: &Request, local: Local, injected: Injected) -> Executed {
+    pub(crate) unsafe fn execute(
+        &mut self,
+        request: &Request,
+        local: LocalBuffer,
+        injected: Injected,
+    ) -> Executed {
         // SAFETY: the caller's promise.
         let mut executed = unsafe { self.attempt(request, local, injected) };
         for _ in 1..ATTEMPTS_MAX {
             // Pages were replaced while it was carried out, and the others are here already.
-            if !matches!(executed.outcome, Outcome::Unmapped(_)) || self.lacks(request).is_some() {
+            if !matches!(executed.outcome, Outcome::Unmapped(_)) || self.missing_memory(request).is_some() {
                 break;
             }
             // SAFETY: the caller's promise.
@@ -51,7 +56,7 @@ impl RemoteResponder {
     /// # Safety
     ///
     /// As for [`execute`](Self::execute).
-    unsafe fn attempt(&mut self, request: &Request, local: Local, injected: Injected) -> Executed {
+    unsafe fn attempt(&mut self, request: &Request, local: LocalBuffer, injected: Injected) -> Executed {
         if !self.is_open() || self.is_refused() {
             return Executed::quiet(Outcome::Silence);
         }
@@ -77,7 +82,7 @@ impl RemoteResponder {
     }
 
     /// Which memory a request needs that is not mapped, if its key names any; 0 is one that never will be.
-    pub(crate) fn lacks(&self, request: &Request) -> Option<u64> {
+    pub(crate) fn missing_memory(&self, request: &Request) -> Option<u64> {
         if request.len == 0 {
             return None;
         }
@@ -85,8 +90,8 @@ impl RemoteResponder {
             RequestOp::Send => self.next_receive()?.lkey,
             RequestOp::Write | RequestOp::Read => request.rkey,
         };
-        let exposed = self.keys.find(key)?.exposed;
-        (!self.memories.has(exposed.memory, exposed.version)).then_some(exposed.memory)
+        let export = self.keys.find(key)?.export;
+        (!self.memories.has(export.memory, export.version)).then_some(export.memory)
     }
 
     /// A request before this one is missing; asks for it, once.
@@ -104,7 +109,7 @@ impl RemoteResponder {
     ///
     /// As for [`execute`](Self::execute).
     #[inline]
-    unsafe fn send(&self, request: &Request, local: Local, injected: Injected) -> Executed {
+    unsafe fn send(&self, request: &Request, local: LocalBuffer, injected: Injected) -> Executed {
         let Some(recv) = self.next_receive() else { return self.not_ready(request) };
         if request.len > recv.len {
             return self.refuse_receive(request, CompletionStatus::LOC_LEN_ERR, Nak::InvalidRequest);
@@ -114,18 +119,19 @@ impl RemoteResponder {
         }
         let foreign = || self.refuse_receive(request, CompletionStatus::LOC_PROT_ERR, Nak::RemoteOperational);
         let Some(found) = self.keys.find(recv.lkey) else { return foreign() };
-        let registered = &found.exposed.registered;
+        let registered = &found.export.registered;
         if registered.check(self.peer.domain, recv.addr, request.len, Access::LOCAL_WRITE).is_err() {
             return foreign();
         }
         // SAFETY: the caller's promise.
-        match unsafe { self.fill(&found, request, Pair { local, remote: recv.addr }, injected) } {
-            Moved::All { ring } => Executed { ring, ..ack(request) },
-            Moved::Part(begun) => Executed::quiet(Outcome::CopyProgress(begun)),
-            Moved::Revoked if self.has_moved(&found) => unmapped(&found),
-            Moved::Revoked => foreign(),
-            Moved::Closed => Executed::quiet(Outcome::Silence),
-            Moved::Unmapped => unmapped(&found),
+        match unsafe { self.write_payload(&found, request, Endpoints { local, remote: recv.addr }, injected) }
+        {
+            CopyResult::All { ring } => Executed { ring, ..ack(request) },
+            CopyResult::Partial(begun) => Executed::quiet(Outcome::Partial(begun)),
+            CopyResult::Revoked if self.pages_were_replaced(&found) => unmapped(&found),
+            CopyResult::Revoked => foreign(),
+            CopyResult::Closed => Executed::quiet(Outcome::Silence),
+            CopyResult::Unmapped => unmapped(&found),
         }
     }
 
@@ -133,7 +139,7 @@ impl RemoteResponder {
     ///
     /// As for [`execute`](Self::execute).
     #[inline]
-    unsafe fn write(&self, request: &Request, local: Local, injected: Injected) -> Executed {
+    unsafe fn write(&self, request: &Request, local: LocalBuffer, injected: Injected) -> Executed {
         if !self.peer.access.contains(Access::REMOTE_WRITE) {
             return self.refuse(request, Nak::InvalidRequest, Verdict::Request);
         }
@@ -149,13 +155,15 @@ impl RemoteResponder {
             Err(_) => return self.refuse(request, Nak::RemoteAccess, Verdict::Access),
         };
         // SAFETY: the caller's promise.
-        match unsafe { self.fill(&found, request, Pair { local, remote: request.remote_addr }, injected) } {
-            Moved::All { ring } => Executed { ring, ..ack(request) },
-            Moved::Part(begun) => Executed::quiet(Outcome::CopyProgress(begun)),
-            Moved::Revoked if self.has_moved(&found) => unmapped(&found),
-            Moved::Revoked => self.refuse(request, Nak::RemoteAccess, Verdict::Access),
-            Moved::Closed => Executed::quiet(Outcome::Silence),
-            Moved::Unmapped => unmapped(&found),
+        match unsafe {
+            self.write_payload(&found, request, Endpoints { local, remote: request.remote_addr }, injected)
+        } {
+            CopyResult::All { ring } => Executed { ring, ..ack(request) },
+            CopyResult::Partial(begun) => Executed::quiet(Outcome::Partial(begun)),
+            CopyResult::Revoked if self.pages_were_replaced(&found) => unmapped(&found),
+            CopyResult::Revoked => self.refuse(request, Nak::RemoteAccess, Verdict::Access),
+            CopyResult::Closed => Executed::quiet(Outcome::Silence),
+            CopyResult::Unmapped => unmapped(&found),
         }
     }
 
@@ -164,7 +172,7 @@ impl RemoteResponder {
     /// # Safety
     ///
     /// As for [`execute`](Self::execute).
-    unsafe fn read(&self, request: &Request, local: Local) -> Executed {
+    unsafe fn read(&self, request: &Request, local: LocalBuffer) -> Executed {
         if !self.peer.access.contains(Access::REMOTE_READ) {
             return self.refuse(request, Nak::InvalidRequest, Verdict::Request);
         }
@@ -173,13 +181,13 @@ impl RemoteResponder {
                 return self.refuse(request, Nak::RemoteAccess, Verdict::Access);
             };
             // SAFETY: the caller's promise.
-            match unsafe { self.fetch(&found, request, local) } {
-                Moved::All { .. } => {}
-                Moved::Part(begun) => return Executed::quiet(Outcome::CopyProgress(begun)),
-                Moved::Revoked if self.has_moved(&found) => return unmapped(&found),
-                Moved::Revoked => return self.refuse(request, Nak::RemoteAccess, Verdict::Access),
-                Moved::Closed => return Executed::quiet(Outcome::Silence),
-                Moved::Unmapped => return unmapped(&found),
+            match unsafe { self.read_payload(&found, request, local) } {
+                CopyResult::All { .. } => {}
+                CopyResult::Partial(begun) => return Executed::quiet(Outcome::Partial(begun)),
+                CopyResult::Revoked if self.pages_were_replaced(&found) => return unmapped(&found),
+                CopyResult::Revoked => return self.refuse(request, Nak::RemoteAccess, Verdict::Access),
+                CopyResult::Closed => return Executed::quiet(Outcome::Silence),
+                CopyResult::Unmapped => return unmapped(&found),
             }
         }
         if request.psn == self.header.writer.expected.load(Ordering::Relaxed) {
@@ -191,9 +199,9 @@ impl RemoteResponder {
 
     /// The registration that the request may use.
     #[inline(always)]
-    fn check_remote(&self, request: &Request, needs: Access) -> Result<Found<'_>, KeyRefusal> {
+    fn check_remote(&self, request: &Request, needs: Access) -> Result<FoundKey<'_>, KeyRefusal> {
         let found = self.keys.find(request.rkey).ok_or(KeyRefusal::Unknown)?;
-        let registered = &found.exposed.registered;
+        let registered = &found.export.registered;
         let check = |domain| registered.check(domain, request.remote_addr, request.len, needs);
         match check(self.peer.domain) {
             Err(KeyRefusal::ForeignDomain) if self.peer.planted == Some(Planted::ForeignKey) => {
@@ -205,9 +213,9 @@ impl RemoteResponder {
     }
 
     /// Whether a registration that does not stand any more has only had pages of it replaced.
-    pub(super) fn has_moved(&self, found: &Found<'_>) -> bool {
-        let now = self.keys.find(found.exposed.key);
-        now.is_some_and(|now| now.exposed.memory == found.exposed.memory)
+    pub(super) fn pages_were_replaced(&self, found: &FoundKey<'_>) -> bool {
+        let now = self.keys.find(found.export.key);
+        now.is_some_and(|now| now.export.memory == found.export.memory)
     }
 
     /// Whether a planted fault takes a request that was refused for done. It touches no memory.
@@ -227,7 +235,7 @@ impl RemoteResponder {
     #[inline]
     pub(super) fn next_receive(&self) -> Option<Receive> {
         let consumed = self.header.writer.consumed.load(Ordering::Relaxed);
-        let entry = self.ring.of_ring(consumed);
+        let entry = self.ring.ring_entry(consumed);
         (entry.sequence.load(Ordering::Acquire) == consumed.wrapping_add(1)).then(|| Receive {
             addr: entry.addr.load(Ordering::Relaxed),
             len: entry.len.load(Ordering::Relaxed),
@@ -248,8 +256,8 @@ impl RemoteResponder {
     #[inline(never)]
     fn carry_out(&self, request: &Request) -> Executed {
         let takes_receive = takes_receive(request) && self.next_receive().is_some();
-        match self.without_memory(takes_receive, || self.complete(request)) {
-            Moved::All { ring } => Executed { ring, ..ack(request) },
+        match self.finish_without_memory(takes_receive, || self.complete(request)) {
+            CopyResult::All { ring } => Executed { ring, ..ack(request) },
             _ => Executed::quiet(Outcome::Silence),
         }
     }
@@ -257,8 +265,8 @@ impl RemoteResponder {
     /// The receive that the request takes cannot take it; both ends fail.
     #[cold]
     fn refuse_receive(&self, request: &Request, status: CompletionStatus, why: Nak) -> Executed {
-        match self.without_memory(true, || self.spoil_receive(status)) {
-            Moved::All { ring } => Executed { ring, ..self.refuse(request, why, Verdict::Receive) },
+        match self.finish_without_memory(true, || self.fail_receive(status)) {
+            CopyResult::All { ring } => Executed { ring, ..self.refuse(request, why, Verdict::Receive) },
             _ => Executed::quiet(Outcome::Silence),
         }
     }
@@ -290,6 +298,6 @@ fn reply(psn: u32, kind: ReplyKind) -> Executed {
     Executed::quiet(Outcome::Reply(Reply { psn, kind, len: 0 }))
 }
 
-fn unmapped(found: &Found<'_>) -> Executed {
-    Executed::quiet(Outcome::Unmapped(found.exposed.memory))
+fn unmapped(found: &FoundKey<'_>) -> Executed {
+    Executed::quiet(Outcome::Unmapped(found.export.memory))
 }

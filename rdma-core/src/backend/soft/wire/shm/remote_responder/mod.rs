@@ -3,24 +3,25 @@
 //! [`check`] decides what becomes of a request, as the engine's responder does; [`place`] moves its bytes and
 //! tells what came of it. [`at_once`] is both, for small requests of which nothing is unusual.
 
-mod at_once;
+mod access;
 mod check;
-mod place;
-mod touch;
+mod copy;
+mod small;
 
 use std::sync::Arc;
 
-pub(crate) use place::{CopyProgress, CopyBudget};
-pub(crate) use touch::AccessOutcome;
+pub(crate) use access::AccessOutcome;
+pub(crate) use copy::{CopyBudget, CopyProgress};
 
 use super::atomic::Ordering;
-use super::key_table::PeerKeys;
+use super::key_table::PeerKeyTable;
 use super::layout::{
-    CompletionEntry, Header, MAGIC, OPEN, PLACES_MAX, ReceiveEntry, VERSION, Verdict, extent, planted_of,
+    CompletionEntry, Header, MAGIC, OPEN, RING_ENTRIES_MAX, ReceiveEntry, VERSION, Verdict, planted_of,
+    ring_offsets,
 };
-use super::memories::Memories;
+use super::peer_memories::PeerMemories;
 use super::segment::Segment;
-use super::view::{One, View};
+use super::shared_slice::{SharedRef, SharedSlice};
 use crate::Access;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
@@ -28,15 +29,15 @@ use crate::backend::soft::fault::Planted;
 use crate::memory::CacheHint;
 
 /// Bytes that a writer is at, at most.
-pub(crate) const WRITER_CHUNK: u64 = place::CHUNK as u64;
+pub(crate) const WRITER_CHUNK: u64 = copy::CHUNK as u64;
 
 /// Why what a peer sent is no mailbox and no table of keys.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SegmentsRefused {
     #[error("the segment is no mailbox of version {VERSION}, or of another version of the library")]
     NotMailbox,
-    #[error("the rings of {places} places do not fit into the mailbox")]
-    Places { places: u32 },
+    #[error("the rings of {entries} entries do not fit into the mailbox")]
+    Rings { entries: u32 },
     #[error("the segment is no table of keys")]
     NotKeys,
 }
@@ -52,21 +53,21 @@ pub(crate) enum Outcome {
     /// be tried again once it is. 0 is a memory that never will be.
     Unmapped(u64),
     /// So far it has come at its [`CopyBudget`]: the rest is to follow.
-    CopyProgress(CopyProgress),
+    Partial(CopyProgress),
 }
 
 /// Where the bytes of a request are here, or are to land.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Local {
+pub(crate) struct LocalBuffer {
     pub(crate) addr: u64,
     pub(crate) hint: CacheHint,
-    pub(crate) pace: CopyBudget,
+    pub(crate) budget: CopyBudget,
 }
 
-impl Local {
+impl LocalBuffer {
     /// Of a request that stands alone, and is carried out whole.
     pub(crate) fn at(addr: u64) -> Self {
-        Self { addr, hint: CacheHint::Cached, pace: CopyBudget::WHOLE }
+        Self { addr, hint: CacheHint::Cached, budget: CopyBudget::WHOLE }
     }
 }
 
@@ -107,11 +108,11 @@ struct Peer {
 /// See the module. There is one to a mailbox, used by one thread at a time.
 #[derive(Debug)]
 pub(crate) struct RemoteResponder {
-    header: One<Header>,
-    ring: View<ReceiveEntry>,
-    completions: View<CompletionEntry>,
-    keys: PeerKeys,
-    memories: Memories,
+    header: SharedRef<Header>,
+    ring: SharedSlice<ReceiveEntry>,
+    completions: SharedSlice<CompletionEntry>,
+    keys: PeerKeyTable,
+    memories: PeerMemories,
     peer: Peer,
 }
 
@@ -122,19 +123,19 @@ impl RemoteResponder {
     ///
     /// [`SegmentsRefused`], when they are not that.
     pub(crate) fn new(mailbox: &Arc<Segment>, keys: &Arc<Segment>) -> Result<Self, SegmentsRefused> {
-        let header = One::<Header>::new(mailbox, 0).filter(|_| mailbox.is_writable());
+        let header = SharedRef::<Header>::new(mailbox, 0).filter(|_| mailbox.is_writable());
         let header = header.ok_or(SegmentsRefused::NotMailbox)?;
         let owner = &header.owner;
         if owner.magic.load(Ordering::Relaxed) != MAGIC || owner.version.load(Ordering::Relaxed) != VERSION {
             return Err(SegmentsRefused::NotMailbox);
         }
-        let places = owner.places.load(Ordering::Relaxed);
-        let refused = || SegmentsRefused::Places { places };
-        let count = places as usize;
-        if !count.is_power_of_two() || count > PLACES_MAX {
+        let entries = owner.entries.load(Ordering::Relaxed);
+        let refused = || SegmentsRefused::Rings { entries };
+        let count = entries as usize;
+        if !count.is_power_of_two() || count > RING_ENTRIES_MAX {
             return Err(refused());
         }
-        let (ring, completions, _) = extent(count).ok_or_else(refused)?;
+        let (ring, completions, _) = ring_offsets(count).ok_or_else(refused)?;
         let peer = Peer {
             access: Access::from_bits_retain(owner.access.load(Ordering::Relaxed)),
             domain: Domain(owner.domain.load(Ordering::Relaxed)),
@@ -142,10 +143,10 @@ impl RemoteResponder {
             planted: planted_of(owner.planted.load(Ordering::Relaxed)),
         };
         Ok(Self {
-            ring: View::new(mailbox, ring, count).ok_or_else(refused)?,
-            completions: View::new(mailbox, completions, count).ok_or_else(refused)?,
-            keys: PeerKeys::new(keys).ok_or(SegmentsRefused::NotKeys)?,
-            memories: Memories::default(),
+            ring: SharedSlice::new(mailbox, ring, count).ok_or_else(refused)?,
+            completions: SharedSlice::new(mailbox, completions, count).ok_or_else(refused)?,
+            keys: PeerKeyTable::new(keys).ok_or(SegmentsRefused::NotKeys)?,
+            memories: PeerMemories::default(),
             peer,
             header,
         })
@@ -166,7 +167,7 @@ impl RemoteResponder {
         self.memories.remove(id)
     }
 
-    /// Memories of the peer that are mapped.
+    /// PeerMemories of the peer that are mapped.
     #[cfg(test)]
     pub(crate) fn memories(&self) -> usize {
         self.memories.len()

@@ -4,9 +4,9 @@
 #![expect(unsafe_code, reason = "copies between memory of two processes")]
 
 use super::super::atomic::Ordering;
-use super::super::key_table::Found;
+use super::super::key_table::FoundKey;
 use super::RemoteResponder;
-use super::place::{CHUNK, claim_ends};
+use super::copy::{CHUNK, prefetch_ends};
 use crate::Access;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::memory::{CacheHint, copy_shared_hinted};
@@ -22,7 +22,7 @@ impl RemoteResponder {
     ///
     /// `request.len` bytes at `local` are readable for the whole call.
     #[inline(always)]
-    pub(crate) unsafe fn at_once(&self, request: &Request, local: u64) -> Option<bool> {
+    pub(crate) unsafe fn try_execute_small(&self, request: &Request, local: u64) -> Option<bool> {
         let writer = &self.header.writer;
         let in_order = writer.expected.load(Ordering::Relaxed) == request.psn;
         if !in_order || !self.is_open() || self.is_refused() || request.len == 0 || request.len > CHUNK {
@@ -43,9 +43,9 @@ impl RemoteResponder {
             RequestOp::Read => return None,
         };
         let found = self.keys.find(key)?;
-        found.exposed.registered.check(self.peer.domain, remote, request.len, needs).ok()?;
+        found.export.registered.check(self.peer.domain, remote, request.len, needs).ok()?;
         // SAFETY: the caller's promise.
-        unsafe { self.fill_at_once(&found, request, (local, remote)) }
+        unsafe { self.write_small(&found, request, (local, remote)) }
     }
 
     /// Puts a payload of at most a chunk there, from `local` to `remote`, and completes the request; whether to ring the bell.
@@ -55,25 +55,25 @@ impl RemoteResponder {
     ///
     /// The `request.len` bytes at `local` are readable for the whole call.
     #[inline(always)]
-    unsafe fn fill_at_once(
+    unsafe fn write_small(
         &self,
-        found: &Found<'_>,
+        found: &FoundKey<'_>,
         request: &Request,
         (local, remote): (u64, u64),
     ) -> Option<bool> {
         let target = self.locate(found, remote, request.len, true)?;
-        claim_ends(target, request.len);
+        prefetch_ends(target, request.len);
         let writer = &self.header.writer;
         let range = (remote, remote.wrapping_add(request.len.into()));
-        let stands = || self.is_open() && found.stands();
-        if !writer.slot.enter(found.exposed.registered.serial, range, stands) {
+        let is_current = || self.is_open() && found.is_current();
+        if !writer.slot.enter(found.export.registered.serial, range, is_current) {
             return None;
         }
         let source = std::ptr::with_exposed_provenance::<u8>(local as usize);
         // SAFETY: readable by the caller's promise; and found in a mapping that is kept, as in `fill`.
         unsafe { copy_shared_hinted(source, target.as_ptr(), request.len as usize, CacheHint::Cached) };
         // Of pages that were replaced meanwhile the peer may see nothing of this.
-        let ring = found.stands().then(|| {
+        let ring = found.is_current().then(|| {
             writer.awaiting.store(0, Ordering::Relaxed);
             self.complete(request)
         });
@@ -84,7 +84,7 @@ impl RemoteResponder {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::super::tests::{BASE, Rig, execute, execute_at_once, terms};
+    use super::super::super::tests::{BASE, Rig, execute, terms, try_execute_small};
     use super::super::{Executed, Outcome};
     use super::*;
     use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind};
@@ -96,15 +96,15 @@ mod tests {
         let mut rig = Rig::new(8, terms(1, None));
         rig.expose(1, 1);
         let send = rig.next(RequestOp::Send, 0, 0, 8);
-        assert!(execute_at_once(&mut rig.port, &send, &mut [7; 8]).is_none(), "there is no receive");
-        let executed = execute(&mut rig.port, &send, &mut [7; 8], Injected::Deliver);
+        assert!(try_execute_small(&mut rig.responder, &send, &mut [7; 8]).is_none(), "there is no receive");
+        let executed = execute(&mut rig.responder, &send, &mut [7; 8], Injected::Deliver);
         assert!(matches!(executed.outcome, Outcome::Reply(Reply { kind: ReplyKind::Rnr { .. }, .. })));
         rig.post(1, BASE, 8, 1);
-        assert!(execute_at_once(&mut rig.port, &send, &mut [7; 8]).is_some());
+        assert!(try_execute_small(&mut rig.responder, &send, &mut [7; 8]).is_some());
         // One that is missing is asked for once a wait: this is a new one.
         let missing = rig.next(RequestOp::Write, 1, BASE, 8).psn;
         let beyond = Request { psn: sequence::add(missing, 1), ..send };
-        let Executed { outcome, .. } = execute(&mut rig.port, &beyond, &mut [7; 8], Injected::Deliver);
+        let Executed { outcome, .. } = execute(&mut rig.responder, &beyond, &mut [7; 8], Injected::Deliver);
         let kind = ReplyKind::Nak(Nak::Sequence);
         assert_eq!(outcome, Outcome::Reply(Reply { psn: missing, kind, len: 0 }));
     }

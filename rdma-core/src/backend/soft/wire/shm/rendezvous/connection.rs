@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::fs::OFlags;
 
-use super::super::segment::{AROUND_PATCH, Protection, Segment};
+use super::super::segment::{MAPPINGS_PER_PATCH, Protection, Segment};
 use super::descriptors::{self, Received, Sent};
 use super::frame::FrameError;
 use super::*;
@@ -32,9 +32,11 @@ impl Rendezvous {
                 self.accept(now, key, host);
                 Ok(())
             }
-            Some(Kind::Stranger(_)) => self.hear(now, key, host),
-            Some(Kind::Requester(_)) => self.hear_owner(now, key, host),
-            Some(Kind::Responder(_)) => self.hear_writer(now, key, host).and_then(|()| self.send(now, key)),
+            Some(Kind::Stranger(_)) => self.read_hello(now, key, host),
+            Some(Kind::Requester(_)) => self.read_from_owner(now, key, host),
+            Some(Kind::Responder(_)) => {
+                self.read_from_writer(now, key, host).and_then(|()| self.send(now, key))
+            }
         };
         if let Err(reason) = served {
             self.lose(now, key, reason, host);
@@ -42,7 +44,12 @@ impl Rendezvous {
     }
 
     /// Hears what the peer of a requester says.
-    fn hear_owner(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) -> Result<(), Reason> {
+    fn read_from_owner(
+        &mut self,
+        now: Instant,
+        key: SocketKey,
+        host: &mut dyn Host,
+    ) -> Result<(), UnmappedReason> {
         for _ in 0..FRAMES {
             let Some(Socket { fd, kind: Kind::Requester(requester), .. }) = self.sockets.get_mut(key) else {
                 return Ok(());
@@ -60,30 +67,30 @@ impl Rendezvous {
                 (Frame::Memory { id, len }, true) => {
                     requester.memories.insert(id);
                     for memfd in descriptors {
-                        let memory = match host.shared(qp, id) {
+                        let memory = match host.existing_mapping(qp, id) {
                             Some(memory) => memory,
                             None => Arc::new(map("memory", &memfd, len, Protection::ReadWrite)?),
                         };
-                        host.memory(now, qp, id, memory);
+                        host.add_memory(now, qp, id, memory);
                     }
                 }
                 (Frame::Patch { id, offset, len, version }, true) => {
                     if !requester.memories.contains(&id) {
-                        return Err(Reason::Unknown);
+                        return Err(UnmappedReason::UnknownMemory);
                     }
-                    leave_room(AROUND_PATCH)?;
+                    leave_room(MAPPINGS_PER_PATCH)?;
                     for memfd in descriptors {
                         let patch = Patch { version, offset, bytes: len, memfd: Arc::new(memfd) };
-                        host.patch(now, qp, id, &patch)
-                            .map_err(|source| Reason::Segment { what: "pages", source })?;
+                        host.patch_memory(now, qp, id, &patch)
+                            .map_err(|source| UnmappedReason::Segment { what: "pages", source })?;
                     }
                 }
-                (Frame::Resume { id }, true) => host.resume(now, qp, id),
+                (Frame::Resume { id }, true) => host.resume_memory(now, qp, id),
                 (Frame::Forget { id }, true) => {
                     requester.memories.remove(&id);
-                    host.forget(now, qp, id);
+                    host.forget_memory(now, qp, id);
                 }
-                (Frame::Refused(refusal), false) => return Err(Reason::Refused(refusal)),
+                (Frame::Refused(refusal), false) => return Err(UnmappedReason::Refused(refusal)),
                 _ => return Err(FrameError::Unexpected.into()),
             }
         }
@@ -91,7 +98,12 @@ impl Rendezvous {
     }
 
     /// Hears what the peer's requester says, which is not much.
-    fn hear_writer(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) -> Result<(), Reason> {
+    fn read_from_writer(
+        &mut self,
+        now: Instant,
+        key: SocketKey,
+        host: &mut dyn Host,
+    ) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get(key) else {
             return Ok(());
         };
@@ -115,7 +127,7 @@ impl Rendezvous {
     }
 
     /// Sends a peer's requester what waits for it.
-    pub(super) fn send(&mut self, now: Instant, key: SocketKey) -> Result<(), Reason> {
+    pub(super) fn send(&mut self, now: Instant, key: SocketKey) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
@@ -170,10 +182,10 @@ impl Rendezvous {
     }
 
     /// A connection is over by itself.
-    pub(super) fn lose(&mut self, now: Instant, key: SocketKey, reason: Reason, host: &mut dyn Host) {
+    pub(super) fn lose(&mut self, now: Instant, key: SocketKey, reason: UnmappedReason, host: &mut dyn Host) {
         match self.remove(key) {
-            Some(Kind::Requester(Requester { qp, .. })) => host.over(now, qp, reason),
-            Some(Kind::Responder(Responder { qp, .. })) => host.left(now, qp, &reason),
+            Some(Kind::Requester(Requester { qp, .. })) => host.requester_closed(now, qp, reason),
+            Some(Kind::Responder(Responder { qp, .. })) => host.responder_closed(now, qp, &reason),
             Some(Kind::Stranger(_)) if reason.is_departure() => {
                 tracing::debug!(%reason, "a neighbour has left")
             }
@@ -193,18 +205,21 @@ impl Rendezvous {
 /// Descriptors of a frame without any.
 pub(super) const NONE: [OwnedFd; 0] = [];
 
-fn take_invitation((mailbox, keys): (u64, u64), descriptors: Vec<OwnedFd>) -> Result<Invited, Reason> {
+fn take_invitation(
+    (mailbox, keys): (u64, u64),
+    descriptors: Vec<OwnedFd>,
+) -> Result<AcceptedInvitation, UnmappedReason> {
     let came = descriptors.len();
     let Ok([mailbox_fd, keys_fd, doorbell]) = <[OwnedFd; 3]>::try_from(descriptors) else {
-        return Err(Reason::Descriptors { came, wanted: 3 });
+        return Err(UnmappedReason::Descriptors { came, wanted: 3 });
     };
     if !rustix::fs::fcntl_getfl(&doorbell).map_err(io::Error::from)?.contains(OFlags::NONBLOCK) {
-        return Err(Reason::BlockingDoorbell);
+        return Err(UnmappedReason::BlockingDoorbell);
     }
     if !is_eventfd(&doorbell) {
-        return Err(Reason::NoDoorbell);
+        return Err(UnmappedReason::NoDoorbell);
     }
-    Ok(Invited {
+    Ok(AcceptedInvitation {
         mailbox: map("mailbox", &mailbox_fd, mailbox, Protection::ReadWrite)?,
         keys: map("table of keys", &keys_fd, keys, Protection::Read)?,
         doorbell,
@@ -212,13 +227,18 @@ fn take_invitation((mailbox, keys): (u64, u64), descriptors: Vec<OwnedFd>) -> Re
 }
 
 /// Whether so many more mappings of peers' memory are few enough.
-fn leave_room(more: usize) -> Result<(), Reason> {
-    if Segment::of_peers() + more > MAPPINGS_MAX { Err(Reason::TooMuchMemory) } else { Ok(()) }
+fn leave_room(more: usize) -> Result<(), UnmappedReason> {
+    if Segment::peer_mappings() + more > MAPPINGS_MAX { Err(UnmappedReason::TooMuchMemory) } else { Ok(()) }
 }
 
-fn map(what: &'static str, memfd: &OwnedFd, len: u64, protection: Protection) -> Result<Segment, Reason> {
+fn map(
+    what: &'static str,
+    memfd: &OwnedFd,
+    len: u64,
+    protection: Protection,
+) -> Result<Segment, UnmappedReason> {
     leave_room(1)?;
-    Segment::map(memfd.as_fd(), len, protection).map_err(|source| Reason::Segment { what, source })
+    Segment::map(memfd.as_fd(), len, protection).map_err(|source| UnmappedReason::Segment { what, source })
 }
 
 /// Whether writing to it does nothing but count.

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::Reason;
+use super::UnmappedReason;
 
 /// Linux 6.5; in no header that we may count on.
 const SO_PEERPIDFD: i32 = 77;
@@ -37,19 +37,19 @@ impl Credentials {
     ///
     /// [`Reason::OtherUser`], [`Reason::NobodyInParticular`], [`Reason::OtherProcesses`], or [`Reason::NoPidfd`] when it
     /// cannot be watched.
-    pub(super) fn check(&self, socket: BorrowedFd<'_>) -> Result<OwnedFd, Reason> {
+    pub(super) fn check(&self, socket: BorrowedFd<'_>) -> Result<OwnedFd, UnmappedReason> {
         let libc::ucred { pid, uid, .. } = (self.peer)(socket)?;
         if uid != self.uid {
-            return Err(Reason::OtherUser { own: self.uid, peer: uid });
+            return Err(UnmappedReason::OtherUser { own: self.uid, peer: uid });
         }
         if uid == self.overflow {
-            return Err(Reason::NobodyInParticular { uid });
+            return Err(UnmappedReason::OverflowUser { uid });
         }
         // Its end could be told all the same, but it is of another container, whose processes this one is kept apart from.
         if pid == 0 {
-            return Err(Reason::OtherProcesses);
+            return Err(UnmappedReason::OtherPidNamespace);
         }
-        (self.pidfd)(socket).map_err(Reason::NoPidfd)
+        (self.pidfd)(socket).map_err(UnmappedReason::NoPidfd)
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
         let theirs = Credentials { peer: |_| Ok(libc::ucred { pid: 1, uid: 7, gid: 0 }), ..own };
         // It reads as the same one itself.
         let refused = Credentials { uid: 7, overflow: 7, ..theirs }.check(here.as_fd()).unwrap_err();
-        assert!(matches!(refused, Reason::NobodyInParticular { uid: 7 }), "{refused}");
+        assert!(matches!(refused, UnmappedReason::OverflowUser { uid: 7 }), "{refused}");
         assert!(Credentials { uid: 7, ..theirs }.check(here.as_fd()).is_ok());
         let said = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap();
         assert_eq!(said.trim(), overflow.to_string());
@@ -146,6 +146,9 @@ mod tests {
         };
         assert!((own.pidfd)(here.as_fd()).is_ok());
         let refused = own.check(here.as_fd()).unwrap_err();
-        assert!(matches!(refused, Reason::OtherProcesses) && refused.to_string().contains("process numbers"));
+        assert!(
+            matches!(refused, UnmappedReason::OtherPidNamespace)
+                && refused.to_string().contains("process numbers")
+        );
     }
 }

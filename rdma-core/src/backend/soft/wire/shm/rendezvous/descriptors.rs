@@ -11,7 +11,7 @@ use rustix::net::{
 };
 use rustix::process::{Resource, getrlimit};
 
-use super::Reason;
+use super::UnmappedReason;
 use super::frame::{DESCRIPTORS_MAX, FRAME_BYTES, Frame, FrameError};
 
 /// Room for one descriptor more than any frame has, so that one too many is told from one that could not be had.
@@ -29,7 +29,7 @@ pub(super) struct Received {
 /// # Errors
 ///
 /// When the packet is no frame, has another number of descriptors than such a frame has, or the connection is over.
-pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Reason> {
+pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, UnmappedReason> {
     let mut room = [MaybeUninit::uninit(); ROOM];
     let mut ancillary = RecvAncillaryBuffer::new(&mut room);
     // One byte more than a frame, so that a longer packet is not taken for one.
@@ -38,8 +38,8 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Reason
     let message = match recvmsg(socket, into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
         Ok(message) => message,
         Err(Errno::WOULDBLOCK | Errno::INTR) => return Ok(None),
-        Err(Errno::CONNRESET) => return Err(Reason::Closed),
-        Err(error) => return Err(Reason::Io(error.into())),
+        Err(Errno::CONNRESET) => return Err(UnmappedReason::Closed),
+        Err(error) => return Err(UnmappedReason::Io(error.into())),
     };
     let mut descriptors = Vec::new();
     for message in ancillary.drain() {
@@ -48,25 +48,25 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Reason
         }
     }
     if message.bytes == 0 {
-        return Err(Reason::Closed);
+        return Err(UnmappedReason::Closed);
     }
     if descriptors.len() > DESCRIPTORS_MAX {
-        return Err(Reason::TooManyDescriptors);
+        return Err(UnmappedReason::TooManyDescriptors);
     }
     if message.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(Reason::OutOfDescriptors);
+        return Err(UnmappedReason::OutOfDescriptors);
     }
     let packet = packet.get(..message.bytes).ok_or(FrameError::Size(message.bytes))?;
     let frame = Frame::decode(packet)?;
     let (came, wanted) = (descriptors.len(), frame.descriptors());
     if came != wanted {
-        return Err(Reason::Descriptors { came, wanted });
+        return Err(UnmappedReason::Descriptors { came, wanted });
     }
     Ok(Some(Received { frame, descriptors }))
 }
 
 /// Whether a descriptor is of the last quarter that this process may have: the system gives out the lowest that is free.
-pub(super) fn is_of_the_last(fd: BorrowedFd<'_>) -> bool {
+pub(super) fn is_in_last_quarter(fd: BorrowedFd<'_>) -> bool {
     let limit = getrlimit(Resource::Nofile).current;
     limit.is_some_and(|limit| u64::from(fd.as_raw_fd().unsigned_abs()) >= limit - limit / 4)
 }
@@ -86,20 +86,24 @@ pub(super) enum Sent {
 /// # Errors
 ///
 /// When the connection is over.
-pub(super) fn send(socket: BorrowedFd<'_>, frame: &Frame, descriptors: &[impl AsFd]) -> Result<Sent, Reason> {
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    frame: &Frame,
+    descriptors: &[impl AsFd],
+) -> Result<Sent, UnmappedReason> {
     debug_assert_eq!(descriptors.len(), frame.descriptors());
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut room = [MaybeUninit::uninit(); ROOM];
     let mut ancillary = SendAncillaryBuffer::new(&mut room);
     if !borrowed.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&borrowed)) {
-        return Err(Reason::TooManyDescriptors);
+        return Err(UnmappedReason::TooManyDescriptors);
     }
     let packet = frame.encode();
     match sendmsg(socket, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL) {
         Ok(_) => Ok(Sent::Whole),
         Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(Sent::Full),
         Err(Errno::TOOMANYREFS) => Ok(Sent::Crowded),
-        Err(Errno::PIPE | Errno::CONNRESET) => Err(Reason::Closed),
-        Err(error) => Err(Reason::Io(error.into())),
+        Err(Errno::PIPE | Errno::CONNRESET) => Err(UnmappedReason::Closed),
+        Err(error) => Err(UnmappedReason::Io(error.into())),
     }
 }

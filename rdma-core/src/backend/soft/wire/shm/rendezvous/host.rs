@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::super::super::{DeviceRef, Hello, QpRef};
 use super::super::{MapRefused, segment::Segment};
 use super::frame::Refusal;
-use super::reason::Reason;
+use super::unmapped_reason::UnmappedReason;
 use crate::memory::Patch;
 
 /// Memory that keys of a device name, to be mapped by its peers.
@@ -35,7 +35,7 @@ pub(crate) struct Invitation {
 
 /// What a requester of this process was given.
 #[derive(Debug)]
-pub(crate) struct Invited {
+pub(crate) struct AcceptedInvitation {
     pub(crate) mailbox: Segment,
     pub(crate) keys: Segment,
     pub(crate) doorbell: OwnedFd,
@@ -62,33 +62,34 @@ pub(crate) trait Host {
     /// # Errors
     ///
     /// When it cannot make use of that; the connection is closed then.
-    fn invited(&mut self, now: Instant, qp: QpRef, invited: Invited) -> Result<(), Reason>;
+    fn invited(&mut self, now: Instant, qp: QpRef, invited: AcceptedInvitation)
+    -> Result<(), UnmappedReason>;
 
     /// Memory of the peer of `qp`'s requester, if another queue pair has it mapped already.
-    fn shared(&mut self, qp: QpRef, id: u64) -> Option<Arc<Segment>>;
+    fn existing_mapping(&mut self, qp: QpRef, id: u64) -> Option<Arc<Segment>>;
 
     /// Memory of the peer of `qp`'s requester; in place of what had that identifier before.
-    fn memory(&mut self, now: Instant, qp: QpRef, id: u64, memory: Arc<Segment>);
+    fn add_memory(&mut self, now: Instant, qp: QpRef, id: u64, memory: Arc<Segment>);
 
     /// Other pages of memory that it was told of.
     ///
     /// # Errors
     ///
     /// When they cannot be mapped; the connection is closed then.
-    fn patch(&mut self, now: Instant, qp: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused>;
+    fn patch_memory(&mut self, now: Instant, qp: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused>;
 
     /// Its keys name pages that it was told of; it may have found them naming others, which do not come.
-    fn resume(&mut self, now: Instant, qp: QpRef, id: u64);
+    fn resume_memory(&mut self, now: Instant, qp: QpRef, id: u64);
 
     /// No key of the peer names that memory any more.
-    fn forget(&mut self, now: Instant, qp: QpRef, id: u64);
+    fn forget_memory(&mut self, now: Instant, qp: QpRef, id: u64);
 
     /// The peer's requester says that there is something to look at in the mailbox of `qp`.
     fn nudged(&mut self, now: Instant, qp: QpRef);
 
     /// The connection of `qp`'s requester is over, or the peer's process is. Not told of one that was closed here.
-    fn over(&mut self, now: Instant, qp: QpRef, reason: Reason);
+    fn requester_closed(&mut self, now: Instant, qp: QpRef, reason: UnmappedReason);
 
     /// The connection that the requester of `qp`'s peer was invited on is over, for that reason.
-    fn left(&mut self, now: Instant, qp: QpRef, reason: &Reason);
+    fn responder_closed(&mut self, now: Instant, qp: QpRef, reason: &UnmappedReason);
 }

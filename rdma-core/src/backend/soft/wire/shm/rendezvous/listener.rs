@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::Reason;
+use super::UnmappedReason;
 use crate::Gid;
 
 /// Connections that wait to be accepted; the kernel's own bound may be lower.
@@ -43,15 +43,15 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> std::io::Result<Option<OwnedFd
 /// # Errors
 ///
 /// [`Reason::NoNeighbour`] when nobody listens there, [`Reason::Busy`], or what the system says.
-pub(super) fn connect(gid: Gid) -> Result<OwnedFd, Reason> {
+pub(super) fn connect(gid: Gid) -> Result<OwnedFd, UnmappedReason> {
     let connected = socket().and_then(|socket| {
         rustix::net::connect(&socket, &address(gid)?)?;
         Ok(socket)
     });
     connected.map_err(|error| match error {
-        Errno::CONNREFUSED => Reason::NoNeighbour,
-        Errno::WOULDBLOCK => Reason::Busy,
-        Errno::MFILE | Errno::NFILE => Reason::OutOfDescriptors,
-        other => Reason::Io(other.into()),
+        Errno::CONNREFUSED => UnmappedReason::NoNeighbour,
+        Errno::WOULDBLOCK => UnmappedReason::Busy,
+        Errno::MFILE | Errno::NFILE => UnmappedReason::OutOfDescriptors,
+        other => UnmappedReason::Io(other.into()),
     })
 }

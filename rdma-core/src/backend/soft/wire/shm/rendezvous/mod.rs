@@ -15,11 +15,11 @@ mod frame;
 pub(crate) mod fuzz;
 mod host;
 mod listener;
-mod reason;
 mod responder;
 mod stranger;
 #[cfg(test)]
 mod tests;
+mod unmapped_reason;
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -33,10 +33,10 @@ use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
 
 pub(crate) use credentials::has_ended;
 pub(crate) use frame::Refusal;
-pub(crate) use host::{Announcement, Host, Invitation, Invited};
-pub(crate) use reason::Reason;
+pub(crate) use host::{AcceptedInvitation, Announcement, Host, Invitation};
+pub(crate) use unmapped_reason::UnmappedReason;
 
-use super::super::throttle::Throttle;
+use super::super::log_throttle::LogThrottle;
 use super::super::{DeviceRef, Hello, QpRef};
 use connection::{NONE, Requester};
 use credentials::Credentials;
@@ -69,9 +69,9 @@ slotmap::new_key_type! {
 
 /// Set in what epoll calls the descriptors of this file. It is a bit of a slot's index, which no other key can have set:
 /// there are not as many descriptors.
-const OWN: u64 = 1 << 31;
+const OWN_BIT: u64 = 1 << 31;
 /// Set in what epoll calls a peer's process, beside its connection's name.
-const PROCESS: u64 = 1 << 30;
+const PROCESS_BIT: u64 = 1 << 30;
 
 #[derive(Debug)]
 struct Socket {
@@ -100,13 +100,13 @@ pub(crate) struct Rendezvous {
     /// Oldest first.
     strangers: VecDeque<SocketKey>,
     /// A queue pair became ready since the waiting strangers asked.
-    ask_again: bool,
+    retry_waiting_due: bool,
     /// Until when listeners are not asked, for want of descriptors.
     accept_paused: Option<Instant>,
     /// Until when those wait that met too many descriptors under way.
     crowded: Option<Instant>,
     /// Bounds what strangers make it write to the log.
-    throttle: Throttle,
+    throttle: LogThrottle,
 }
 
 impl Rendezvous {
@@ -120,10 +120,10 @@ impl Rendezvous {
             requesters: SecondaryMap::new(),
             responders: SecondaryMap::new(),
             strangers: VecDeque::new(),
-            ask_again: false,
+            retry_waiting_due: false,
             accept_paused: None,
             crowded: None,
-            throttle: Throttle::default(),
+            throttle: LogThrottle::default(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Rendezvous {
 
     /// Whether a descriptor of that name is one of these.
     pub(crate) fn is_own(key: u64) -> bool {
-        key & OWN != 0
+        key & OWN_BIT != 0
     }
 
     /// Lets processes of this host meet `device` by that GID.
@@ -159,10 +159,15 @@ impl Rendezvous {
     ///
     /// At once when the peer is of no process that this one shares memory with; or when there is another wire, and no more
     /// descriptors than that may need.
-    pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello, other_wire: bool) -> Result<(), Reason> {
+    pub(crate) fn connect(
+        &mut self,
+        qp: QpRef,
+        hello: &Hello,
+        other_wire: bool,
+    ) -> Result<(), UnmappedReason> {
         let fd = listener::connect(hello.destination_gid)?;
-        if other_wire && descriptors::is_of_the_last(fd.as_fd()) {
-            return Err(Reason::FewDescriptors);
+        if other_wire && descriptors::is_in_last_quarter(fd.as_fd()) {
+            return Err(UnmappedReason::FewDescriptors);
         }
         let process = Arc::new(self.credentials.check(fd.as_fd())?);
         let kind = Kind::Requester(Requester {
@@ -172,7 +177,7 @@ impl Rendezvous {
             memories: HashSet::new(),
         });
         let key = self.insert(Socket { fd, device: None, kind }, EventFlags::IN)?;
-        if let Err(error) = epoll::add(&self.epoll, &process, name(key, PROCESS), EventFlags::IN) {
+        if let Err(error) = epoll::add(&self.epoll, &process, epoll_data(key, PROCESS_BIT), EventFlags::IN) {
             self.remove(key);
             return Err(io::Error::from(error).into());
         }
@@ -181,7 +186,7 @@ impl Rendezvous {
         let said = socket.map_or(Ok(Sent::Full), |fd| descriptors::send(fd, &Frame::Hello(*hello), &NONE));
         if !matches!(said, Ok(Sent::Whole)) {
             self.remove(key);
-            return Err(said.err().unwrap_or(Reason::Busy));
+            return Err(said.err().unwrap_or(UnmappedReason::Busy));
         }
         if let Some(old) = self.requesters.insert(qp, key) {
             self.remove(old);
@@ -196,7 +201,7 @@ impl Rendezvous {
     }
 
     /// Takes what the peer of `qp`'s requester has said by now.
-    pub(crate) fn look(&mut self, now: Instant, qp: QpRef, host: &mut dyn Host) {
+    pub(crate) fn read_announcements(&mut self, now: Instant, qp: QpRef, host: &mut dyn Host) {
         if let Some(key) = self.requesters.get(qp) {
             self.serve(now, *key, host);
         }
@@ -243,8 +248,8 @@ impl Rendezvous {
     }
 
     /// A queue pair has become ready: those that wait for it may come in, with the next [`flush`](Self::flush).
-    pub(crate) fn heed(&mut self) {
-        self.ask_again = !self.strangers.is_empty();
+    pub(crate) fn retry_waiting(&mut self) {
+        self.retry_waiting_due = !self.strangers.is_empty();
     }
 
     /// Closes both connections of `qp`: it is in ERR or gone.
@@ -255,14 +260,14 @@ impl Rendezvous {
     }
 
     /// Closes the connection of `qp`'s requester: it takes another wire.
-    pub(crate) fn leave(&mut self, qp: QpRef) {
+    pub(crate) fn drop_requester(&mut self, qp: QpRef) {
         if let Some(key) = self.requesters.remove(qp) {
             self.remove(key);
         }
     }
 
     /// Parts from whom the responder of `qp` has invited: it is asked over another wire.
-    pub(crate) fn part(&mut self, qp: QpRef) {
+    pub(crate) fn drop_writer(&mut self, qp: QpRef) {
         if let Some(key) = self.responders.remove(qp) {
             self.remove(key);
         }
@@ -270,18 +275,18 @@ impl Rendezvous {
 
     /// Asks again for those that wait, when a queue pair has become ready.
     pub(crate) fn flush(&mut self, now: Instant, host: &mut dyn Host) {
-        if std::mem::take(&mut self.ask_again) {
+        if std::mem::take(&mut self.retry_waiting_due) {
             self.introduce_all(now, host);
         }
     }
 
     /// The descriptor of that name is ready.
     pub(crate) fn ready(&mut self, now: Instant, name: u64, host: &mut dyn Host) {
-        let key = SocketKey::from(KeyData::from_ffi(name & !(OWN | PROCESS)));
-        if name & PROCESS != 0 {
+        let key = SocketKey::from(KeyData::from_ffi(name & !(OWN_BIT | PROCESS_BIT)));
+        if name & PROCESS_BIT != 0 {
             // What it said before its end is looked at first.
             self.serve(now, key, host);
-            self.lose(now, key, Reason::Dead, host);
+            self.lose(now, key, UnmappedReason::Dead, host);
         } else {
             self.serve(now, key, host);
         }
@@ -302,7 +307,7 @@ impl Rendezvous {
         while let Some((key, deadline)) = self.oldest_waiting()
             && deadline <= now
         {
-            self.lose(now, key, Reason::Overdue, host);
+            self.lose(now, key, UnmappedReason::Overdue, host);
         }
     }
 
@@ -317,16 +322,16 @@ impl Rendezvous {
     /// Keeps a socket, and has epoll watch it for `events`.
     fn insert(&mut self, socket: Socket, events: EventFlags) -> Result<SocketKey, io::Error> {
         let key = self.sockets.insert(socket);
-        if let Err(error) = epoll::add(&self.epoll, &self.sockets[key].fd, name(key, 0), events) {
+        if let Err(error) = epoll::add(&self.epoll, &self.sockets[key].fd, epoll_data(key, 0), events) {
             self.sockets.remove(key);
             return Err(error.into());
         }
         Ok(key)
     }
 
-    fn watch(&self, key: SocketKey, events: EventFlags) -> Result<(), Reason> {
+    fn watch(&self, key: SocketKey, events: EventFlags) -> Result<(), UnmappedReason> {
         if let Some(socket) = self.sockets.get(key) {
-            epoll::modify(&self.epoll, &socket.fd, name(key, 0), events).map_err(io::Error::from)?;
+            epoll::modify(&self.epoll, &socket.fd, epoll_data(key, 0), events).map_err(io::Error::from)?;
         }
         Ok(())
     }
@@ -367,6 +372,6 @@ impl Rendezvous {
 }
 
 /// What epoll calls a descriptor.
-fn name(key: SocketKey, which: u64) -> EventData {
-    EventData::new_u64(key.data().as_ffi() | OWN | which)
+fn epoll_data(key: SocketKey, which: u64) -> EventData {
+    EventData::new_u64(key.data().as_ffi() | OWN_BIT | which)
 }

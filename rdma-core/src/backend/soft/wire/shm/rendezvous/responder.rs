@@ -8,7 +8,7 @@ use super::super::super::QpRef;
 use super::connection::NONE;
 use super::descriptors::{self, Sent};
 use super::frame::Frame;
-use super::{Announcement, Reason};
+use super::{Announcement, UnmappedReason};
 use crate::memory::Patch;
 
 /// The connection that the peer's requester was invited on.
@@ -16,12 +16,12 @@ use crate::memory::Patch;
 pub(super) struct Responder {
     pub(super) qp: QpRef,
     /// What the socket did not take yet, oldest first.
-    outflow: VecDeque<Parcel>,
+    outflow: VecDeque<Notice>,
 }
 
 /// Something to tell a peer.
 #[derive(Debug)]
-enum Parcel {
+enum Notice {
     Memory { id: u64, len: u64, memfd: Arc<OwnedFd> },
     Patch { id: u64, patch: Patch },
     Resume(u64),
@@ -36,19 +36,19 @@ impl Responder {
     }
 
     pub(super) fn announce(&mut self, Announcement { id, len, memfd, patches }: Announcement) {
-        self.outflow.push_back(Parcel::Memory { id, len, memfd });
+        self.outflow.push_back(Notice::Memory { id, len, memfd });
         self.patch(id, &patches);
     }
 
     /// There are not many for a memory.
     pub(super) fn patch(&mut self, id: u64, patches: &[Patch]) {
-        self.outflow.extend(patches.iter().map(|patch| Parcel::Patch { id, patch: patch.clone() }));
+        self.outflow.extend(patches.iter().map(|patch| Notice::Patch { id, patch: patch.clone() }));
     }
 
     /// Once is enough, for it comes after all that waits now.
     pub(super) fn resume(&mut self, id: u64) {
-        self.outflow.retain(|parcel| !matches!(parcel, Parcel::Resume(of) if *of == id));
-        self.outflow.push_back(Parcel::Resume(id));
+        self.outflow.retain(|parcel| !matches!(parcel, Notice::Resume(of) if *of == id));
+        self.outflow.push_back(Notice::Resume(id));
     }
 
     /// Whoever was not told of the memory yet need not be told of its end; so no more waits here than there ever was at
@@ -56,31 +56,31 @@ impl Responder {
     pub(super) fn forget(&mut self, id: u64) {
         let mut told = true;
         self.outflow.retain(|parcel| match parcel {
-            Parcel::Memory { id: of, .. } if *of == id => {
+            Notice::Memory { id: of, .. } if *of == id => {
                 told = false;
                 false
             }
-            Parcel::Patch { id: of, .. } | Parcel::Resume(of) => *of != id,
+            Notice::Patch { id: of, .. } | Notice::Resume(of) => *of != id,
             _ => true,
         });
         if told {
-            self.outflow.push_back(Parcel::Forget(id));
+            self.outflow.push_back(Notice::Forget(id));
         }
     }
 
     /// Sends what the socket takes; what became of the last of it.
-    pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, Reason> {
+    pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, UnmappedReason> {
         while let Some(parcel) = self.outflow.front() {
             let sent = match parcel {
-                Parcel::Memory { id, len, memfd } => {
+                Notice::Memory { id, len, memfd } => {
                     descriptors::send(fd, &Frame::Memory { id: *id, len: *len }, &[memfd])?
                 }
-                Parcel::Patch { id, patch: Patch { version, offset, bytes, memfd } } => {
+                Notice::Patch { id, patch: Patch { version, offset, bytes, memfd } } => {
                     let (id, offset, len, version) = (*id, *offset, *bytes, *version);
                     descriptors::send(fd, &Frame::Patch { id, offset, len, version }, &[memfd])?
                 }
-                Parcel::Resume(id) => descriptors::send(fd, &Frame::Resume { id: *id }, &NONE)?,
-                Parcel::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
+                Notice::Resume(id) => descriptors::send(fd, &Frame::Resume { id: *id }, &NONE)?,
+                Notice::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
             };
             if sent != Sent::Whole {
                 return Ok(sent);

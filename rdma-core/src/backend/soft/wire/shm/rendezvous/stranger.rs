@@ -36,7 +36,7 @@ impl Rendezvous {
                     if self.strangers.len() >= WAITING_MAX
                         && let Some(oldest) = self.strangers.front()
                     {
-                        self.lose(now, *oldest, Reason::Crowded, host);
+                        self.lose(now, *oldest, UnmappedReason::Crowded, host);
                     }
                     self.strangers.push_back(key);
                 }
@@ -51,17 +51,22 @@ impl Rendezvous {
     }
 
     /// Hears a stranger out.
-    pub(super) fn hear(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) -> Result<(), Reason> {
+    pub(super) fn read_hello(
+        &mut self,
+        now: Instant,
+        key: SocketKey,
+        host: &mut dyn Host,
+    ) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, device, kind: Kind::Stranger(stranger) }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
         if stranger.hello.is_some() {
             // Watched for nothing but its end; another thread may have been told of the hello, too, and come later.
-            return if has_hung_up(fd.as_fd())? { Err(Reason::Closed) } else { Ok(()) };
+            return if has_hung_up(fd.as_fd())? { Err(UnmappedReason::Closed) } else { Ok(()) };
         }
         let received = match descriptors::receive(fd.as_fd()) {
             // Of every version it is said in which words it can be answered.
-            Err(Reason::Frame(FrameError::Version(version))) => {
+            Err(UnmappedReason::Frame(FrameError::Version(version))) => {
                 refuse(fd.as_fd(), Refusal::Version(frame::VERSION));
                 return Err(FrameError::Version(version).into());
             }
@@ -69,14 +74,15 @@ impl Rendezvous {
         };
         let Some(Received { frame, .. }) = received else { return Ok(()) };
         let Frame::Hello(hello) = frame else { return Err(FrameError::Unexpected.into()) };
-        if device.is_some_and(|device| host.has_other_wire(device)) && descriptors::is_of_the_last(fd.as_fd())
+        if device.is_some_and(|device| host.has_other_wire(device))
+            && descriptors::is_in_last_quarter(fd.as_fd())
         {
             return Err(refused(fd.as_fd(), Refusal::limit(&Errno::MFILE.into())));
         }
         let process = self.credentials.check(fd.as_fd()).inspect_err(|reason| {
             let refusal = match reason {
-                Reason::OtherUser { .. } | Reason::NobodyInParticular { .. } => Refusal::User,
-                Reason::NoPidfd(error) if limit_advice(error).is_some() => Refusal::limit(error),
+                UnmappedReason::OtherUser { .. } | UnmappedReason::OverflowUser { .. } => Refusal::User,
+                UnmappedReason::NoPidfd(error) if limit_advice(error).is_some() => Refusal::limit(error),
                 _ => Refusal::Pidfd,
             };
             refuse(fd.as_fd(), refusal);
@@ -103,10 +109,10 @@ impl Rendezvous {
         let Some(qp) = host.accept(hello) else { return };
         let welcomed = match welcome(fd.as_fd(), qp, Arc::clone(process), host) {
             Ok(Some(responder)) => {
-                self.let_in(key, responder);
+                self.admit(key, responder);
                 self.send(now, key)
             }
-            Ok(None) => self.put_off(now, key),
+            Ok(None) => self.postpone(now, key),
             Err(reason) => Err(reason),
         };
         if let Err(reason) = welcomed {
@@ -114,7 +120,7 @@ impl Rendezvous {
         }
     }
 
-    fn let_in(&mut self, key: SocketKey, responder: Responder) {
+    fn admit(&mut self, key: SocketKey, responder: Responder) {
         let qp = responder.qp;
         self.strangers.retain(|it| *it != key);
         if let Some(socket) = self.sockets.get_mut(key) {
@@ -128,7 +134,7 @@ impl Rendezvous {
 
     /// Has a stranger wait that met too many descriptors under way; not for long, since what it wants to send waits as well,
     /// and can go over another wire.
-    fn put_off(&mut self, now: Instant, key: SocketKey) -> Result<(), Reason> {
+    fn postpone(&mut self, now: Instant, key: SocketKey) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
@@ -146,24 +152,24 @@ fn welcome(
     qp: QpRef,
     process: Arc<OwnedFd>,
     host: &mut dyn Host,
-) -> Result<Option<Responder>, Reason> {
+) -> Result<Option<Responder>, UnmappedReason> {
     let invitation = host.invite(qp, process).map_err(|refusal| refused(fd, refusal))?;
     let Invitation { mailbox, keys, doorbell, memories } = invitation;
     let frame = Frame::Welcome { mailbox: mailbox.1, keys: keys.1 };
     match descriptors::send(fd, &frame, &[mailbox.0, keys.0, doorbell]) {
         Ok(sent) => Ok((sent == Sent::Whole).then(|| Responder::new(qp, memories))),
-        Err(Reason::Io(error)) => {
+        Err(UnmappedReason::Io(error)) => {
             refuse(fd, Refusal::limit(&error));
-            Err(Reason::Io(error))
+            Err(UnmappedReason::Io(error))
         }
         Err(reason) => Err(reason),
     }
 }
 
 /// Tells a requester that it has to take another wire; the reason for the log.
-fn refused(fd: BorrowedFd<'_>, refusal: Refusal) -> Reason {
+fn refused(fd: BorrowedFd<'_>, refusal: Refusal) -> UnmappedReason {
     refuse(fd, refusal);
-    Reason::Refused(refusal)
+    UnmappedReason::Refused(refusal)
 }
 
 /// The same; one that is not there any more need not know.

@@ -25,7 +25,7 @@ struct Scripted {
     other_wire: bool,
     memories: Vec<Announcement>,
     writers: Vec<Arc<OwnedFd>>,
-    invited: Vec<(QpRef, Invited)>,
+    invited: Vec<(QpRef, AcceptedInvitation)>,
     mapped: Vec<(u64, Arc<Segment>)>,
     resumed: Vec<u64>,
     forgotten: Vec<u64>,
@@ -67,31 +67,31 @@ impl Host for Scripted {
         Ok(Invitation { mailbox, keys, doorbell: doorbell(), memories: self.memories.clone() })
     }
 
-    fn invited(&mut self, _: Instant, qp: QpRef, invited: Invited) -> Result<(), Reason> {
+    fn invited(&mut self, _: Instant, qp: QpRef, invited: AcceptedInvitation) -> Result<(), UnmappedReason> {
         self.invited.push((qp, invited));
         Ok(())
     }
 
-    fn shared(&mut self, _: QpRef, id: u64) -> Option<Arc<Segment>> {
+    fn existing_mapping(&mut self, _: QpRef, id: u64) -> Option<Arc<Segment>> {
         self.shares.as_ref().filter(|(shared, _)| *shared == id).map(|(_, segment)| Arc::clone(segment))
     }
 
-    fn memory(&mut self, _: Instant, _: QpRef, id: u64, memory: Arc<Segment>) {
+    fn add_memory(&mut self, _: Instant, _: QpRef, id: u64, memory: Arc<Segment>) {
         self.mapped.push((id, memory));
     }
 
-    fn patch(&mut self, _: Instant, _: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused> {
+    fn patch_memory(&mut self, _: Instant, _: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused> {
         let Some((_, memory)) = self.mapped.iter().rev().find(|(mapped, _)| *mapped == id) else {
             return Ok(());
         };
         memory.patch(patch.memfd.as_fd(), patch.version, (patch.offset, patch.bytes))
     }
 
-    fn resume(&mut self, _: Instant, _: QpRef, id: u64) {
+    fn resume_memory(&mut self, _: Instant, _: QpRef, id: u64) {
         self.resumed.push(id);
     }
 
-    fn forget(&mut self, _: Instant, _: QpRef, id: u64) {
+    fn forget_memory(&mut self, _: Instant, _: QpRef, id: u64) {
         self.forgotten.push(id);
     }
 
@@ -99,11 +99,11 @@ impl Host for Scripted {
         self.nudges += 1;
     }
 
-    fn over(&mut self, _: Instant, _: QpRef, reason: Reason) {
+    fn requester_closed(&mut self, _: Instant, _: QpRef, reason: UnmappedReason) {
         self.over.push(reason.to_string());
     }
 
-    fn left(&mut self, _: Instant, _: QpRef, reason: &Reason) {
+    fn responder_closed(&mut self, _: Instant, _: QpRef, reason: &UnmappedReason) {
         self.left.push(reason.to_string());
     }
 }
@@ -141,7 +141,7 @@ impl End {
     }
 
     /// Connects its requester to the device of `gid`.
-    fn connect(&mut self, gid: Gid) -> Result<(), Reason> {
+    fn connect(&mut self, gid: Gid) -> Result<(), UnmappedReason> {
         let hello = self.hello_to(gid);
         self.rendezvous.connect(self.qp, &hello, self.state.other_wire)
     }
@@ -149,7 +149,7 @@ impl End {
     /// Lets the requester of `peer` in.
     fn take(&mut self, peer: &Self) {
         self.state.takes.push((peer.hello_to(self.gid), self.qp));
-        self.rendezvous.heed();
+        self.rendezvous.retry_waiting();
     }
 
     /// What a driver does once.
@@ -244,7 +244,7 @@ fn closing_at_either_end_is_told_at_the_other() {
     until(&mut a, &mut b, |a, _| a.state.over == ["it closed the connection"]);
     assert!(!a.rendezvous.is_connected(a.qp));
     let (mut a, mut b) = pair();
-    a.rendezvous.leave(a.qp);
+    a.rendezvous.drop_requester(a.qp);
     until(&mut a, &mut b, |_, b| b.state.left == ["it closed the connection"]);
     assert!(a.state.over.is_empty(), "told of what was closed here");
 }
@@ -256,7 +256,7 @@ fn a_device_that_is_closed_is_nobodys_neighbour() {
     let copies: Vec<_> = b.rendezvous.sockets.values().map(|it| rustix::io::dup(&it.fd).unwrap()).collect();
     b.rendezvous.unlisten(b.device);
     until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
-    assert!(matches!(a.connect(b.gid), Err(Reason::NoNeighbour)));
+    assert!(matches!(a.connect(b.gid), Err(UnmappedReason::NoNeighbour)));
     assert!(b.rendezvous.sockets.is_empty() && copies.len() == 2);
 }
 

@@ -3,14 +3,14 @@
 use std::io;
 
 use super::super::MapRefused;
-use super::super::port::SegmentsRefused;
+use super::super::remote_responder::SegmentsRefused;
 use super::MAPPINGS_MAX;
 use super::frame::{FrameError, Refusal};
 use crate::error::limit_advice;
 
 /// See the module. Each reads as the end of "the peer is not mapped: …".
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Reason {
+pub(crate) enum UnmappedReason {
     #[error("no process of this host and network namespace listens for its GID")]
     NoNeighbour,
     #[error("too many wait at its listener")]
@@ -20,9 +20,9 @@ pub(crate) enum Reason {
     #[error(
         "both users read as {uid}, as do all that a user namespace does not have: run both as another one, of one namespace"
     )]
-    NobodyInParticular { uid: u32 },
+    OverflowUser { uid: u32 },
     #[error("it is of another pid namespace: let both see each other's process numbers")]
-    OtherProcesses,
+    OtherPidNamespace,
     #[error("its process cannot be watched (pidfd): {0}; {mend}",
         mend = limit_advice(.0).unwrap_or("Linux 5.3 and later can, where pidfd_open is allowed"))]
     NoPidfd(#[source] io::Error),
@@ -51,7 +51,7 @@ pub(crate) enum Reason {
     )]
     TooMuchMemory,
     #[error("it replaced pages of a memory that it has not told of")]
-    Unknown,
+    UnknownMemory,
     #[error("{what} that it handed over: {source}")]
     Segment {
         what: &'static str,
@@ -63,7 +63,7 @@ pub(crate) enum Reason {
     #[error(
         "a request names memory of it that was not allocated by this library and is not shared in place, so it cannot be mapped"
     )]
-    Foreign,
+    ForeignMemory,
     #[error("it closed the connection")]
     Closed,
     #[error("its process has ended")]
@@ -76,7 +76,7 @@ pub(crate) enum Reason {
     Io(#[from] io::Error),
 }
 
-impl Reason {
+impl UnmappedReason {
     /// Whether the other end has simply gone; nothing is wrong with how it can be reached.
     pub(crate) fn is_departure(&self) -> bool {
         matches!(self, Self::Closed | Self::Dead | Self::Overdue | Self::Crowded)

@@ -8,7 +8,7 @@ use crate::memory::CacheHint;
 
 fn touch(rig: &Rig, remote_addr: u64, len: u64, rkey: u32, op: MappedOp) -> AccessOutcome {
     // SAFETY: what the tests touch by has no bytes here, or those of a constant that lives on.
-    unsafe { rig.port.touch(&MappedAccess { remote_addr, len, rkey, op }) }
+    unsafe { rig.responder.access(&MappedAccess { remote_addr, len, rkey, op }) }
 }
 
 fn store(rig: &Rig, remote_addr: u64, rkey: u32) -> AccessOutcome {
@@ -32,7 +32,7 @@ fn nothing_is_done_for_a_queue_pair_that_does_not_answer() {
 fn memory_that_is_not_mapped_is_named() {
     let mut rig = Rig::new(64, terms(1, None));
     rig.expose(1, 1);
-    rig.port.remove_memory(MEMORY);
+    rig.responder.remove_memory(MEMORY);
     assert_eq!(touch(&rig, BASE, 8, 1, MappedOp::Probe), AccessOutcome::Unmapped(MEMORY));
     assert_eq!(store(&rig, BASE, 1), AccessOutcome::Unmapped(MEMORY));
     assert_eq!(store(&rig, BASE, 2), AccessOutcome::Refused(KeyRefusal::Unknown));
@@ -42,8 +42,11 @@ fn memory_that_is_not_mapped_is_named() {
 fn more_than_goes_into_32_bits_is_looked_at() {
     let mut rig = Rig::new(64, terms(1, None));
     let registered = Registered { domain: DOMAIN, addr: BASE, len: 5 << 30, access: ALL, serial: 1 };
-    assert!(rig.keys.insert(&exposed(1, registered)));
-    assert_eq!(touch(&rig, BASE, 6 << 30, 1, MappedOp::Probe), AccessOutcome::Refused(KeyRefusal::OutOfRange));
+    assert!(rig.keys.insert(&export(1, registered)));
+    assert_eq!(
+        touch(&rig, BASE, 6 << 30, 1, MappedOp::Probe),
+        AccessOutcome::Refused(KeyRefusal::OutOfRange)
+    );
     // A peer that lies: no more than 64 bytes of it are mapped.
     assert_eq!(touch(&rig, BASE, 5 << 30, 1, MappedOp::Probe), AccessOutcome::Unmapped(MEMORY));
 }
@@ -53,8 +56,8 @@ fn what_lets_nobody_in_is_no_use_to_wait_for() {
     let mut rig = Rig::new(64, terms(1, None));
     let registered =
         Registered { domain: DOMAIN, addr: BASE, len: 32, access: Access::LOCAL_WRITE, serial: 1 };
-    assert!(rig.keys.insert(&exposed(1, registered)));
-    rig.port.remove_memory(MEMORY);
+    assert!(rig.keys.insert(&export(1, registered)));
+    rig.responder.remove_memory(MEMORY);
     assert_eq!(touch(&rig, BASE, 8, 1, MappedOp::Probe), AccessOutcome::Refused(KeyRefusal::AccessDenied));
 }
 
@@ -62,7 +65,7 @@ fn what_lets_nobody_in_is_no_use_to_wait_for() {
 fn a_peer_that_lies_about_where_its_memory_begins_has_no_flag_there() {
     let mut rig = Rig::new(64, terms(1, None));
     let registered = Registered { domain: DOMAIN, addr: BASE, len: 32, access: ALL, serial: 1 };
-    assert!(rig.keys.insert(&Exposed { offset: 4, ..exposed(1, registered) }));
+    assert!(rig.keys.insert(&Export { offset: 4, ..export(1, registered) }));
     assert_eq!(store(&rig, BASE, 1), AccessOutcome::Refused(KeyRefusal::OutOfRange));
     assert_eq!(touch(&rig, BASE, 8, 1, MappedOp::Load), AccessOutcome::Refused(KeyRefusal::OutOfRange));
     assert_eq!(store(&rig, BASE + 4, 1), AccessOutcome::Done(0));

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::view::View;
+use super::super::shared_slice::SharedSlice;
 use super::chunks::Word;
 use super::{BASE, Rig, execute, mapped, terms};
 use crate::backend::soft::engine::message::{ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::shm::segment::Protection;
-use crate::backend::soft::wire::shm::{Outcome, RemoteResponder, AccessScope, WaitOutcome};
+use crate::backend::soft::wire::shm::{AccessScope, Outcome, RemoteResponder, WaitOutcome};
 
 /// Several chunks.
 const BYTES: usize = 1 << 20;
@@ -19,13 +19,13 @@ const ROUNDS: u64 = 300;
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Writes all of the memory again and again, until `ends`; how often that was carried out.
-fn write_on(port: &mut RemoteResponder, mut psn: u32, mut ends: impl FnMut() -> bool) -> u64 {
+fn write_on(responder: &mut RemoteResponder, mut psn: u32, mut ends: impl FnMut() -> bool) -> u64 {
     let mut local = vec![0xa5; BYTES];
     let mut carried_out = 0;
     while !ends() {
         let len = BYTES as u32;
         let request = Request { psn, op: RequestOp::Write, imm: None, remote_addr: BASE, rkey: KEY, len };
-        let executed = execute(port, &request, &mut local, Injected::Deliver);
+        let executed = execute(responder, &request, &mut local, Injected::Deliver);
         if let Outcome::Reply(reply) = executed.outcome
             && !executed.nudge
         {
@@ -38,7 +38,8 @@ fn write_on(port: &mut RemoteResponder, mut psn: u32, mut ends: impl FnMut() -> 
 
 /// Deregisters again and again; in how many rounds something landed afterwards.
 fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
-    let words: View<Word> = View::new(&mapped(&rig.memory, Protection::ReadWrite), 0, BYTES / 4).unwrap();
+    let words: SharedSlice<Word> =
+        SharedSlice::new(&mapped(&rig.memory, Protection::ReadWrite), 0, BYTES / 4).unwrap();
     let writer = rig.mailbox.writer();
     let mut late = 0;
     for serial in 1..=ROUNDS {
@@ -79,10 +80,10 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
 fn hammer(waits: bool) -> (u64, u64) {
     let mut rig = Rig::new(BYTES, terms(4, Some(Planted::NoError)));
     let ended = AtomicBool::new(false);
-    let mut port = rig.another_port();
+    let mut responder = rig.another_responder();
     let psn = rig.psn;
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| write_on(&mut port, psn, || ended.load(Ordering::Relaxed)));
+        let writer = scope.spawn(|| write_on(&mut responder, psn, || ended.load(Ordering::Relaxed)));
         let late = deregister_on(&mut rig, waits);
         ended.store(true, Ordering::Relaxed);
         (late, writer.join().unwrap())
@@ -113,7 +114,7 @@ fn fork_writer(rig: &Rig) -> libc::pid_t {
         let writes = || {
             // Not longer than the thread that forked it, however that ends.
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
-            write_on(&mut rig.another_port(), rig.psn, || false)
+            write_on(&mut rig.another_responder(), rig.psn, || false)
         };
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(writes));
         // SAFETY: as above.
@@ -164,7 +165,7 @@ fn a_writer_of_another_process_is_waited_for_and_one_that_is_stopped_or_dead_is_
     let late = Instant::now() + GRACE;
     assert_eq!(writer.wait(what, late, || waited(child, libc::WNOHANG)), WaitOutcome::Dead);
     assert!(!rig.mailbox.is_settled());
-    rig.mailbox.forsake();
+    rig.mailbox.mark_writer_gone();
     assert!(rig.mailbox.is_settled());
 }
 
@@ -180,7 +181,7 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
         for wr_id in 0..DEPTH as u64 {
             rig.post(wr_id, BASE + (wr_id as usize * RECEIVE) as u64, RECEIVE as u32, KEY);
         }
-        let mut port = rig.another_port();
+        let mut responder = rig.another_responder();
         let (mut psn, sent) = (rig.psn, AtomicU32::new(0));
         let (acked, flushed) = std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
@@ -189,7 +190,7 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
                     let len = RECEIVE as u32;
                     let request =
                         Request { psn, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len };
-                    let executed = execute(&mut port, &request, &mut [7; RECEIVE], Injected::Deliver);
+                    let executed = execute(&mut responder, &request, &mut [7; RECEIVE], Injected::Deliver);
                     match executed.outcome {
                         Outcome::Reply(reply) if reply.kind == ReplyKind::Ack => acked += 1,
                         Outcome::Silence => return acked,

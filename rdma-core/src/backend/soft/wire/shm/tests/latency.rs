@@ -34,7 +34,7 @@ fn requests_of_eight_bytes() {
     let mut local = [0; 8];
     let mut run = |rig: &mut Rig, op| {
         let request = rig.next(op, 1, BASE + 64, 8);
-        black_box(execute(&mut rig.port, black_box(&request), &mut local, Injected::Deliver));
+        black_box(execute(&mut rig.responder, black_box(&request), &mut local, Injected::Deliver));
     };
     measure("write", || run(&mut rig, RequestOp::Write));
     measure("read", || run(&mut rig, RequestOp::Read));

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
-use super::super::layout::{OF_WRITE, extent};
-use super::super::view::View;
+use super::super::layout::{OF_WRITE, ring_offsets};
+use super::super::shared_slice::SharedSlice;
 use super::chunks::Word;
-use super::{ALL, BASE, DOMAIN, Rig, execute, execute_at_once, exposed, mapped, terms};
+use super::{ALL, BASE, DOMAIN, Rig, execute, export, mapped, terms, try_execute_small};
 use crate::backend::soft::engine::keys::Registered;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
@@ -107,9 +107,9 @@ proptest! {
         owner.rig.expose(1, 1);
         owner.rig.expose(2, 2);
         let of_window = Registered { domain: DOMAIN, addr: BASE, len: 4096, access: ALL | Access::WINDOW, serial: 3 };
-        prop_assert!(owner.rig.keys.insert(&exposed(3, of_window)));
-        let words: View<Word> = View::new(owner.rig.mailbox.segment(), 0, WORDS).unwrap();
-        let keys: View<Word> = View::new(owner.rig.keys.segment(), 0, KEY_WORDS).unwrap();
+        prop_assert!(owner.rig.keys.insert(&export(3, of_window)));
+        let words: SharedSlice<Word> = SharedSlice::new(owner.rig.mailbox.segment(), 0, WORDS).unwrap();
+        let keys: SharedSlice<Word> = SharedSlice::new(owner.rig.keys.segment(), 0, KEY_WORDS).unwrap();
         let theirs = mapped(owner.rig.mailbox.segment(), Protection::ReadWrite);
         let mut local = vec![0; 5000];
         for act in acts {
@@ -120,8 +120,8 @@ proptest! {
                     let (psn, rkey) = (owner.rig.psn, key);
                     let request = Request { psn, op, imm, remote_addr: addr, rkey, len };
                     let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
-                    if not_ready || execute_at_once(&mut owner.rig.port, &request, &mut local).is_none() {
-                        execute(&mut owner.rig.port, &request, &mut local, injected);
+                    if not_ready || try_execute_small(&mut owner.rig.responder, &request, &mut local).is_none() {
+                        execute(&mut owner.rig.responder, &request, &mut local, injected);
                     }
                     owner.rig.psn = sequence::add(psn, 1);
                     // Whoever connects now must not stumble over it, either.
@@ -130,7 +130,7 @@ proptest! {
                 Act::Window { key, addr, len } => {
                     let memory = RemoteMemory { addr, len, rkey: RemoteKey(key) };
                     // All that there is of it can be touched.
-                    if let Ok(window) = owner.rig.port.window(memory) {
+                    if let Ok(window) = owner.rig.responder.window(memory) {
                         prop_assert_eq!(window.len() as u64, len);
                         window.copy_in(0, &vec![1; window.len()]).unwrap();
                     }
@@ -142,7 +142,7 @@ proptest! {
         }
         // However it went, the end comes: every receive is told, once.
         owner.rig.mailbox.close();
-        owner.rig.mailbox.forsake();
+        owner.rig.mailbox.mark_writer_gone();
         for _ in 0..2 * owner.posted.len() + 1 {
             owner.take()?;
         }
@@ -168,8 +168,8 @@ fn a_completion_that_cannot_be_fails_the_queue_pair() {
     for (receives, (status, byte_len, flags), expected) in cases {
         let mut rig = Rig::new(1, terms(DEPTH, None));
         (0..receives).for_each(|wr_id| rig.post(wr_id, BASE, LEN, 1));
-        let (_, completions, _) = extent(DEPTH).unwrap();
-        let entry: View<Word> = View::new(rig.mailbox.segment(), completions, 6).unwrap();
+        let (_, completions, _) = ring_offsets(DEPTH).unwrap();
+        let entry: SharedSlice<Word> = SharedSlice::new(rig.mailbox.segment(), completions, 6).unwrap();
         for (word, value) in [(2, status), (3, byte_len), (5, flags), (0, 1)] {
             entry[word].0.store(value, Ordering::Relaxed);
         }

@@ -1,19 +1,19 @@
 //! Both ends of a mailbox in one process, at different addresses.
 
-#![expect(unsafe_code, reason = "hands the port memory of the test")]
+#![expect(unsafe_code, reason = "hands the responder memory of the test")]
 
+mod access;
 mod chunks;
 mod hammer;
 mod latency;
 mod lies;
 mod oracle;
-mod touch;
 
 use std::sync::Arc;
 
-use super::port::{Executed, Local, Outcome};
+use super::remote_responder::{Executed, LocalBuffer, Outcome};
 use super::segment::Protection;
-use super::{Exposed, KeyTable, Mailbox, RemoteResponder, Segment, MailboxInit};
+use super::{Export, KeyTable, Mailbox, MailboxInit, RemoteResponder, Segment};
 use crate::Access;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::{Domain, Registered};
@@ -43,7 +43,7 @@ pub(super) struct Rig {
     pub(super) keys: KeyTable,
     pub(super) mailbox: Mailbox,
     pub(super) memory: Segment,
-    pub(super) port: RemoteResponder,
+    pub(super) responder: RemoteResponder,
     pub(super) psn: u32,
 }
 
@@ -51,27 +51,27 @@ impl Rig {
     pub(super) fn new(bytes: usize, terms: MailboxInit) -> Self {
         let (keys, memory) = (KeyTable::create().unwrap(), Segment::create("test", bytes).unwrap());
         let mailbox = Mailbox::create(&terms, []).unwrap();
-        let port = port(&keys, &mailbox, &memory);
-        Self { keys, mailbox, memory, port, psn: terms.psn }
+        let responder = responder(&keys, &mailbox, &memory);
+        Self { keys, mailbox, memory, responder, psn: terms.psn }
     }
 
     /// To be used instead of the one it has.
-    pub(super) fn another_port(&self) -> RemoteResponder {
-        port(&self.keys, &self.mailbox, &self.memory)
+    pub(super) fn another_responder(&self) -> RemoteResponder {
+        responder(&self.keys, &self.mailbox, &self.memory)
     }
 
     /// All of the memory, under a key.
     pub(super) fn expose(&mut self, key: u32, serial: u64) {
         let len = self.memory.len() as u64;
         let registered = Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial };
-        assert!(self.keys.insert(&exposed(key, registered)));
+        assert!(self.keys.insert(&export(key, registered)));
     }
 
     /// The same by another serial, with that version of its pages.
     pub(super) fn reexpose(&mut self, key: u32, serial: u64, version: u32) {
         let len = self.memory.len() as u64;
         let registered = Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial };
-        self.keys.reenter(&Exposed { version, ..exposed(key, registered) });
+        self.keys.renew(&Export { version, ..export(key, registered) });
     }
 
     /// A request in order.
@@ -95,31 +95,40 @@ impl Rig {
     }
 }
 
-fn port(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> RemoteResponder {
+fn responder(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> RemoteResponder {
     let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
-    let mut port = RemoteResponder::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
-    port.add_memory(MEMORY, mapped(memory, Protection::ReadWrite));
-    port
+    let mut responder = RemoteResponder::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
+    responder.add_memory(MEMORY, mapped(memory, Protection::ReadWrite));
+    responder
 }
 
-pub(super) fn exposed(key: u32, registered: Registered) -> Exposed {
-    Exposed { key, registered, memory: MEMORY, version: 0, offset: registered.addr.wrapping_sub(BASE) }
+pub(super) fn export(key: u32, registered: Registered) -> Export {
+    Export { key, registered, memory: MEMORY, version: 0, offset: registered.addr.wrapping_sub(BASE) }
 }
 
 /// Has the port carry out a request, whose payload is in `local`, or whose answer goes there.
-pub(super) fn execute(port: &mut RemoteResponder, request: &Request, local: &mut [u8], injected: Injected) -> Executed {
+pub(super) fn execute(
+    responder: &mut RemoteResponder,
+    request: &Request,
+    local: &mut [u8],
+    injected: Injected,
+) -> Executed {
     assert!(request.len as usize <= local.len());
     let local = local.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: as long as that, and borrowed for the call.
-    unsafe { port.execute(request, Local::at(local), injected) }
+    unsafe { responder.execute(request, LocalBuffer::at(local), injected) }
 }
 
 /// The same, by the way that small requests take when nothing about them is unusual. `None` when that is not so.
-pub(super) fn execute_at_once(port: &mut RemoteResponder, request: &Request, local: &mut [u8]) -> Option<Executed> {
+pub(super) fn try_execute_small(
+    responder: &mut RemoteResponder,
+    request: &Request,
+    local: &mut [u8],
+) -> Option<Executed> {
     assert!(request.len as usize <= local.len());
     let local = local.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: as long as that, and borrowed for the call.
-    let ring = unsafe { port.at_once(request, local) }?;
+    let ring = unsafe { responder.try_execute_small(request, local) }?;
     let reply = Reply { psn: request.psn, kind: ReplyKind::Ack, len: 0 };
     Some(Executed { outcome: Outcome::Reply(reply), ring, nudge: false })
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::{ALL, BASE, DOMAIN, Rig, execute, execute_at_once, exposed, terms};
+use super::{ALL, BASE, DOMAIN, Rig, execute, export, terms, try_execute_small};
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::engine::keys::{Domain, KeyTable, Registered};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
@@ -15,7 +15,7 @@ use crate::backend::soft::engine::responder::{Outcome as Concluded, Responder, R
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::shm::Outcome;
-use crate::backend::soft::wire::shm::mailbox::Refusal;
+use crate::backend::soft::wire::shm::mailbox::RefusedRequest;
 use crate::{Access, EventKind};
 
 /// Of the memory.
@@ -48,7 +48,7 @@ enum Op {
         ahead: i32,
         not_ready: bool,
         /// It is tried at once, and carried out as all are only when that says nothing.
-        at_once: bool,
+        try_small: bool,
     },
     /// The owner moves the queue pair to ERR.
     Fail,
@@ -96,8 +96,8 @@ fn op() -> impl Strategy<Value = Op> {
         }),
         1 => (1..=KEYS).prop_map(|key| Op::Deregister { key }),
         3 => (addr(), len(), key()).prop_map(|(addr, len, lkey)| Op::PostRecv { addr, len, lkey }),
-        10 => (request(), ahead, not_ready, any::<bool>()).prop_map(|(request, ahead, not_ready, at_once)| {
-            Op::Request { request, ahead, not_ready, at_once: at_once && !not_ready }
+        10 => (request(), ahead, not_ready, any::<bool>()).prop_map(|(request, ahead, not_ready, try_small)| {
+            Op::Request { request, ahead, not_ready, try_small: try_small && !not_ready }
         }),
     ]
 }
@@ -116,7 +116,7 @@ fn told(done: Option<RawCompletion>) -> Option<String> {
 struct Came {
     outcome: Outcome,
     completion: Option<String>,
-    refusal: Option<Refusal>,
+    refusal: Option<RefusedRequest>,
     read: Option<Vec<u8>>,
 }
 
@@ -159,20 +159,20 @@ impl Model {
             Verdict::Done(outcome) => conclude(outcome),
             Verdict::Refuse { outcome, event } => {
                 conclude(outcome);
-                came.refusal = Some(Refusal { event });
+                came.refusal = Some(RefusedRequest { event });
             }
         }
         came
     }
 
     /// Whether a refusal moves the queue pair to ERR.
-    fn fails(&self, refusal: Refusal) -> bool {
+    fn fails(&self, refusal: RefusedRequest) -> bool {
         self.planted != Some(Planted::NoError) || refusal.event != Some(EventKind::QP_ACCESS_ERR)
     }
 }
 
 /// Both, side by side.
-struct Pair {
+struct Endpoints {
     model: Model,
     rig: Rig,
     psn: u32,
@@ -182,7 +182,7 @@ struct Pair {
     seen: BTreeSet<String>,
 }
 
-impl Pair {
+impl Endpoints {
     fn new(access: Access, planted: Option<Planted>) -> Self {
         let mut terms = terms(DEPTH, planted);
         terms.rules.access = access;
@@ -206,7 +206,7 @@ impl Pair {
         let Registered { domain, addr, len, access, .. } = registered;
         let drawn = self.model.keys.insert(domain, addr, len, access, || Ok::<_, ()>(key));
         assert_eq!(drawn, Ok(key));
-        assert!(self.rig.keys.insert(&exposed(key, Registered { serial: self.serial, ..registered })));
+        assert!(self.rig.keys.insert(&export(key, Registered { serial: self.serial, ..registered })));
     }
 
     fn deregister(&mut self, key: u32) {
@@ -218,7 +218,7 @@ impl Pair {
     fn request(
         &mut self,
         request: Request,
-        (ahead, not_ready, at_once): (i32, bool, bool),
+        (ahead, not_ready, try_small): (i32, bool, bool),
     ) -> Result<(), TestCaseError> {
         let psn = sequence::add(self.psn, (ahead & 0x00ff_ffff) as usize);
         let request = Request { psn, ..request };
@@ -226,13 +226,14 @@ impl Pair {
         let mut local: Vec<u8> = (0..LOCAL).map(|i| (i as u8).wrapping_mul(7) ^ self.salt).collect();
         let expected = self.model.request(&request, &local, not_ready);
         let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
-        let tried = if at_once { execute_at_once(&mut self.rig.port, &request, &mut local) } else { None };
+        let tried =
+            if try_small { try_execute_small(&mut self.rig.responder, &request, &mut local) } else { None };
         if tried.is_some() {
             self.seen.insert(format!("{:?} at once", request.op));
         }
         let executed = match tried {
             Some(executed) => executed,
-            None => execute(&mut self.rig.port, &request, &mut local, injected),
+            None => execute(&mut self.rig.responder, &request, &mut local, injected),
         };
         let is_read = matches!(executed.outcome, Outcome::Reply(Reply { kind: ReplyKind::ReadData, .. }));
         let refusal = self.rig.mailbox.refusal();
@@ -295,8 +296,8 @@ impl Pair {
                 prop_assert_eq!(theirs.is_ok(), ours.is_ok());
                 self.flush()?;
             }
-            Op::Request { request, ahead, not_ready, at_once } => {
-                self.request(request, (ahead, not_ready, at_once))?
+            Op::Request { request, ahead, not_ready, try_small } => {
+                self.request(request, (ahead, not_ready, try_small))?
             }
             Op::Fail => self.fail()?,
         }
@@ -314,7 +315,7 @@ proptest! {
         planted in planted(),
         fails in prop::option::of(0usize..64),
     ) {
-        let mut pair = Pair::new(access, planted);
+        let mut pair = Endpoints::new(access, planted);
         for (index, op) in ops.iter().enumerate() {
             if fails == Some(index) {
                 pair.step(index, &Op::Fail)?;
@@ -333,7 +334,7 @@ fn random_lists_reach_every_outcome() {
     let lists = (prop::collection::vec(op(), 1..64), access());
     for _ in 0..400 {
         let (ops, access) = lists.new_tree(&mut runner).unwrap().current();
-        let mut pair = Pair::new(access, None);
+        let mut pair = Endpoints::new(access, None);
         for (index, op) in ops.iter().enumerate() {
             pair.step(index, op).unwrap();
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use socket2::SockRef;
 
 use super::*;
-use crate::backend::soft::wire::throttle;
+use crate::backend::soft::wire::log_throttle;
 
 /// That the other end closes, whether or not it drops bytes unread.
 fn assert_closed(a: &mut End, b: &mut End, mut stranger: TcpStream) {
@@ -74,9 +74,9 @@ fn a_flood_of_garbage_does_not_flood_the_log() {
     };
     let begin = Instant::now();
     tracing::subscriber::with_default(Arc::clone(&warnings), || garbage(begin, FLOOD));
-    assert_eq!(written(), throttle::LINES_MAX as usize);
-    tracing::subscriber::with_default(Arc::clone(&warnings), || garbage(begin + throttle::PERIOD, 1));
-    assert_eq!(written(), throttle::LINES_MAX as usize + 1);
+    assert_eq!(written(), log_throttle::LINES_MAX as usize);
+    tracing::subscriber::with_default(Arc::clone(&warnings), || garbage(begin + log_throttle::PERIOD, 1));
+    assert_eq!(written(), log_throttle::LINES_MAX as usize + 1);
 }
 
 #[test]
@@ -145,7 +145,8 @@ fn a_late_event_does_not_end_who_waits_for_its_queue_pair() {
     stranger.write_all(&encoded_hello(&a, &b)).unwrap();
     until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == 1);
     let key = b.tcp.strangers[0];
-    let waits = |b: &End| matches!(&b.tcp.sockets[key].kind, Kind::Stranger(stranger) if stranger.waits());
+    let waits =
+        |b: &End| matches!(&b.tcp.sockets[key].kind, Kind::Stranger(stranger) if stranger.is_complete());
     until(&mut a, &mut b, |_, b| waits(b));
     // Two threads were told of the hello, and the second one comes now.
     b.tcp.ready(Instant::now(), data(key).u64(), &mut b.state);

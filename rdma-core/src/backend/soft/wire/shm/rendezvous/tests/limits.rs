@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::owners::{Owner, borrowed, good, say, welcome};
 use super::*;
-use crate::backend::soft::wire::shm::segment::{OF_PEERS, Protection};
+use crate::backend::soft::wire::shm::segment::{PEER_MAPPINGS, Protection};
 
 /// Runs `body` in a process that runs nothing else.
 fn alone(name: &str, body: impl FnOnce()) {
@@ -101,7 +101,7 @@ fn the_last_descriptors_are_left_to_the_other_wire() {
         // There is none for who is of another host.
         for (at_requester, at_responder) in [(true, false), (false, true), (false, false)] {
             (a.state.other_wire, b.state.other_wire) = (at_requester, at_responder);
-            assert!(matches!(a.connect(fresh_gid()), Err(Reason::NoNeighbour)));
+            assert!(matches!(a.connect(fresh_gid()), Err(UnmappedReason::NoNeighbour)));
             let met = a.connect(b.gid);
             assert_eq!(met.is_err(), at_requester);
             match met {
@@ -267,17 +267,17 @@ fn told_of_one(a: &mut End) -> OwnedFd {
 #[test]
 fn more_memory_than_is_mapped_of_all_peers_ends_a_connection() {
     alone("more_memory_than_is_mapped_of_all_peers_ends_a_connection", || {
-        let none = Segment::of_peers();
+        let none = Segment::peer_mappings();
         // A mailbox, a table and a memory of one; of the other there is no room for the memory.
-        OF_PEERS.fetch_add(MAPPINGS_MAX - 5, std::sync::atomic::Ordering::Relaxed);
+        PEER_MAPPINGS.fetch_add(MAPPINGS_MAX - 5, std::sync::atomic::Ordering::Relaxed);
         let (mut a, mut other, mut third) = (End::new(), End::new(), End::new());
         let socket = told_of_one(&mut a);
-        assert_eq!(Segment::of_peers(), MAPPINGS_MAX - 2);
+        assert_eq!(Segment::peer_mappings(), MAPPINGS_MAX - 2);
         told_of_one(&mut other);
         assert!(other.state.over[0].starts_with("the peers of this host share more memories"));
         // Nor for other pages of the one that there is.
         other.state.invited.clear();
-        OF_PEERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        PEER_MAPPINGS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let patch = Frame::Patch { id: 1, offset: 0, len: 4096, version: 1 };
         let pages = sent(&Segment::create("test", 4096).unwrap()).0;
         say(&socket, &patch.encode(), &[pages.as_fd()]);
@@ -285,11 +285,11 @@ fn more_memory_than_is_mapped_of_all_peers_ends_a_connection() {
         assert!(a.state.over[0].starts_with("the peers of this host share more memories"));
         // What goes makes room.
         drop(a);
-        OF_PEERS.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        PEER_MAPPINGS.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         told_of_one(&mut third);
         assert!(third.state.over.is_empty());
         drop(third);
-        assert_eq!(Segment::of_peers(), none + MAPPINGS_MAX - 5);
+        assert_eq!(Segment::peer_mappings(), none + MAPPINGS_MAX - 5);
     });
 }
 
@@ -299,15 +299,15 @@ fn other_pages_count_until_their_memory_goes() {
         let page = rustix::param::page_size() as u64;
         let memory = Segment::create("test", 2 * page as usize).unwrap();
         let (memfd, len) = sent(&memory);
-        let before = Segment::of_peers();
+        let before = Segment::peer_mappings();
         let theirs = Segment::map(memfd.as_fd(), len, Protection::ReadWrite).unwrap();
         let pages = sent(&Segment::create("test", page as usize).unwrap()).0;
         for version in [1, 1, 2] {
             theirs.patch(pages.as_fd(), version, (page, page)).unwrap();
         }
-        assert_eq!(Segment::of_peers(), before + 5);
+        assert_eq!(Segment::peer_mappings(), before + 5);
         drop(theirs);
-        assert_eq!(Segment::of_peers(), before);
+        assert_eq!(Segment::peer_mappings(), before);
     });
 }
 

@@ -204,7 +204,7 @@ fn an_owner_that_vanishes() {
     let gid = owner.gid;
     drop(owner);
     a.until(|a| a.state.over.len() == 2);
-    assert!(matches!(a.connect(gid), Err(Reason::NoNeighbour)));
+    assert!(matches!(a.connect(gid), Err(UnmappedReason::NoNeighbour)));
 }
 
 #[test]
@@ -253,6 +253,6 @@ fn a_listener_that_too_many_wait_at_is_busy() {
     let crowded = listener::listen(gid).unwrap();
     rustix::net::listen(&crowded, 0).unwrap();
     let waiting: Vec<_> = (0..4).map(|_| listener::connect(gid)).collect();
-    assert!(matches!(waiting.last(), Some(Err(Reason::Busy))), "{waiting:?}");
+    assert!(matches!(waiting.last(), Some(Err(UnmappedReason::Busy))), "{waiting:?}");
     assert!(crowded.as_raw_fd() >= 0);
 }

@@ -11,7 +11,7 @@ fn answer(b: &mut End, socket: &OwnedFd) -> Option<Frame> {
             match descriptors::receive(socket.as_fd()) {
                 Ok(Some(received)) => heard = Some(received.frame),
                 Ok(None) => break false,
-                Err(Reason::Closed) => break true,
+                Err(UnmappedReason::Closed) => break true,
                 Err(other) => panic!("{other}"),
             }
         }
@@ -119,7 +119,7 @@ fn one_that_waits_and_vanishes_is_forgotten_and_a_late_event_does_not_end_it() {
     let key = b.rendezvous.strangers[0];
     b.until(|b| format!("{:?}", b.rendezvous.sockets[key].kind).contains("hello: Some"));
     // Two threads were told of the hello, and the second one comes now.
-    b.rendezvous.ready(Instant::now(), name(key, 0).u64(), &mut b.state);
+    b.rendezvous.ready(Instant::now(), epoll_data(key, 0).u64(), &mut b.state);
     assert_eq!(b.rendezvous.strangers, [key]);
     drop(stranger);
     b.until(|b| b.rendezvous.strangers.is_empty());
