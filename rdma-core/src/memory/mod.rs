@@ -1,12 +1,15 @@
-//! Memory that a device may touch: who may look at it, and when.
+//! Memory that devices may access, with the rule of who may look at it and when.
 //!
-//! Two types, after who writes. [`LocalBuf`] is registered with `LOCAL_WRITE` alone and is
-//! owned by one place at a time (the caller, or the worker while it is posted), so it derefs
-//! to `[u8]`. A [`Region`] exports a right to peers, who write whenever they like, so it never
-//! gives a slice: it is read and written by copying.
+//! There are two types of registered memory, by who may write it. A [`LocalBuf`] is registered with
+//! `LOCAL_WRITE` alone. It has one owner at a time (the caller, or the worker while it is posted), so it
+//! derefs to `[u8]`. A [`Region`] grants rights to peers, which write at any moment. No `&[u8]` of it ever
+//! exists, because a reference to bytes that change is undefined behaviour; its bytes are copied in and out.
 //!
-//! With `backend`, this is the only home of `unsafe` in the crate. It knows no device: a
-//! registration is a `Registration` that a backend made.
+//! [`Memory`] is memory that no device knows: before registration, and again after it. [`Window`] is memory
+//! that peers on this host map. [`pinning`] explains limits on registered memory.
+//!
+//! Besides `backend`, this folder is the only one with `unsafe` code. It knows no device: a registration is a
+//! `Registration` that a backend made.
 
 mod capacity;
 mod copy;

@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::Instant;
 
 use crate::backend::dispatch::AnyWorker;
-use crate::backend::worker::{WorkerCore, QpHandle, PeerOp, InPlaceWork};
+use crate::backend::worker::{InPlaceWork, PeerOp, QpHandle, WorkerCore};
 use crate::error::{RangeError, ReachError};
-use crate::memory::{CacheHint, InPlace, Backoff, Pause};
+use crate::memory::{Backoff, CacheHint, InPlace, Pause};
 use crate::{Deadline, Flag, Region, RemoteMemory};
 
 /// Bytes that a reduction copies at a time: 16 KiB, half of a typical 32 KiB L1 data cache, so that the copy

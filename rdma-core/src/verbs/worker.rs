@@ -134,7 +134,7 @@ impl Worker {
         self.core.post(qp.handle(), Work::recv(segment))
     }
 
-    /// Starts a batch of requests for `qp` that are posted together with one doorbell.
+    /// Starts a batch of requests for `qp` that are posted together, with one doorbell. [`Batch`] has an example.
     pub fn batch(&mut self, qp: &QueuePair<ReadyToSend>) -> Batch<'_> {
         Batch::new(self.core.batch(qp.handle()))
     }
@@ -144,9 +144,6 @@ impl Worker {
     /// The call itself checks nothing and costs nothing. Operations on the result end by `deadline`; the
     /// first one waits until the memory is mapped. They fail when the peer is reached by a device or over
     /// TCP. [`PeerSlice`] has an example.
-    ///
-    /// This looks at nothing and costs nothing. What is done by it ends by `deadline`, waiting until the memory is mapped if it
-    /// is not yet; where the peer is reached by a device or over TCP it is an error.
     pub fn peer_slice(
         &mut self,
         qp: &QueuePair<ReadyToSend>,

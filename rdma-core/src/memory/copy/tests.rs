@@ -1,21 +1,24 @@
-//! Copies against plain ones, at lengths around each threshold and between ranges that overlap.
+//! Copies compared with `copy_within`, at lengths around each threshold and between ranges that overlap.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes that differ from their neighbours, and from those some powers of two away.
+/// Returns bytes that differ from their neighbours and from bytes a power of two away, so that a misplaced
+/// vector shows.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 
-/// Copies within one buffer as a plain copy does, and compares all of it: what lies around the target, too.
+/// Copies within one buffer and compares all of it with `copy_within`, so that writes beside the target show,
+/// too.
 fn check(len: usize, from: usize, to: usize, hint: CacheHint) {
     let mut bytes = pattern(from.max(to) + len + 64);
     let mut expected = bytes.clone();
     expected.copy_within(from..from + len, to);
     let base = bytes.as_mut_ptr();
-    // SAFETY: both ranges are inside `bytes`, whose borrow has ended in the pointer.
+    // SAFETY: both ranges are inside `bytes`, and only `base` is used after it was made, so no reference is
+    // invalidated.
     unsafe { copy_shared_hinted(base.add(from), base.add(to), len, hint) };
     assert!(bytes == expected, "{len} bytes from {from} to {to}, {hint:?}");
 }
@@ -59,7 +62,7 @@ fn lengths_around_every_threshold() {
     }
 }
 
-/// What lies behind the ends of an allocation faults.
+/// Guard pages lie on both sides of an allocation, so an access beyond its ends faults.
 #[test]
 fn nothing_is_read_or_written_beyond_the_ends() {
     const BYTES: usize = 64 << 10;
@@ -67,7 +70,7 @@ fn nothing_is_read_or_written_beyond_the_ends() {
     let (source, target) = (source.as_ptr().as_ptr(), target.as_ptr().as_ptr());
     for len in (1..=1024).chain([8 << 10, 16 << 10, BYTES - 1, BYTES]) {
         for hint in [CacheHint::Cached, CacheHint::Streamed] {
-            // SAFETY: the ranges are at the ends of mappings that live, which are `BYTES` long.
+            // SAFETY: the ranges are inside two live mappings of `BYTES` bytes, so every access is valid.
             unsafe {
                 copy_shared_hinted(source, target, len, hint);
                 copy_shared_hinted(source.add(BYTES - len), target.add(BYTES - len), len, hint);

@@ -1,8 +1,9 @@
-//! Pages that processes of this host can share, in place of the caller's, at the same address.
+//! [`ReplacedPages`]: shareable pages in place of the caller's, at the same addresses.
 //!
-//! Piece by piece the bytes are copied to a memfd, which is then mapped over them; and at the end back to anonymous pages,
-//! which are moved to where the bytes are. So at no moment are they in one place alone that is about to go, whatever fails;
-//! and both copies of all of them are never there at once, which the memory might not be enough for.
+//! Replacing copies the bytes to a memfd, piece by piece, and maps the memfd over them. Putting back copies
+//! them to new anonymous pages, and moves these to the caller's addresses. So the only copy of a byte is
+//! never on pages that are about to go, whatever fails. And only one piece exists twice at a time, because
+//! the memory might not suffice for a second copy of everything.
 
 #![expect(unsafe_code, reason = "maps other pages where the caller's are, and copies the bytes")]
 
@@ -19,32 +20,34 @@ use crate::error::RegisterError;
 use crate::memory::copy::copy_shared;
 use crate::memory::{Unshared, capacity, fork};
 
-/// Bytes that are there twice for a moment; much more than it takes to map them, and a multiple of all sizes of pages.
+/// Bytes that exist twice for a moment: 16 MiB. Copying them takes much longer than the system calls that map
+/// them, and the length is a multiple of all page sizes.
 const PIECE: usize = 16 << 20;
 
-/// The first bytes of a range of the caller's are on shared pages, until they are [put back](Self::put_back). Where this is
-/// dropped before, they stay there.
+/// A range of the caller's whose first bytes are on shareable pages, until they are [put
+/// back](Self::put_back). Dropping this value leaves them there.
 ///
 /// # Invariants
 ///
-/// - `data..data + len` is one or more whole pages: a mapping of the first `len` bytes of the memfd, or of pages that have
-///   taken their place since.
-/// - The range is readable and writable, whatever its pages are, for as long as this value lives, and nobody accesses it
-///   while they are put back.
+/// - `data..data + len` is whole pages, or nothing: a mapping of the first `len` bytes of the memfd, or of
+///   patches that replaced them since.
+/// - The range is readable and writable, whatever its pages are, as long as this value lives. Nobody accesses
+///   it while pages are put back.
 #[derive(Debug)]
 pub(super) struct ReplacedPages {
     data: NonNull<u8>,
     len: usize,
     backing: Backing,
-    /// Before there was anything that a child could share. One that does has the same pages, and leaves the memfd alone, as
-    /// this process does for its sake.
+    /// Taken before the first page was shareable. A child that was forked since shares the pages and leaves
+    /// the memfd alone; this process keeps the memfd's bytes for its sake.
     checkpoint: fork::Checkpoint,
 }
 
-/// Moves pages from an address, so many bytes, to another one, whose are unmapped first.
+/// Moves `len` bytes of pages from one address to another, whose pages the kernel unmaps first (`mremap`).
+/// Tests pass one that fails.
 type MovePages<'a> = &'a dyn Fn(*mut c_void, usize, *mut c_void) -> Result<*mut c_void, Errno>;
 
-/// Pages could not be replaced, and those that were could not be put back, or all were.
+/// Pages could not be replaced. `left` is set if some that were already replaced could not be put back.
 #[derive(Debug)]
 pub(super) struct ReplaceError {
     pub(super) why: Unshared,
@@ -57,20 +60,20 @@ impl From<Unshared> for ReplaceError {
     }
 }
 
-// SAFETY: the pages are plain memory without thread affinity, to which this gives no access.
+// SAFETY: the pages are plain memory without thread affinity, and this value gives no access to them.
 unsafe impl Send for ReplacedPages {}
-// SAFETY: as above; `&ReplacedPages` gives what is immutable.
+// SAFETY: `&ReplacedPages` gives only what is immutable, so sharing it adds no access.
 unsafe impl Sync for ReplacedPages {}
 
 impl ReplacedPages {
-    /// Replaces the pages of `len` bytes from `data` on, if there are no other bytes on them and nothing is lost; else they
-    /// are as they were, but for what is left in the error.
+    /// Replaces the pages of `len` bytes from `data` on, unless other bytes share them or a property of them
+    /// would be lost. After an error the pages are as they were, except for those in the error.
     ///
     /// # Safety
     ///
-    /// - The range is readable, writable and initialised for as long as the result lives, `len` is at most [`isize::MAX`],
-    ///   and what the range is mapped to is changed by nobody else.
-    /// - Nobody else accesses it during this call, nor while the pages are put back.
+    /// - The range is readable, writable and initialised as long as the result lives, `len` is at most
+    ///   [`isize::MAX`], and nobody else changes what the range is mapped to.
+    /// - Nobody else accesses the range during this call, nor while the pages are put back.
     pub(super) unsafe fn replace(data: NonNull<u8>, len: usize) -> Result<Self, ReplaceError> {
         let (page, start) = (rustix::param::page_size(), data.as_ptr().addr());
         if !start.is_multiple_of(page) || !len.is_multiple_of(page) {
@@ -81,20 +84,27 @@ impl ReplacedPages {
             return Err(Unshared::BeyondSystem { limit }.into());
         }
         let backing = Backing::create(len as u64).map_err(Unshared::from)?;
-        // SAFETY: the caller's promise; the range was looked at above.
+        // SAFETY: the caller promises the range, and alignment and mapping were checked above, so only whole
+        // pages are replaced.
         unsafe { Self::onto(backing, data, len, PIECE) }
     }
 
-    /// In pieces of that many bytes.
+    /// Replaces the pages in pieces of `piece` bytes.
     ///
     /// # Safety
     ///
-    /// As for [`replace`](Self::replace), with whole pages alone, and pieces of such.
-    unsafe fn onto(backing: Backing, data: NonNull<u8>, len: usize, piece: usize) -> Result<Self, ReplaceError> {
-        // INVARIANT: no page so far.
+    /// The promises of [`replace`](Self::replace), for whole pages only; `piece` is whole pages, too.
+    unsafe fn onto(
+        backing: Backing,
+        data: NonNull<u8>,
+        len: usize,
+        piece: usize,
+    ) -> Result<Self, ReplaceError> {
+        // INVARIANT: no page is replaced so far, so the range is empty.
         let mut replaced = Self { data, len: 0, backing, checkpoint: fork::Checkpoint::now() };
         while replaced.len < len {
-            // SAFETY: the range goes on that far, and by the caller's promise nobody else accesses it.
+            // SAFETY: the range goes on that far, since `replaced.len < len`, and the caller promises that
+            // nobody else accesses it.
             if let Err(denied) = unsafe { replaced.replace_next(piece.min(len - replaced.len)) } {
                 let left = replaced.put_back().is_err().then_some(replaced);
                 return Err(ReplaceError { why: denied.into(), left });
@@ -103,13 +113,15 @@ impl ReplacedPages {
         Ok(replaced)
     }
 
-    /// Replaces the pages of the `count` bytes that follow.
+    /// Replaces the pages of the next `count` bytes.
     ///
     /// # Safety
     ///
-    /// They are of the range that [`replace`](Self::replace) was given, and nobody else accesses them.
+    /// The bytes belong to the range that [`replace`](Self::replace) was given, and nobody else accesses
+    /// them.
     unsafe fn replace_next(&mut self, count: usize) -> Result<(), Denied> {
-        // SAFETY: of the range, which is readable, by the caller's promise.
+        // SAFETY: the caller promises that the bytes are readable and that nobody else accesses them, so a
+        // slice is sound.
         let (target, bytes) = unsafe {
             let target = self.data.add(self.len);
             (target, std::slice::from_raw_parts(target.as_ptr(), count))
@@ -125,7 +137,8 @@ impl ReplacedPages {
             }
         }
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: replaces pages of which the caller allows it by pages with the same bytes; nobody looks meanwhile.
+        // SAFETY: replaces pages by pages with the same bytes. The caller allowed it, and nobody accesses
+        // them meanwhile, so no write is lost.
         unsafe {
             let (protection, offset) = (ProtFlags::READ | ProtFlags::WRITE, self.len as u64);
             mmap(target.as_ptr().cast(), count, protection, flags, &self.backing.memfd, offset)
@@ -135,23 +148,25 @@ impl ReplacedPages {
         Ok(())
     }
 
-    /// What is handed to a peer.
+    /// Returns the memfd and its state, which a peer is handed.
     pub(super) fn backing(&self) -> &Backing {
         &self.backing
     }
 
-    /// Moves the bytes to private anonymous pages at the same address. After an error fewer of the first ones may be on
-    /// shared pages than before, and this can be called again.
+    /// Moves the bytes to private anonymous pages at the same addresses. After an error fewer bytes may be on
+    /// shareable pages than before, and the call can be repeated.
     pub(super) fn put_back(&mut self) -> Result<(), Denied> {
         self.put_back_by(&|from, len, to| {
-            // SAFETY: what is called here says so of its arguments.
+            // SAFETY: `put_back_last` passes only whole pages that it owns, and a target whose bytes it has
+            // copied.
             unsafe { mremap_fixed(from, len, len, MremapFlags::MAYMOVE, to) }
         })
     }
 
-    /// By a call that moves so many bytes' pages to another address, where others are mapped.
+    /// Puts the pages back by `move_to`.
     fn put_back_by(&mut self, move_to: MovePages<'_>) -> Result<(), Denied> {
-        // Of pages that were one mapping before they are moved, one is made there.
+        // Pages that are moved out of one mapping form one mapping again. So first all are tried at once, and
+        // in pieces only where memory is short.
         let mut stride = self.len;
         while self.len > 0 {
             match self.put_back_last(stride.min(self.len), move_to) {
@@ -167,8 +182,8 @@ impl ReplacedPages {
         while fresh.len > 0 {
             let piece = (fresh.len - 1) % PIECE + 1;
             let begin = self.len - piece;
-            // SAFETY: within the range, which nobody else accesses by the invariant; the last bytes of what is left of
-            // the room are as many. They are the same bytes when their pages take the place of the others.
+            // SAFETY: both parts are inside their ranges, and have `piece` bytes. By the invariant nobody
+            // else accesses the target, so replacing its pages by pages with the same bytes loses nothing.
             unsafe {
                 let target = self.data.add(begin);
                 let source = fresh.base.add(fresh.len - piece);
@@ -177,7 +192,8 @@ impl ReplacedPages {
                     if !self.fill_hole(target, source, piece) {
                         return Err(Denied { what: "mremap", errno });
                     }
-                    // INVARIANT: a part of the room, which forgets it.
+                    // INVARIANT: a part of the mapping that `fresh` forgets below, so it is unmapped just
+                    // once.
                     drop(AnonymousPages { base: source, len: piece });
                 }
             }
@@ -189,21 +205,24 @@ impl ReplacedPages {
         Ok(())
     }
 
-    /// Pages that were to be moved to the target, which the kernel unmaps first, were not: has the same bytes there whatever
-    /// it is now, and tells whether they are on private pages.
+    /// Repairs a failed move. The kernel unmaps the target before it moves pages there, so there may be
+    /// nothing at the target now. Puts pages with the same bytes there, and returns whether they are private.
     ///
     /// # Safety
     ///
-    /// The target is of the range, or nothing since just now, and nobody else accesses it; the source has as many bytes.
+    /// The target belongs to the range, or was unmapped just now, and nobody else accesses it. The source has
+    /// `len` bytes.
     unsafe fn fill_hole(&self, target: NonNull<u8>, source: NonNull<u8>, len: usize) -> bool {
         let (at, offset) = (target.as_ptr().cast(), target.as_ptr().addr() - self.data.as_ptr().addr());
         let (both, only_there) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::FIXED_NOREPLACE);
-        // SAFETY: maps what is not mapped, and copies to what is, by the caller's promise.
+        // SAFETY: `FIXED_NOREPLACE` maps only where nothing is mapped, and the copy goes to what is mapped
+        // then. The caller promises that nobody else accesses either range.
         unsafe {
             let private = mmap_anonymous(at, len, both, MapFlags::PRIVATE | only_there);
             let kept = matches!(private, Err(Errno::EXIST));
             if private.is_err() && !kept {
-                // There is no memory for others: the memfd's are there still.
+                // Without memory for new pages the memfd is mapped again, because it still has all pages of
+                // the range.
                 let _ =
                     mmap(at, len, both, MapFlags::SHARED | only_there, &self.backing.memfd, offset as u64);
             }
@@ -219,7 +238,7 @@ impl ReplacedPages {
 ///
 /// # Invariants
 ///
-/// `base..base + len` is a mapping that this value alone knows of.
+/// `base..base + len` is a mapping that only this value knows.
 struct AnonymousPages {
     base: NonNull<u8>,
     len: usize,
@@ -228,9 +247,10 @@ struct AnonymousPages {
 impl AnonymousPages {
     fn map(len: usize) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+        // SAFETY: the kernel chooses an unused address for this new anonymous mapping, so nothing is
+        // replaced.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
-        // INVARIANT: mapped just now.
+        // INVARIANT: mapped just now, and known to nobody else.
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }
 }
@@ -238,7 +258,8 @@ impl AnonymousPages {
 impl Drop for AnonymousPages {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: by the invariant nobody else has it. What cannot be unmapped is leaked.
+            // SAFETY: by the invariant, nobody else uses the mapping. If it cannot be unmapped it is leaked,
+            // never freed twice.
             let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         }
     }

@@ -1,11 +1,11 @@
-//! Each kernel by itself, whatever would be chosen here, and the choice for other processors.
+//! Each kernel by itself, whichever the processor would choose, and the choice for other processors.
 
 use super::super::tests::pattern;
 use super::*;
 
 const CPU: Cpu = Cpu { avx: true, avx512: false, fast_rep_movsb: true, stream_from: 1 << 20 };
 
-/// Those that this processor can run.
+/// Returns the kernels that this processor can run.
 fn kernels() -> Vec<Kernel> {
     let all = [
         Kernel::Memmove,
@@ -24,7 +24,7 @@ fn kernels() -> Vec<Kernel> {
     all.into_iter().filter(runs).collect()
 }
 
-/// The fewest bytes that a kernel copies.
+/// Returns the shortest copy that a kernel may be used for, in bytes.
 fn least(kernel: Kernel) -> usize {
     match kernel {
         Kernel::StreamSse2 | Kernel::StreamAvx | Kernel::StreamAvx512 => 192,
@@ -32,12 +32,13 @@ fn least(kernel: Kernel) -> usize {
     }
 }
 
-/// Copies between two buffers by one kernel, and looks at what lies before and behind the target, too.
+/// Copies between two buffers by one kernel and checks the bytes before and behind the target, too.
 fn check(kernel: Kernel, source: &[u8], len: usize, from: usize, to: usize) {
     const GUARD: u8 = 0xA5;
     let mut target = vec![GUARD; to + len + 128];
     let source = &source[from..from + len];
-    // SAFETY: both ranges are inside their buffers; the kernel is one that this processor has.
+    // SAFETY: both ranges are inside their buffers, and `kernels` lists only kernels that this processor can
+    // run.
     unsafe { kernel.copy(source.as_ptr(), target.as_mut_ptr().add(to), len) };
     let (before, rest) = target.split_at(to);
     let (copied, behind) = rest.split_at(len);

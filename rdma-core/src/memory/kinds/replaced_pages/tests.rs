@@ -1,4 +1,4 @@
-//! TestPages replaced and put back, and what keeps them from it; limits in a process of their own.
+//! Pages replaced and put back, and everything that prevents it. Limits are tested in a process of their own.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 
-/// Private anonymous pages, each byte of which is told from its neighbours; unmapped on drop.
+/// Private anonymous pages whose bytes differ from their neighbours; unmapped on drop.
 struct TestPages(AnonymousPages);
 
 impl TestPages {
@@ -19,12 +19,14 @@ impl TestPages {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: mapped for reading and writing, and nobody else looks at it now.
+        // SAFETY: the pages are mapped for reading and writing, and `&mut self` excludes other references of
+        // the test.
         unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), self.0.len) }
     }
 
     fn at(&self, page_index: usize) -> NonNull<u8> {
-        // SAFETY: within the mapping, or one past it.
+        // SAFETY: the tests pass page indices up to the number of pages, so the address is at most one past
+        // the end.
         unsafe { self.0.base.add(page_index * page()) }
     }
 
@@ -34,7 +36,8 @@ impl TestPages {
     }
 
     fn replace(&self, pages: Range<usize>) -> Result<ReplacedPages, Unshared> {
-        // SAFETY: within the mapping, which outlives what the tests make of it; no other thread has its address.
+        // SAFETY: the range is inside the mapping, which outlives the result; no other thread has its
+        // address, so none accesses it.
         let replaced = unsafe { ReplacedPages::replace(self.at(pages.start), pages.len() * page()) };
         replaced.map_err(|refused| {
             assert!(refused.left.is_none());
@@ -42,7 +45,8 @@ impl TestPages {
         })
     }
 
-    /// Mappings that hold bytes of it; the first and the last may go on beyond it.
+    /// Returns the number of mappings that hold some of the bytes. The first and the last may extend beyond
+    /// them.
     fn mappings(&self) -> usize {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let address = |text: &str| usize::from_str_radix(text, 16).unwrap();
@@ -72,7 +76,8 @@ fn byte_at(at: usize) -> u8 {
     (at % 251) as u8 ^ (at / page()) as u8
 }
 
-/// Runs `body` of a test of that module in a process that runs nothing else.
+/// Runs `body` of the test `name` in a process that runs no other test, because it sets limits of its
+/// process.
 pub(in super::super) fn alone_in(module: &str, name: &str, body: impl FnOnce()) {
     const ALONE: &str = "RDMA_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -116,14 +121,15 @@ fn what_is_written_at_the_address_is_in_the_memfd_and_stays_when_the_pages_are_p
     assert!(bytes.iter().all(|byte| *byte == 0), "the memfd still takes up memory");
 }
 
-/// What a peer that is stopped writes is not put back; what others write to the pages that replaced its pages is.
+/// A late write of a stopped peer goes to the memfd's old page, and is not put back. A write to the page that
+/// replaced it is.
 #[test]
 fn pages_that_were_replaced_since_are_put_back_as_they_are_now() {
     let mut pages = TestPages::new(4);
     let mut replaced = pages.replace(0..4).unwrap();
     let backing = replaced.backing().clone();
     let second = page() as u64..2 * page() as u64;
-    // SAFETY: mapped there, and nobody writes it meanwhile.
+    // SAFETY: the memory is mapped at this address, and nobody writes it meanwhile, so no write is lost.
     unsafe { backing.pages.replace(pages.at(0), std::slice::from_ref(&second)) }.unwrap();
     let patch = backing.pages.patches(0).remove(0);
     rustix::io::pwrite(&*backing.memfd, &[!byte_at(page())], second.start).unwrap();
@@ -138,8 +144,9 @@ fn pages_that_were_replaced_since_are_put_back_as_they_are_now() {
 fn bytes_of_several_pieces_are_in_order() {
     let mut pages = TestPages::new(9);
     let (begin, len) = (pages.at(1), 7 * page());
-    // SAFETY: the test's own, which no other thread has the address of.
-    let replaced = unsafe { ReplacedPages::onto(Backing::create(len as u64).unwrap(), begin, len, 3 * page()) };
+    // SAFETY: the pages are the test's own, and no other thread has their address, so none accesses them.
+    let replaced =
+        unsafe { ReplacedPages::onto(Backing::create(len as u64).unwrap(), begin, len, 3 * page()) };
     let (mut replaced, mut bytes) = (replaced.unwrap(), vec![0; len]);
     rustix::io::pread(&replaced.backing().memfd, &mut bytes, 0).unwrap();
     assert_eq!(bytes, pages.bytes()[page()..8 * page()]);
@@ -165,14 +172,14 @@ fn only_whole_pages_are_replaced() {
     let mut pages = TestPages::new(3);
     let page = page();
     for (begin, len) in [(1, page), (0, page + 1), (0, page - 1), (page / 2, page / 2)] {
-        // SAFETY: within the mapping, which no other thread knows of.
+        // SAFETY: the range is inside the mapping, and no other thread has its address, so none accesses it.
         let replaced = unsafe { ReplacedPages::replace(pages.at(0).add(begin), len) };
         assert_eq!(replaced.unwrap_err().why, Unshared::Unaligned { page });
     }
     pages.assert_untouched();
 }
 
-/// Has the kernel change the second of three pages, all of which are to be replaced then.
+/// Changes the second of three pages by `change`, and returns why the three cannot be replaced then.
 fn refused(change: impl FnOnce(*mut c_void)) -> Unshared {
     let mut pages = TestPages::new(3);
     change(pages.at(1).as_ptr().cast());
@@ -187,7 +194,8 @@ fn refused(change: impl FnOnce(*mut c_void)) -> Unshared {
 #[test]
 fn what_is_not_ordinary_memory_stays_as_it_is() {
     let map = |at, rights, flags, fd: &OwnedFd| {
-        // SAFETY: over a page of the test's own.
+        // SAFETY: replaces a page of the test's own, which nobody else has mapped, so no other memory is
+        // affected.
         unsafe { mmap(at, page(), rights, MapFlags::FIXED | flags, fd, 0) }.unwrap();
     };
     let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap().into();
@@ -198,20 +206,20 @@ fn what_is_not_ordinary_memory_stays_as_it_is() {
     assert_eq!(refused(|at| map(at, both, MapFlags::SHARED, &memfd)), Unshared::Shared);
     for rights in [rustix::mm::MprotectFlags::READ, rustix::mm::MprotectFlags::empty()] {
         let protect = |at| {
-            // SAFETY: a page of the test's own, which it does not look at then.
+            // SAFETY: a page of the test's own, which the test never reads afterwards.
             unsafe { rustix::mm::mprotect(at, page(), rights) }.unwrap();
         };
         assert_eq!(refused(protect), Unshared::Protected);
     }
-    // SAFETY: pages of the test's own, which it does not look at then.
+    // SAFETY: a page of the test's own, which the test never reads afterwards.
     assert_eq!(refused(|at| unsafe { rustix::mm::munmap(at, page()) }.unwrap()), Unshared::Protected);
     for (advice, said) in [(Advice::LinuxDontFork, "MADV_DONTFORK"), (Advice::LinuxDontDump, "MADV_DONTDUMP")]
     {
-        // SAFETY: changes what becomes of a page elsewhere.
+        // SAFETY: the advice affects only children and core dumps, not the bytes.
         let text = refused(|at| unsafe { rustix::mm::madvise(at, page(), advice) }.unwrap()).to_string();
         assert!(text.contains(said), "{text}");
     }
-    // SAFETY: locks a page of the test's own.
+    // SAFETY: locking a page of the test's own never changes its bytes.
     let text = refused(|at| unsafe { rustix::mm::mlock(at, page()) }.unwrap()).to_string();
     assert!(text.contains("mlock"), "{text}");
 }
@@ -220,7 +228,7 @@ fn what_is_not_ordinary_memory_stays_as_it_is() {
 fn what_fails_midway_leaves_every_byte_where_it_was() {
     let mut pages = TestPages::new(4);
     let backing = Backing::create(2 * page() as u64).unwrap();
-    // SAFETY: the test's own, which no other thread has the address of.
+    // SAFETY: the pages are the test's own, and no other thread has their address, so none accesses them.
     let refused = unsafe { ReplacedPages::onto(backing, pages.at(0), pages.0.len, page()) }.unwrap_err();
     assert_eq!(refused.why, Unshared::Denied { what: "copying to a memfd", errno: libc::EPERM });
     assert!(refused.left.is_none());
@@ -231,18 +239,19 @@ fn what_fails_midway_leaves_every_byte_where_it_was() {
 fn a_forked_child_puts_pages_back_for_itself_alone() {
     let mut pages = TestPages::new(2);
     let mut replaced = pages.replace(0..2).unwrap();
-    // SAFETY: the child makes system calls and copies, and ends.
+    // SAFETY: the child only makes system calls and copies, and ends, so it needs no lock that another thread
+    // may hold.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         let kept = replaced.put_back().is_ok()
             && pages.bytes().iter().enumerate().all(|(at, byte)| *byte == byte_at(at));
         pages.bytes().fill(0);
-        // SAFETY: ends the child without running what belongs to the parent.
+        // SAFETY: ends the child at once, so that it never runs the parent's destructors.
         unsafe { libc::_exit(i32::from(!kept)) };
     }
     let mut status = 0;
-    // SAFETY: a child of this process, and a status of ours.
+    // SAFETY: `child` is a child of this process and `status` a local, so the call writes only `status`.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child lacks bytes");
     let differs = pages.bytes().iter().enumerate().position(|(at, byte)| *byte != byte_at(at));
@@ -281,13 +290,14 @@ fn a_process_without_mappings_left_keeps_its_pages_and_is_told_the_limit() {
     alone("a_process_without_mappings_left_keeps_its_pages_and_is_told_the_limit", || {
         let mut pages = TestPages::new(8);
         let mut taken = Vec::with_capacity(1 << 20);
-        // No two of them are one mapping: each is of a page of its own, beside one that cannot be read.
+        // Each pair of pages is a mapping of its own, because a page that cannot be read lies between it and
+        // the next one.
         let full = loop {
             if taken.len() == taken.capacity() {
                 break false;
             }
             let Ok(fresh) = AnonymousPages::map(2 * page()) else { break true };
-            // SAFETY: pages of the test's own.
+            // SAFETY: the page is the test's own, and the test never reads it.
             let split = unsafe {
                 let none = rustix::mm::MprotectFlags::empty();
                 rustix::mm::mprotect(fresh.base.as_ptr().cast(), page(), none)
@@ -328,7 +338,8 @@ fn what_is_unmapped_before_pages_are_moved_there_is_not_lost_when_they_are_not()
     let mut pages = TestPages::new(4);
     let mut replaced = pages.replace(1..4).unwrap();
     let done = replaced.put_back_by(&|_, len, to| {
-        // SAFETY: pages of the test's own, which nobody looks at before there are others.
+        // SAFETY: the pages are the test's own, and nobody reads them before `fill_hole` maps new ones, so no
+        // access faults.
         unsafe { rustix::mm::munmap(to, len) }.unwrap();
         Err(Errno::NOMEM)
     });
@@ -353,20 +364,21 @@ fn a_child_keeps_the_bytes_that_its_parent_puts_back() {
     let mut pages = TestPages::new(2);
     let mut replaced = pages.replace(0..2).unwrap();
     let (told, tell) = rustix::pipe::pipe().unwrap();
-    // SAFETY: the child makes system calls and compares, and ends.
+    // SAFETY: the child only makes system calls and compares, and ends, so it needs no lock that another
+    // thread may hold.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         drop(tell);
         let _ = rustix::io::read(&told, &mut [0]);
         let kept = pages.bytes().iter().enumerate().all(|(at, byte)| *byte == byte_at(at));
-        // SAFETY: ends the child without running what belongs to the parent.
+        // SAFETY: ends the child at once, so that it never runs the parent's destructors.
         unsafe { libc::_exit(i32::from(!kept)) };
     }
     replaced.put_back().unwrap();
     drop((told, tell));
     let mut status = 0;
-    // SAFETY: a child of this process, and a status of ours.
+    // SAFETY: `child` is a child of this process and `status` a local, so the call writes only `status`.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child lacks bytes");
     pages.assert_untouched();

@@ -1,4 +1,4 @@
-//! What the kernel has mapped in a range, from `/proc/self/smaps`.
+//! Check of a range's mappings in `/proc/self/smaps`: only ordinary memory may be replaced.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use crate::memory::Unshared;
 
-/// What a mapping may be marked with. Of `nr`, `hg`, `nh` and `sd` nothing but the way in which pages come depends.
+/// VmFlags that do not prevent a replacement. `nr`, `hg`, `nh` and `sd` say only how pages are made and
+/// tracked, and nothing of the bytes depends on them.
 const PLAIN: [&str; 10] = ["rd", "wr", "mr", "mw", "me", "ac", "nr", "sd", "hg", "nh"];
-/// What other marks say of a mapping.
+/// VmFlags that a replacement would lose, with the words for an error message.
 const MARKS: [(&str, &str); 11] = [
     ("lo", "is locked in memory (mlock)"),
     ("dc", "is kept from children (MADV_DONTFORK)"),
@@ -23,7 +24,7 @@ const MARKS: [(&str, &str); 11] = [
     ("sl", "is sealed (mseal)"),
 ];
 
-/// That all of `range` is ordinary private anonymous memory, readable and writable.
+/// Checks that all of `range` is private anonymous memory, readable and writable, without properties to lose.
 pub(super) fn check(range: Range<usize>) -> Result<(), Unshared> {
     let denied = |error: io::Error| Unshared::Denied {
         what: "reading /proc/self/smaps",
@@ -33,7 +34,8 @@ pub(super) fn check(range: Range<usize>) -> Result<(), Unshared> {
     check_text(BufReader::new(smaps), range).map_err(denied)?
 }
 
-/// No further than the end of the range is read.
+/// Checks the text of `smaps`, which is read only up to the end of the range, because a process may have many
+/// mappings.
 fn check_text(mut smaps: impl BufRead, range: Range<usize>) -> io::Result<Result<(), Unshared>> {
     let (mut line, mut covered, mut within) = (Vec::new(), range.start, false);
     while line_of(&mut smaps, &mut line)? {
@@ -61,7 +63,7 @@ fn line_of(smaps: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     Ok(smaps.read_until(b'\n', line)? > 0)
 }
 
-/// The range and the rest of a line that begins a mapping.
+/// Splits a line that begins a mapping into its range and the rest; `None` for other lines.
 fn header(line: &str) -> Option<(Range<usize>, &str)> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
@@ -69,7 +71,7 @@ fn header(line: &str) -> Option<(Range<usize>, &str)> {
     Some((address(start)?..address(end)?, rest))
 }
 
-/// Of `rw-p 00000000 00:00 0    [heap]`.
+/// Checks the rest of a header, such as `rw-p 00000000 00:00 0    [heap]`.
 fn check_header(rest: &str) -> Result<(), Unshared> {
     let mut fields = rest.split_ascii_whitespace();
     let rights = fields.next().unwrap_or_default();
@@ -87,7 +89,7 @@ fn check_header(rest: &str) -> Result<(), Unshared> {
     }
 }
 
-/// Of `VmFlags: rd wr mr mw me ac` and `ProtectionKey: 0`; nothing of other lines.
+/// Checks the lines `VmFlags: rd wr mr mw me ac` and `ProtectionKey: 0`; accepts other lines.
 fn check_mark(line: &str) -> Result<(), Unshared> {
     let Some((name, value)) = line.split_once(':') else { return Ok(()) };
     if name == "ProtectionKey" && value.trim() != "0" {
@@ -111,7 +113,7 @@ fn check_mark(line: &str) -> Result<(), Unshared> {
 mod tests {
     use super::*;
 
-    /// A mapping from one address to another, as the kernel writes it.
+    /// Returns the text of a mapping as the kernel writes it.
     fn mapping(range: &str, rest: &str, flags: &str) -> String {
         format!("{range} {rest}\nSize:  8 kB\nName:  nothing\nProtectionKey:  0\nVmFlags: {flags}\n")
     }
