@@ -75,7 +75,7 @@ fn a_process_of_another_user_is_reached_over_tcp() {
         return left_out(&"only root starts a process as another user");
     }
     alone("apart::a_process_of_another_user_is_reached_over_tcp", || {
-        let why = format!("it runs as user {NOBODY}, and this process as 0: run both as one user");
+        let why = format!("the peer runs as user {NOBODY}, and this process as 0: run both as one user");
         goes_over_tcp(&Log::begin(), Ipv4Addr::LOCALHOST, (as_nobody(), "auto::a_peer_of_any_wire"), &why);
     });
 }
@@ -95,7 +95,7 @@ fn a_process_of_another_network_namespace_is_reached_over_tcp() {
     }
     // This end is in one of its own, too: nothing of the machine's network is touched.
     alone_by(apart(), "apart::a_process_of_another_network_namespace_is_reached_over_tcp", || {
-        let why = "no process of this host and network namespace listens for its GID";
+        let why = "no process of this host and network namespace listens for the peer's GID";
         run("ip", "link add here type veth peer name there").unwrap();
         run("ip", &format!("address add {HERE}/24 dev here")).unwrap();
         run("ip", "link set here up").unwrap();

@@ -1,4 +1,7 @@
-//! A completion queue, its channel and its queue pairs, as the worker's core drives them.
+//! The software device's worker: a completion queue, its channel and its queue pairs, behind the seam.
+//!
+//! Most calls take the fabric's lock and act on its [`State`](super::fabric::State). Polling avoids the lock while
+//! nothing is there to take. The step from INIT to RTR, which chooses the wire, is in [`connect`].
 
 #![expect(unsafe_code, reason = "takes the caller's word for the memory of requests")]
 
@@ -28,13 +31,14 @@ use crate::{
     RemoteMemory, RetryOptions, WorkerOptions,
 };
 
-/// A thread that waits for a peer of the same host looks at sockets, and lets the peer have the core, once in so many
-/// polls: that takes as long as all of the others.
-const LOOK_EVERY: u32 = 64;
-/// Polls before the first time: some two microseconds, in which a peer that has a core has answered.
-const LOOK_AFTER: u32 = 256;
+/// Empty polls between two looks at the sockets, for a worker with mapped peers. A look and the yield that follows take
+/// about as long as 64 polls of shared memory, so looking costs half of the time at most.
+const SOCKETS_EVERY: u32 = 64;
+/// Empty polls before the first look at the sockets: about two microseconds. A mapped peer that has a core answers
+/// within them, and the poller keeps its own core until then.
+const SOCKETS_AFTER: u32 = 256;
 
-/// See the module.
+/// A completion queue of the software device, with its channel and its queue pairs.
 #[derive(Debug)]
 pub(crate) struct Worker {
     fabric: &'static Fabric,
@@ -43,14 +47,15 @@ pub(crate) struct Worker {
     hint: Arc<Hint>,
     channel: Channel,
     slots: Vec<Option<QpEntry>>,
-    /// Where peers leave completions, as of the change `watched`.
+    /// The mailboxes that mapped peers leave completions in: a copy of the list in the completion queue, so that
+    /// polling needs no lock. `watched` is the change count of the copy.
     watches: Vec<CompletionWatch>,
     watched: u32,
-    /// Polls in a row that found nothing.
+    /// Empty polls in a row.
     idle: u32,
 }
 
-/// A queue pair of the worker.
+/// A queue pair of the worker: its name in the fabric, and its number.
 #[derive(Debug, Clone, Copy)]
 struct QpEntry {
     id: QpRef,
@@ -91,39 +96,38 @@ impl Worker {
         })
     }
 
-    /// An error in a forked child.
+    /// Fails in a forked child, which must not take the fabric's lock (see [`Fabric::is_foreign`]).
     #[inline]
-    fn stay_off() -> io::Result<()> {
+    fn refuse_fork() -> io::Result<()> {
         if fork::is_child() {
-            return Err(io::Error::other("this process was forked from one that uses a software device"));
+            return Err(io::Error::other(
+                "this process was forked from one that uses a software device, which stays with the parent: open devices after the fork",
+            ));
         }
         Ok(())
     }
 
-    fn fabric(&self) -> &'static Fabric {
-        self.fabric
-    }
-
-    fn place(&self, slot: Slot) -> io::Result<QpEntry> {
-        Self::stay_off()?;
+    /// Returns the queue pair in `slot`, or why it cannot be used.
+    fn entry(&self, slot: Slot) -> io::Result<QpEntry> {
+        Self::refuse_fork()?;
         self.usable(slot).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
     }
 
-    /// The queue pair in `slot`, unless a forked child asks.
+    /// Returns the queue pair in `slot`; `None` in a forked child. Without an error value, for the posting path.
     #[inline]
     fn usable(&self, slot: Slot) -> Option<QpEntry> {
-        let place = self.slots.get(usize::from(slot)).copied().flatten();
-        place.filter(|_| !fork::is_child())
+        let entry = self.slots.get(usize::from(slot)).copied().flatten();
+        entry.filter(|_| !fork::is_child())
     }
 
-    /// Why nothing is posted to what is not [`usable`](Self::usable).
+    /// The error of a post to a queue pair that is not [`usable`](Self::usable).
     #[cold]
     fn unusable(&self, slot: Slot) -> RawPostError {
-        let source = self.place(slot).err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL));
+        let source = self.entry(slot).err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL));
         RawPostError { posted: 0, source }
     }
 
-    /// Runs a transition under the lock.
+    /// Runs a state transition under the lock; `step` returns an errno when it is refused.
     fn modify(
         &self,
         slot: Slot,
@@ -132,12 +136,12 @@ impl Worker {
         step: impl FnOnce(&mut FabricGuard<'_>, QpRef) -> Result<(), i32>,
     ) -> Result<(), ConnectError> {
         let refused = |qp_num, source| ConnectError::Refused { qp_num, to, source, mend: mend.to_owned() };
-        let place = self.place(slot).map_err(|source| refused(QpNum(0), source))?;
-        let mut guard = self.fabric().lock();
-        step(&mut guard, place.id).map_err(|errno| refused(place.num, io::Error::from_raw_os_error(errno)))
+        let entry = self.entry(slot).map_err(|source| refused(QpNum(0), source))?;
+        let mut guard = self.fabric.lock();
+        step(&mut guard, entry.id).map_err(|errno| refused(entry.num, io::Error::from_raw_os_error(errno)))
     }
 
-    /// Whether polling would tell something.
+    /// Whether polling may return a completion. Without the lock; never wrongly `false` for long.
     fn has_news(&self) -> bool {
         self.hint.is_raised()
             || self.hint.watches() != self.watched
@@ -145,7 +149,7 @@ impl Worker {
     }
 }
 
-/// An option within what the device has.
+/// Checks an option against the limit of the device.
 fn limit(option: &'static str, asked: u32, limit: u32) -> Result<(), CreateError> {
     if asked <= limit {
         return Ok(());
@@ -171,7 +175,7 @@ impl RawWorker for Worker {
         limit("max_inline_data", options.max_inline_data, port::MAX_INLINE_DATA)?;
         let owner =
             Owner { device: opened.device, context: self.context.context, cq: self.cq, domain: pd.domain };
-        let mut guard = self.fabric().lock();
+        let mut guard = self.fabric.lock();
         let (num, planted) = {
             let device = guard.devices.get(opened.device);
             let taken = device.map_or(0, |device| device.qp_nums.len());
@@ -222,54 +226,56 @@ impl RawWorker for Worker {
     }
 
     fn modify_to_err(&mut self, slot: Slot) -> io::Result<()> {
-        let place = self.place(slot)?;
-        self.fabric().lock().enter_error(driver::now(), place.id);
+        let entry = self.entry(slot)?;
+        self.fabric.lock().enter_error(driver::now(), entry.id);
         Ok(())
     }
 
     fn query_state(&self, slot: Slot) -> Result<QpState, QueryError> {
         let device = || self.context.opened.name.clone();
         let refused = |source| QueryError::Refused { verb: "ibv_query_qp", device: device(), source };
-        let place = self.place(slot).map_err(refused)?;
-        let mut guard = self.fabric().lock();
-        // A peer that runs the responder may have refused a request.
-        guard.drain_mailbox(driver::now(), place.id);
-        let qp = guard.qps.get(place.id);
+        let entry = self.entry(slot).map_err(refused)?;
+        let mut guard = self.fabric.lock();
+        // A mapped peer runs our responder: it may have refused a request, which moves this end to ERR.
+        guard.drain_mailbox(driver::now(), entry.id);
+        let qp = guard.qps.get(entry.id);
         qp.map(|qp| qp.state.number()).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
     }
 
     fn peer_access(&self, slot: Slot) -> PeerAccess {
-        let Ok(place) = self.place(slot) else { return PeerAccess::Stream };
-        match self.fabric().lock().qps.get(place.id).map(|qp| qp.carrier) {
+        let Ok(entry) = self.entry(slot) else { return PeerAccess::Stream };
+        match self.fabric.lock().qps.get(entry.id).map(|qp| qp.carrier) {
             Some(Carrier::Local | Carrier::Mapped) => PeerAccess::Mapped,
             Some(Carrier::Tcp) | None => PeerAccess::Stream,
         }
     }
 
     unsafe fn post_send(&mut self, slot: Slot, chain: &[RawSend]) -> Result<(), RawPostError> {
-        let Some(place) = self.usable(slot) else { return Err(self.unusable(slot)) };
-        self.fabric().driver.count_call();
-        let mut guard = self.fabric().lock();
-        // SAFETY: the caller's promise is progress on unchanged.
-        let count = unsafe { guard.post_small_inline(place.id, chain) };
+        let Some(entry) = self.usable(slot) else { return Err(self.unusable(slot)) };
+        self.fabric.driver.count_call();
+        let mut guard = self.fabric.lock();
+        // SAFETY: the caller keeps the local ranges of the chain valid, as the trait asks, and each request is posted
+        // by only one of the three calls below.
+        let count = unsafe { guard.post_small_inline(entry.id, chain) };
         if count == chain.len() {
             return Ok(());
         }
         let mut progress = BypassProgress::after(count);
-        // SAFETY: the same.
-        while unsafe { guard.post_bypass_queue(place.id, chain, &mut progress) } {
+        // SAFETY: the caller keeps the local ranges valid; `progress` starts behind the requests that are posted
+        // already.
+        while unsafe { guard.post_bypass_queue(entry.id, chain, &mut progress) } {
             guard.yield_lock();
         }
         if progress.count == chain.len() {
             return Ok(());
         }
-        // SAFETY: the same.
-        unsafe { guard.post_send(place.id, chain, progress.count) }
+        // SAFETY: the caller keeps the local ranges valid; posting starts behind the requests that `progress` counts.
+        unsafe { guard.post_send(entry.id, chain, progress.count) }
     }
 
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
-        let Some(place) = self.usable(slot) else { return Err(self.unusable(slot)) };
-        self.fabric().lock().post_recv(place.id, chain)
+        let Some(entry) = self.usable(slot) else { return Err(self.unusable(slot)) };
+        self.fabric.lock().post_recv(entry.id, chain)
     }
 
     unsafe fn access_mapped(
@@ -277,27 +283,30 @@ impl RawWorker for Worker {
         slot: Slot,
         access: &MappedAccess,
     ) -> Result<MappedOutcome, ReachError> {
-        let place = self.place(slot).map_err(ReachError::Refused)?;
-        // SAFETY: the caller's promise is progress on unchanged.
-        unsafe { self.fabric().lock().access_mapped(place.id, access) }
+        let entry = self.entry(slot).map_err(ReachError::Refused)?;
+        // SAFETY: the caller vouches for the local range of the access, as the trait asks; the lock changes nothing in
+        // that, so the same holds for the fabric.
+        unsafe { self.fabric.lock().access_mapped(entry.id, access) }
     }
 
     fn window(&mut self, slot: Slot, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
-        let place = self.place(slot).map_err(ReachError::Refused)?;
-        self.fabric().lock().window(place.id, memory)
+        let entry = self.entry(slot).map_err(ReachError::Refused)?;
+        self.fabric.lock().window(entry.id, memory)
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
-        Self::stay_off().map_err(|source| PollError::Refused { verb: "ibv_poll_cq", source })?;
+        Self::refuse_fork().map_err(|source| PollError::Refused { verb: "ibv_poll_cq", source })?;
         let has_news = self.has_news();
         if !has_news {
             self.idle = self.idle.wrapping_add(1);
-            if !self.watches.is_empty() && (self.idle < LOOK_AFTER || !self.idle.is_multiple_of(LOOK_EVERY)) {
+            if !self.watches.is_empty()
+                && (self.idle < SOCKETS_AFTER || !self.idle.is_multiple_of(SOCKETS_EVERY))
+            {
                 return Ok(0);
             }
         }
-        self.fabric().driver.count_call();
-        if !has_news && (!driver::poll_sockets(self.fabric()) || !self.has_news()) {
+        self.fabric.driver.count_call();
+        if !has_news && (!driver::poll_sockets(self.fabric) || !self.has_news()) {
             if !self.watches.is_empty() {
                 std::thread::yield_now();
             }
@@ -321,14 +330,14 @@ impl RawWorker for Worker {
     }
 
     fn request_notify(&mut self) -> Result<(), PollError> {
-        Self::stay_off().map_err(|source| PollError::Refused { verb: "ibv_req_notify_cq", source })?;
-        let mut guard = self.fabric().lock();
+        Self::refuse_fork().map_err(|source| PollError::Refused { verb: "ibv_req_notify_cq", source })?;
+        let mut guard = self.fabric.lock();
         if let Some(queue) = guard.cqs.get_mut(self.cq) {
             queue.arm();
         }
         guard.arm_mailboxes(self.cq);
         drop(guard);
-        self.fabric().driver.drain_mailbox();
+        self.fabric.driver.before_sleep();
         Ok(())
     }
 
@@ -341,15 +350,15 @@ impl RawWorker for Worker {
     }
 
     fn destroy_qp(&mut self, slot: Slot, deadline: Deadline) -> io::Result<()> {
-        if !self.fabric().is_foreign() {
-            let place = self.place(slot)?;
-            let active_writers = self.fabric().lock().revoke_qp(driver::now(), place.id);
+        if !self.fabric.is_foreign() {
+            let entry = self.entry(slot)?;
+            let active_writers = self.fabric.lock().revoke_qp(driver::now(), entry.id);
             if !active_writers.wait(deadline) {
                 wait_until_revoked(deadline, |now| {
-                    self.fabric().lock().advance_qp_revoke(now, place.id, deadline)
+                    self.fabric.lock().advance_qp_revoke(now, entry.id, deadline)
                 })?;
             }
-            self.fabric().lock().destroy(place.id);
+            self.fabric.lock().destroy(entry.id);
         }
         if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
             *slot = None;
@@ -360,18 +369,19 @@ impl RawWorker for Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if self.fabric().is_foreign() {
+        if self.fabric.is_foreign() {
             return;
         }
-        let mut guard = self.fabric().lock();
-        for place in self.slots.iter().flatten() {
-            guard.destroy(place.id);
+        let mut guard = self.fabric.lock();
+        for entry in self.slots.iter().flatten() {
+            guard.destroy(entry.id);
         }
         guard.cqs.remove(self.cq);
     }
 }
 
-/// A queue pair number that is not taken.
+/// Draws a random queue pair number that is not taken. Random, so that a peer of a destroyed queue pair does not reach
+/// its successor by chance.
 fn draw_number(taken: impl Fn(u32) -> bool) -> Result<QpNum, CreateError> {
     loop {
         let drawn = getrandom::u32().map_err(|error| CreateError::Refused {
@@ -379,7 +389,7 @@ fn draw_number(taken: impl Fn(u32) -> bool) -> Result<QpNum, CreateError> {
             source: error.into(),
             mend: "let the process use getrandom(2)".to_owned(),
         })?;
-        // 0 and 1 are special on every fabric.
+        // InfiniBand reserves numbers 0 and 1 for management.
         let num = drawn & 0x00ff_ffff;
         if num > 1 && !taken(num) {
             return Ok(QpNum(num));

@@ -1,4 +1,4 @@
-//! What arrives from sockets: handed to requester and responder, and their wishes turned into commands.
+//! Delivers what arrives from sockets to requesters and responders, and turns their decisions into commands.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::{Hello, Payload, Placement, QpRef, Right, Sink, Token};
 impl Sink for State {
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
         let found = self.responder_for(hello)?;
-        // It may have been mapped before.
+        // The peer may have been mapped before; over TCP it needs the receives that are in the mailbox.
         self.move_responder_to_tcp(driver::now(), found).then_some(found)
     }
 
@@ -111,7 +111,7 @@ impl State {
         Placement::At { token, addr, len }
     }
 
-    /// Carries out what a responder decided.
+    /// Carries out the decision of a responder.
     pub(in super::super) fn conclude(&mut self, now: Instant, qp: QpRef, verdict: Verdict) {
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}

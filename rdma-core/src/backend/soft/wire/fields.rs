@@ -1,10 +1,11 @@
-//! Fields of fixed-size frames: little-endian numbers, one after the other.
+//! Encodes and decodes frames of a fixed size: little-endian fields, one after the other.
 
-/// Takes fields off the front of a frame.
+/// A cursor that takes fields off the front of a frame.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl Fields<'_> {
-    /// The next `N` bytes; zeros beyond the end, which the fixed sizes rule out.
+    /// Takes the next `N` bytes; zeros beyond the end, which the fixed sizes rule out, so no length check can be
+    /// forgotten.
     pub(super) fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk() {
             Some((head, rest)) => {
@@ -28,7 +29,7 @@ impl Fields<'_> {
     }
 }
 
-/// Puts fields one after the other; what is left is 0.
+/// A frame being built, field by field; the rest stays 0.
 pub(super) struct Frame<const N: usize> {
     bytes: [u8; N],
     at: usize,

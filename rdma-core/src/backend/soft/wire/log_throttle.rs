@@ -1,22 +1,22 @@
-//! How many lines strangers may make this process write to its log.
+//! Limits the log lines that strangers can make this process write.
 
 use std::time::{Duration, Instant};
 
-/// Lines written in each [`PERIOD`]; what is beyond is counted.
+/// Most lines in each [`PERIOD`]; further ones are counted.
 pub(super) const LINES_MAX: u32 = 8;
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The count of log lines of the current period.
 #[derive(Debug, Default)]
 pub(super) struct LogThrottle {
-    /// When the period ends that the last line was asked for in.
+    /// End of the current period.
     end: Option<Instant>,
     lines: u32,
     left_out: u64,
 }
 
 impl LogThrottle {
-    /// Whether a line may be written now; then with how many were left out since the last.
+    /// Whether a line may be written now; if so, returns how many were left out since the last.
     pub(super) fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.end.is_none_or(|end| now >= end) {
             (self.end, self.lines) = (Some(now + PERIOD), 0);

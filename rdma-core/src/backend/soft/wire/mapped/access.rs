@@ -1,4 +1,4 @@
-//! Memory of a peer that is mapped here, reached at once.
+//! Access to mapped memory of a peer without a request.
 
 #![expect(unsafe_code, reason = "hands memory of the caller to the responder")]
 
@@ -12,35 +12,37 @@ use crate::error::ReachError;
 use crate::memory::PeerWindow;
 
 impl State {
+    /// Accesses memory of the peer of `id`, once it is mapped.
+    ///
     /// # Safety
     ///
-    /// As for [`reach`](Self::reach).
+    /// `access` is as for [`access_mapped`](Self::access_mapped).
     pub(in super::super::super) unsafe fn access_mapped_wire(
         &mut self,
         id: QpRef,
-        reach: &MappedAccess,
+        access: &MappedAccess,
     ) -> Result<MappedOutcome, ReachError> {
-        let Some(responder) = self.responder(id)? else { return Ok(MappedOutcome::NotYet) };
-        // SAFETY: the caller's promise.
-        let touched = unsafe { responder.access(reach) };
-        Ok(self.settle_touch(id, touched)?.map_or(MappedOutcome::NotYet, MappedOutcome::Done))
+        let Some(responder) = self.remote_responder(id)? else { return Ok(MappedOutcome::NotYet) };
+        // SAFETY: `access` is passed on unchanged, so the caller's promise about its local memory covers this call.
+        let outcome = unsafe { responder.access(access) };
+        Ok(self.settle_access(id, outcome)?.map_or(MappedOutcome::NotYet, MappedOutcome::Done))
     }
 
-    /// A window of the peer, once it is mapped.
+    /// Returns a window of the peer of `id`, once it is mapped.
     pub(in super::super::super) fn window_mapped(
         &mut self,
         id: QpRef,
         memory: RemoteMemory,
     ) -> Result<Option<PeerWindow>, ReachError> {
-        let Some(responder) = self.responder(id)? else { return Ok(None) };
+        let Some(responder) = self.remote_responder(id)? else { return Ok(None) };
         match responder.window(memory) {
             Ok(window) => Ok(Some(window)),
-            Err(touched) => self.settle_touch(id, touched).map(|_| None),
+            Err(outcome) => self.settle_access(id, outcome).map(|_| None),
         }
     }
 
-    /// What runs the responder of the peer, once they have met.
-    fn responder(&mut self, id: QpRef) -> Result<Option<&RemoteResponder>, ReachError> {
+    /// Returns the peer's responder; `None` until the two processes have met, which this call starts.
+    fn remote_responder(&mut self, id: QpRef) -> Result<Option<&RemoteResponder>, ReachError> {
         let Some(mapped) = self.qps.get_mut(id).map(|qp| &mut qp.mapped) else {
             return Err(ReachError::PeerGone);
         };
@@ -56,15 +58,16 @@ impl State {
         Ok(mapped.outgoing.as_ref().map(|outgoing| &outgoing.responder))
     }
 
-    /// What there was to be had, or that it is not there yet.
-    fn settle_touch(&mut self, id: QpRef, touched: AccessOutcome) -> Result<Option<u64>, ReachError> {
-        match touched {
+    /// Turns the outcome of an access into a result; `None` means "not yet, try again".
+    fn settle_access(&mut self, id: QpRef, outcome: AccessOutcome) -> Result<Option<u64>, ReachError> {
+        match outcome {
             AccessOutcome::Done(bits) => Ok(Some(bits)),
             AccessOutcome::Refused(refusal) => Err(reach_error(refusal)),
             AccessOutcome::Closed => Err(ReachError::PeerGone),
             AccessOutcome::Silent => Ok(None),
             AccessOutcome::Unmapped(0) => Err(ReachError::NotShared),
             AccessOutcome::Unmapped(_) => {
+                // The announcement may wait in the socket already.
                 self.commands.push_back(Command::ReadAnnouncements { qp: id });
                 Ok(None)
             }

@@ -1,7 +1,8 @@
-//! Requests that are carried out before they enter the send queue, since nothing is before them there.
+//! Requests that are carried out before they enter the send queue, because nothing is before them there.
 //!
-//! That is the way of nearly all. When the peer does not say that it is done, the request is entered after all, and what
-//! was said handed over, as if it had been handed out.
+//! Nearly all requests take this path: the peer's answer is known before the post returns, so nothing has to be kept.
+//! If the peer does not say "done", the request is queued after all, and its outcome is handled as if it had been
+//! sent from the queue.
 
 #![expect(unsafe_code, reason = "hands the memory of requests to the responder")]
 
@@ -19,33 +20,34 @@ use super::requester::ring;
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
 use crate::memory::{CacheHint, prefetch};
 
-/// What one translation leads to.
+/// Bytes of a page: one address translation.
 const PAGE: u64 = 4096;
-/// What is fetched at once.
+/// Bytes of a cache line: one prefetch.
 const LINE: usize = 64;
 
-/// Bytes of a small request, and requests of a short chain, at most: no more is moved by both than others may have to wait
-/// for, and none of it goes around the caches.
+/// Limits of [`post_small_inline`](State::post_small_inline): at most 4 KiB a request and 8 requests a chain.
+/// Together that is 32 KiB, so the lock is held for less time than one message of 256 KiB takes, and nothing is large
+/// enough to be stored around the caches.
 const SMALL: u32 = 4096;
 const SHORT: usize = 8;
 
-/// How far a chain has come on this bypass.
+/// Progress of a chain of requests that bypasses the send queue.
 #[derive(Debug)]
 pub(in super::super::super) struct BypassProgress {
-    /// Requests that have gone it.
+    /// Requests that are completed.
     pub(in super::super::super) count: usize,
-    /// Of the one after them.
+    /// Bytes of the next request that are copied already.
     copied: CopyProgress,
 }
 
 impl BypassProgress {
-    /// Behind so many requests.
+    /// Progress with `count` requests completed.
     pub(in super::super::super) fn after(count: usize) -> Self {
         Self { count, copied: CopyProgress::default() }
     }
 }
 
-/// What it takes to go past a send queue.
+/// The parts of the state that a bypass needs, looked up once for a chain.
 struct Bypass<'a> {
     qp: &'a mut QueuePair,
     device: &'a DeviceState,
@@ -54,7 +56,7 @@ struct Bypass<'a> {
 }
 
 impl Bypass<'_> {
-    /// The peer has carried `send` out.
+    /// Completes `send`, which the peer has carried out.
     #[inline(always)]
     fn complete(&mut self, send: &RawSend) {
         if let Some(done) = self.qp.requester.complete_bypassed(send)
@@ -67,12 +69,12 @@ impl Bypass<'_> {
 }
 
 impl State {
-    /// Carries out a short chain of small requests of which nothing is unusual, as nearly all are: how many of them.
+    /// Carries out a short chain of small requests with nothing unusual, and returns how many.
     /// [`post_bypass_queue`](Self::post_bypass_queue) goes on with the rest.
     ///
     /// # Safety
     ///
-    /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
+    /// `chain` is as for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
     #[inline(always)]
     pub(in super::super::super) unsafe fn post_small_inline(
         &mut self,
@@ -91,7 +93,8 @@ impl State {
                 return at;
             };
             let request = qp.requester.bypass_request(send, &device.keys, qp.domain);
-            // SAFETY: the caller's promise covers the range, which was checked against a registration, or is inline.
+            // SAFETY: the range was checked against a registration, or is inline, and the caller keeps it readable,
+            // so the payload may be read.
             let done = request
                 .and_then(|request| unsafe { outgoing.responder.try_execute_small(&request, send.addr) });
             let Some(rings) = done else { return at };
@@ -103,12 +106,12 @@ impl State {
         chain.len()
     }
 
-    /// Carries out what comes next in `chain`, as far as this way leads. Whether there is more, once others have had the lock:
-    /// who asks for the next time then posts nothing in between.
+    /// Carries out the next requests of `chain`, as far as the bypass allows. Returns whether there is more to do
+    /// after others had the lock; the caller must post nothing in between, because `progress` continues this chain.
     ///
     /// # Safety
     ///
-    /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
+    /// `chain` is as for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
     #[inline(never)]
     pub(in super::super::super) unsafe fn post_bypass_queue(
         &mut self,
@@ -121,10 +124,11 @@ impl State {
         }
         let Some(mut bypass) = self.bypass(id) else { return false };
         let hint = match chain {
-            // Its length alone decides.
+            // The length of a single request decides by itself.
             [_] => CacheHint::Cached,
             _ => CacheHint::of_total(chain.iter().map(|send| send.len as usize).sum()),
         };
+        // 256 KiB in all: then the lock is given to others, so that no poster waits for a whole chain.
         let mut left = HOLD_BYTES_MAX as u32;
         for (at, send) in chain.iter().enumerate().skip(progress.count) {
             let Bypass { qp, device, .. } = &mut bypass;
@@ -137,15 +141,17 @@ impl State {
             if local.hint == CacheHint::Streamed {
                 chain.get(at + 1).into_iter().for_each(fetch_first);
             }
-            // SAFETY: the caller's promise covers the range, which was checked against a registration, or is inline.
+            // SAFETY: the range was checked against a registration, or is inline, and the caller keeps it for the
+            // call, so the responder may access it.
             let executed = unsafe { outgoing.responder.execute(&request, local, Injected::Deliver) };
             if let Outcome::Partial(begun) = executed.outcome {
                 progress.copied = begun;
-                // A peer that makes it begin anew again and again gets it by way of the queue, whole.
+                // A peer that makes the copy begin anew again and again would hold this thread for ever. Without
+                // progress the request goes to the queue, which copies it whole.
                 return begun.is_after(before);
             }
             if !executed.is_done(&request) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `send` is one of `chain`, so the caller's promise covers it.
                 progress.count += usize::from(unsafe { self.enqueue_executed(id, send, executed) });
                 return false;
             }
@@ -162,7 +168,8 @@ impl State {
         false
     }
 
-    /// What it takes to go past the send queue of `id`, if that can be.
+    /// Returns what is needed to bypass the send queue of `id`. `None` when a fault, an unmapped memory or the state
+    /// of the queue pair forbids it.
     #[inline(always)]
     fn bypass(&mut self, id: QpRef) -> Option<Bypass<'_>> {
         let qp = self.qps.get_mut(id)?;
@@ -173,7 +180,7 @@ impl State {
         is_open.then_some(Bypass { qp, device, cqs: &mut self.cqs, overrun: &mut self.overrun })
     }
 
-    /// Whether faults are injected at the peer of `id`, which is of this process.
+    /// Whether faults are injected at the peer of `id`, which is in this process.
     #[cold]
     fn peer_has_faults(&self, id: QpRef) -> bool {
         let peer = self.peer_in_process(id).and_then(|to| self.qps.get(to));
@@ -181,17 +188,18 @@ impl State {
         device.is_some_and(|device| device.faults.is_some())
     }
 
-    /// Enters a request that the peer has been asked about, and hands over what it said. `false` when it cannot be entered.
+    /// Queues a request of which the peer was asked already, and handles the outcome. `false` when the request cannot
+    /// be queued.
     ///
     /// # Safety
     ///
-    /// As for [`post_bypass_queue`](Self::post_bypass_queue).
+    /// `send` is as for [`post_bypass_queue`](Self::post_bypass_queue).
     #[cold]
     unsafe fn enqueue_executed(&mut self, id: QpRef, send: &RawSend, executed: Executed) -> bool {
         let now = driver::soon();
         let Some(qp) = self.qps.get_mut(id) else { return false };
         let Some(device) = self.devices.get(qp.device) else { return false };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the memory of `send` stays until its completion, so it may be queued.
         if unsafe { qp.post_send(send) }.is_err() {
             return false;
         }
@@ -203,8 +211,8 @@ impl State {
     }
 }
 
-/// Has the first page of what is sent next come while another is copied: between the two is a fence, and nothing is read
-/// ahead of that.
+/// Prefetches the first page of the next payload while another is copied. Between the two copies is a full fence, and
+/// the processor reads nothing ahead of it.
 fn fetch_first(send: &RawSend) {
     if send.opcode != RawOpcode::Read && !send.inline {
         (0..u64::from(send.len).min(PAGE)).step_by(LINE).for_each(|at| prefetch(send.addr.wrapping_add(at)));

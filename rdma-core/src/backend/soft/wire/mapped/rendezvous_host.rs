@@ -1,4 +1,4 @@
-//! What the rendezvous asks and tells: who is invited where.
+//! The state's side of the rendezvous: invites writers, and handles what their owners announce.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +25,7 @@ impl Host for State {
 
     fn invite(&mut self, qp: QpRef, writer: Arc<OwnedFd>) -> Result<Invitation, Refusal> {
         self.invitation(qp, writer).map_err(|error| {
-            tracing::warn!(%error, "a peer of this host cannot be invited; it takes another wire");
+            tracing::warn!(%error, "a peer of this host cannot be invited; that peer takes another wire");
             Refusal::limit(&error)
         })
     }
@@ -56,7 +56,7 @@ impl Host for State {
         let Some(qp) = self.qps.get_mut(id) else { return };
         let Some(outgoing) = &mut qp.mapped.outgoing else { return };
         if let Some(peer) = qp.peer {
-            // Before it grows, those go that no queue pair uses any more.
+            // Entries whose mapping no queue pair has any more are removed before the map grows.
             if self.peer_memories.len() == self.peer_memories.capacity() {
                 self.peer_memories.retain(|_, segment| segment.strong_count() > 0);
             }
@@ -94,7 +94,7 @@ impl Host for State {
         if let Some(peer) = qp.peer {
             self.peer_memories.remove(&(peer.gid, memory));
         }
-        // Whose key does not stand any more either.
+        // Waiting requests are tried again: they fail by their key, which is not valid any more.
         self.memory_arrived(now, id, memory);
     }
 
@@ -106,7 +106,7 @@ impl Host for State {
         let Some(qp) = self.qps.get_mut(id) else { return };
         let outgoing = qp.mapped.outgoing.take();
         qp.mapped.note_unmet(&reason);
-        // One that was never there may have waited too long for its own end, and comes yet.
+        // A peer that was never mapped may only be late, and is not reported as gone.
         qp.mapped.peer_gone |=
             reason.is_departure() && outgoing.is_some() || matches!(reason, UnmappedReason::Dead);
         self.discarded.outgoing(outgoing);
@@ -114,7 +114,7 @@ impl Host for State {
             return;
         }
         if reason.is_departure() {
-            // As on every wire: silence. What is sent next asks for it again.
+            // A lost connection is silence, as on every wire: the next request looks for the peer again.
             tracing::debug!(qp = %qp.num, %reason, "a peer of this host has left");
         } else {
             self.leave_mapped(id, &reason);
@@ -124,28 +124,28 @@ impl Host for State {
 
     fn responder_closed(&mut self, now: Instant, id: QpRef, reason: &UnmappedReason) {
         self.drain_mailbox(now, id);
-        // Its mailbox stays as it is: the peer may come again, or go on over TCP.
+        // The mailbox stays: the peer may come again, or go on over TCP with the receives in it.
         if let Some(qp) = self.qps.get(id) {
-            tracing::debug!(qp = %qp.num, %reason, "the connection that a peer of this host was invited on is over");
+            tracing::debug!(qp = %qp.num, %reason, "the rendezvous connection of a peer of this host has ended");
         }
     }
 }
 
 impl State {
-    /// The peer of `id` was looked for, and could not be met.
+    /// Handles a peer that was looked for and could not be met.
     pub(in super::super::super) fn peer_not_met(&mut self, now: Instant, id: QpRef, reason: &UnmappedReason) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         qp.mapped.note_unmet(reason);
         if reason.is_departure() || matches!(reason, UnmappedReason::NoNeighbour) {
-            // It was there once: now it is silent.
-            tracing::debug!(qp = %qp.num, %reason, "a peer of this host is not there any more");
+            // The peer was there once, so it is treated as silent.
+            tracing::debug!(qp = %qp.num, %reason, "a peer of this host is gone");
         } else {
             self.leave_mapped(id, reason);
             self.pump(now, id);
         }
     }
 
-    /// A memory of the peer has come, or pages of it have: what waited for it is sent again.
+    /// Reports a memory that has arrived, or replacement pages of it: the requests that waited for it are sent again.
     fn memory_arrived(&mut self, now: Instant, id: QpRef, memory: u64) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         if qp.mapped.awaited_memory.take_if(|awaited| *awaited == memory).is_some() {
@@ -158,7 +158,7 @@ impl State {
         }
     }
 
-    /// The queue pair that a hello names, if it answers that peer.
+    /// Finds the responder that a hello names, if it is connected to that source and not about to be destroyed.
     pub(in super::super) fn responder_for(&self, hello: &Hello) -> Option<QpRef> {
         let device = self.devices.get(*self.by_gid.get(&hello.destination_gid)?)?;
         let found = *device.qp_nums.get(&hello.destination_qp.0)?;

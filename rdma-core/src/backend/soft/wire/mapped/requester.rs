@@ -1,4 +1,4 @@
-//! Requests of this process, carried out in the memory of its peers.
+//! The requester of the mapped wire: requests from the send queue, carried out in a peer's memory.
 
 #![expect(unsafe_code, reason = "hands the memory of a request to the responder")]
 
@@ -19,12 +19,13 @@ use super::super::shm::{Executed, LocalBuffer, Outcome};
 use super::super::{DeviceRef, QpRef};
 use crate::Gid;
 
-/// Peers that a device has told about, at most, before it may tell of one again.
-const TOLD_MAX: usize = 1024;
+/// Peers that a device remembers having logged. Beyond it the set is cleared, so that it stays small, and a peer may be
+/// logged again.
+const LOGGED_MAX: usize = 1024;
 
 impl State {
-    /// Carries a request of `from` out, and its reply back. One for which it is too early is lost, and sent again once it
-    /// is not.
+    /// Carries a request of `from` out, and handles its reply. A request that comes before its peer or its memory is
+    /// mapped is dropped here, and sent again once it is.
     pub(in super::super::super) fn carry_mapped(
         &mut self,
         now: Instant,
@@ -43,7 +44,8 @@ impl State {
         let Some(to) = self.peer_in_process(from) else {
             return self.execute(now, from, request, payload, Injected::Deliver);
         };
-        // What is not sent yet meets no fault.
+        // Faults apply to messages on the wire, so the missing memory must be found first: a request that waits is
+        // not on the wire yet.
         if let Some(memory) = outgoing.responder.missing_memory(request) {
             return self.await_memory(from, memory);
         }
@@ -61,14 +63,14 @@ impl State {
         }
     }
 
-    /// The queue pair that `from` is connected to, if it is of this process.
+    /// Returns the queue pair that `from` is connected to, if it is in this process.
     pub(super) fn peer_in_process(&self, from: QpRef) -> Option<QpRef> {
         let peer = self.qps.get(from).filter(|qp| qp.mapped.peer_in_process)?.peer?;
         let device = self.devices.get(*self.by_gid.get(&peer.gid)?)?;
         device.qp_nums.get(&peer.qp_num.0).copied()
     }
 
-    /// Has the port carry out a request.
+    /// Carries out a request in the peer's memory.
     pub(in super::super::super) fn execute(
         &mut self,
         now: Instant,
@@ -86,13 +88,14 @@ impl State {
             }
         };
         let (Some(local), Some(outgoing)) = (local, &mut qp.mapped.outgoing) else { return };
-        // SAFETY: the poster of the request keeps its memory until the completion, which comes later; a read's target is
-        // that of one that has not completed, checked against a registration when it was sent.
+        // SAFETY: the poster keeps the payload until the completion, which comes later. A read's target belongs to a
+        // request that has not completed and was checked against a registration when it was posted, so it is
+        // writable.
         let executed = unsafe { outgoing.responder.execute(request, LocalBuffer::at(local), injected) };
         self.conclude_executed(now, from, local, executed);
     }
 
-    /// Does what follows from what the port said of a request, whose memory is at `local`.
+    /// Handles the outcome of a request whose memory is at `local`.
     pub(super) fn conclude_executed(&mut self, now: Instant, from: QpRef, local: u64, executed: Executed) {
         let Some(outgoing) = self.qps.get(from).and_then(|qp| qp.mapped.outgoing.as_ref()) else { return };
         if executed.ring {
@@ -102,11 +105,11 @@ impl State {
             self.commands.push_back(Command::Nudge { qp: from });
         }
         match executed.outcome {
-            // It was carried out whole, but for one that was about to go ahead: that is entered, and begins anew.
+            // Only a bypassed request may end in a part. It was queued after that, and begins anew.
             Outcome::Silence | Outcome::Partial(_) => {}
             Outcome::Reply(reply) => {
                 let data = (reply.kind == ReplyKind::ReadData).then_some(local);
-                // How long to wait for a receive is told in microseconds.
+                // RNR delays are as short as 10 us, so they need the exact time and not that of the last poll.
                 let now = if matches!(reply.kind, ReplyKind::Rnr { .. }) { driver::now() } else { now };
                 self.carry_back(now, from, &reply, data);
             }
@@ -114,7 +117,7 @@ impl State {
         }
     }
 
-    /// A request needs memory that is not mapped; 0 never will be.
+    /// Lets `from` wait for a memory that is not mapped; 0 never will be.
     fn await_memory(&mut self, from: QpRef, memory: u64) {
         if memory == 0 {
             return self.leave_mapped(from, &UnmappedReason::ForeignMemory);
@@ -127,12 +130,13 @@ impl State {
         }
     }
 
-    /// The requester of `id` cannot go on as it is. It does over TCP with what it has outstanding, if its device takes any
-    /// wire, or if it came upon memory that cannot be mapped; else it is silent. To be pumped then.
+    /// Moves the requester of `id` to TCP, with all its outstanding requests, if its device takes any wire or it came
+    /// upon memory that cannot be mapped; otherwise the requester stays silent. The caller must pump it afterwards.
     pub(in super::super::super) fn leave_mapped(&mut self, id: QpRef, reason: &UnmappedReason) {
         let Some(qp) = self.qps.get(id) else { return };
         let (device, Some(Peer { gid: peer, .. })) = (qp.device, qp.peer) else { return };
-        // What the library cannot map, or does not for its number, is not the peer's fault: it is sent all the same.
+        // Memory that cannot be mapped, or exceeds this process's mappings, is no fault of the peer. So those
+        // requests go over TCP whatever wire the device prefers.
         let sent = self.has_other_wire(device)
             || matches!(reason, UnmappedReason::ForeignMemory | UnmappedReason::TooMuchMemory);
         if !sent || gid::listens_at(peer).is_none() {
@@ -147,7 +151,7 @@ impl State {
         self.log_unmapped(device, peer, reason, true);
     }
 
-    /// Says once a peer why it is not mapped.
+    /// Logs why a peer is not mapped, once for each peer.
     pub(in super::super::super) fn log_unmapped(
         &mut self,
         device: DeviceRef,
@@ -156,21 +160,22 @@ impl State {
         over_tcp: bool,
     ) {
         let Some(device) = self.devices.get_mut(device) else { return };
-        if device.unmapped_logged.len() >= TOLD_MAX {
+        if device.unmapped_logged.len() >= LOGGED_MAX {
             device.unmapped_logged.clear();
         }
         if !device.unmapped_logged.insert(peer) {
             return;
         }
         if over_tcp {
-            tracing::info!(%peer, %reason, "the peer is not mapped; it is reached over TCP");
+            tracing::info!(%peer, %reason, "the peer is not mapped; requests go over TCP");
         } else {
-            tracing::warn!(%peer, %reason, "the peer is not mapped, and no other wire may be taken");
+            tracing::warn!(%peer, %reason, "the peer is not mapped, and the device takes no other wire");
         }
     }
 }
 
-/// Wakes the peer. A bell that is full has rung; and the peer may have made it one that blocks.
+/// Rings a peer's doorbell. A full eventfd has been rung already, and the peer may have made it one that blocks: so
+/// it is polled first.
 #[cold]
 pub(super) fn ring(doorbell: &OwnedFd) {
     let mut fds = [PollFd::new(doorbell, PollFlags::OUT)];

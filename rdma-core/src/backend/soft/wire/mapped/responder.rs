@@ -1,4 +1,6 @@
-//! Mailboxes of this process: what peers leave in them, and how they come to their end.
+//! The mailboxes of this process: created, filled with receives, emptied of completions, closed.
+//!
+//! Writers that still touch what was revoked are handled in [`revoke`](super::revoke).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,16 +17,17 @@ use super::{Incoming, RevokeStatus};
 use crate::Deadline;
 use crate::backend::interface::{RawCompletion, RawRecv};
 
-/// How long a writer may take for the chunk that it is at; one that takes longer is stopped. To take it for that by mistake
-/// costs some copying, and nothing else.
+/// Time that a writer may take for the chunk it announces: 250 ms. A chunk takes some ten microseconds, and the
+/// scheduler leaves a runnable process waiting for much less than this; so a writer that takes longer is stopped. A
+/// wrong guess costs a copy of the pages and nothing else.
 pub(super) const GRACE: Duration = Duration::from_millis(250);
-/// Between two looks at one whose queue pair is in ERR.
+/// Time between two looks at a writer whose queue pair is in ERR.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Mailboxes whose writers are stopped in the midst of a chunk, and whose queue pairs are gone, at most: beyond, no more
-/// are made.
+/// Most mailboxes without a queue pair whose writers are stopped in a chunk. Beyond it no mailbox is created, because
+/// each keeps memory and a descriptor.
 const ORPHANS_MAX: usize = if cfg!(test) { 3 } else { 4096 };
 
-/// A mailbox whose queue pair is gone, while its writer still touches what a registration of that device names.
+/// A mailbox whose queue pair is gone, kept while its writer still touches memory of that device.
 #[derive(Debug)]
 pub(in super::super::super) struct OrphanMailbox {
     pub(super) device: DeviceRef,
@@ -32,7 +35,7 @@ pub(in super::super::super) struct OrphanMailbox {
 }
 
 impl State {
-    /// The mailbox of `id`, made if there is none: from now on the peer runs the responder.
+    /// Creates the mailbox of `id`, if there is none: from now on the peer runs the responder.
     pub(super) fn create_mailbox(&mut self, id: QpRef, writer: Arc<OwnedFd>) -> std::io::Result<()> {
         let (silent, crowded) = (!self.is_up(id), self.orphans.len() >= ORPHANS_MAX);
         let Some(qp) = self.qps.get_mut(id) else { return Err(std::io::ErrorKind::NotFound.into()) };
@@ -41,7 +44,9 @@ impl State {
             return Ok(());
         }
         if crowded {
-            return Err(std::io::Error::other("too many peers are stopped in the middle of an access"));
+            return Err(std::io::Error::other(format!(
+                "{ORPHANS_MAX} peers are stopped in the middle of an access, the most that are kept"
+            )));
         }
         let LentResponder { receives, depth, expected, rules, posted, planted } = qp.responder.lend();
         let terms = MailboxInit { depth, rules, domain: qp.domain, psn: expected, planted, posted };
@@ -60,7 +65,7 @@ impl State {
             }
         }
         if let Some(exports) = self.devices.get_mut(qp.device).and_then(|device| device.exports.as_mut()) {
-            // The peer is told with all the rest when it is invited; those that were invited before are told now.
+            // The new writer hears of these with its invitation; writers that were invited before must be told now.
             for memory in receives.iter().filter_map(|receive| exports.announce(receive.lkey)) {
                 self.commands.push_back(Command::Announce { device: qp.device, memory });
             }
@@ -70,7 +75,7 @@ impl State {
         Ok(())
     }
 
-    /// Posts a receive where the peer finds it; gives it back when the queue is full.
+    /// Posts a receive in the mailbox, or in the responder of this process; gives it back when the queue is full.
     pub(in super::super::super) fn post_receive(&mut self, id: QpRef, recv: RawRecv) -> Result<(), RawRecv> {
         let Some(qp) = self.qps.get_mut(id) else { return Err(recv) };
         let Some(incoming) = &mut qp.mapped.incoming else { return qp.responder.post(recv) };
@@ -83,8 +88,8 @@ impl State {
         Ok(())
     }
 
-    /// Takes what peers have left in the mailboxes of a completion queue. Whether its thread is `awake`: it need not be
-    /// woken then by what a peer has rung the bell for.
+    /// Takes the completions that writers left in the mailboxes of a completion queue. A thread that is `awake` does
+    /// not need the wake-up that a writer rang for, so its bell is disarmed.
     pub(in super::super::super) fn collect_mailboxes(&mut self, cq: CqRef, awake: bool) {
         let mut at = 0;
         while let Some(queue) = self.cqs.get_mut(cq) {
@@ -110,7 +115,8 @@ impl State {
         }
     }
 
-    /// The next completion of each mailbox of the queue wakes whoever sleeps; those that are there do so now.
+    /// Arms the doorbell of each mailbox of the queue, then takes what is there already: a completion that came
+    /// before does not ring.
     pub(in super::super::super) fn arm_mailboxes(&mut self, cq: CqRef) {
         let Some(queue) = self.cqs.get(cq) else { return };
         for (id, _) in queue.watches() {
@@ -121,7 +127,7 @@ impl State {
         self.collect_mailboxes(cq, false);
     }
 
-    /// Peers that run responders of the device hear, or hear no more, depending on whether it does.
+    /// Lets the mailboxes of a device answer, or not, as the device does now.
     pub(in super::super::super) fn silence_mailboxes(&self, device: DeviceRef) {
         for (id, qp) in self.qps.iter().filter(|(_, qp)| qp.device == device) {
             if let Some(incoming) = &qp.mapped.incoming {
@@ -130,7 +136,7 @@ impl State {
         }
     }
 
-    /// Takes what the peer has left in the mailbox of `id`.
+    /// Takes the completions and the refusal that the peer left in the mailbox of `id`.
     pub(in super::super::super) fn drain_mailbox(&mut self, now: Instant, id: QpRef) {
         self.take_completions(id);
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpStep::Error) else { return };
@@ -149,7 +155,7 @@ impl State {
         }
     }
 
-    /// The mailbox of `id` answers no more, and what is in it is taken.
+    /// Closes the mailbox of `id`, and takes what is in it.
     pub(in super::super::super) fn close_mailbox(&mut self, now: Instant, id: QpRef) {
         if let Some(incoming) = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut()) {
             incoming.close(now);
@@ -157,13 +163,15 @@ impl State {
         }
     }
 
-    /// The oldest receive of a queue pair in ERR, flushed. Not while a writer is still at it: that is looked at again.
+    /// Returns the oldest receive of a queue pair in ERR, flushed. `None` while a writer is still in the mailbox; the
+    /// driver looks again then.
     pub(in super::super::super) fn next_flushed(&mut self, now: Instant, id: QpRef) -> Option<RawCompletion> {
         let qp = self.qps.get_mut(id)?;
         if qp.mapped.incoming.is_none() || qp.state != QpStep::Error {
             return qp.responder.next_flushed();
         }
-        // In this order: what a writer leaves before it is seen to be gone is there to be taken.
+        // Settled first, drained second: whatever a writer left before it was seen to be gone is then taken, and not
+        // flushed.
         let settled = qp.mapped.incoming.as_mut().is_some_and(|incoming| incoming.is_settled());
         self.drain_mailbox(now, id);
         if !settled
@@ -178,7 +186,7 @@ impl State {
         self.qps.get_mut(id)?.mapped.incoming.as_mut()?.mailbox.next_flushed()
     }
 
-    /// Looks again at the queue pairs in ERR, and at those that are gone, whose writers were still at it.
+    /// Looks again at the queue pairs in ERR, and at the mailboxes without one, whose writers were still there.
     pub(in super::super::super) fn settle_mailboxes(&mut self, now: Instant) {
         self.retry_replacing(now);
         for id in std::mem::take(&mut self.settling) {
@@ -191,7 +199,8 @@ impl State {
         }
     }
 
-    /// The queue pair of a mailbox is gone. Whoever is at it still is not forgotten before it is not.
+    /// Keeps the mailbox of a queue pair that is gone until its writer is gone too: deregistrations must still see
+    /// the writer.
     pub(in super::super::super) fn orphan(
         &mut self,
         now: Instant,
@@ -205,14 +214,14 @@ impl State {
         }
     }
 
-    /// The responder of `id` is asked over TCP from now on. `false` when the peer is still at the mailbox.
+    /// Moves the responder of `id` to TCP; `false` while the peer is still in the mailbox.
     pub(in super::super) fn move_responder_to_tcp(&mut self, now: Instant, id: QpRef) -> bool {
         self.close_mailbox(now, id);
         let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
         if incoming.is_some_and(|incoming| !incoming.is_settled()) {
             return false;
         }
-        // What a writer left before it was seen to be gone.
+        // Whatever a writer left before it was seen to be gone.
         self.drain_mailbox(now, id);
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.responds()) else { return false };
         let Some(incoming) = &mut qp.mapped.incoming else { return true };
@@ -233,7 +242,8 @@ impl Incoming {
         self.closed.get_or_insert(now);
     }
 
-    /// Whether nothing happens in its mailbox, which is closed, any more.
+    /// Whether nothing happens in the closed mailbox any more: its writer left, is dead, or writes to pages that
+    /// nobody sees.
     pub(super) fn is_settled(&mut self) -> bool {
         if !self.mailbox.is_settled() && (self.is_detached() || has_ended(self.writer.as_fd())) {
             self.mailbox.mark_writer_gone();

@@ -1,5 +1,12 @@
-//! Writers that are at what was taken from them: they are waited for, and those that do not go on get to write where nobody
-//! looks.
+//! Takes rights back from writers: waits for those that touch what was revoked, and replaces the pages under those
+//! that are stopped.
+//!
+//! 1. The right is revoked in shared memory; from then on no writer is admitted ([`writer_slot`](super::super::shm)).
+//! 2. A writer in a chunk gets 250 ms ([`GRACE`]) to leave it.
+//! 3. A writer that does not leave is stopped. Its chunk gets new pages with the same bytes at the same addresses.
+//!    When the writer resumes, it finishes into the old pages, which nobody reads, and then finds that its
+//!    registration is not current.
+//! 4. Pages that cannot be replaced put the memory in quarantine.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,26 +23,26 @@ use super::responder::{GRACE, LOOK_EVERY};
 use crate::memory::Irreplaceable;
 use crate::{Access, Deadline};
 
-/// What a look at who is at something came to.
+/// The progress of a revocation.
 #[derive(Debug)]
 pub(in super::super::super) enum RevokeStatus {
-    /// Nobody is, or they can do no harm.
+    /// No writer touches the memory any more, or none that anybody would see.
     Done,
-    /// To be looked at again.
+    /// A writer may still leave: look again.
     Pending,
-    /// Somebody is who does not go on.
+    /// A writer is stopped, and its pages cannot be replaced.
     Quarantined(Irreplaceable),
 }
 
-/// Writers that touch what was revoked, with their processes.
+/// The writers that touch what was revoked, each with the pidfd of its process.
 #[derive(Debug, Default)]
 pub(in super::super::super) struct ActiveWriters {
     writers: Vec<(Writer, Arc<OwnedFd>, AccessScope)>,
 }
 
 impl ActiveWriters {
-    /// Waits until none does any more; `false` when one is stopped in the midst of it, or the deadline has passed. All have
-    /// the same time. Never to be called with the lock held.
+    /// Waits until no writer touches it any more; `false` when one is stopped or the deadline has passed. The writers
+    /// share one deadline, so many stopped ones take no longer than one. Never call it with the lock held.
     pub(in super::super::super) fn wait(&self, deadline: Deadline) -> bool {
         let until = deadline.instant().min(driver::now() + GRACE);
         self.writers.iter().all(|(writer, process, what)| {
@@ -43,20 +50,20 @@ impl ActiveWriters {
         })
     }
 
-    /// Whether each has gone on, or is dead, now.
+    /// Whether each writer has left, or is dead, now.
     pub(in super::super::super) fn are_gone(&self) -> bool {
         self.writers
             .iter()
             .all(|(writer, process, what)| !writer.touches(*what) || has_ended(process.as_fd()))
     }
 
-    /// Whether there are none.
+    /// Whether there are no such writers.
     pub(in super::super::super) fn is_empty(&self) -> bool {
         self.writers.is_empty()
     }
 }
 
-/// A mailbox, of a queue pair that is there or gone.
+/// A mailbox, of a queue pair or without one.
 #[derive(Debug, Clone, Copy)]
 enum MailboxRef {
     Live(QpRef),
@@ -64,7 +71,7 @@ enum MailboxRef {
 }
 
 impl State {
-    /// The writers that touch the registration of `key`, which was revoked.
+    /// Returns the writers that touch the registration of `key`. Only after it was revoked.
     pub(in super::super::super) fn active_writers(&self, device: DeviceRef, key: u32) -> ActiveWriters {
         let serials = || self.exports(device).into_iter().flat_map(|exports| exports.serials(key));
         let theirs = self.qps.values().filter(|qp| qp.device == device);
@@ -76,7 +83,8 @@ impl State {
         ActiveWriters { writers: theirs.chain(orphans).filter_map(touched).collect() }
     }
 
-    /// Revokes all that the peer of `id` may do, before it is destroyed; who is still at it. Nobody is let in any more.
+    /// Revokes everything that the peer of `id` may do, before the queue pair is destroyed, and returns the writer
+    /// that is still in a chunk. Nobody is admitted any more.
     pub(in super::super::super) fn revoke_qp(&mut self, now: Instant, id: QpRef) -> ActiveWriters {
         if let Some(qp) = self.qps.get_mut(id) {
             qp.mapped.destroying = true;
@@ -88,8 +96,8 @@ impl State {
         }
     }
 
-    /// Looks again who is at the registration of `key`, which was revoked a while ago. After the deadline nobody is given
-    /// time.
+    /// Looks again who touches the registration of `key`, which was revoked a while ago, and replaces pages if need
+    /// be. After the deadline no writer gets more time.
     pub(in super::super::super) fn advance_key_revoke(
         &mut self,
         now: Instant,
@@ -107,14 +115,15 @@ impl State {
         look
     }
 
-    /// Nobody is at the registration of `key`, which was revoked, any more.
+    /// Forgets the registration of `key`, which was revoked and which nobody touches any more.
     pub(in super::super::super) fn forget_key(&mut self, device: DeviceRef, key: u32) {
         if let Some(exports) = self.exports_mut(device) {
             exports.forget(key);
         }
     }
 
-    /// Looks again who is at the mailbox of `id`, which was closed. After the deadline nobody is given time.
+    /// Looks again who is in the closed mailbox of `id`, and replaces pages if need be. After the deadline no writer
+    /// gets more time.
     pub(in super::super::super) fn advance_qp_revoke(
         &mut self,
         now: Instant,
@@ -151,9 +160,9 @@ impl State {
         incoming.is_none_or(|incoming| incoming.is_settled())
     }
 
-    /// Replaces the pages of a memory that writers are at which do not go on; of each it is known that it has been at
-    /// something for a while, or its right has been revoked for that long; or the deadline has passed. One that does go on
-    /// tries again.
+    /// Replaces the pages under the stopped writers of a memory. Each of them announced its chunk, or lost its right,
+    /// at least [`GRACE`] ago, or the deadline has passed. A writer that is running after all tries its request
+    /// again.
     pub(super) fn replace_stopped_pages(
         &mut self,
         now: Instant,
@@ -162,12 +171,15 @@ impl State {
         deadline: Deadline,
     ) -> RevokeStatus {
         let Some(exports) = self.exports_mut(device) else { return RevokeStatus::Done };
+        // Pause first, then look: after the pause no writer is admitted under the former serials, so nobody can come
+        // after the look.
         let since = match exports.pause(now, memory) {
             Ok(since) => since,
             Err(_) if self.writers_at(now, device, memory).is_empty() => return RevokeStatus::Done,
             Err(why) => return RevokeStatus::Quarantined(why),
         };
         let at = self.writers_at(now, device, memory);
+        // The first writer has had its time before it got here. Further ones may be running, so they get theirs.
         let has_time = since.is_some_and(|since| now < since + GRACE) && !deadline.expired_at(now);
         if at.len() > 1 && has_time {
             if !self.replacing.contains(&(device, memory)) {
@@ -179,7 +191,7 @@ impl State {
         let Some(exports) = self.exports_mut(device) else { return RevokeStatus::Done };
         let chunks: Vec<_> = at.iter().map(|(_, chunk)| *chunk).collect();
         let (patches, replaced) = exports.replace(memory, &chunks);
-        // Whoever came meanwhile waits for one or the other.
+        // Writers that came meanwhile wait for one of these two notices.
         if !patches.is_empty() {
             self.commands.push_back(Command::Patch { device, memory, patches });
         } else if since.is_some() {
@@ -196,7 +208,7 @@ impl State {
         RevokeStatus::Done
     }
 
-    /// Looks again at the memories that are paused, whoever wanted it.
+    /// Looks again at the memories that are paused, whichever revocation paused them.
     pub(super) fn retry_replacing(&mut self, now: Instant) {
         for (device, memory) in std::mem::take(&mut self.replacing) {
             if self.exports(device).is_some_and(|exports| exports.is_paused(memory)) {
@@ -205,7 +217,8 @@ impl State {
         }
     }
 
-    /// Who is at a memory, and where; those that have only to say that they are done are not.
+    /// Returns the writers that touch a memory, with their chunks. A writer that only has to announce its end,
+    /// because its receive is completed, does not count.
     fn writers_at(&mut self, now: Instant, device: DeviceRef, memory: u64) -> Vec<(MailboxRef, Chunk)> {
         let qps = self.qps.iter().filter(|(_, qp)| qp.device == device && qp.mapped.incoming.is_some());
         let mut places: Vec<_> = qps.map(|(id, _)| MailboxRef::Live(id)).collect();
@@ -230,12 +243,14 @@ impl State {
             return None;
         }
         let owned = self.exports(device)?.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
-        // Pages of a window are never replaced: nobody holds a slot for one, whatever a neighbour says.
+        // A window's pages are never replaced. Windows are written without a slot, so an announcement of one is a
+        // lie.
         let is_window = owned.access.contains(Access::WINDOW);
         if !is_window && (owned.revoked || owned.access.is_remote()) {
             return Some(at);
         }
-        // Nobody but a receive that was not told lets it be written, and what was told is the caller's again.
+        // A registration without remote rights is written through a posted receive alone. Once the receive is
+        // completed, its memory is the caller's again: the writer only has to leave the slot.
         if let MailboxRef::Live(id) = place {
             self.drain_mailbox(now, id);
         }
@@ -269,7 +284,7 @@ impl Incoming {
         (writer.touches(what) && !self.is_detached()).then(|| (writer, Arc::clone(&self.writer), what))
     }
 
-    /// Whether its writer is where it can do no harm.
+    /// Whether the writer's announcement does not count any more.
     pub(super) fn is_detached(&self) -> bool {
         let at = self.mailbox.writer().active_chunk();
         at.is_some_and(|at| self.detached == Some(at.serial))

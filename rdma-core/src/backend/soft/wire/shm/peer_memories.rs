@@ -1,4 +1,4 @@
-//! The memory of a peer that is mapped here, by the peer's name for it.
+//! The memories of one peer that are mapped here, by the identifiers that the peer gave them.
 
 #![expect(unsafe_code, reason = "vouches for addresses that another thread may use")]
 
@@ -10,40 +10,42 @@ use std::sync::Arc;
 
 use super::segment::Segment;
 
-/// See the module.
+/// The mapped memories of one peer.
 #[derive(Debug, Default)]
 pub(super) struct PeerMemories {
     by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<IdHasher>>,
-    /// The one that was found last, of those in there: requests go to one again and again.
+    /// The mapping that was found last. Requests use the same memory again and again, and this saves the hash lookup.
+    /// [`add`](Self::add) and [`remove`](Self::remove) must clear it.
     last: Cell<Option<(u64, CachedMapping)>>,
 }
 
-/// Where a memory is mapped.
+/// Address, length and access of a mapping, copied so that a hit follows no pointer.
 #[derive(Debug, Clone, Copy)]
 struct CachedMapping {
-    /// Of its pages when it was found; by now it may have later ones.
+    /// Version of the pages when the mapping was found; the pages may be later ones by now.
     version: u32,
     base: NonNull<u8>,
     len: u64,
     writable: bool,
 }
 
-// SAFETY: of a mapping that `PeerMemories` keeps, which is no thread's own.
+// SAFETY: the pointer is into a mapping that `PeerMemories` keeps, which has no thread affinity, so it may move to
+// another thread with it.
 unsafe impl Send for CachedMapping {}
 
 impl PeerMemories {
-    /// Enters a memory; one of the same id is let go.
+    /// Adds a memory, and returns the one that had the same identifier before.
     pub(super) fn add(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
         self.last.set(None);
         self.by_id.insert(id, segment)
     }
 
-    /// The memory of that id.
+    /// Returns the memory of that identifier.
     pub(super) fn get(&self, id: u64) -> Option<&Arc<Segment>> {
         self.by_id.get(&id)
     }
 
-    /// Lets a memory go.
+    /// Removes the memory of that identifier, and returns it.
     pub(super) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
         self.last.set(None);
         self.by_id.remove(&id)
@@ -51,8 +53,10 @@ impl PeerMemories {
 
     /// Whether the memory is mapped, with that version of its pages or a later one.
     ///
-    /// A later one has the pages that the owner has: it tells of them once it has them itself, and once no registration
-    /// of earlier ones stands. So whoever comes with one of those is turned away before it touches anything.
+    /// A later version also serves a request that names an earlier one: the owner announces a version only once it
+    /// has those pages itself and no registration of an earlier version is current. So
+    /// [`WriterSlot::enter`](super::writer_slot::WriterSlot::enter) turns away a writer that found such a
+    /// registration before it touches a byte.
     pub(super) fn has(&self, id: u64, version: u32) -> bool {
         self.by_id.get(&id).is_some_and(|segment| segment.version() >= version)
     }
@@ -62,8 +66,8 @@ impl PeerMemories {
         self.by_id.len()
     }
 
-    /// Where `len` bytes from `offset` on of that version of the memory are mapped, if they are, and may be
-    /// `written` if they are to be.
+    /// Returns the address of `len` bytes from `offset` on in that version of the memory; `None` if they are not
+    /// mapped, or if they are to be `written` and the mapping is read-only.
     #[inline(always)]
     pub(super) fn locate(
         &self,
@@ -72,20 +76,22 @@ impl PeerMemories {
         len: u32,
         written: bool,
     ) -> Option<NonNull<u8>> {
-        let extent = self.find(id, version)?;
+        let mapping = self.find(id, version)?;
+        // Checked: `offset` is computed from a table that the peer writes, and may be any number.
         let end = offset.checked_add(u64::from(len))?;
-        if end > extent.len || written && !extent.writable {
+        if end > mapping.len || written && !mapping.writable {
             return None;
         }
-        // No further than the end, so it fits; of a segment, so it is not 0.
-        NonNull::new(extent.base.as_ptr().wrapping_add(offset as usize))
+        // `offset` is at most the mapping's length, so it fits a `usize`, and the address is not 0.
+        NonNull::new(mapping.base.as_ptr().wrapping_add(offset as usize))
     }
 
-    /// The memory, with that version of its pages or a later one.
+    /// Finds the memory with that version of its pages or a later one.
     #[inline(always)]
     fn find(&self, id: u64, version: u32) -> Option<CachedMapping> {
         match self.last.get() {
-            Some((last, extent)) if last == id && extent.version >= version => Some(extent),
+            // A cached version that is too old is looked up again: patches do not clear the cache.
+            Some((last, mapping)) if last == id && mapping.version >= version => Some(mapping),
             _ => self.find_slow(id, version),
         }
     }
@@ -94,13 +100,13 @@ impl PeerMemories {
     fn find_slow(&self, id: u64, version: u32) -> Option<CachedMapping> {
         let segment = self.by_id.get(&id).filter(|segment| segment.version() >= version)?;
         let (base, len, writable) = (segment.as_ptr(), segment.len() as u64, segment.is_writable());
-        let extent = CachedMapping { version: segment.version(), base, len, writable };
-        self.last.set(Some((id, extent)));
-        Some(extent)
+        let mapping = CachedMapping { version: segment.version(), base, len, writable };
+        self.last.set(Some((id, mapping)));
+        Some(mapping)
     }
 }
 
-/// Hashes small numbers that follow each other.
+/// Hashes identifiers that a peer counts up from 1.
 #[derive(Debug, Default)]
 struct IdHasher(u64);
 
@@ -116,7 +122,8 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, id: u64) {
-        // Half of the golden ratio's bits: close numbers end up far from each other. The table looks at both ends.
+        // Multiplying by the golden ratio's bits spreads close numbers. The rotation is needed because the table
+        // takes its bucket from the low bits and its tag from the high ones.
         self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }

@@ -1,7 +1,7 @@
-//! The frames of the TCP wire: what is said in which bytes. No socket, no state.
+//! The frames of the TCP wire. This file has no socket and no state.
 //!
-//! Every frame has a fixed size, little-endian numbers, and one encoding: a field that does not
-//! apply is 0, and anything else is refused. `docs/wire.md` has the same as tables.
+//! Every frame has a fixed size and little-endian numbers, and one encoding: a field that does not apply is 0, and
+//! anything else is refused. `docs/wire.md` has the tables.
 
 use super::super::Hello;
 use super::super::fields::{Fields, Frame};
@@ -12,7 +12,7 @@ pub(super) const HELLO_BYTES: usize = 56;
 pub(super) const REQUEST_BYTES: usize = 32;
 pub(super) const REPLY_BYTES: usize = 16;
 
-/// The longest message of a reliable connection, by the InfiniBand specification.
+/// Longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
 const MAGIC: [u8; 8] = *b"rdmasoft";
@@ -20,24 +20,24 @@ const VERSION: u16 = 1;
 /// Sequence numbers and queue pair numbers have 24 bits.
 const MASK_24: u32 = 0x00ff_ffff;
 
-/// Bytes that are no frame; the connection that said them is closed.
+/// Bytes that are no frame. The connection that they came on is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("the first bytes are not those of this protocol")]
     Magic,
-    #[error("version {0} of the protocol, this side speaks {VERSION}")]
+    #[error("the peer speaks version {0} of the protocol, and this process version {VERSION}")]
     Version(u16),
-    #[error("unknown kind {0}")]
+    #[error("the frame has the unknown kind {0}")]
     Kind(u8),
     #[error("a field that does not apply is not 0, or a number has more than 24 bits")]
     Field,
-    #[error("{0} bytes of payload, more than {MESSAGE_BYTES_MAX}")]
+    #[error("the payload has {0} bytes, more than {MESSAGE_BYTES_MAX}")]
     TooLong(u32),
-    #[error("the state placed another number of bytes than follow")]
+    #[error("the responder placed another number of bytes than the frame announced")]
     Placement,
 }
 
-/// What a frame checks beyond its fields.
+/// Checks of a field's value, beyond its encoding.
 trait Checked {
     fn zero(&mut self, value: u32) -> Result<(), FrameError>;
     fn u24(&mut self) -> Result<u32, FrameError>;
@@ -72,7 +72,8 @@ pub(super) fn encode_hello(hello: &Hello) -> [u8; HELLO_BYTES] {
         .done()
 }
 
-/// Refuses the first bytes of what can be no hello.
+/// Refuses the first bytes of a connection when they cannot become a hello, so that a stranger of another protocol is
+/// closed at once.
 pub(super) fn check_hello_begin(bytes: &[u8]) -> Result<(), FrameError> {
     let n = bytes.len().min(MAGIC.len());
     if bytes[..n] == MAGIC[..n] { Ok(()) } else { Err(FrameError::Magic) }

@@ -1,7 +1,7 @@
-//! The receiving half of a connection: bytes in, messages and their payload out to the state.
+//! The receiving half of a connection: takes bytes, and delivers messages and their payload to the state.
 //!
-//! No socket in here: [`Link`](super::link::Link) asks where the next bytes go, receives them,
-//! and says how many came.
+//! This file has no socket. [`Link`](super::link::Link) asks where the next bytes go, receives them, and reports how
+//! many came.
 
 #![expect(unsafe_code, reason = "copies payload to where the state said")]
 
@@ -12,16 +12,16 @@ use super::frame::{self, FrameError, REPLY_BYTES, REQUEST_BYTES};
 use crate::backend::soft::engine::message::RequestOp;
 use crate::memory::copy_shared;
 
-/// Payloads from here on are received straight into their place: one call a message. Smaller
-/// ones come many to a call, and are copied out.
+/// Payloads of at least this length are received straight into their target, one system call each. Smaller ones come
+/// many to a call, and are copied out of the staging buffer.
 const BULK_BYTES: usize = 8 << 10;
 
-/// Which end of a requester's connection this is.
+/// The end of a requester's connection that this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Sends requests, receives replies.
+    /// Sends requests and receives replies.
     Requester,
-    /// Receives requests, sends replies.
+    /// Receives requests and sends replies.
     Responder,
 }
 
@@ -34,18 +34,18 @@ impl Role {
     }
 }
 
-/// What the next bytes are.
+/// The kind of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextBytes {
-    /// A header, of which `have` bytes are here.
+    /// A header, of which `have` bytes were received.
     Header { have: usize },
-    /// Payload, to be put at `addr`.
+    /// Payload to be written at `addr`.
     Payload { token: Token, addr: u64, left: usize },
-    /// Payload that nobody wants; `placed` is told when it is over.
+    /// Payload to be dropped; [`Sink::placed`] is called with `placed` at its end.
     Discard { left: usize, placed: Option<Token> },
 }
 
-/// See the module.
+/// The receiver of one connection.
 #[derive(Debug)]
 pub(super) struct Inflow {
     role: Role,
@@ -61,8 +61,8 @@ impl Inflow {
         Self { role, qp, next, header: [0; REQUEST_BYTES], bulk: false }
     }
 
-    /// Where the next bytes may be received directly, at most `len` of them: valid until the
-    /// lock is given back. `None` when they are to be [`fed`](Self::feed).
+    /// Returns where the next bytes may be received directly, at most `len` of them; valid until the lock is
+    /// released. `None` when they must be [`fed`](Self::feed).
     pub(super) fn direct(&self, sink: &dyn Sink, len: usize) -> Option<(u64, usize)> {
         match self.next {
             NextBytes::Payload { token, addr, left } if sink.still_valid(token) => {
@@ -72,9 +72,10 @@ impl Inflow {
         }
     }
 
-    /// How many bytes, of at most `staging`, to receive beyond those of [`direct`](Self::direct).
+    /// Returns how many bytes, of at most `staging`, to receive beyond those of [`direct`](Self::direct).
     ///
-    /// In a stream of large payloads no byte of one is asked for before its header is known.
+    /// In a stream of large payloads, no byte of one is asked for before its header is known: otherwise it would
+    /// arrive in the staging buffer and be copied once more.
     pub(super) fn beyond(&self, direct: usize, staging: usize) -> usize {
         let header = self.role.header_bytes();
         match self.next {
@@ -85,7 +86,7 @@ impl Inflow {
         }
     }
 
-    /// `n` bytes were received where [`direct`](Self::direct) said.
+    /// Reports that `n` bytes were received where [`direct`](Self::direct) said.
     pub(super) fn filled(&mut self, now: Instant, n: usize, sink: &mut dyn Sink) {
         if let NextBytes::Payload { token, addr, left } = self.next {
             let n = n.min(left);
@@ -94,7 +95,7 @@ impl Inflow {
         }
     }
 
-    /// Takes received bytes: every message that is complete in them reaches the state.
+    /// Takes received bytes, and delivers every message that is complete in them.
     pub(super) fn feed(
         &mut self,
         now: Instant,
@@ -114,15 +115,17 @@ impl Inflow {
                     n
                 }
                 NextBytes::Payload { token, left, .. } if !sink.still_valid(token) => {
+                    // The rest of a revoked payload must still be taken off the stream, or the next header would be
+                    // read in the wrong position.
                     self.next = NextBytes::Discard { left, placed: Some(token) };
                     0
                 }
                 NextBytes::Payload { token, addr, left } => {
                     let n = bytes.len().min(left);
                     let target = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
-                    // SAFETY: the state said under the lock that is still held that `token`,
-                    // and with it `addr..addr + left`, may be written; `n` is no more than
-                    // `left`. `bytes` is this side's own buffer, never registered memory.
+                    // SAFETY: the state confirmed `token`, and with it `addr..addr + left`, under the lock that is
+                    // still held, and `n` is at most `left`. `bytes` is this process's own staging buffer, never
+                    // registered memory, so the ranges do not overlap.
                     unsafe { copy_shared(bytes.as_ptr(), target, n) };
                     self.next = NextBytes::Payload { token, addr: addr + n as u64, left: left - n };
                     n
@@ -152,7 +155,7 @@ impl Inflow {
         }
     }
 
-    /// Hands a complete header to the state, and learns where the payload goes.
+    /// Delivers a complete header, and learns where its payload goes.
     fn deliver(&mut self, now: Instant, sink: &mut dyn Sink) -> Result<(), FrameError> {
         let [reply @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = &self.header;
         let (follow, placement) = match self.role {

@@ -1,7 +1,8 @@
-//! Memory of the peer touched at once, without a request: nothing is told to its queue pair, nor decided for it.
+//! Access to the peer's memory without a request: no receive is taken, no sequence number moves, and the peer is told
+//! nothing.
 //!
-//! The rights are those of a request, and the slot is held as for one: what [`place`](super::place) says of the end of a
-//! registration goes for this as well.
+//! The rights are those of a request, and the writer slot is held as for one, so the promises of
+//! [`copy`](super::copy) at the end of a registration hold here too.
 
 #![expect(unsafe_code, reason = "copies between memory of two processes")]
 
@@ -19,26 +20,26 @@ use crate::backend::soft::mapped_access::perform_at;
 use crate::memory::PeerWindow;
 use crate::{Access, RemoteMemory};
 
-/// What came of it.
+/// The outcome of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AccessOutcome {
-    /// It is done; of a load, what was there.
+    /// The access is done; for a load, the value that was read.
     Done(u64),
     Refused(KeyRefusal),
-    /// The queue pair answers no more; some may be done.
+    /// The queue pair answers no more. Some bytes may have been accessed.
     Closed,
     /// The queue pair does not answer for now.
     Silent,
-    /// It is in that memory, which is not mapped; 0 never will be.
+    /// The access needs that memory, which is not mapped; memory 0 never will be.
     Unmapped(u64),
 }
 
 impl RemoteResponder {
-    /// That range of a window of the peer's.
+    /// Returns that range of a window of the peer.
     ///
     /// # Errors
     ///
-    /// What a touch of it would come to.
+    /// The outcome that an access to the range would have.
     pub(crate) fn window(&self, memory: RemoteMemory) -> Result<PeerWindow, AccessOutcome> {
         self.answers()?;
         if !self.peer.access.contains(Access::WINDOW_BY) {
@@ -52,20 +53,22 @@ impl RemoteResponder {
         let begin = (addr - registered.addr).checked_add(*offset);
         let end = begin.and_then(|begin| begin.checked_add(len));
         let (Some(begin), Some(_)) = (begin, end.filter(|end| *end <= segment.len() as u64)) else {
-            // Only a peer that lies about where its memory is.
+            // Only a peer that lies about the position of its memory gets here.
             return Err(AccessOutcome::Refused(KeyRefusal::OutOfRange));
         };
         if !segment.is_writable() {
             return Err(AccessOutcome::Refused(KeyRefusal::AccessDenied));
         }
-        // SAFETY: no further than the end.
+        // SAFETY: `begin` is at most the segment's length, because `end` was checked above, so the address is within
+        // the mapping.
         let base = unsafe { segment.as_ptr().add(begin as usize) };
-        // SAFETY: mapped, for as long as the segment is kept. Its owner gives them to nobody, and replaces none: no request and
-        // no touch holds a slot for a window, and of who says that it does nothing is believed (`evict`).
+        // SAFETY: the range is mapped and writable for as long as the window keeps the segment. The owner gives a
+        // window's pages to nobody else and never replaces them, since no writer slot is held for a window (see
+        // `mapped/revoke`), so no slot check is needed for each access.
         Ok(unsafe { PeerWindow::new(base, len as usize, Arc::clone(segment) as _) })
     }
 
-    /// Whether the peer's queue pair answers; else what to say instead.
+    /// Whether the peer's queue pair answers; otherwise the outcome to report.
     fn answers(&self) -> Result<(), AccessOutcome> {
         if !self.is_open() {
             let silent = self.header.owner.state.load(Ordering::Relaxed) == SILENT;
@@ -74,17 +77,17 @@ impl RemoteResponder {
         if self.is_refused() { Err(AccessOutcome::Closed) } else { Ok(()) }
     }
 
-    /// Touches at most one chunk.
+    /// Accesses at most one chunk.
     ///
     /// # Safety
     ///
-    /// What `reach` has of this process is mapped for the whole call, writable for a read, and no reference to what others
-    /// may be writing is used. A flag is of 4 or 8 bytes.
-    pub(crate) unsafe fn access(&self, reach: &MappedAccess) -> AccessOutcome {
+    /// The local memory that `access` names is mapped for the whole call, writable for a read, and no reference to
+    /// bytes that others may write is used. A flag has 4 or 8 bytes.
+    pub(crate) unsafe fn access(&self, access: &MappedAccess) -> AccessOutcome {
         if let Err(instead) = self.answers() {
             return instead;
         }
-        let (needs, MappedAccess { remote_addr, len, rkey, op }) = (reach.op.needs(), *reach);
+        let (needs, MappedAccess { remote_addr, len, rkey, op }) = (access.op.needs(), *access);
         if !self.peer.access.contains(needs) {
             return AccessOutcome::Refused(KeyRefusal::AccessDenied);
         }
@@ -97,7 +100,7 @@ impl RemoteResponder {
         if let Err(refusal) = allowed {
             return AccessOutcome::Refused(refusal);
         }
-        // More than that is only looked at.
+        // Only a probe may name more than 4 GiB, and it touches no byte.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let Some(at) = self.locate(&found, remote_addr, len, needs.contains(Access::REMOTE_WRITE)) else {
             return AccessOutcome::Unmapped(found.export.memory);
@@ -107,12 +110,13 @@ impl RemoteResponder {
         }
         let (at, loaded) = (at.as_ptr(), Cell::new(0));
         if op.is_flag() && !at.addr().is_multiple_of(len as usize) {
-            // Only a peer that lies about where its memory begins has it aligned otherwise.
+            // Only a peer that lies about where its memory begins has it aligned otherwise. Checked, because an
+            // unaligned atomic access is undefined behaviour here.
             return AccessOutcome::Refused(KeyRefusal::OutOfRange);
         }
         let once = |_, len: u32| {
-            // SAFETY: what is ours by the caller's promise; what is the peer's was found in a mapping that is kept, and is
-            // aligned for a flag.
+            // SAFETY: the local memory is valid by the caller's promise. The peer's range was found in a mapping that
+            // is kept, and a flag's alignment was checked above, so the access is within bounds.
             loaded.set(unsafe { perform_at(at, len, op) });
         };
         match self.copy_chunks(&found, (remote_addr, len), CopyBudget::WHOLE, once, || false) {
@@ -121,7 +125,7 @@ impl RemoteResponder {
                 AccessOutcome::Unmapped(found.export.memory)
             }
             CopyResult::Revoked => AccessOutcome::Refused(KeyRefusal::Unknown),
-            // None is moved in parts.
+            // `CopyBudget::WHOLE` never ends in a part.
             CopyResult::Closed | CopyResult::Partial(_) => AccessOutcome::Closed,
             CopyResult::Unmapped => AccessOutcome::Unmapped(found.export.memory),
         }

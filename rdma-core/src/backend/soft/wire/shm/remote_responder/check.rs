@@ -1,4 +1,7 @@
-//! Deciding what becomes of a request: its order, the receive it takes, its length, its rights.
+//! Decides the outcome of a request: its order, its receive, its length and its rights.
+//!
+//! The order of the checks is that of [`engine::responder`](crate::backend::soft::engine::responder), because it
+//! decides which error a request with two faults gets. The tests compare the two.
 
 #![expect(unsafe_code, reason = "passes on the caller's word for its memory")]
 
@@ -14,10 +17,11 @@ use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, Requ
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
 
-/// How often a request is carried out that comes upon pages which are being replaced.
+/// Attempts at a request whose pages are replaced while it is carried out. Each replacement takes a writer that is
+/// stopped, so more than a few in a row do not happen; then the request waits in the queue.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// A receive of the peer, as it says.
+/// A receive of the peer, as the ring says. Nothing in it is believed before it is checked against the key table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receive {
     pub(super) addr: u64,
@@ -26,8 +30,8 @@ pub(super) struct Receive {
 }
 
 impl RemoteResponder {
-    /// Carries out a request, whose payload is at `local`, or whose answer is to land there. Of faults that are
-    /// injected, those that lose or hold back a message are the caller's.
+    /// Carries out a request, with its payload or the target of its answer at `local`. Of injected faults, the caller
+    /// handles those that lose or delay a message.
     ///
     /// # Safety
     ///
@@ -40,22 +44,25 @@ impl RemoteResponder {
         local: LocalBuffer,
         injected: Injected,
     ) -> Executed {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same range and request are passed on, so the caller's promise about `local` covers this call.
         let mut executed = unsafe { self.attempt(request, local, injected) };
         for _ in 1..ATTEMPTS_MAX {
-            // Pages were replaced while it was carried out, and the others are here already.
+            // The outcome is `Unmapped` although nothing is missing: pages were replaced during the attempt, and the
+            // new ones are mapped already.
             if !matches!(executed.outcome, Outcome::Unmapped(_)) || self.missing_memory(request).is_some() {
                 break;
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's promise about `local` holds until `execute` returns, so it covers every attempt.
             executed = unsafe { self.attempt(request, local, injected) };
         }
         executed
     }
 
+    /// Carries out a request once.
+    ///
     /// # Safety
     ///
-    /// As for [`execute`](Self::execute).
+    /// `local` is as for [`execute`](Self::execute).
     unsafe fn attempt(&mut self, request: &Request, local: LocalBuffer, injected: Injected) -> Executed {
         if !self.is_open() || self.is_refused() {
             return Executed::quiet(Outcome::Silence);
@@ -65,7 +72,8 @@ impl RemoteResponder {
             0 if injected == Injected::NotReady => self.not_ready(request),
             0 => {
                 self.header.writer.awaiting.store(0, Ordering::Relaxed);
-                // SAFETY: the caller's promise.
+                // SAFETY: `request` and `local` are passed on unchanged, so the caller's promise about `local` covers
+                // each arm.
                 unsafe {
                     match request.op {
                         RequestOp::Send => self.send(request, local, injected),
@@ -75,13 +83,14 @@ impl RemoteResponder {
                 }
             }
             ahead if ahead > 0 => self.gap(expected),
-            // SAFETY: the caller's promise.
+            // SAFETY: `request` and `local` are passed on unchanged, so the caller's promise about `local` covers
+            // this call.
             _ if request.op == RequestOp::Read => unsafe { self.read(request, local) },
             _ => reply(sequence::before(expected), ReplyKind::Ack),
         }
     }
 
-    /// Which memory a request needs that is not mapped, if its key names any; 0 is one that never will be.
+    /// Returns the memory that a request needs and that is not mapped; 0 is one that never will be.
     pub(crate) fn missing_memory(&self, request: &Request) -> Option<u64> {
         if request.len == 0 {
             return None;
@@ -94,7 +103,8 @@ impl RemoteResponder {
         (!self.memories.has(export.memory, export.version)).then_some(export.memory)
     }
 
-    /// A request before this one is missing; asks for it, once.
+    /// Reports a gap: a request before this one is missing. Asks for it once, because the requester repeats
+    /// everything from there on, and further NAKs would make it repeat again.
     #[cold]
     fn gap(&self, expected: u32) -> Executed {
         let awaiting = &self.header.writer.awaiting;
@@ -105,9 +115,11 @@ impl RemoteResponder {
         reply(expected, ReplyKind::Nak(Nak::Sequence))
     }
 
+    /// Carries out a send.
+    ///
     /// # Safety
     ///
-    /// As for [`execute`](Self::execute).
+    /// `local` is as for [`execute`](Self::execute).
     #[inline]
     unsafe fn send(&self, request: &Request, local: LocalBuffer, injected: Injected) -> Executed {
         let Some(recv) = self.next_receive() else { return self.not_ready(request) };
@@ -123,7 +135,8 @@ impl RemoteResponder {
         if registered.check(self.peer.domain, recv.addr, request.len, Access::LOCAL_WRITE).is_err() {
             return foreign();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `request.len` bytes at `local.addr` stay readable, so `write_payload` may
+        // read them.
         match unsafe { self.write_payload(&found, request, Endpoints { local, remote: recv.addr }, injected) }
         {
             CopyResult::All { ring } => Executed { ring, ..ack(request) },
@@ -135,9 +148,11 @@ impl RemoteResponder {
         }
     }
 
+    /// Carries out a write, with or without immediate.
+    ///
     /// # Safety
     ///
-    /// As for [`execute`](Self::execute).
+    /// `local` is as for [`execute`](Self::execute).
     #[inline]
     unsafe fn write(&self, request: &Request, local: LocalBuffer, injected: Injected) -> Executed {
         if !self.peer.access.contains(Access::REMOTE_WRITE) {
@@ -154,7 +169,8 @@ impl RemoteResponder {
             Err(refusal) if self.forgives(request, refusal) => return self.carry_out(request),
             Err(_) => return self.refuse(request, Nak::RemoteAccess, Verdict::Access),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `request.len` bytes at `local.addr` stay readable, so `write_payload` may
+        // read them.
         match unsafe {
             self.write_payload(&found, request, Endpoints { local, remote: request.remote_addr }, injected)
         } {
@@ -167,11 +183,11 @@ impl RemoteResponder {
         }
     }
 
-    /// Reads change nothing there, so one that was asked for again is simply answered again.
+    /// Carries out a read. Reads change nothing at the peer, so a repeated one is answered again.
     ///
     /// # Safety
     ///
-    /// As for [`execute`](Self::execute).
+    /// `local` is as for [`execute`](Self::execute).
     unsafe fn read(&self, request: &Request, local: LocalBuffer) -> Executed {
         if !self.peer.access.contains(Access::REMOTE_READ) {
             return self.refuse(request, Nak::InvalidRequest, Verdict::Request);
@@ -180,7 +196,8 @@ impl RemoteResponder {
             let Ok(found) = self.check_remote(request, Access::REMOTE_READ) else {
                 return self.refuse(request, Nak::RemoteAccess, Verdict::Access);
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `request.len` bytes at `local.addr` stay writable and unreferenced, so
+            // `read_payload` may write them.
             match unsafe { self.read_payload(&found, request, local) } {
                 CopyResult::All { .. } => {}
                 CopyResult::Partial(begun) => return Executed::quiet(Outcome::Partial(begun)),
@@ -197,7 +214,7 @@ impl RemoteResponder {
         Executed::quiet(Outcome::Reply(data))
     }
 
-    /// The registration that the request may use.
+    /// Finds the registration that the request names, with the rights that it needs.
     #[inline(always)]
     fn check_remote(&self, request: &Request, needs: Access) -> Result<FoundKey<'_>, KeyRefusal> {
         let found = self.keys.find(request.rkey).ok_or(KeyRefusal::Unknown)?;
@@ -212,13 +229,14 @@ impl RemoteResponder {
         Ok(found)
     }
 
-    /// Whether a registration that does not stand any more has only had pages of it replaced.
+    /// Whether a registration that is not current has only had its pages replaced: its key still names the same
+    /// memory.
     pub(super) fn pages_were_replaced(&self, found: &FoundKey<'_>) -> bool {
         let now = self.keys.find(found.export.key);
         now.is_some_and(|now| now.export.memory == found.export.memory)
     }
 
-    /// Whether a planted fault takes a request that was refused for done. It touches no memory.
+    /// Whether a planted fault treats a refused request as done. It touches no memory.
     #[cold]
     fn forgives(&self, request: &Request, refusal: KeyRefusal) -> bool {
         match self.peer.planted {
@@ -231,11 +249,13 @@ impl RemoteResponder {
         }
     }
 
-    /// The oldest receive that is not taken.
+    /// Returns the oldest receive that is not taken.
     #[inline]
     pub(super) fn next_receive(&self) -> Option<Receive> {
         let consumed = self.header.writer.consumed.load(Ordering::Relaxed);
         let entry = self.ring.ring_entry(consumed);
+        // Acquire pairs with the owner's Release store: the fields of the receive are there. Equality, not "at
+        // least": a stale entry of the round before has a smaller number, and only a lying peer leaves a larger one.
         (entry.sequence.load(Ordering::Acquire) == consumed.wrapping_add(1)).then(|| Receive {
             addr: entry.addr.load(Ordering::Relaxed),
             len: entry.len.load(Ordering::Relaxed),
@@ -252,7 +272,7 @@ impl RemoteResponder {
         reply(request.psn, ReplyKind::Rnr { timer: self.peer.rnr_timer })
     }
 
-    /// A request that touches no memory is done.
+    /// Completes a request that touches no memory.
     #[inline(never)]
     fn carry_out(&self, request: &Request) -> Executed {
         let takes_receive = takes_receive(request) && self.next_receive().is_some();
@@ -262,7 +282,7 @@ impl RemoteResponder {
         }
     }
 
-    /// The receive that the request takes cannot take it; both ends fail.
+    /// Fails the receive that the request takes, and with it both queue pairs.
     #[cold]
     fn refuse_receive(&self, request: &Request, status: CompletionStatus, why: Nak) -> Executed {
         match self.finish_without_memory(true, || self.fail_receive(status)) {
@@ -271,11 +291,12 @@ impl RemoteResponder {
         }
     }
 
-    /// The request cannot be carried out: the peer's queue pair moves to ERR.
+    /// Refuses a request: the peer's queue pair moves to ERR.
     #[cold]
     fn refuse(&self, request: &Request, why: Nak, verdict: Verdict) -> Executed {
         let word = &self.header.bell.verdict;
         let count = word.load(Ordering::Relaxed) & !Verdict::CODES;
+        // The count in the upper bytes makes this a new word even when the code is that of the refusal before.
         let next = count.wrapping_add(Verdict::CODES + 1);
         word.store(next | verdict as u32, Ordering::Release);
         Executed { nudge: true, ..reply(request.psn, ReplyKind::Nak(why)) }

@@ -1,7 +1,7 @@
-//! Moving the bytes of a request, chunk by chunk, and telling the peer what came of its receive.
+//! Copies the bytes of a request, chunk by chunk, and completes the peer's receive.
 //!
-//! The last chunk and what is told of it are one hold of the slot: a queue pair whose slot is idle after its end
-//! has been told of every receive that was filled.
+//! The last chunk and the completion happen in one hold of the slot. So once a closed queue pair's slot is idle,
+//! every receive that was filled has its completion, and the owner may flush the others.
 
 #![expect(unsafe_code, reason = "copies between memory of two processes")]
 
@@ -20,13 +20,15 @@ use crate::backend::soft::fault::{Injected, Planted, byte_of, flip};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
 use crate::memory::{CacheHint, copy_shared_hinted, prefetch, prefetch_for_write};
 
-/// Bytes that are moved in one hold of the slot: as long as a deregistration may have to wait.
+/// Bytes that are copied in one hold of the slot. A deregistration may have to wait for one chunk: 256 KiB take some
+/// ten microseconds.
 pub(super) const CHUNK: u32 = HOLD_BYTES_MAX as u32;
 
-/// How far a message has come that is carried out in parts.
+/// Progress of a message that is copied in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CopyProgress {
-    /// The registration that it goes to. In another one it begins anew.
+    /// Serial of the registration that the bytes went to. In another registration the message begins anew, because
+    /// its pages may be others.
     serial: u64,
     done: u32,
 }
@@ -37,12 +39,12 @@ impl CopyProgress {
     }
 }
 
-/// How much of a message is carried out at once.
+/// The part of a message that is copied in one call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CopyBudget {
-    /// How far it has come.
+    /// Progress so far.
     pub(crate) resume: CopyProgress,
-    /// Bytes after which the rest is left for another time, at the end of a chunk.
+    /// Bytes after which the copy stops, at the end of a chunk. The lock is then given to others.
     pub(crate) max_bytes: u32,
 }
 
@@ -51,69 +53,72 @@ impl CopyBudget {
         Self { resume: CopyProgress { serial: NO_SERIAL, done: 0 }, max_bytes: u32::MAX };
 }
 
-/// Where a message is here, and where the peer has it, each at the address of its own process.
+/// The two ends of a message: its memory here, and its address in the peer's process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Endpoints {
     pub(super) local: LocalBuffer,
     pub(super) remote: u64,
 }
 
-/// What came of moving the bytes of a message.
+/// The result of copying the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyResult {
-    /// They are all there, and what follows is done; the peer sleeps over its completion if the bell is to `ring`.
+    /// All bytes are copied and the message is completed. With `ring` the peer sleeps until a completion: its
+    /// doorbell must be rung.
     All { ring: bool },
-    /// So many as were to be moved at once.
+    /// As many bytes are copied as the budget allows.
     Partial(CopyProgress),
-    /// The registration is gone; some may be there.
+    /// The registration is not current any more. Some bytes may be there.
     Revoked,
-    /// The queue pair answers no more; some may be there.
+    /// The queue pair answers no more. Some bytes may be there.
     Closed,
-    /// It is not known where to.
+    /// The memory is not mapped here in the version that the key names.
     Unmapped,
 }
 
 impl RemoteResponder {
-    /// Puts the payload into the memory of the peer, and completes the request.
+    /// Copies the payload into the peer's memory, and completes the request.
     ///
     /// # Safety
     ///
-    /// The `request.len` bytes at `pair.local.addr` are readable for the whole call.
+    /// The `request.len` bytes at `ends.local.addr` are readable for the whole call.
     #[inline(always)]
     pub(super) unsafe fn write_payload(
         &self,
         found: &FoundKey<'_>,
         request: &Request,
-        pair: Endpoints,
+        ends: Endpoints,
         injected: Injected,
     ) -> CopyResult {
-        let Some(target) = self.locate(found, pair.remote, request.len, true) else {
+        let Some(target) = self.locate(found, ends.remote, request.len, true) else {
             return CopyResult::Unmapped;
         };
-        let source = std::ptr::with_exposed_provenance::<u8>(pair.local.addr as usize);
-        let hint = pair.local.hint.or(CacheHint::of_total(request.len as usize));
+        let source = std::ptr::with_exposed_provenance::<u8>(ends.local.addr as usize);
+        let hint = ends.local.hint.or(CacheHint::of_total(request.len as usize));
         if hint == CacheHint::Cached {
             prefetch_ends(target, request.len);
         }
         let copy = |done: u32, count: u32| {
-            // SAFETY: the chunk is within the source, readable by the caller's promise, and within the target,
-            // which was found in a mapping that is kept. Who uses either at the same time does so as with a device.
+            // SAFETY: the chunk is within the source, readable by the caller's promise, and within the target, which
+            // `locate` found in a mapping that `self` keeps. Others may access either at the same time, so the kernel
+            // copies as a device would, without references.
             unsafe {
                 let (from, to) = (source.add(done as usize), target.as_ptr().add(done as usize));
                 copy_shared_hinted(from, to, count as usize, hint);
             }
         };
-        self.copy_chunks(found, (pair.remote, request.len), pair.local.budget, copy, || {
+        self.copy_chunks(found, (ends.remote, request.len), ends.local.budget, copy, || {
             if let Injected::Corrupt(chance) = injected {
                 let target = target.as_ptr().expose_provenance() as u64;
-                // SAFETY: inside of what was just written, in the same hold of the slot.
+                // SAFETY: the byte is within the range written just now, in the same hold of the slot, so it is still
+                // mapped and ours to write.
                 unsafe { flip(byte_of(target, request.len, chance)) };
             }
             self.complete(request)
         })
     }
 
-    /// Gets what a read asks for out of the memory of the peer.
+    /// Copies the bytes that a read asks for out of the peer's memory.
     ///
     /// # Safety
     ///
@@ -131,7 +136,8 @@ impl RemoteResponder {
         let target = std::ptr::with_exposed_provenance_mut::<u8>(local.addr as usize);
         let hint = local.hint.or(CacheHint::of_total(request.len as usize));
         let copy = |done: u32, count: u32| {
-            // SAFETY: as in `fill`, with the roles exchanged.
+            // SAFETY: the chunk is within the target, writable by the caller's promise, and within the source, which
+            // `locate` found in a mapping that `self` keeps, so both ranges are valid for the copy.
             unsafe {
                 let (from, to) = (source.as_ptr().add(done as usize), target.add(done as usize));
                 copy_shared_hinted(from, to, count as usize, hint);
@@ -140,7 +146,7 @@ impl RemoteResponder {
         self.copy_chunks(found, (remote, request.len), local.budget, copy, || false)
     }
 
-    /// Where that range of a registration is mapped here.
+    /// Returns the address at which that range of a registration is mapped here.
     #[inline(always)]
     pub(super) fn locate(
         &self,
@@ -154,7 +160,8 @@ impl RemoteResponder {
         self.memories.locate((export.memory, export.version), offset, len, written)
     }
 
-    /// Has `copy` move (from, count) after (from, count), and then `finish` say whether to ring the bell.
+    /// Lets `copy(done, count)` move one chunk after another, each in a hold of the slot, and then `finish`, whose
+    /// result tells whether to ring the doorbell.
     #[inline(always)]
     pub(super) fn copy_chunks(
         &self,
@@ -165,14 +172,19 @@ impl RemoteResponder {
         finish: impl FnOnce() -> bool,
     ) -> CopyResult {
         let (slot, serial) = (&self.header.writer.slot, found.export.registered.serial);
+        // A message resumes only in the registration in which it began. After a renewal its first bytes may be in
+        // pages that nobody sees, so all are copied again.
         let goes_on = budget.resume.serial == serial && budget.resume.done < len;
         let mut done = if goes_on { budget.resume.done } else { 0 };
         let stop_at = done.saturating_add(budget.max_bytes);
         loop {
             let count = (len - done).min(CHUNK);
             let begin = remote.wrapping_add(done.into());
-            let range = (begin, begin.wrapping_add(count.into()));
+            let range = begin..begin.wrapping_add(count.into());
             let mut open = true;
+            // Both rights are checked after the announcement, never before: a right that ends in between would be
+            // missed. `open` comes first, so that the end of the queue pair is reported rather than that of its
+            // registrations.
             let may = slot.enter(serial, range, || {
                 open = self.is_open();
                 open && found.is_current()
@@ -183,7 +195,8 @@ impl RemoteResponder {
             copy(done, count);
             done += count;
             if done == len {
-                // Of pages that were replaced meanwhile the peer may see nothing of this.
+                // A stopped writer may find here that its pages were replaced: its bytes are then in pages that the
+                // peer does not see. So nothing may be completed, and the request is tried again.
                 if !found.is_current() {
                     slot.leave();
                     return CopyResult::Revoked;
@@ -199,7 +212,8 @@ impl RemoteResponder {
         }
     }
 
-    /// Does what a request without memory comes to. One that `takes_receive` holds the slot meanwhile.
+    /// Finishes a request without memory. One that `takes_receive` holds the slot meanwhile, so that the owner's end
+    /// waits for its completion.
     pub(super) fn finish_without_memory(
         &self,
         takes_receive: bool,
@@ -209,7 +223,7 @@ impl RemoteResponder {
         if !takes_receive {
             return CopyResult::All { ring: finish() };
         }
-        if !slot.enter(NO_REGISTRATION, (0, 0), || self.is_open()) {
+        if !slot.enter(NO_REGISTRATION, 0..0, || self.is_open()) {
             return CopyResult::Closed;
         }
         let ring = finish();
@@ -217,7 +231,8 @@ impl RemoteResponder {
         CopyResult::All { ring }
     }
 
-    /// Counts a request as carried out, and tells of the receive it takes, if there is one. Whether to ring the bell.
+    /// Counts a request as carried out, and completes the receive that it takes, if any. Returns whether to ring the
+    /// doorbell.
     #[inline(always)]
     pub(super) fn complete(&self, request: &Request) -> bool {
         self.expect_next();
@@ -231,7 +246,7 @@ impl RemoteResponder {
         self.push_completion(CompletionStatus::SUCCESS, request.len, imm, flags)
     }
 
-    /// Tells that a receive failed. Whether to ring the bell.
+    /// Completes a receive with an error. Returns whether to ring the doorbell.
     pub(super) fn fail_receive(&self, status: CompletionStatus) -> bool {
         self.push_completion(status, 0, 0, 0)
     }
@@ -249,24 +264,28 @@ impl RemoteResponder {
         let next = taken.wrapping_add(1);
         let receive = self.ring.ring_entry(taken);
         if receive.sequence.load(Ordering::Relaxed) != next {
-            // A planted fault lets a request pass without a receive.
+            // Only a planted fault lets a request pass without a receive.
             return false;
         }
+        // Counted before the completion is visible: a writer that is killed in between loses this completion, which
+        // the flush then reports, but never completes one receive twice.
         consumed.store(next, Ordering::Relaxed);
         let entry = self.completions.ring_entry(taken);
         entry.status.store(status.0, Ordering::Relaxed);
         entry.byte_len.store(byte_len, Ordering::Relaxed);
         entry.imm.store(imm, Ordering::Relaxed);
         entry.flags.store(flags, Ordering::Relaxed);
+        // Last, and Release: an owner that sees this number also sees the fields and every byte of the message.
         entry.sequence.store(next, Ordering::Release);
-        // It is in the owner's cache, and the next request should not have to wait for it.
+        // The next receive is in the owner's cache; the next request should not have to wait for it.
         prefetch(std::ptr::from_ref(self.ring.ring_entry(next)).addr() as u64);
         self.header.bell.doorbell.rings()
     }
 }
 
-/// Has the first and the last line of a target come from the caches of a peer that waits for a message by looking there:
-/// that takes as long as all else that is done for a short one, and begins only after the fence otherwise.
+/// Prefetches the first and the last cache line of a target for writing. A peer that polls there has them in its
+/// caches, and fetching one takes as long as all else that a short message costs; without this, the fetch begins only
+/// after the fence.
 #[inline]
 pub(super) fn prefetch_ends(target: NonNull<u8>, len: u32) {
     let begin = target.addr().get() as u64;
@@ -285,11 +304,11 @@ mod tests {
 
     const BYTES: u32 = 3 * CHUNK;
 
-    /// Moves three chunks, doing `meanwhile` once in that one; what came of it, how many chunks were moved, and whether
-    /// it was finished.
+    /// Copies three chunks, and calls `meanwhile` once, in chunk number `chunk`. Returns the result, the number of
+    /// chunks, and whether the message was finished.
     fn interrupted(rig: &mut Rig, chunk: u32, meanwhile: impl Fn(&mut Rig)) -> (CopyResult, u32, bool) {
         let (chunks, finished) = (Cell::new(0), Cell::new(false));
-        // The port looks at the shared words alone, so it can stand beside its owner.
+        // The responder reads shared words alone, so it can exist beside its owner.
         let (responder, writer) = (rig.another_responder(), rig.mailbox.writer());
         let owner = Cell::new(Some(rig));
         let found = responder.keys.find(1).unwrap();
@@ -336,7 +355,7 @@ mod tests {
         rig.expose(1, 1);
         assert_eq!(interrupted(&mut rig, 3, |rig| rig.reexpose(1, 2, 1)), (CopyResult::Revoked, 3, false));
         assert!(!rig.mailbox.writer().touches(AccessScope::Anything));
-        // What was filled before its queue pair's end is told.
+        // A message that was filled before the end of its queue pair is completed.
         rig.reexpose(1, 3, 0);
         assert!(interrupted(&mut rig, 3, |rig| rig.mailbox.close()).2);
     }

@@ -1,7 +1,8 @@
-//! The responder of a peer's queue pair, run by the writer: the mailbox, keys and memory of the peer, mapped.
+//! The responder of a peer's queue pair, run by the writer in the peer's mapped mailbox, keys and memory.
 //!
-//! [`check`] decides what becomes of a request, as the engine's responder does; [`place`] moves its bytes and
-//! tells what came of it. [`at_once`] is both, for small requests of which nothing is unusual.
+//! [`check`] decides the outcome of a request, as the engine's responder does; [`copy`] moves its bytes and completes
+//! its receive. [`small`] does both for small requests with nothing unusual. [`access`] works on the peer's memory
+//! without a request.
 
 mod access;
 mod check;
@@ -28,35 +29,35 @@ use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp
 use crate::backend::soft::fault::Planted;
 use crate::memory::CacheHint;
 
-/// Bytes that a writer is at, at most.
+/// Most bytes that a writer announces in its slot at once.
 pub(crate) const WRITER_CHUNK: u64 = copy::CHUNK as u64;
 
-/// Why what a peer sent is no mailbox and no table of keys.
+/// Why the segments of a peer do not make a responder.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SegmentsRefused {
-    #[error("the segment is no mailbox of version {VERSION}, or of another version of the library")]
+    #[error("the mailbox segment is no mailbox of version {VERSION}: run one version of the library")]
     NotMailbox,
-    #[error("the rings of {entries} entries do not fit into the mailbox")]
+    #[error("rings of {entries} entries do not fit into the mailbox")]
     Rings { entries: u32 },
-    #[error("the segment is no table of keys")]
+    #[error("the key table segment is no table of keys")]
     NotKeys,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The peer says that.
+    /// The peer's responder answers with that reply.
     Reply(Reply),
-    /// The peer says nothing.
+    /// The peer's responder does not answer.
     Silence,
-    /// The request needs a memory that is not mapped here, or of another version, and was not carried out: it may
-    /// be tried again once it is. 0 is a memory that never will be.
+    /// The request needs that memory, which is not mapped here in the version that its key names, and was not carried
+    /// out. Try again once it is mapped; memory 0 never will be.
     Unmapped(u64),
-    /// So far it has come at its [`CopyBudget`]: the rest is to follow.
+    /// As many bytes were copied as the [`CopyBudget`] allows; the rest is to follow.
     Partial(CopyProgress),
 }
 
-/// Where the bytes of a request are here, or are to land.
+/// The requester's memory of a request: its payload, or where the answer of a read lands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LocalBuffer {
     pub(crate) addr: u64,
@@ -65,19 +66,19 @@ pub(crate) struct LocalBuffer {
 }
 
 impl LocalBuffer {
-    /// Of a request that stands alone, and is carried out whole.
+    /// The memory of a request that stands alone and is carried out whole.
     pub(crate) fn at(addr: u64) -> Self {
         Self { addr, hint: CacheHint::Cached, budget: CopyBudget::WHOLE }
     }
 }
 
-/// What came of a request, and what the writer has to do about it besides.
+/// The outcome of a request, and what the writer has to do about it besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Executed {
     pub(crate) outcome: Outcome,
-    /// The owner sleeps until a completion, and there is one: ring its bell.
+    /// The owner sleeps until a completion, and there is one: ring its doorbell.
     pub(crate) ring: bool,
-    /// The owner has to look at its [`refusal`](super::Mailbox::refusal): nudge it.
+    /// The owner must look at its [`refusal`](super::Mailbox::refusal): send it a nudge.
     pub(crate) nudge: bool,
 }
 
@@ -87,7 +88,7 @@ impl Executed {
         Self { outcome, ring: false, nudge: false }
     }
 
-    /// Whether the peer says that just this request was carried out.
+    /// Whether the peer's responder says that exactly this request was carried out.
     #[inline]
     pub(crate) fn is_done(&self, request: &Request) -> bool {
         let Outcome::Reply(reply) = self.outcome else { return false };
@@ -96,7 +97,7 @@ impl Executed {
     }
 }
 
-/// What the peer's queue pair is, as it said in the beginning.
+/// Attributes of the peer's queue pair. Read once, so that a check and its use cannot see two values.
 #[derive(Debug, Clone, Copy)]
 struct Peer {
     access: Access,
@@ -105,7 +106,8 @@ struct Peer {
     planted: Option<Planted>,
 }
 
-/// See the module. There is one to a mailbox, used by one thread at a time.
+/// The responder of one peer, run in its mapped mailbox. There is one for each mailbox, used by one thread at a time:
+/// the words of the writer have no other protection.
 #[derive(Debug)]
 pub(crate) struct RemoteResponder {
     header: SharedRef<Header>,
@@ -117,11 +119,11 @@ pub(crate) struct RemoteResponder {
 }
 
 impl RemoteResponder {
-    /// What a peer sent: its mailbox, mapped for reading and writing, and its table of keys.
+    /// Interprets the segments of a peer: its mailbox, mapped for reading and writing, and its key table.
     ///
     /// # Errors
     ///
-    /// [`SegmentsRefused`], when they are not that.
+    /// [`SegmentsRefused`]: they are something else.
     pub(crate) fn new(mailbox: &Arc<Segment>, keys: &Arc<Segment>) -> Result<Self, SegmentsRefused> {
         let header = SharedRef::<Header>::new(mailbox, 0).filter(|_| mailbox.is_writable());
         let header = header.ok_or(SegmentsRefused::NotMailbox)?;
@@ -129,13 +131,14 @@ impl RemoteResponder {
         if owner.magic.load(Ordering::Relaxed) != MAGIC || owner.version.load(Ordering::Relaxed) != VERSION {
             return Err(SegmentsRefused::NotMailbox);
         }
+        // Loaded once: the peer may change the word between a check and its use.
         let entries = owner.entries.load(Ordering::Relaxed);
         let refused = || SegmentsRefused::Rings { entries };
         let count = entries as usize;
         if !count.is_power_of_two() || count > RING_ENTRIES_MAX {
             return Err(refused());
         }
-        let (ring, completions, _) = ring_offsets(count).ok_or_else(refused)?;
+        let offsets = ring_offsets(count).ok_or_else(refused)?;
         let peer = Peer {
             access: Access::from_bits_retain(owner.access.load(Ordering::Relaxed)),
             domain: Domain(owner.domain.load(Ordering::Relaxed)),
@@ -143,8 +146,8 @@ impl RemoteResponder {
             planted: planted_of(owner.planted.load(Ordering::Relaxed)),
         };
         Ok(Self {
-            ring: SharedSlice::new(mailbox, ring, count).ok_or_else(refused)?,
-            completions: SharedSlice::new(mailbox, completions, count).ok_or_else(refused)?,
+            ring: SharedSlice::new(mailbox, offsets.receives, count).ok_or_else(refused)?,
+            completions: SharedSlice::new(mailbox, offsets.completions, count).ok_or_else(refused)?,
             keys: PeerKeyTable::new(keys).ok_or(SegmentsRefused::NotKeys)?,
             memories: PeerMemories::default(),
             peer,
@@ -152,22 +155,22 @@ impl RemoteResponder {
         })
     }
 
-    /// A memory of the peer, mapped. One that had that id before is let go.
+    /// Adds a memory of the peer, and returns the one that had the same identifier before.
     pub(crate) fn add_memory(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
         self.memories.add(id, segment)
     }
 
-    /// The memory of that id, if it is mapped.
+    /// Returns the memory of that identifier, if it is mapped.
     pub(crate) fn memory(&self, id: u64) -> Option<&Arc<Segment>> {
         self.memories.get(id)
     }
 
-    /// The peer has that memory no more.
+    /// Removes a memory that the peer has given up, and returns it.
     pub(crate) fn remove_memory(&mut self, id: u64) -> Option<Arc<Segment>> {
         self.memories.remove(id)
     }
 
-    /// PeerMemories of the peer that are mapped.
+    /// Number of memories of the peer that are mapped.
     #[cfg(test)]
     pub(crate) fn memories(&self) -> usize {
         self.memories.len()
@@ -179,7 +182,9 @@ impl RemoteResponder {
         self.header.owner.state.load(Ordering::Relaxed) == OPEN
     }
 
-    /// Whether the peer's queue pair is about to move to ERR since a request was refused.
+    /// Whether the peer's queue pair is about to move to ERR because a request was refused. Nothing more may be
+    /// carried out then, although the owner has not seen the refusal yet: later completions would arrive after the
+    /// error.
     #[inline]
     fn is_refused(&self) -> bool {
         match self.header.bell.verdict.load(Ordering::Relaxed) & Verdict::CODES {

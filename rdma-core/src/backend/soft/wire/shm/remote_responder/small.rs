@@ -1,5 +1,8 @@
-//! The way of nearly all small messages: what [`check`](super::check) and [`place`](super::place) do of a write or send of
-//! which nothing is unusual.
+//! The fast path of nearly all small messages: the steps of [`check`](super::check) and [`copy`](super::copy) for a
+//! write or send with nothing unusual.
+//!
+//! Whatever is unusual returns `None` before anything is visible to the peer, and takes the general path. That the
+//! two agree is tested, step by step, with random lists of requests.
 
 #![expect(unsafe_code, reason = "copies between memory of two processes")]
 
@@ -12,11 +15,11 @@ use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::memory::{CacheHint, copy_shared_hinted};
 
 impl RemoteResponder {
-    /// Carries out a small write or send, whose payload is at `local`, if nothing about it is unusual; whether to ring the bell
-    /// then. Else it is `None`, nothing was told, and [`execute`](Self::execute) says what becomes of it: that this agrees with
-    /// it is tested, step by step.
+    /// Carries out a small write or send, with its payload at `local`, and returns whether to ring the doorbell.
+    /// `None` if anything about it is unusual: then nothing was reported to the peer, and [`execute`](Self::execute)
+    /// decides.
     ///
-    /// It becomes a part of the caller. Nearly all of what a small message takes is here.
+    /// Inlined into its caller, because nearly all of a small message's cost is here.
     ///
     /// # Safety
     ///
@@ -24,6 +27,8 @@ impl RemoteResponder {
     #[inline(always)]
     pub(crate) unsafe fn try_execute_small(&self, request: &Request, local: u64) -> Option<bool> {
         let writer = &self.header.writer;
+        // Cheap tests first. A length of 0 goes the general way, because it needs no registration and so none of the
+        // checks below.
         let in_order = writer.expected.load(Ordering::Relaxed) == request.psn;
         if !in_order || !self.is_open() || self.is_refused() || request.len == 0 || request.len > CHUNK {
             return None;
@@ -44,12 +49,14 @@ impl RemoteResponder {
         };
         let found = self.keys.find(key)?;
         found.export.registered.check(self.peer.domain, remote, request.len, needs).ok()?;
-        // SAFETY: the caller's promise.
-        unsafe { self.write_small(&found, request, (local, remote)) }
+        // SAFETY: the caller promises that `request.len` bytes at `local` stay readable, so `write_small` may read
+        // them.
+        unsafe { self.write_small(&found, request, local, remote) }
     }
 
-    /// Puts a payload of at most a chunk there, from `local` to `remote`, and completes the request; whether to ring the bell.
-    /// `None` when the right to do so is gone: some may be there, and nothing was told.
+    /// Copies a payload of at most one chunk from `local` to `remote`, completes the request, and returns whether to
+    /// ring the doorbell. `None` when the registration is not current any more: some bytes may be there, and nothing
+    /// was reported.
     ///
     /// # Safety
     ///
@@ -59,20 +66,23 @@ impl RemoteResponder {
         &self,
         found: &FoundKey<'_>,
         request: &Request,
-        (local, remote): (u64, u64),
+        local: u64,
+        remote: u64,
     ) -> Option<bool> {
         let target = self.locate(found, remote, request.len, true)?;
         prefetch_ends(target, request.len);
         let writer = &self.header.writer;
-        let range = (remote, remote.wrapping_add(request.len.into()));
+        let range = remote..remote.wrapping_add(request.len.into());
         let is_current = || self.is_open() && found.is_current();
         if !writer.slot.enter(found.export.registered.serial, range, is_current) {
             return None;
         }
         let source = std::ptr::with_exposed_provenance::<u8>(local as usize);
-        // SAFETY: readable by the caller's promise; and found in a mapping that is kept, as in `fill`.
+        // SAFETY: the source is readable by the caller's promise. The target was found by `locate` in a mapping that
+        // `self` keeps, for `request.len` bytes, so both ranges are valid for the copy.
         unsafe { copy_shared_hinted(source, target.as_ptr(), request.len as usize, CacheHint::Cached) };
-        // Of pages that were replaced meanwhile the peer may see nothing of this.
+        // A stopped writer may find here that its pages were replaced: the peer does not see its bytes then, so
+        // nothing may be completed.
         let ring = found.is_current().then(|| {
             writer.awaiting.store(0, Ordering::Relaxed);
             self.complete(request)
@@ -101,7 +111,7 @@ mod tests {
         assert!(matches!(executed.outcome, Outcome::Reply(Reply { kind: ReplyKind::Rnr { .. }, .. })));
         rig.post(1, BASE, 8, 1);
         assert!(try_execute_small(&mut rig.responder, &send, &mut [7; 8]).is_some());
-        // One that is missing is asked for once a wait: this is a new one.
+        // A missing request is asked for once for each gap, and this is a new gap.
         let missing = rig.next(RequestOp::Write, 1, BASE, 8).psn;
         let beyond = Request { psn: sequence::add(missing, 1), ..send };
         let Executed { outcome, .. } = execute(&mut rig.responder, &beyond, &mut [7; 8], Injected::Deliver);

@@ -1,4 +1,6 @@
-//! What both ends of a connection hear and say once it is known whose it is.
+//! Connections whose two ends know each other: the frames that each end receives and sends.
+//!
+//! [`stranger`](super::stranger) has the connections before that.
 
 use std::os::fd::AsRawFd;
 
@@ -9,22 +11,23 @@ use super::descriptors::{self, Received, Sent};
 use super::frame::FrameError;
 use super::*;
 
-/// Frames heard in one hold of the lock; epoll tells of the rest again.
+/// Frames read in one hold of the lock; epoll reports the socket again for the rest.
 const FRAMES: usize = 64;
 
 /// The connection of a requester of this process.
 #[derive(Debug)]
 pub(super) struct Requester {
     pub(super) qp: QpRef,
-    /// Of the peer.
+    /// Pidfd of the peer's process.
     pub(super) process: Arc<OwnedFd>,
     pub(super) invited: bool,
-    /// Those of the peer that it was told of.
+    /// Memories that the peer has announced on this connection. A patch of any other is refused, because its mapping
+    /// may not be of this peer.
     pub(super) memories: HashSet<u64>,
 }
 
 impl Rendezvous {
-    /// A socket is ready: it is heard, and sent what waits for it.
+    /// Serves a socket that is ready: reads it, and sends what waits for it.
     pub(super) fn serve(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) {
         let served = match self.sockets.get(key).map(|socket| &socket.kind) {
             None => Ok(()),
@@ -43,7 +46,7 @@ impl Rendezvous {
         }
     }
 
-    /// Hears what the peer of a requester says.
+    /// Reads what the peer of a requester announces.
     fn read_from_owner(
         &mut self,
         now: Instant,
@@ -97,7 +100,7 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// Hears what the peer's requester says, which is not much.
+    /// Reads what the writer of a responder says: nudges alone.
     fn read_from_writer(
         &mut self,
         now: Instant,
@@ -119,14 +122,14 @@ impl Rendezvous {
                 break;
             }
         }
-        // Also when it was the last thing that it said.
+        // Also when the connection ended right behind the nudge: the writer may have refused a request and then died.
         if nudged {
             host.nudged(now, responder.qp);
         }
         heard
     }
 
-    /// Sends a peer's requester what waits for it.
+    /// Sends a writer the notices that wait for it.
     pub(super) fn send(&mut self, now: Instant, key: SocketKey) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
@@ -142,7 +145,8 @@ impl Rendezvous {
         self.watch(key, wanted)
     }
 
-    /// Sends what could not be sent since too many descriptors were under way.
+    /// Sends what was held back because too many descriptors were in flight. No event reports that there are fewer,
+    /// so a timer tries again.
     pub(super) fn send_again(&mut self, now: Instant, host: &mut dyn Host) {
         if self.crowded.is_none_or(|until| until > now) {
             return;
@@ -157,7 +161,7 @@ impl Rendezvous {
         self.introduce_all(now, host);
     }
 
-    /// Tells something to all that were invited to write to `device`.
+    /// Queues a notice for every writer that was invited to `device`, and sends it.
     pub(super) fn tell(
         &mut self,
         now: Instant,
@@ -181,7 +185,7 @@ impl Rendezvous {
         }
     }
 
-    /// A connection is over by itself.
+    /// Ends a connection that broke or was refused, and reports it to the host.
     pub(super) fn lose(&mut self, now: Instant, key: SocketKey, reason: UnmappedReason, host: &mut dyn Host) {
         match self.remove(key) {
             Some(Kind::Requester(Requester { qp, .. })) => host.requester_closed(now, qp, reason),
@@ -194,7 +198,7 @@ impl Rendezvous {
         }
     }
 
-    /// Writes a line that a stranger has caused, unless there were many of late.
+    /// Writes a log line that a stranger has caused, unless there were many of late.
     pub(super) fn warn(&mut self, now: Instant, why: &dyn std::error::Error, what: &str) {
         if let Some(left_out) = self.throttle.admit(now) {
             tracing::warn!(%why, left_out, "{what}");
@@ -202,7 +206,7 @@ impl Rendezvous {
     }
 }
 
-/// Descriptors of a frame without any.
+/// The descriptors of a frame that has none.
 pub(super) const NONE: [OwnedFd; 0] = [];
 
 fn take_invitation(
@@ -213,6 +217,7 @@ fn take_invitation(
     let Ok([mailbox_fd, keys_fd, doorbell]) = <[OwnedFd; 3]>::try_from(descriptors) else {
         return Err(UnmappedReason::Descriptors { came, wanted: 3 });
     };
+    // A doorbell that blocks would stop a thread of this process, with the fabric's lock held.
     if !rustix::fs::fcntl_getfl(&doorbell).map_err(io::Error::from)?.contains(OFlags::NONBLOCK) {
         return Err(UnmappedReason::BlockingDoorbell);
     }
@@ -226,7 +231,7 @@ fn take_invitation(
     })
 }
 
-/// Whether so many more mappings of peers' memory are few enough.
+/// Refuses `more` mappings of peers' memory when this process has too many.
 fn leave_room(more: usize) -> Result<(), UnmappedReason> {
     if Segment::peer_mappings() + more > MAPPINGS_MAX { Err(UnmappedReason::TooMuchMemory) } else { Ok(()) }
 }
@@ -241,7 +246,8 @@ fn map(
     Segment::map(memfd.as_fd(), len, protection).map_err(|source| UnmappedReason::Segment { what, source })
 }
 
-/// Whether writing to it does nothing but count.
+/// Whether a descriptor is an eventfd. The peer could send anything else, and writing to a file or a device would do
+/// more than count.
 fn is_eventfd(fd: &OwnedFd) -> bool {
     let target = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     target.is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")

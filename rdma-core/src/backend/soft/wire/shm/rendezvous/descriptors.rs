@@ -1,4 +1,4 @@
-//! Packets with descriptors, over a nonblocking socket.
+//! Sends and receives packets with descriptors over a nonblocking socket.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,25 +14,26 @@ use rustix::process::{Resource, getrlimit};
 use super::UnmappedReason;
 use super::frame::{DESCRIPTORS_MAX, FRAME_BYTES, Frame, FrameError};
 
-/// Room for one descriptor more than any frame has, so that one too many is told from one that could not be had.
+/// Room for one descriptor more than any frame has, so that a frame with too many differs from one whose descriptors
+/// this process could not take.
 const ROOM: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX + 1));
 
-/// A frame as it came, with its descriptors in the order they were sent.
+/// A received frame, with its descriptors in the order they were sent.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) frame: Frame,
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// The next frame; `None` when there is none now. All descriptors that come with anything else are closed.
+/// Receives the next frame; `None` when there is none now. The descriptors of anything else are closed.
 ///
 /// # Errors
 ///
-/// When the packet is no frame, has another number of descriptors than such a frame has, or the connection is over.
+/// The packet is no frame, has another number of descriptors than its frame, or the connection is over.
 pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, UnmappedReason> {
     let mut room = [MaybeUninit::uninit(); ROOM];
     let mut ancillary = RecvAncillaryBuffer::new(&mut room);
-    // One byte more than a frame, so that a longer packet is not taken for one.
+    // A byte more than a frame, so that a longer packet is not cut to one.
     let mut packet = [0; FRAME_BYTES + 1];
     let into = &mut [IoSliceMut::new(&mut packet)];
     let message = match recvmsg(socket, into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
@@ -65,27 +66,29 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Unmapp
     Ok(Some(Received { frame, descriptors }))
 }
 
-/// Whether a descriptor is of the last quarter that this process may have: the system gives out the lowest that is free.
+/// Whether a descriptor is in the last quarter of those that this process may have. The system gives out the lowest
+/// free number, so a high one means that the others are in use.
 pub(super) fn is_in_last_quarter(fd: BorrowedFd<'_>) -> bool {
     let limit = getrlimit(Resource::Nofile).current;
     limit.is_some_and(|limit| u64::from(fd.as_raw_fd().unsigned_abs()) >= limit - limit / 4)
 }
 
-/// What became of a frame to be sent.
+/// The result of sending a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     Whole,
-    /// The socket takes none now; epoll tells when.
+    /// The socket takes no frame now; epoll reports when it does.
     Full,
-    /// This user has as many descriptors under way, in all its processes, as the system allows; nothing tells when.
+    /// This user has as many descriptors in flight, in all its processes, as the system allows (ETOOMANYREFS).
+    /// Nothing reports when it has fewer, so try again later.
     Crowded,
 }
 
-/// Sends a frame, or nothing of it.
+/// Sends a frame whole, or nothing of it.
 ///
 /// # Errors
 ///
-/// When the connection is over.
+/// The connection is over.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     frame: &Frame,

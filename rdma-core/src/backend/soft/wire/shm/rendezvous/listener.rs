@@ -1,4 +1,5 @@
-//! Where a device is met: an abstract address made of its GID, in the network namespace.
+//! The address at which a device listens: an abstract Unix address made of its GID. Abstract addresses belong to the
+//! network namespace, so processes of other namespaces do not meet.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -8,7 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::UnmappedReason;
 use crate::Gid;
 
-/// Connections that wait to be accepted; the kernel's own bound may be lower.
+/// Connections that wait to be accepted; the kernel's own limit (net.core.somaxconn) may be lower.
 const BACKLOG: i32 = 4096;
 
 fn address(gid: Gid) -> Result<SocketAddrUnix, Errno> {
@@ -21,7 +22,7 @@ fn socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Listens for those that want to meet the device of `gid`.
+/// Listens for requesters of the device with `gid`.
 pub(super) fn listen(gid: Gid) -> std::io::Result<OwnedFd> {
     let socket = socket()?;
     rustix::net::bind(&socket, &address(gid)?)?;
@@ -29,7 +30,7 @@ pub(super) fn listen(gid: Gid) -> std::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next connection of a listener; `None` when there is none now.
+/// Accepts the next connection; `None` when there is none now.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> std::io::Result<Option<OwnedFd>> {
     match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
         Ok(fd) => Ok(Some(fd)),
@@ -38,11 +39,12 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> std::io::Result<Option<OwnedFd
     }
 }
 
-/// Connects to the device of `gid`, at once or not at all.
+/// Connects to the device with `gid`, at once or not at all: a Unix socket never needs to wait, unless the listener
+/// is full.
 ///
 /// # Errors
 ///
-/// [`Reason::NoNeighbour`] when nobody listens there, [`Reason::Busy`], or what the system says.
+/// [`UnmappedReason::NoNeighbour`] when nothing listens there, [`UnmappedReason::Busy`], or the system's error.
 pub(super) fn connect(gid: Gid) -> Result<OwnedFd, UnmappedReason> {
     let connected = socket().and_then(|socket| {
         rustix::net::connect(&socket, &address(gid)?)?;

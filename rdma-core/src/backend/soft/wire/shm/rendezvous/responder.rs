@@ -1,4 +1,4 @@
-//! What waits to be told to a peer's requester.
+//! The notices that wait for a writer: memories that come, change and go.
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,15 +11,15 @@ use super::frame::Frame;
 use super::{Announcement, UnmappedReason};
 use crate::memory::Patch;
 
-/// The connection that the peer's requester was invited on.
+/// The connection of the writer that the responder of `qp` has invited.
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) qp: QpRef,
-    /// What the socket did not take yet, oldest first.
+    /// Notices that the socket did not take yet, oldest first.
     outflow: VecDeque<Notice>,
 }
 
-/// Something to tell a peer.
+/// A notice to a writer.
 #[derive(Debug)]
 enum Notice {
     Memory { id: u64, len: u64, memfd: Arc<OwnedFd> },
@@ -40,19 +40,19 @@ impl Responder {
         self.patch(id, &patches);
     }
 
-    /// There are not many for a memory.
+    /// Queues replacement pages. A memory has at most 64 patches, so these cannot pile up.
     pub(super) fn patch(&mut self, id: u64, patches: &[Patch]) {
         self.outflow.extend(patches.iter().map(|patch| Notice::Patch { id, patch: patch.clone() }));
     }
 
-    /// Once is enough, for it comes after all that waits now.
+    /// Queues a resume, once: the last one follows all notices before it, so earlier ones are redundant.
     pub(super) fn resume(&mut self, id: u64) {
         self.outflow.retain(|parcel| !matches!(parcel, Notice::Resume(of) if *of == id));
         self.outflow.push_back(Notice::Resume(id));
     }
 
-    /// Whoever was not told of the memory yet need not be told of its end; so no more waits here than there ever was at
-    /// a time.
+    /// Queues the end of a memory. A writer that was not told of the memory yet need not be told of its end. So a
+    /// writer that does not read makes no more notices wait than there are memories at a time.
     pub(super) fn forget(&mut self, id: u64) {
         let mut told = true;
         self.outflow.retain(|parcel| match parcel {
@@ -68,7 +68,7 @@ impl Responder {
         }
     }
 
-    /// Sends what the socket takes; what became of the last of it.
+    /// Sends as many notices as the socket takes, and returns the result of the last one.
     pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, UnmappedReason> {
         while let Some(parcel) = self.outflow.front() {
             let sent = match parcel {

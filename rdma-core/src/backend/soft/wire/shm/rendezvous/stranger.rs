@@ -1,4 +1,4 @@
-//! Connections that were accepted: finding out whose they are, and letting them in or turning them away.
+//! Accepted connections that are not identified yet: reads their hello, then invites or refuses them.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -8,18 +8,18 @@ use super::frame::FrameError;
 use super::*;
 use crate::error::limit_advice;
 
-/// An accepted connection that has not said whose it is, or whose queue pair is not ready yet.
+/// An accepted connection that has not sent its hello, or whose queue pair is not ready yet.
 #[derive(Debug)]
 pub(super) struct Stranger {
     pub(super) deadline: Instant,
-    /// Whom it wants to write to, and its process.
+    /// The hello, and a pidfd of its process.
     hello: Option<(Hello, Arc<OwnedFd>)>,
-    /// Until when it is tried to hand over what it needs, after that met too many descriptors under way.
+    /// End of the attempts to send the invitation, once these met too many descriptors in flight.
     crowded: Option<Instant>,
 }
 
 impl Rendezvous {
-    /// Accepts what waits at a listener.
+    /// Accepts the waiting connections of a listener.
     pub(super) fn accept(&mut self, now: Instant, listener: SocketKey, host: &mut dyn Host) {
         for _ in 0..ACCEPTS {
             let Some(Socket { fd, device, .. }) = self.sockets.get(listener) else { return };
@@ -40,7 +40,8 @@ impl Rendezvous {
                     }
                     self.strangers.push_back(key);
                 }
-                // Out of descriptors or memory, most likely: a listener that stays ready would keep the driver busy.
+                // Most likely this process is out of descriptors or memory. A listener that stays ready would keep
+                // the driver busy.
                 Err(why) => {
                     self.warn(now, &why, "accepting a neighbour failed; trying again in a moment");
                     self.accept_paused = Some(now + ACCEPT_PAUSE);
@@ -50,7 +51,7 @@ impl Rendezvous {
         }
     }
 
-    /// Hears a stranger out.
+    /// Reads a stranger's hello.
     pub(super) fn read_hello(
         &mut self,
         now: Instant,
@@ -61,11 +62,12 @@ impl Rendezvous {
             return Ok(());
         };
         if stranger.hello.is_some() {
-            // Watched for nothing but its end; another thread may have been told of the hello, too, and come later.
+            // Once complete, a stranger is watched for its end alone. Another thread may also have been told of the
+            // hello and come here later.
             return if has_hung_up(fd.as_fd())? { Err(UnmappedReason::Closed) } else { Ok(()) };
         }
         let received = match descriptors::receive(fd.as_fd()) {
-            // Of every version it is said in which words it can be answered.
+            // A refusal has the same encoding in every version, so a peer of any version can read it.
             Err(UnmappedReason::Frame(FrameError::Version(version))) => {
                 refuse(fd.as_fd(), Refusal::Version(frame::VERSION));
                 return Err(FrameError::Version(version).into());
@@ -93,7 +95,7 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// Asks again for those that wait, whether a queue pair takes them.
+    /// Tries again whether a queue pair takes each waiting stranger.
     pub(super) fn introduce_all(&mut self, now: Instant, host: &mut dyn Host) {
         for at in (0..self.strangers.len()).rev() {
             if let Some(key) = self.strangers.get(at).copied() {
@@ -102,7 +104,7 @@ impl Rendezvous {
         }
     }
 
-    /// Invites a stranger if a queue pair takes it; it then replaces whom that had invited before.
+    /// Invites a stranger if a queue pair takes it; it then replaces the writer that was invited before.
     fn introduce(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) {
         let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get(key) else { return };
         let Some((hello, process)) = &stranger.hello else { return };
@@ -132,8 +134,8 @@ impl Rendezvous {
         }
     }
 
-    /// Has a stranger wait that met too many descriptors under way; not for long, since what it wants to send waits as well,
-    /// and can go over another wire.
+    /// Lets a stranger that met too many descriptors in flight wait. Not for long: its requests wait meanwhile, and
+    /// can take another wire.
     fn postpone(&mut self, now: Instant, key: SocketKey) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
@@ -146,7 +148,7 @@ impl Rendezvous {
     }
 }
 
-/// Hands over what the requester of the peer of `qp` needs; `None` when its socket takes no descriptors now.
+/// Sends the invitation to a writer of `qp`; `None` when its socket takes no descriptors now.
 fn welcome(
     fd: BorrowedFd<'_>,
     qp: QpRef,
@@ -166,20 +168,20 @@ fn welcome(
     }
 }
 
-/// Tells a requester that it has to take another wire; the reason for the log.
+/// Refuses a requester, which must take another wire; returns the reason for the log.
 fn refused(fd: BorrowedFd<'_>, refusal: Refusal) -> UnmappedReason {
     refuse(fd, refusal);
     UnmappedReason::Refused(refusal)
 }
 
-/// The same; one that is not there any more need not know.
+/// Sends a refusal. A requester that is gone does not need it, so errors are ignored.
 fn refuse(fd: BorrowedFd<'_>, refusal: Refusal) {
     let _ = descriptors::send(fd, &Frame::Refused(refusal), &NONE);
 }
 
 /// Whether the connection is over in both directions.
 fn has_hung_up(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // These two are told whatever is asked for.
+    // The kernel reports these two whatever is asked for.
     let over = PollFlags::HUP | PollFlags::ERR;
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default()))?;

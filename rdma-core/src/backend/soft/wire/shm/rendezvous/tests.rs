@@ -241,11 +241,11 @@ fn a_requester_is_given_all_that_it_needs_and_told_of_what_comes_and_goes() {
 fn closing_at_either_end_is_told_at_the_other() {
     let (mut a, mut b) = pair();
     b.rendezvous.close(b.qp);
-    until(&mut a, &mut b, |a, _| a.state.over == ["it closed the connection"]);
+    until(&mut a, &mut b, |a, _| a.state.over == ["the peer closed the connection"]);
     assert!(!a.rendezvous.is_connected(a.qp));
     let (mut a, mut b) = pair();
     a.rendezvous.drop_requester(a.qp);
-    until(&mut a, &mut b, |_, b| b.state.left == ["it closed the connection"]);
+    until(&mut a, &mut b, |_, b| b.state.left == ["the peer closed the connection"]);
     assert!(a.state.over.is_empty(), "told of what was closed here");
 }
 

@@ -44,7 +44,7 @@ fn only_what_cannot_go_away_is_mapped() {
     }
     assert_eq!(
         refusal(memfd(page, SEALS), 2 * page, Protection::Read),
-        format!("the memfd has {page} bytes instead of the {} that the peer spoke of", 2 * page)
+        format!("the memfd has {page} bytes instead of the {} that the peer announced", 2 * page)
     );
     assert_eq!(refusal(memfd(0, SEALS), 0, Protection::Read), "the memfd has no bytes");
     let frozen = memfd(page, SEALS | SealFlags::WRITE);

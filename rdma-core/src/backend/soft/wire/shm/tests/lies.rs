@@ -168,7 +168,7 @@ fn a_completion_that_cannot_be_fails_the_queue_pair() {
     for (receives, (status, byte_len, flags), expected) in cases {
         let mut rig = Rig::new(1, terms(DEPTH, None));
         (0..receives).for_each(|wr_id| rig.post(wr_id, BASE, LEN, 1));
-        let (_, completions, _) = ring_offsets(DEPTH).unwrap();
+        let completions = ring_offsets(DEPTH).unwrap().completions;
         let entry: SharedSlice<Word> = SharedSlice::new(rig.mailbox.segment(), completions, 6).unwrap();
         for (word, value) in [(2, status), (3, byte_len), (5, flags), (0, 1)] {
             entry[word].0.store(value, Ordering::Relaxed);

@@ -115,7 +115,10 @@ fn another_version_and_another_protocol_are_told_apart() {
     assert_eq!(decode_hello(&bytes), Err(FrameError::Version(2)));
     bytes[0] = b'G';
     assert_eq!(decode_hello(&bytes), Err(FrameError::Magic));
-    assert_eq!(FrameError::Version(2).to_string(), "version 2 of the protocol, this side speaks 1");
+    assert_eq!(
+        FrameError::Version(2).to_string(),
+        "the peer speaks version 2 of the protocol, and this process version 1"
+    );
 }
 
 #[test]

@@ -110,8 +110,11 @@ fn the_last_descriptors_are_left_to_the_other_wire() {
                 }
                 Ok(()) => until(&mut a, &mut b, |a, _| a.state.over.len() + a.state.invited.len() == 1),
             }
-            let told =
-                if at_responder { "it refused: it has no descriptors or memory left (error 24)" } else { "" };
+            let told = if at_responder {
+                "the peer refused: it has no descriptors or memory left (error 24): raise its limits"
+            } else {
+                ""
+            };
             assert_eq!(a.state.over.pop().unwrap_or_default(), told);
         }
         assert_eq!(a.state.invited.len(), 1);
@@ -221,7 +224,10 @@ fn a_requester_that_meets_a_crowd_for_long_is_told_to_take_another_wire() {
             b.rendezvous.handle_timeout(at, &mut b.state);
         }
         until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
-        assert_eq!(a.state.over, ["it refused: it has no descriptors or memory left (error 109)"]);
+        assert_eq!(
+            a.state.over,
+            ["the peer refused: it has no descriptors or memory left (error 109): raise its limits"]
+        );
         assert!(b.rendezvous.strangers.is_empty());
     });
 }
@@ -248,7 +254,7 @@ fn a_requester_without_address_space_left_says_so() {
         say(&socket, &Frame::Memory { id: 1, len: BYTES }.encode(), &[large.as_fd()]);
         a.until(|a| a.state.over.len() == 1);
         let said = &a.state.over[0];
-        assert!(said.starts_with("memory that it handed over: the memfd cannot be mapped"), "{said}");
+        assert!(said.starts_with("memory that the peer handed over: the memfd cannot be mapped"), "{said}");
     });
 }
 

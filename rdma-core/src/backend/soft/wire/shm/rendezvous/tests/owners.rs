@@ -81,13 +81,13 @@ fn a_descriptor_that_is_no_memfd() {
     let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
     assert_eq!(
         reason(&welcome(), &[socket.as_fd(), keys.as_fd(), doorbell.as_fd()]),
-        "mailbox that it handed over: the descriptor is not a memfd of ordinary pages"
+        "mailbox that the peer handed over: the descriptor is not a memfd of ordinary pages"
     );
     let file = tempfile::tempfile().unwrap();
     file.set_len(4096).unwrap();
     assert_eq!(
         reason(&welcome(), &[keys.as_fd(), file.as_fd(), doorbell.as_fd()]),
-        "table of keys that it handed over: the descriptor is not a memfd of ordinary pages"
+        "table of keys that the peer handed over: the descriptor is not a memfd of ordinary pages"
     );
 }
 
@@ -99,7 +99,7 @@ fn a_memfd_that_is_not_sealed() {
     let [mailbox, _, doorbell] = good();
     assert_eq!(
         reason(&welcome(), &[mailbox.as_fd(), unsealed.as_fd(), doorbell.as_fd()]),
-        "table of keys that it handed over: the memfd is not sealed against shrinking and growing"
+        "table of keys that the peer handed over: the memfd is not sealed against shrinking and growing"
     );
 }
 
@@ -108,7 +108,7 @@ fn a_memfd_of_another_size_than_was_said() {
     let frame = Frame::Welcome { mailbox: 8192, keys: 4096 };
     assert_eq!(
         reason(&frame.encode(), &borrowed(&good())),
-        "mailbox that it handed over: the memfd has 4096 bytes instead of the 8192 that the peer spoke of"
+        "mailbox that the peer handed over: the memfd has 4096 bytes instead of the 8192 that the peer announced"
     );
 }
 
@@ -145,7 +145,7 @@ fn memory_that_cannot_be_mapped_ends_the_connection_and_says_why() {
     a.until(|a| a.state.over.len() == 1);
     assert_eq!(
         a.state.over[0],
-        "memory that it handed over: the memfd has 4096 bytes instead of the 8192 that the peer spoke of"
+        "memory that the peer handed over: the memfd has 4096 bytes instead of the 8192 that the peer announced"
     );
     assert!(a.state.mapped.is_empty());
 }
@@ -155,18 +155,18 @@ fn garbage() {
     assert_eq!(reason(&[0x5a; frame::FRAME_BYTES], &[]), "the first bytes are not those of this protocol");
     assert_eq!(
         reason(&[0x5a; 300], &[]),
-        format!("a packet of {} bytes, and a frame has 64", frame::FRAME_BYTES + 1)
+        format!("a packet has {} bytes, and a frame 64", frame::FRAME_BYTES + 1)
     );
 }
 
 #[test]
 fn half_a_frame_then_silence() {
-    assert_eq!(reason(&welcome()[..20], &borrowed(&good())), "a packet of 20 bytes, and a frame has 64");
+    assert_eq!(reason(&welcome()[..20], &borrowed(&good())), "a packet has 20 bytes, and a frame 64");
 }
 
 #[test]
 fn a_frame_that_comes_too_early_or_twice() {
-    let unexpected = "a frame that the other end does not send, or not now";
+    let unexpected = "the peer may not send this frame, or not at this point";
     assert_eq!(reason(&Frame::Forget { id: 1 }.encode(), &[]), unexpected);
     assert_eq!(reason(&Frame::Nudge.encode(), &[]), unexpected);
     let (mut a, owner) = (End::new(), Owner::new());
@@ -181,16 +181,22 @@ fn a_frame_that_comes_too_early_or_twice() {
 fn another_version_is_named_by_both() {
     let mut bytes = Frame::Forget { id: 1 }.encode();
     bytes[4] = 9;
-    assert_eq!(reason(&bytes, &[]), "version 9 of the rendezvous, this side speaks 2");
+    assert_eq!(
+        reason(&bytes, &[]),
+        "the frame has version 9 of the rendezvous, and this process speaks version 2"
+    );
     let refused = Frame::Refused(Refusal::Version(9)).encode();
-    assert_eq!(reason(&refused, &[]), "it refused: it speaks version 9 of the rendezvous, this side 2");
+    assert_eq!(
+        reason(&refused, &[]),
+        "the peer refused: it speaks version 9 of the rendezvous, and this process version 2: run one version of the library"
+    );
 }
 
 #[test]
 fn every_refusal_is_told() {
     for refusal in [Refusal::User, Refusal::Pidfd, Refusal::Limit(24)] {
         let told = reason(&Frame::Refused(refusal).encode(), &[]);
-        assert_eq!(told, format!("it refused: {refusal}"));
+        assert_eq!(told, format!("the peer refused: {refusal}"));
     }
 }
 
@@ -198,7 +204,7 @@ fn every_refusal_is_told() {
 fn an_owner_that_vanishes() {
     let (mut a, owner) = (End::new(), Owner::new());
     drop(owner.meet(&mut a));
-    a.until(|a| a.state.over == ["it closed the connection"]);
+    a.until(|a| a.state.over == ["the peer closed the connection"]);
     // Before it has even accepted.
     a.connect(owner.gid).unwrap();
     let gid = owner.gid;
@@ -225,7 +231,7 @@ fn the_end_of_its_process_is_told_though_a_child_holds_its_connection() {
     say(&socket, &Frame::Forget { id: 5 }.encode(), &[]);
     child.kill().unwrap();
     child.wait().unwrap();
-    a.until(|a| a.state.over == ["its process has ended"]);
+    a.until(|a| a.state.over == ["the peer's process has ended"]);
     assert_eq!(a.state.forgotten, [5]);
     assert!(!a.rendezvous.is_connected(a.qp));
 }

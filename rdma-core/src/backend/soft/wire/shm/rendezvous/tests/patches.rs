@@ -148,22 +148,25 @@ fn whatever_is_wrong_with_pages_ends_the_connection_and_says_why() {
     let fine = sent(&Segment::create("test", page as usize).unwrap()).0;
     let fine = [fine.as_fd()];
     let patch = |id, offset, len, version| Frame::Patch { id, offset, len, version };
-    assert_eq!(reason(patch(2, 0, page, 1), &fine), "it replaced pages of a memory that it has not told of");
+    assert_eq!(
+        reason(patch(2, 0, page, 1), &fine),
+        "the peer replaced pages of a memory that it did not announce"
+    );
     for (offset, len) in [(2 * page, page), (u64::MAX - page + 1, page), (8, page)] {
         assert_eq!(
             reason(patch(1, offset, len, 1), &fine),
-            "pages that it handed over: they are not whole pages of the memory",
+            "pages that the peer handed over: the range is not made of whole pages within the memory",
             "{offset:#x}"
         );
     }
     assert_eq!(
         reason(patch(1, 0, page, 2), &fine),
-        "pages that it handed over: they are the 2. that were replaced, after 0"
+        "pages that the peer handed over: version 2 of the pages came after version 0, out of order"
     );
     assert_eq!(
         reason(patch(1, 0, 2 * page, 1), &fine),
         format!(
-            "pages that it handed over: the memfd has {page} bytes instead of the {} that the peer spoke of",
+            "pages that the peer handed over: the memfd has {page} bytes instead of the {} that the peer announced",
             2 * page
         )
     );
@@ -171,13 +174,13 @@ fn whatever_is_wrong_with_pages_ends_the_connection_and_says_why() {
     let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
     assert_eq!(
         reason(patch(1, 0, page, 1), &[socket.as_fd()]),
-        "pages that it handed over: the descriptor is not a memfd of ordinary pages"
+        "pages that the peer handed over: the descriptor is not a memfd of ordinary pages"
     );
     let unsealed = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&unsealed, page).unwrap();
     rustix::fs::fcntl_add_seals(&unsealed, SealFlags::GROW).unwrap();
     assert_eq!(
         reason(patch(1, 0, page, 1), &[unsealed.as_fd()]),
-        "pages that it handed over: the memfd is not sealed against shrinking and growing"
+        "pages that the peer handed over: the memfd is not sealed against shrinking and growing"
     );
 }

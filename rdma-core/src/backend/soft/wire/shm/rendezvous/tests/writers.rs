@@ -65,18 +65,28 @@ fn a_requester_of_another_user_or_one_that_cannot_be_watched_is_told_so() {
     b.rendezvous.credentials.uid ^= 1;
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| {
-        a.state.over == ["it refused: it runs as another user, or one of another user namespace"]
+        a.state.over
+            == [
+                "the peer refused: the processes run as different users, or in different user namespaces: run both as one user",
+            ]
     });
     b.rendezvous.credentials = own;
     b.rendezvous.credentials.pidfd = |_| Err(io::ErrorKind::Unsupported.into());
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| a.state.over.len() == 2);
-    assert!(a.state.over[1].starts_with("it refused: it cannot watch this process"), "{:?}", a.state.over);
+    assert!(
+        a.state.over[1].starts_with("the peer refused: it cannot watch this process"),
+        "{:?}",
+        a.state.over
+    );
     // That is not what is wrong with one that has no descriptor left for it.
     b.rendezvous.credentials.pidfd = |_| Err(io::Error::from_raw_os_error(libc::EMFILE));
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| a.state.over.len() == 3);
-    assert_eq!(a.state.over[2], "it refused: it has no descriptors or memory left (error 24)");
+    assert_eq!(
+        a.state.over[2],
+        "the peer refused: it has no descriptors or memory left (error 24): raise its limits"
+    );
     assert!(b.state.writers.is_empty());
 }
 
@@ -87,7 +97,10 @@ fn what_the_state_refuses_is_told() {
     b.state.refuses = Some(Refusal::Limit(12));
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
-    assert_eq!(a.state.over[0], "it refused: it has no descriptors or memory left (error 12)");
+    assert_eq!(
+        a.state.over[0],
+        "the peer refused: it has no descriptors or memory left (error 12): raise its limits"
+    );
     assert!(b.rendezvous.strangers.is_empty() && b.rendezvous.responders.is_empty());
 }
 
