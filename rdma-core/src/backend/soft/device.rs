@@ -1,4 +1,4 @@
-//! Software devices and their open contexts.
+//! Software devices and their open contexts. A device exists in the fabric while anything of it is open.
 
 use std::collections::HashSet;
 use std::io;
@@ -7,39 +7,39 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::channel::Channel;
-use super::random::RandomPool;
 use super::engine::keys::KeyTable;
 use super::engine::timer::Timer;
 use super::event::Events;
-use super::shared_exports::SharedExports;
 use super::fabric::{ContextRef, DeviceState, Fabric, FabricGuard, Silence};
 use super::options::{SoftOptions, Wire};
+use super::random::RandomPool;
+use super::shared_exports::SharedExports;
 use super::wire::DeviceRef;
 use super::{ProtectionDomain, Worker, driver, gid, port};
 use crate::backend::interface;
 use crate::error::{CreateError, OpenError, QueryError, limit_advice};
 use crate::{AsyncEvent, DeviceAttributes, Gid, GidEntry, PortAttributes, PortNum, PortState, WorkerOptions};
 
-/// A device that can be opened; clones are the same one.
+/// A device that can be opened. Clones are the same device: opened twice, it is one device with two contexts.
 #[derive(Debug, Clone)]
 pub(crate) struct Device {
     options: Arc<SoftOptions>,
-    opened: Arc<Mutex<Weak<Opened>>>,
+    opened: Arc<Mutex<Weak<OpenDevice>>>,
 }
 
-/// A device for as long as anything of it is open.
+/// The open device that all contexts, domains and registrations of it share; dropping the last one closes it.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenDevice {
     pub(super) name: String,
     pub(super) max_mr_size: u64,
     pub(super) device: DeviceRef,
     pub(super) fabric: &'static Fabric,
 }
 
-/// An open device.
+/// One opening of a device, with its own queue of asynchronous events.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub(super) opened: Arc<Opened>,
+    pub(super) opened: Arc<OpenDevice>,
     pub(super) context: ContextRef,
     events: Channel,
 }
@@ -60,7 +60,9 @@ impl Device {
         };
         let fabric = Fabric::get().map_err(refused("making its descriptors"))?;
         if fabric.is_foreign() {
-            let source = io::Error::other("this process was forked from one that uses a software device");
+            let source = io::Error::other(
+                "this process was forked from one that uses a software device: open devices after the fork",
+            );
             return Err(refused("finding its thread")(source));
         }
         let events = Channel::new().map_err(refused("making its event descriptor"))?;
@@ -77,8 +79,8 @@ impl Device {
         Ok(Context { opened, context, events })
     }
 
-    /// Enters the device into the fabric.
-    fn start(&self, fabric: &'static Fabric) -> Result<Opened, OpenError> {
+    /// Adds the device to the fabric: starts the driver, listens for peers, and fills the GID table.
+    fn start(&self, fabric: &'static Fabric) -> Result<OpenDevice, OpenError> {
         let SoftOptions { name, wire, address, tcp_port, max_mr_size, faults, planted } = &*self.options;
         let refused = |what| move |source| OpenError::Soft { name: name.clone(), what, source };
         let IpAddr::V4(ip) = *address else {
@@ -110,10 +112,10 @@ impl Device {
         if let Some(faults) = faults {
             faults.attach(device);
         }
-        let opened = Opened { name: name.clone(), max_mr_size: *max_mr_size, device, fabric };
+        let opened = OpenDevice { name: name.clone(), max_mr_size: *max_mr_size, device, fabric };
         let listening = listen(&mut guard, device, *wire, SocketAddrV4::new(ip, *tcp_port)).and_then(|at| {
             let table = gid::table(at, nonce, &netdev);
-            expose(&mut guard, device, &self.options, &table)?;
+            publish(&mut guard, device, &self.options, &table)?;
             Ok(table)
         });
         match listening {
@@ -127,7 +129,7 @@ impl Device {
                 Ok(opened)
             }
             Err(source) => {
-                // Dropping `opened` takes the lock.
+                // Dropping `opened` takes the lock, so the guard must go first.
                 drop(guard);
                 Err(refused("listening for peers")(source))
             }
@@ -135,7 +137,7 @@ impl Device {
     }
 }
 
-/// Listens for peers, unless the device is for this process alone; tells where.
+/// Listens for TCP peers, unless the device is for this process alone. Returns the address with the chosen port.
 fn listen(
     guard: &mut FabricGuard<'_>,
     device: DeviceRef,
@@ -148,14 +150,14 @@ fn listen(
     let listening = guard.guarded().sockets.listen(device, address);
     let port = listening.map_err(|source| match limit_advice(&source) {
         Some(_) => source,
-        // Of a device that has the port already, or another program that has.
+        // Most likely another device or program has the port, so the message names the address.
         None => io::Error::new(source.kind(), format!("{address}: {source}")),
     })?;
     Ok(SocketAddrV4::new(*address.ip(), port))
 }
 
-/// Lets processes of this host find the device, unless it is not for them.
-fn expose(
+/// Publishes the device to processes of this host, if its wire allows that.
+fn publish(
     guard: &mut FabricGuard<'_>,
     device: DeviceRef,
     options: &SoftOptions,
@@ -163,12 +165,12 @@ fn expose(
 ) -> io::Result<()> {
     let Some(entry) = table.iter().find(|entry| !entry.gid.is_link_local()) else { return Ok(()) };
     match options.wire {
-        Wire::Mapped => expose_as(guard, device, entry.gid),
-        // What goes wrong is injected into messages, and to other processes they go over TCP.
+        Wire::Mapped => publish_as(guard, device, entry.gid),
+        // Faults are injected into messages, and mapped memory has none: with faults, other processes use TCP.
         Wire::Auto if options.faults.is_none() => {
-            if let Err(error) = expose_as(guard, device, entry.gid) {
-                let mend =
-                    limit_advice(&error).unwrap_or("let it make memfds and listen at abstract Unix addresses");
+            if let Err(error) = publish_as(guard, device, entry.gid) {
+                let mend = limit_advice(&error)
+                    .unwrap_or("let it make memfds and listen at abstract Unix addresses");
                 tracing::warn!(device = %options.name, %error, mend, "processes of this host reach the device over TCP alone");
             }
             Ok(())
@@ -177,7 +179,8 @@ fn expose(
     }
 }
 
-fn expose_as(guard: &mut FabricGuard<'_>, device: DeviceRef, gid: Gid) -> io::Result<()> {
+/// Makes the table of exports and listens for processes of this host under `gid`.
+fn publish_as(guard: &mut FabricGuard<'_>, device: DeviceRef, gid: Gid) -> io::Result<()> {
     let exports = SharedExports::new()?;
     guard.guarded().rendezvous.listen(device, gid)?;
     if let Some(state) = guard.devices.get_mut(device) {
@@ -186,13 +189,13 @@ fn expose_as(guard: &mut FabricGuard<'_>, device: DeviceRef, gid: Gid) -> io::Re
     Ok(())
 }
 
-impl Opened {
+impl OpenDevice {
     pub(super) fn lock(&self) -> FabricGuard<'_> {
         self.fabric.lock()
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenDevice {
     fn drop(&mut self) {
         if self.fabric.is_foreign() {
             return;

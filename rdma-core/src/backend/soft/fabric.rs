@@ -331,7 +331,7 @@ impl FabricGuard<'_> {
             self.discarded = DropUnlocked(Some(Box::new(std::mem::take(&mut self.guarded.state.discarded))));
         }
         let driver = self.driver;
-        driver.note(&mut self.guarded);
+        driver.note_release(&mut self.guarded);
     }
 }
 

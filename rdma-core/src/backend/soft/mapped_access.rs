@@ -1,4 +1,4 @@
-//! Memory of a peer reached at once, without a request: by the mapped wire, and inside this process.
+//! Mapped access: touches memory of a peer at once, without a request; on the mapped wire and inside this process.
 
 #![expect(unsafe_code, reason = "copies between memory of the caller and of a peer in this process")]
 
@@ -13,12 +13,16 @@ use crate::memory::{PeerWindow, copy_shared_hinted, flag};
 use crate::{Access, PeerAccess, RemoteMemory};
 
 impl State {
-    /// Reaches into the memory of the peer of `id`.
+    /// Accesses memory of the peer of `id`.
     ///
     /// # Safety
     ///
-    /// As for [`reach`](crate::backend::interface::RawWorker::reach).
-    pub(super) unsafe fn access_mapped(&mut self, id: QpRef, access: &MappedAccess) -> Result<MappedOutcome, ReachError> {
+    /// The local range is as [`access_mapped`](crate::backend::interface::RawWorker::access_mapped) asks.
+    pub(super) unsafe fn access_mapped(
+        &mut self,
+        id: QpRef,
+        access: &MappedAccess,
+    ) -> Result<MappedOutcome, ReachError> {
         let Some(qp) = self.qps.get(id) else { return Err(ReachError::PeerGone) };
         if qp.state == QpStep::Error {
             return Err(ReachError::Failed { qp_num: qp.num });
@@ -26,14 +30,14 @@ impl State {
         match qp.carrier {
             Carrier::Tcp => Err(ReachError::NotMapped { access: PeerAccess::Stream }),
             _ if !self.is_up(id) => Ok(MappedOutcome::NotYet),
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller vouches for the local range; the wire checks the peer's, so both are valid.
             Carrier::Mapped => unsafe { self.access_mapped_wire(id, access) },
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller vouches for the local range; `access_local` checks the peer's, so both are valid.
             Carrier::Local => unsafe { self.access_local(id, access) },
         }
     }
 
-    /// A window of the peer of `id`, once it is mapped.
+    /// Returns a window of the peer of `id`, once it is mapped.
     pub(super) fn window(
         &mut self,
         id: QpRef,
@@ -57,17 +61,18 @@ impl State {
             return Err(reach_error(KeyRefusal::AccessDenied));
         }
         let RemoteMemory { addr, len, rkey } = memory;
-        let registered = device.keys.check(rkey.0, qp.domain, addr, len, Access::WINDOW).map_err(reach_error)?;
+        let registered =
+            device.keys.check(rkey.0, qp.domain, addr, len, Access::WINDOW).map_err(reach_error)?;
         let (window, offset) = (registered.addr as usize, (addr - registered.addr) as usize);
         PeerWindow::local(window, offset, len as usize).map(Some).ok_or(ReachError::Revoked)
     }
 
-    /// The peer of `id` inside this process; `None` when it is not there yet.
+    /// Returns the peer of `id` inside this process; `None` when it is not connected yet.
     fn found_peer(&mut self, id: QpRef) -> Result<Option<QpRef>, ReachError> {
         if let Some(to) = self.peer_of(id) {
             return Ok(Some(to));
         }
-        // One that was there once does not come again.
+        // A peer that was there once and is gone does not come back under the same number.
         let found = self.qps.get(id).and_then(|qp| qp.peer?.found);
         let gone = found.is_some_and(|found| self.qps.get(found).is_none_or(|qp| qp.state == QpStep::Error));
         if gone { Err(ReachError::PeerGone) } else { Ok(None) }
@@ -75,7 +80,7 @@ impl State {
 
     /// # Safety
     ///
-    /// As for [`reach`](Self::reach).
+    /// The local range is as [`access_mapped`](Self::access_mapped) asks.
     unsafe fn access_local(&mut self, id: QpRef, access: &MappedAccess) -> Result<MappedOutcome, ReachError> {
         let Some(to) = self.found_peer(id)? else { return Ok(MappedOutcome::NotYet) };
         let (needs, MappedAccess { remote_addr, len, rkey, op }) = (access.op.needs(), *access);
@@ -90,22 +95,23 @@ impl State {
             return Ok(MappedOutcome::Done(0));
         }
         let at = std::ptr::with_exposed_provenance_mut::<u8>(remote_addr as usize);
-        // SAFETY: what is ours by the caller's promise, and aligned; what is the peer's was checked against a registration
-        // in this same hold of the lock, and stays until a deregistration, which needs it.
+        // SAFETY: the caller vouches for the local range and for the alignment of a flag. The peer's range was just
+        // checked against a registration, which stays until a deregistration, and that needs the lock held here.
         Ok(MappedOutcome::Done(unsafe { perform_at(at, len as u32, op) }))
     }
 }
 
-/// Does it to the `len` bytes at `at`, which are the peer's; of a load, what was there.
+/// Performs an operation on the `len` peer bytes at `at`. Returns the loaded flag, 0 for other operations.
 ///
 /// # Safety
 ///
-/// They are mapped for the whole call, and writable unless they are only read; so are as many of this process, where `touch`
-/// has some; no reference to what others may be writing is used. A flag is of 4 or 8 bytes, and aligned. What works on them is
-/// there, and nothing else uses it.
+/// The peer bytes are mapped for the whole call, and writable unless the operation only reads. So are the `len` local
+/// bytes, where the operation has some. No reference to bytes that others may write is used. A flag has 4 or 8 bytes
+/// and is aligned. The work of an in-place operation is alive, and nothing else uses it.
 #[inline]
 pub(super) unsafe fn perform_at(at: *mut u8, len: u32, op: MappedOp) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises valid ranges of `len` bytes, an aligned flag, and live unaliased work, so each call
+    // has what it asks for.
     unsafe {
         match op {
             MappedOp::Probe => {}
@@ -113,7 +119,12 @@ pub(super) unsafe fn perform_at(at: *mut u8, len: u32, op: MappedOp) -> u64 {
                 copy_shared_hinted(std::ptr::with_exposed_provenance(from as usize), at, len as usize, hint);
             }
             MappedOp::Read { to, hint } => {
-                copy_shared_hinted(at, std::ptr::with_exposed_provenance_mut(to as usize), len as usize, hint);
+                copy_shared_hinted(
+                    at,
+                    std::ptr::with_exposed_provenance_mut(to as usize),
+                    len as usize,
+                    hint,
+                );
             }
             MappedOp::Store { bits } => flag::store(at, len, bits),
             MappedOp::Load => return flag::load(at, len),
@@ -123,6 +134,7 @@ pub(super) unsafe fn perform_at(at: *mut u8, len: u32, op: MappedOp) -> u64 {
     0
 }
 
+/// Translates the refusal of a key for the caller of a mapped access.
 pub(super) fn reach_error(refusal: KeyRefusal) -> ReachError {
     match refusal {
         KeyRefusal::Unknown => ReachError::Revoked,

@@ -1,8 +1,8 @@
-//! A device in software: reliable connections between queue pairs of this process, in shared memory, or over TCP.
+//! The software device: reliable connections inside a process, in shared memory, or over TCP, without any hardware.
 //!
-//! The files are those of the other backend. Beside them: [`engine`] is the protocol, [`wire`]
-//! carries its messages, [`fabric`] holds all devices of the process behind one lock, and
-//! [`driver`] is the thread that serves timers and sockets.
+//! The files have the names of the other backend's. Beside them, [`engine`] is the protocol, without clock and I/O;
+//! [`wire`] carries its messages; [`fabric`] holds the state of all devices of the process behind one lock;
+//! [`driver`] is the thread that serves timers and sockets; [`shared_exports`] is the memory that other processes map.
 
 mod channel;
 mod cq;
@@ -10,10 +10,10 @@ mod device;
 mod driver;
 mod engine;
 mod event;
-mod shared_exports;
 mod fabric;
 pub mod fault;
 mod gid;
+mod mapped_access;
 mod mr;
 mod naps;
 mod options;
@@ -22,7 +22,7 @@ mod port;
 mod post;
 mod qp;
 mod random;
-mod mapped_access;
+mod shared_exports;
 #[cfg(test)]
 mod tests;
 mod wire;

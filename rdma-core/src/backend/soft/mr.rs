@@ -1,10 +1,14 @@
-//! Memory regions: a key in the device's table for as long as they are registered.
+//! Memory regions: a registration is a key in the table of its device.
+//!
+//! Deregistration is exact. Removing the key under the lock stops every thread of this process and every TCP peer.
+//! Mapped peers do not take the lock: [`wait_until_revoked`] waits for those in the middle of a chunk, and has the
+//! pages of stopped ones replaced.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::device::Opened;
+use super::device::OpenDevice;
 use super::engine::keys::Domain;
 use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
@@ -15,24 +19,25 @@ use crate::error::{CloseError, Quarantine, RegisterError};
 use crate::memory::{Backing, Irreplaceable, Keys, Registration};
 use crate::{Access, Deadline, LocalKey, RemoteKey};
 
-/// Between two looks at whoever is at what was revoked.
+/// Sleep between two looks at the writers of revoked memory.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long is looked, then.
+/// Longest wait for them, whatever the deadline: stopped writers are dealt with after a quarter of a second, so a
+/// longer wait means writers that come and go.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A registration of a software device.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
-    opened: Arc<Opened>,
+    opened: Arc<OpenDevice>,
     key: u32,
-    /// Writers may still be at it.
+    /// The key is removed, but mapped writers may still be at the memory.
     revoked: bool,
-    held: Held,
+    range: RegisteredRange,
 }
 
-/// What is registered, whatever the rights.
+/// The domain and the range of a registration; they stay when it is renewed with other rights.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct RegisteredRange {
     domain: Domain,
     addr: u64,
     len: u64,
@@ -51,20 +56,23 @@ impl MemoryRegion {
             source,
             explanation: explanation.to_owned(),
         };
-        let Opened { name, max_mr_size, .. } = &*pd.context.opened;
+        let OpenDevice { name, max_mr_size, .. } = &*pd.context.opened;
         if let Some(beyond) = beyond_device(name, len as u64, *max_mr_size) {
             return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
         }
-        let held = Held { domain: pd.domain, addr: addr as u64, len: len as u64 };
-        let key = enter(&pd.context.opened, held, access, backing, None)?;
-        Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false, held })
+        let range = RegisteredRange { domain: pd.domain, addr: addr as u64, len: len as u64 };
+        let key = add_key(&pd.context.opened, range, access, backing, None)?;
+        Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false, range })
     }
 }
 
-/// Enters it in the device's table; its key. One that `renews` another is looked up where that was, which is in caches still.
-fn enter(
-    opened: &Opened,
-    Held { domain, addr, len }: Held,
+/// Adds a registration to the key table of the device and returns its key.
+///
+/// A registration that renews an earlier one gets a key with the same low bits: peers then look it up in the same slot
+/// of the table, which is still in their caches.
+fn add_key(
+    opened: &OpenDevice,
+    RegisteredRange { domain, addr, len }: RegisteredRange,
     access: Access,
     backing: Option<&Backing>,
     mut renews: Option<u32>,
@@ -86,7 +94,7 @@ fn enter(
     let drawn = keys.insert(domain, addr, len, access, || {
         loop {
             let key = match renews.take() {
-                Some(last) => random.after(last, port::KEY_PLACE_BITS)?,
+                Some(last) => random.next_beside(last, port::KEY_PLACE_BITS)?,
                 None => random.next()?,
             };
             if exports.as_ref().is_none_or(|exports| exports.is_free(key)) {
@@ -100,7 +108,7 @@ fn enter(
     if let (Some(exports), Some(registered)) = (exports, keys.get(key).copied())
         && let Some(memory) = exports.insert(key, registered, backing)
     {
-        // Told before this returns, as far as the peers listen.
+        // Announced when the guard drops, so before the caller can hand out the key.
         guard.commands.push_back(Command::Announce { device: opened.device, memory });
     }
     Ok(key)
@@ -111,7 +119,8 @@ impl Registration for MemoryRegion {
         Keys { lkey: LocalKey(self.key), rkey: RemoteKey(self.key) }
     }
 
-    /// Exact: every byte is placed under the lock that this takes, or by a writer that is waited for.
+    /// Revokes the key. After `Ok` no byte lands any more: local threads and TCP place bytes under the lock that this
+    /// takes, and mapped writers are waited for.
     fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
         let mut guard = self.opened.lock();
         let device_ref = self.opened.device;
@@ -137,33 +146,36 @@ impl Registration for MemoryRegion {
         }
         drop(guard);
         active_writers.wait(deadline);
-        let vacated = wait_until_revoked(deadline, |now| {
+        let revoked = wait_until_revoked(deadline, |now| {
             self.opened.lock().advance_key_revoke(now, device_ref, self.key, deadline)
         });
-        vacated.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
+        revoked.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
     }
 
     fn renew(&mut self, access: Access, backing: Option<&Backing>) -> bool {
-        let Ok(key) = enter(&self.opened, self.held, access, backing, Some(self.key)) else { return false };
+        let Ok(key) = add_key(&self.opened, self.range, access, backing, Some(self.key)) else {
+            return false;
+        };
         (self.key, self.revoked) = (key, false);
         true
     }
 
     fn has_ended(&mut self) -> bool {
         let mut guard = self.opened.lock();
-        let nobody = guard.active_writers(self.opened.device, self.key).are_gone();
-        if nobody {
+        let is_free = guard.active_writers(self.opened.device, self.key).are_gone();
+        if is_free {
             guard.forget_key(self.opened.device, self.key);
         }
-        nobody
+        is_free
     }
 }
 
-/// Looks until nobody is at what was revoked; a few times when the deadline has passed, too.
+/// Looks at revoked memory until no mapped writer is at it. Looks at least a few times, even after the deadline,
+/// because most writers finish their chunk within a millisecond.
 ///
 /// # Errors
 ///
-/// [`Quarantine`], when somebody is who does not go on.
+/// A [`Quarantine`]: a stopped writer is still at the memory, and its pages cannot be replaced.
 pub(super) fn wait_until_revoked(
     deadline: Deadline,
     mut look: impl FnMut(Instant) -> RevokeStatus,
@@ -175,7 +187,7 @@ pub(super) fn wait_until_revoked(
         match look(now) {
             RevokeStatus::Done => return Ok(()),
             RevokeStatus::Pending if now < until => std::thread::sleep(LOOK_EVERY),
-            // A peer that is now here, now there.
+            // A writer is never at one place for long enough to be taken for stopped.
             RevokeStatus::Pending => return Err(Quarantine::io_error(Irreplaceable::Unknown)),
             RevokeStatus::Quarantined(why) => return Err(Quarantine::io_error(why)),
         }

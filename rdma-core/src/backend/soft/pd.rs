@@ -1,4 +1,4 @@
-//! Protection domains.
+//! Protection domains: a number that registrations and queue pairs share.
 
 #![expect(unsafe_code, reason = "takes the caller's word for the memory it registers")]
 
@@ -15,7 +15,7 @@ use crate::memory::{Backing, Registration};
 /// A protection domain of a software device.
 #[derive(Debug)]
 pub(crate) struct ProtectionDomain {
-    /// Of which handle of the device it is; memory and queue pairs of another are foreign to it.
+    /// The context that made the domain. Queue pairs of other contexts are foreign to it, even on the same device.
     pub(super) context: Arc<Context>,
     pub(super) domain: Domain,
 }

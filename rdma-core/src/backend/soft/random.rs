@@ -1,11 +1,12 @@
-//! Numbers from the system's random source, some at a time: a call for each is most of what a registration costs.
+//! Random numbers from the system, drawn in batches: one system call a number would be most of the cost of a
+//! registration.
 
 use std::fmt;
 
-/// Drawn at a time.
+/// Numbers drawn in one system call.
 const BATCH: usize = 32;
 
-/// See the module.
+/// A batch of random numbers, each of which is given out once.
 #[derive(Default)]
 pub(super) struct RandomPool {
     drawn: [u32; BATCH],
@@ -13,11 +14,11 @@ pub(super) struct RandomPool {
 }
 
 impl RandomPool {
-    /// One that nobody was given.
+    /// Returns a fresh random number.
     ///
     /// # Errors
     ///
-    /// When the system has no random source.
+    /// The system has no random source.
     pub(super) fn next(&mut self) -> Result<u32, getrandom::Error> {
         if self.left == 0 {
             let mut bytes = [0; BATCH * size_of::<u32>()];
@@ -28,18 +29,16 @@ impl RandomPool {
             self.left = BATCH;
         }
         self.left -= 1;
-        // It stays nowhere.
+        // Keys are secrets, so no copy of a used number stays in memory.
         Ok(std::mem::take(&mut self.drawn[self.left]))
     }
-}
 
-impl RandomPool {
-    /// One that nobody was given but for the lowest bits, which are those of `last`; never `last` itself.
+    /// Returns a fresh random number whose lowest `same_bits` bits are those of `last`; never `last` itself.
     ///
     /// # Errors
     ///
-    /// As for [`next`](Self::next).
-    pub(super) fn after(&mut self, last: u32, same_bits: u32) -> Result<u32, getrandom::Error> {
+    /// The system has no random source.
+    pub(super) fn next_beside(&mut self, last: u32, same_bits: u32) -> Result<u32, getrandom::Error> {
         let same = (1 << same_bits) - 1;
         loop {
             let drawn = self.next()? & !same | last & same;
@@ -51,7 +50,7 @@ impl RandomPool {
 }
 
 impl fmt::Debug for RandomPool {
-    /// The numbers are nobody's to know.
+    /// Omits the numbers, because they become keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RandomPool").field("left", &self.left).finish_non_exhaustive()
     }
@@ -64,21 +63,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_all_different_and_kept_nowhere() {
-        let mut draws = RandomPool::default();
-        let drawn: HashSet<u32> = (0..20 * BATCH).map(|_| draws.next().unwrap()).collect();
-        // Two that are the same are rare, of so few.
+    fn numbers_differ_and_no_copy_is_kept() {
+        let mut pool = RandomPool::default();
+        let drawn: HashSet<u32> = (0..20 * BATCH).map(|_| pool.next().unwrap()).collect();
+        // Among so few numbers more than one repetition is practically impossible.
         assert!(drawn.len() + 1 >= 20 * BATCH);
-        assert_eq!((draws.left, draws.drawn), (0, [0; BATCH]));
+        assert_eq!((pool.left, pool.drawn), (0, [0; BATCH]));
     }
 
     #[test]
-    fn what_follows_has_the_same_place_and_is_another() {
-        let mut draws = RandomPool::default();
-        let mut last = draws.next().unwrap();
+    fn a_number_beside_another_shares_the_low_bits_and_differs() {
+        let mut pool = RandomPool::default();
+        let mut last = pool.next().unwrap();
         for _ in 0..20 * BATCH {
-            // Of four that there are it would be the same one soon.
-            let next = draws.after(last, 30).unwrap();
+            // With 30 bits fixed only four numbers are left, so a repetition would come soon.
+            let next = pool.next_beside(last, 30).unwrap();
             assert_eq!(next & 0x3fff_ffff, last & 0x3fff_ffff);
             assert_ne!(next, last);
             last = next;

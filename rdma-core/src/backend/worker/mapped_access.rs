@@ -1,4 +1,7 @@
-//! Memory of a peer reached at once: what is ours is borrowed, what is the peer's is checked, chunk by chunk.
+//! Mapped access: copies, flags and in-place work on memory of a peer that is mapped here, without a work request.
+//!
+//! This file borrows the local side and cuts long accesses into chunks. The backend checks the peer's side, chunk by
+//! chunk.
 
 #![expect(unsafe_code, reason = "hands what it borrows to the device")]
 
@@ -7,30 +10,33 @@ use std::ops::Range;
 use std::ptr;
 use std::time::Instant;
 
-use super::{WorkerCore, QpHandle};
-use crate::backend::interface::{MappedAccess, MappedOp, RawWorker, MappedOutcome, InPlaceFn};
+use super::{QpHandle, WorkerCore};
+use crate::backend::interface::{InPlaceFn, MappedAccess, MappedOp, MappedOutcome, RawWorker};
 use crate::error::{RangeError, ReachError};
-use crate::memory::{CacheHint, InPlace, Backoff, PeerWindow, check_needs};
+use crate::memory::{Backoff, CacheHint, InPlace, PeerWindow, check_needs};
 use crate::{Access, Deadline, Region, RemoteMemory};
 
-/// Bytes that are moved at once: as long as a deregistration of the peer's may have to wait.
+/// Bytes of one call to the backend. 256 KiB, the chunk of the mapped wire: a deregistration at the peer waits for one
+/// chunk at most, and the deadline is looked at between two.
 const CHUNK: usize = 256 << 10;
 
-/// What is done to all of some memory of a peer's, which is as long.
+/// An access to memory of a peer, with its local side. A local side is as long as the peer memory.
 #[derive(Debug)]
 pub(crate) enum PeerOp<'a> {
     Write(&'a [u8]),
     Read(&'a mut [u8]),
-    /// From that offset of a region of this process.
+    /// Writes from a region of this process, beginning at the offset.
     WriteFrom(&'a Region, usize),
+    /// Reads into a region of this process, beginning at the offset.
     ReadTo(&'a Region, usize),
-    /// A flag.
+    /// Stores a flag of 4 or 8 bytes.
     Store(u64),
+    /// Loads a flag of 4 or 8 bytes.
     Load,
     InPlace(InPlaceWork<'a>),
 }
 
-/// What works on memory of a peer's where it lies.
+/// An [`InPlace`] implementation with its type erased, borrowed for `'a`.
 #[derive(Debug)]
 pub(crate) struct InPlaceWork<'a> {
     run: InPlaceFn,
@@ -43,9 +49,10 @@ impl<'a> InPlaceWork<'a> {
     pub(crate) fn new<W: InPlace>(work: &'a mut W) -> Self {
         /// # Safety
         ///
-        /// As for [`InPlace::run`], and `work` is one of that type, of which there is no other reference.
+        /// The range is as [`InPlace::run`] asks. `work` points to a live `W`, and no other reference to it is used.
         unsafe fn run<W: InPlace>(work: *mut (), at: *mut u8, range: Range<usize>) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises a live, unaliased `W` and a range that is valid for `run`, so both calls
+            // hold.
             unsafe { (*work.cast::<W>()).run(at, range) };
         }
         const { check_needs(W::NEEDS) };
@@ -54,7 +61,7 @@ impl<'a> InPlaceWork<'a> {
 }
 
 impl PeerOp<'_> {
-    /// Where its bytes of this process are, of which there are `len`; 0 when it has none.
+    /// The address of the `len` local bytes; 0 for an operation without any.
     fn local(&mut self, len: usize) -> Result<u64, RangeError> {
         let of_slice = |bytes: usize| RangeError::check(0, len as u64, bytes as u64);
         Ok(match self {
@@ -73,7 +80,7 @@ impl PeerOp<'_> {
         })
     }
 
-    /// The part of it from `begin` on, of what has its bytes at `local`.
+    /// The operation on the chunk that begins at `begin`; `local` is the address of the local bytes.
     fn chunk(&self, local: u64, begin: usize, hint: CacheHint) -> MappedOp {
         let from = local.wrapping_add(begin as u64);
         match *self {
@@ -81,23 +88,26 @@ impl PeerOp<'_> {
             Self::Read(_) | Self::ReadTo(..) => MappedOp::Read { to: from, hint },
             Self::Store(bits) => MappedOp::Store { bits },
             Self::Load => MappedOp::Load,
-            Self::InPlace(InPlaceWork { run, work, needs, .. }) => MappedOp::InPlace { run, work, begin, needs },
+            Self::InPlace(InPlaceWork { run, work, needs, .. }) => {
+                MappedOp::InPlace { run, work, begin, needs }
+            }
         }
     }
 }
 
 impl<R: RawWorker> WorkerCore<R> {
-    /// Whether `memory` could be reached by now; `false` when it is not mapped yet, or the peer does not answer.
+    /// Whether `memory` can be accessed now; `false` when it is not mapped yet, or the peer is silent.
     pub(crate) fn is_reachable(&mut self, qp: QpHandle, memory: RemoteMemory) -> Result<bool, ReachError> {
         let slot = self.known(qp).map_err(|_| ReachError::ForeignWorker { qp_num: qp.qp_num })?;
         let (remote_addr, len, rkey) = (memory.addr, memory.len, memory.rkey.0);
-        // SAFETY: it has nothing here.
-        let reached =
-            unsafe { self.raw.access_mapped(slot, &MappedAccess { remote_addr, len, rkey, op: MappedOp::Probe }) }?;
+        // SAFETY: a probe has no local range, so nothing must be valid.
+        let reached = unsafe {
+            self.raw.access_mapped(slot, &MappedAccess { remote_addr, len, rkey, op: MappedOp::Probe })
+        }?;
         Ok(reached != MappedOutcome::NotYet)
     }
 
-    /// A window of the peer, waiting until it is mapped.
+    /// Waits until the memory is mapped, and returns a window of it.
     pub(crate) fn window(
         &mut self,
         qp: QpHandle,
@@ -114,8 +124,11 @@ impl<R: RawWorker> WorkerCore<R> {
         }
     }
 
-    /// Reaches `len` bytes from `offset` of `memory`, waiting until it is mapped; of a load, what was there. The first chunk
-    /// of it is done whatever the time is, if nothing is to be waited for.
+    /// Accesses `len` bytes at `offset` of `memory`, and waits until it is mapped. Returns the loaded flag, 0 for other
+    /// operations.
+    ///
+    /// The deadline is looked at between chunks and while waiting. The first chunk is accessed even after the deadline
+    /// if nothing has to be waited for, so that a short access never fails for the time alone.
     pub(crate) fn access_peer(
         &mut self,
         qp: QpHandle,
@@ -148,14 +161,13 @@ impl<R: RawWorker> WorkerCore<R> {
             };
             let mut backoff = None;
             let bits = loop {
-                // SAFETY: `local` says of each kind that its bytes are there: borrowed for this call, or of a region that
-                // is alive; so is what works in place. Of those that others may be writing no reference exists. A flag was
-                // looked at above.
+                // SAFETY: `local` checked that the local bytes lie in a slice borrowed for this call or in a live
+                // region; a region hands out no references, so no reference aliases a read. In-place work is borrowed
+                // for the call. The alignment of a flag was checked above.
                 match unsafe { self.raw.access_mapped(slot, &raw) }? {
                     MappedOutcome::Done(bits) => break bits,
                     MappedOutcome::NotYet => {
-                        let paused =
-                            backoff.get_or_insert_with(|| Backoff::without_spins(deadline)).pause();
+                        let paused = backoff.get_or_insert_with(|| Backoff::without_spins(deadline)).pause();
                         paused.map_err(|error| error.after(done))?;
                     }
                 }

@@ -16,8 +16,8 @@ use super::super::qp::Carrier;
 use super::super::wire::{Placement, QpRef, Right, Token, copy};
 use super::rule::{Event, Fault};
 
-/// How long a reordered message waits for a later one to overtake it. 10 ms: shorter than a usual acknowledgement timeout,
-/// so that the message arrives before the requester retries when no later one comes.
+/// How long a reordered message waits for a later one to overtake it. 10 ms: shorter than a usual acknowledgement
+/// timeout, so that the message arrives before the requester retries when no later one comes.
 const OVERTAKE_WAIT: Duration = Duration::from_millis(10);
 /// Delayed messages of the process at most; beyond this the oldest is lost, so that a plan cannot exhaust memory.
 const DELAYED_MAX: usize = 1024;

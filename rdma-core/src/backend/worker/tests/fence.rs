@@ -1,4 +1,4 @@
-//! The end of a queue pair, and what a device says of it afterwards.
+//! Tests of the fence: the end of a queue pair, and completions that a device reports afterwards.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The way past the send queue against the way through it.
+//! The way past the send queue, compared with the way through it: both must leave the requester in the same state.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The engine against a model, against itself over a bad network, and its transitions as tables.
+//! Tests of the engine: against a model, over a bad network, and its transitions as tables.
 
 mod bypass;
 mod oracle;
