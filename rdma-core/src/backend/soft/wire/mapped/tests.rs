@@ -1,4 +1,4 @@
-//! The owner's side of a mailbox, with a writer that stands still wherever a test wants it.
+//! The owner's side of a mailbox, with a writer that stands still at any chosen point.
 
 mod revoke;
 
@@ -30,7 +30,7 @@ use crate::error::ReachError;
 use crate::memory::Mapping;
 use crate::{Access, Deadline, Gid, PortState, QpNum, QueuePairOptions};
 
-/// When nobody has less time for it.
+/// A deadline that no test reaches.
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
@@ -79,7 +79,7 @@ impl Rig {
         Self { state, device, qp }
     }
 
-    /// Lets a writer of this process in.
+    /// Admits a writer of this process.
     fn create_mailbox(&mut self) {
         self.state.create_mailbox(self.qp, process()).unwrap();
     }
@@ -203,14 +203,14 @@ fn only_memory_that_is_awaited_has_requests_sent_again() {
         rig.state.add_memory(Instant::now(), rig.qp, told, segment);
         assert_eq!(rig.state.qps[rig.qp].mapped.awaited_memory, awaits);
     }
-    // Whoever found pages that are to come is told when they are not to, or nothing of the memory is there any more.
+    // A requester that waits for pages is told when they do not come, or when the memory goes.
     for (told, awaits) in [(2, Some(3)), (3, None)] {
         rig.state.qps[rig.qp].mapped.awaited_memory = Some(3);
         rig.state.resume_memory(Instant::now(), rig.qp, told);
         assert_eq!(rig.state.qps[rig.qp].mapped.awaited_memory, awaits);
     }
     rig.state.qps[rig.qp].mapped.awaited_memory = Some(3);
-    // What takes the place of a mapping has it go later, without the lock.
+    // The replaced mapping is dropped later, without the lock.
     rig.state.forget_memory(Instant::now(), rig.qp, 3);
     assert_eq!((rig.state.discarded.memories.len(), rig.state.qps[rig.qp].mapped.awaited_memory), (1, None));
 }
@@ -220,7 +220,7 @@ fn only_memory_that_is_awaited_has_requests_sent_again() {
 fn why_a_peer_is_not_met_is_told_once_and_it_is_met_again_when_it_is_asked_for_again() {
     let mut rig = Rig::new();
     let look = MappedAccess { remote_addr: 0, len: 8, rkey: 1, op: MappedOp::Probe };
-    // SAFETY: it has nothing here.
+    // SAFETY: the access names no local bytes, so there is nothing to be valid.
     let reached = |rig: &mut Rig| unsafe { rig.state.access_mapped_wire(rig.qp, &look) };
     let meets = |rig: &Rig| {
         rig.state.commands.iter().filter(|command| matches!(command, Command::FindPeer { .. })).count()
@@ -234,7 +234,7 @@ fn why_a_peer_is_not_met_is_told_once_and_it_is_met_again_when_it_is_asked_for_a
     );
     assert_eq!(meets(&rig), 1, "it is met again within one call");
     assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (MappedOutcome::NotYet, 2));
-    // One that only has to come yet, or again.
+    // A peer that is only late, or busy.
     for reason in [UnmappedReason::Overdue, UnmappedReason::Busy] {
         rig.state.requester_closed(Instant::now(), rig.qp, reason);
         assert_eq!(reached(&mut rig).unwrap(), MappedOutcome::NotYet);
@@ -250,7 +250,7 @@ fn a_device_of_any_wire_goes_on_over_tcp_whatever_is_wrong() {
         rig.state.qps[rig.qp].peer = Some(Peer { gid, qp_num: QpNum(8), found: None });
         rig.state.requester_closed(Instant::now(), rig.qp, UnmappedReason::OutOfDescriptors);
         assert_eq!(rig.state.qps[rig.qp].carrier, carrier, "{wire:?}");
-        // Who has simply gone may come again.
+        // A peer that has simply gone may come again.
         rig.state.qps[rig.qp].carrier = Carrier::Mapped;
         rig.state.requester_closed(Instant::now(), rig.qp, UnmappedReason::Closed);
         assert_eq!(rig.state.qps[rig.qp].carrier, Carrier::Mapped, "{wire:?}");
@@ -270,7 +270,7 @@ fn whoever_is_looked_for_and_cannot_be_met_is_reached_over_tcp() {
             find_peer(Instant::now(), rendezvous, state, rig.qp);
             state.qps[rig.qp].carrier
         };
-        // One that was there may come again.
+        // A peer that was there may come again.
         assert_eq!(meet(&mut rig.state, &mut rendezvous), Carrier::Mapped, "{wire:?}");
         rendezvous.listen(rig.device, gid).unwrap();
         rendezvous.run_as_another_user();

@@ -10,7 +10,8 @@ use super::frame::{HELLO_BYTES, REPLY_BYTES, REQUEST_BYTES};
 use super::link::LinkError;
 use super::socket::{self, Moved};
 
-/// Most frames that may wait. The state queues no more than its queues are deep, and a connection that exceeds this is closed.
+/// Most frames that may wait. The state sends no more than its queues are deep, and a connection that exceeds this is
+/// closed.
 const FRAMES_MAX: usize = 1 << 16;
 
 /// Frames sent in one system call.

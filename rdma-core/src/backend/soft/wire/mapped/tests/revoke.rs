@@ -1,4 +1,4 @@
-//! A writer that does not go on gets to write where nobody looks.
+//! A stopped writer finishes into pages that nobody reads.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ const REMOTE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
 const BYTES: usize = 1 << 20;
 
 impl Rig {
-    /// A region that its writer is let in to, which has just begun to write `range` of it.
+    /// A region whose writer has just begun to write `range`.
     fn written(access: Access, range: Range<u64>) -> (Self, Mapping, Writer) {
         let (mut rig, memory) = (Self::new(), Mapping::allocate(BYTES).unwrap());
         rig.register(KEY, &memory, access);
@@ -47,7 +47,7 @@ impl Rig {
         (id, self.state.qps[id].mapped.incoming.as_ref().unwrap().mailbox.writer())
     }
 
-    /// Ends the queue pair, and looks once its writer has had its time.
+    /// Ends the queue pair, and looks again once its writer has had its time.
     fn advance_qp_revoke(&mut self) -> RevokeStatus {
         let now = Instant::now();
         assert!(!self.state.revoke_qp(now, self.qp).is_empty());
@@ -86,7 +86,7 @@ fn a_deregistration_replaces_the_pages_of_a_writer_whose_queue_pair_is_gone() {
     assert!(rig.exports().is_free(KEY));
     rig.state.settle_mailboxes(Instant::now());
     assert!(rig.state.orphans.is_empty(), "what can do no harm is kept");
-    // The memory is registered again, and nobody waits for that writer.
+    // The memory is registered again, and nothing waits for that writer.
     rig.register(KEY + 1, &memory, REMOTE);
     assert_eq!(rig.exports().entered(KEY + 1).1, 1);
     rig.exports().revoke(KEY + 1);
@@ -133,7 +133,7 @@ fn the_end_of_a_queue_pair_replaces_pages_of_a_region_that_stays() {
     assert_eq!(rig.told(), [(1, 4096, 4096)]);
     let (serial, now) = rig.exports().entered(KEY);
     assert_eq!((serial != before.0, now, version(&memory)), (true, 1, 1));
-    // Nothing waits for it any more: not its end, not that of the region.
+    // Nothing waits for the writer any more, neither the queue pair nor the region.
     assert!(matches!(rig.state.advance_qp_revoke(Instant::now(), rig.qp, soon()), RevokeStatus::Done));
     assert!(rig.state.revoke_qp(Instant::now(), rig.qp).is_empty());
     rig.exports().revoke(KEY);
@@ -149,7 +149,7 @@ fn whoever_else_is_at_the_region_is_waited_for_and_nobody_comes_meanwhile() {
     other.pretend(Some(at));
     assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Pending));
     assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (PAUSED_VERSION, 0));
-    // It goes on: by the serial that it has it can do no more.
+    // The writer goes on: under the serial that it has it can do no more harm.
     other.pretend(None);
     rig.state.settle_mailboxes(Instant::now() + GRACE);
     assert_eq!((rig.exports().entered(KEY).1, rig.told()), (1, vec![(1, 0, 4096)]));
@@ -197,7 +197,7 @@ fn a_chunk_that_cannot_be_is_quarantined_and_all_stays_as_it_was() {
         let look = rig.advance_qp_revoke();
         assert!(matches!(look, RevokeStatus::Quarantined(Irreplaceable::Unknown)), "{range:?}: {look:?}");
         assert_eq!((rig.exports().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]));
-        // By the serial that it had then it is waited for.
+        // Under the serial that the writer has, it is waited for.
         rig.exports().revoke(KEY);
         assert!(!rig.state.active_writers(rig.device, KEY).is_empty());
         writer.pretend(None);

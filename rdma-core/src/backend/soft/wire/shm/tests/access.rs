@@ -1,4 +1,4 @@
-//! Memory touched without a request: what is not told by way of whole processes.
+//! Accesses without a request, in the cases that tests of whole processes do not reach.
 
 use super::*;
 use crate::backend::interface::{MappedAccess, MappedOp};
@@ -7,7 +7,8 @@ use crate::backend::soft::wire::shm::AccessOutcome;
 use crate::memory::CacheHint;
 
 fn touch(rig: &Rig, remote_addr: u64, len: u64, rkey: u32, op: MappedOp) -> AccessOutcome {
-    // SAFETY: what the tests touch by has no bytes here, or those of a constant that lives on.
+    // SAFETY: the accesses of these tests use no local bytes, or those of a constant that lives for ever, so they are
+    // valid.
     unsafe { rig.responder.access(&MappedAccess { remote_addr, len, rkey, op }) }
 }
 
@@ -47,7 +48,7 @@ fn more_than_goes_into_32_bits_is_looked_at() {
         touch(&rig, BASE, 6 << 30, 1, MappedOp::Probe),
         AccessOutcome::Refused(KeyRefusal::OutOfRange)
     );
-    // A peer that lies: no more than 64 bytes of it are mapped.
+    // A peer that lies: it names more than the 64 bytes that are mapped.
     assert_eq!(touch(&rig, BASE, 5 << 30, 1, MappedOp::Probe), AccessOutcome::Unmapped(MEMORY));
 }
 

@@ -1,4 +1,4 @@
-//! Lengths around a chunk, rings that go round, the bell, memory that is missing, and mailboxes that are none.
+//! Lengths around a chunk, rings that wrap, the doorbell, missing memory, and segments that are no mailbox.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -211,7 +211,7 @@ fn nothing_is_answered_after_a_refusal_or_the_end() {
 }
 
 #[test]
-fn only_a_mailbox_with_its_rings_makes_a_port() {
+fn only_a_mailbox_with_its_rings_makes_a_responder() {
     let rig = Rig::new(1, terms(4, None));
     let (mailbox, keys) = (rig.mailbox.segment(), rig.keys.segment());
     let (writable, readable) = (mapped(mailbox, Protection::ReadWrite), mapped(mailbox, Protection::Read));
@@ -221,7 +221,7 @@ fn only_a_mailbox_with_its_rings_makes_a_port() {
     let odd = Arc::new(Segment::create("test", 3 * rustix::param::page_size()).unwrap());
     assert!(matches!(refused(&writable, &odd), SegmentsRefused::NotKeys));
     let entries = std::mem::offset_of!(super::super::layout::OwnerLine, entries);
-    // The owner's line comes first.
+    // The owner's line is at the beginning of the mailbox.
     let words: super::super::shared_slice::SharedSlice<Word> =
         super::super::shared_slice::SharedSlice::new(mailbox, entries, 1).unwrap();
     for lie in [0, 3, 1 << 19, 1 << 21, u32::MAX] {
@@ -230,9 +230,9 @@ fn only_a_mailbox_with_its_rings_makes_a_port() {
     }
 }
 
-/// A word anywhere.
+/// A word at any offset.
 #[repr(C)]
 pub(super) struct Word(pub(super) AtomicU32);
 
-// SAFETY: an atomic.
+// SAFETY: the only field is an integer atomic, so any bytes are a valid value.
 unsafe impl super::super::shared_slice::Shared for Word {}

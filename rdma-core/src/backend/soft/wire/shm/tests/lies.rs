@@ -1,4 +1,5 @@
-//! Random words wherever the other side may write: no panic, no access outside, and nothing told twice.
+//! Random words wherever the other side may write: no panic, no access out of bounds, and every receive completed
+//! once.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +20,7 @@ use crate::{Access, CompletionStatus, EventKind, RemoteKey, RemoteMemory};
 const DEPTH: usize = 4;
 /// Words of the mailbox up to the end of its rings.
 const WORDS: usize = (256 + 2 * 32 * DEPTH) / 4;
-/// Words of the places of the keys that are used.
+/// Words of the key table entries that the test uses.
 const KEY_WORDS: usize = 64 * 4 / 4;
 
 #[derive(Debug, Clone)]
@@ -55,7 +56,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The owner's side of it all: receives in order, each told once, none longer than it was.
+/// The owner's view: receives in order, each completed once, none lost.
 struct Owner {
     rig: Rig,
     posted: Vec<u32>,
@@ -124,12 +125,12 @@ proptest! {
                         execute(&mut owner.rig.responder, &request, &mut local, injected);
                     }
                     owner.rig.psn = sequence::add(psn, 1);
-                    // Whoever connects now must not stumble over it, either.
+                    // A writer that connects now must survive these words, too.
                     let _ = RemoteResponder::new(&theirs, owner.rig.keys.segment());
                 }
                 Act::Window { key, addr, len } => {
                     let memory = RemoteMemory { addr, len, rkey: RemoteKey(key) };
-                    // All that there is of it can be touched.
+                    // Everything inside the window can be accessed.
                     if let Ok(window) = owner.rig.responder.window(memory) {
                         prop_assert_eq!(window.len() as u64, len);
                         window.copy_in(0, &vec![1; window.len()]).unwrap();
@@ -140,7 +141,7 @@ proptest! {
                 Act::Close => owner.rig.mailbox.close(),
             }
         }
-        // However it went, the end comes: every receive is told, once.
+        // Whatever happened, the end comes: every receive is completed once.
         owner.rig.mailbox.close();
         owner.rig.mailbox.mark_writer_gone();
         for _ in 0..2 * owner.posted.len() + 1 {
@@ -154,7 +155,7 @@ proptest! {
 #[test]
 fn a_completion_that_cannot_be_fails_the_queue_pair() {
     const LEN: u32 = 8;
-    // Status, length and flags, and what becomes of it; the third is of a write, whose length is not the receive's.
+    // Status, length and flags of a completion, and the expected result; the third is of a write.
     let impossible = Some((CompletionStatus::LOC_QP_OP_ERR, Some(EventKind::QP_FATAL)));
     let cases = [
         (1, (0, LEN, 0), Some((CompletionStatus::SUCCESS, None))),

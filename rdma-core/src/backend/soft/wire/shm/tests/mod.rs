@@ -21,9 +21,9 @@ use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp
 use crate::backend::soft::engine::responder::Rules;
 use crate::backend::soft::fault::{Injected, Planted};
 
-/// Where the owner's memory begins, as the owner says.
+/// Address of the owner's memory, as the owner announces it. Nothing is mapped there, so an access at it would crash.
 pub(super) const BASE: u64 = 0x7000_0000;
-/// What the peers call it.
+/// Identifier of the memory.
 pub(super) const MEMORY: u64 = 5;
 pub(super) const DOMAIN: Domain = Domain(3);
 pub(super) const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
@@ -55,26 +55,26 @@ impl Rig {
         Self { keys, mailbox, memory, responder, psn: terms.psn }
     }
 
-    /// To be used instead of the one it has.
+    /// A second responder of the same mailbox, to be used instead of the first.
     pub(super) fn another_responder(&self) -> RemoteResponder {
         responder(&self.keys, &self.mailbox, &self.memory)
     }
 
-    /// All of the memory, under a key.
+    /// Registers all of the memory under `key`.
     pub(super) fn expose(&mut self, key: u32, serial: u64) {
         let len = self.memory.len() as u64;
         let registered = Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial };
         assert!(self.keys.insert(&export(key, registered)));
     }
 
-    /// The same by another serial, with that version of its pages.
+    /// Renews that registration under another serial, with that version of its pages.
     pub(super) fn reexpose(&mut self, key: u32, serial: u64, version: u32) {
         let len = self.memory.len() as u64;
         let registered = Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial };
         self.keys.renew(&Export { version, ..export(key, registered) });
     }
 
-    /// A request in order.
+    /// The next request in order.
     pub(super) fn next(&mut self, op: RequestOp, rkey: u32, remote_addr: u64, len: u32) -> Request {
         let psn = self.psn;
         self.psn = crate::backend::soft::engine::sequence::add(psn, 1);
@@ -83,7 +83,7 @@ impl Rig {
 
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.memory.len()];
-        // SAFETY: all of a mapping that lives.
+        // SAFETY: both ranges have `bytes.len()` bytes, of a live mapping and of a vector, so the copy is in bounds.
         unsafe {
             crate::memory::copy_shared(self.memory.as_ptr().as_ptr(), bytes.as_mut_ptr(), bytes.len());
         }
@@ -106,7 +106,7 @@ pub(super) fn export(key: u32, registered: Registered) -> Export {
     Export { key, registered, memory: MEMORY, version: 0, offset: registered.addr.wrapping_sub(BASE) }
 }
 
-/// Has the port carry out a request, whose payload is in `local`, or whose answer goes there.
+/// Carries out a request, with its payload, or the target of its answer, in `local`.
 pub(super) fn execute(
     responder: &mut RemoteResponder,
     request: &Request,
@@ -115,11 +115,11 @@ pub(super) fn execute(
 ) -> Executed {
     assert!(request.len as usize <= local.len());
     let local = local.as_mut_ptr().expose_provenance() as u64;
-    // SAFETY: as long as that, and borrowed for the call.
+    // SAFETY: `local` has at least `request.len` bytes and is borrowed mutably for the call, so nothing else uses it.
     unsafe { responder.execute(request, LocalBuffer::at(local), injected) }
 }
 
-/// The same, by the way that small requests take when nothing about them is unusual. `None` when that is not so.
+/// Carries out a request by the fast path of small requests; `None` when the fast path declines.
 pub(super) fn try_execute_small(
     responder: &mut RemoteResponder,
     request: &Request,
@@ -127,7 +127,7 @@ pub(super) fn try_execute_small(
 ) -> Option<Executed> {
     assert!(request.len as usize <= local.len());
     let local = local.as_mut_ptr().expose_provenance() as u64;
-    // SAFETY: as long as that, and borrowed for the call.
+    // SAFETY: `local` has at least `request.len` bytes and is borrowed for the call, so it stays readable.
     let ring = unsafe { responder.try_execute_small(request, local) }?;
     let reply = Reply { psn: request.psn, kind: ReplyKind::Ack, len: 0 };
     Some(Executed { outcome: Outcome::Reply(reply), ring, nudge: false })

@@ -1,5 +1,4 @@
-//! The same list of operations, on the engine's responder and on a port with its mailbox: the same replies,
-//! completions, events and bytes.
+//! Runs one list of operations on the engine's responder and on a remote responder, and compares every outcome.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +17,12 @@ use crate::backend::soft::wire::shm::Outcome;
 use crate::backend::soft::wire::shm::mailbox::RefusedRequest;
 use crate::{Access, EventKind};
 
-/// Of the memory.
+/// Bytes of the memory.
 const BYTES: usize = 8192;
-/// Of a message, at most.
+/// Bytes of the longest message.
 const LOCAL: usize = 9000;
 const DEPTH: usize = 3;
-/// Keys that the list may name; those from here on were never registered.
+/// Keys that the list may name; higher ones were never registered.
 const KEYS: u32 = 6;
 
 #[derive(Debug, Clone)]
@@ -47,7 +46,7 @@ enum Op {
         request: Request,
         ahead: i32,
         not_ready: bool,
-        /// It is tried at once, and carried out as all are only when that says nothing.
+        /// Tries the fast path first, and the general path when that declines.
         try_small: bool,
     },
     /// The owner moves the queue pair to ERR.
@@ -58,7 +57,7 @@ fn key() -> impl Strategy<Value = u32> {
     1..=KEYS + 1
 }
 
-/// Mostly around the few places where registrations begin and end.
+/// Addresses mostly around the positions where registrations begin and end.
 fn addr() -> impl Strategy<Value = u64> {
     prop_oneof![
         6 => (0u64..8, 0u64..80).prop_map(|(page, byte)| BASE + 1024 * page + byte),
@@ -106,12 +105,12 @@ fn planted() -> impl Strategy<Value = Option<Planted>> {
     prop_oneof![3 => Just(None), 2 => prop::sample::select(Planted::ALL.to_vec()).prop_map(Some)]
 }
 
-/// A completion, comparable.
+/// A completion in a form that compares.
 fn told(done: Option<RawCompletion>) -> Option<String> {
     done.map(|done| format!("{done:?}"))
 }
 
-/// What one request comes to.
+/// The outcome of one request.
 #[derive(Debug, PartialEq)]
 struct Came {
     outcome: Outcome,
@@ -130,7 +129,7 @@ struct Model {
 }
 
 impl Model {
-    /// As the wire inside a process does it.
+    /// Carries out a request as the wire inside a process does.
     fn request(&mut self, request: &Request, payload: &[u8], not_ready: bool) -> Came {
         let mut verdict = if not_ready {
             self.responder.handle_not_ready(request, &self.keys, DOMAIN)
@@ -171,8 +170,8 @@ impl Model {
     }
 }
 
-/// Both, side by side.
-struct Endpoints {
+/// Both responders, side by side.
+struct Pair {
     model: Model,
     rig: Rig,
     psn: u32,
@@ -182,7 +181,7 @@ struct Endpoints {
     seen: BTreeSet<String>,
 }
 
-impl Endpoints {
+impl Pair {
     fn new(access: Access, planted: Option<Planted>) -> Self {
         let mut terms = terms(DEPTH, planted);
         terms.rules.access = access;
@@ -315,7 +314,7 @@ proptest! {
         planted in planted(),
         fails in prop::option::of(0usize..64),
     ) {
-        let mut pair = Endpoints::new(access, planted);
+        let mut pair = Pair::new(access, planted);
         for (index, op) in ops.iter().enumerate() {
             if fails == Some(index) {
                 pair.step(index, &Op::Fail)?;
@@ -326,7 +325,7 @@ proptest! {
     }
 }
 
-/// What such lists come to, so that it is known that they reach every row.
+/// Snapshot of the outcomes that random lists reach: it shows that they cover every row of the responder's table.
 #[test]
 fn random_lists_reach_every_outcome() {
     let mut runner = TestRunner::deterministic();
@@ -334,7 +333,7 @@ fn random_lists_reach_every_outcome() {
     let lists = (prop::collection::vec(op(), 1..64), access());
     for _ in 0..400 {
         let (ops, access) = lists.new_tree(&mut runner).unwrap().current();
-        let mut pair = Endpoints::new(access, None);
+        let mut pair = Pair::new(access, None);
         for (index, op) in ops.iter().enumerate() {
             pair.step(index, op).unwrap();
         }

@@ -1,9 +1,10 @@
-//! Whatever is at the other end of a requester's connection, it says why it cannot be mapped, and keeps nothing of it.
+//! Misbehaving owners: whatever is at the other end of a requester's connection, the requester reports the reason and
+//! stays usable.
 
 use super::*;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// Listens for a requester by its own hands.
+/// An owner whose frames the test sends by hand.
 pub(super) struct Owner {
     listener: OwnedFd,
     pub(super) gid: Gid,
@@ -15,7 +16,7 @@ impl Owner {
         Self { listener: listener::listen(gid).unwrap(), gid }
     }
 
-    /// Has `a` connect; its connection, with the hello taken.
+    /// Connects `a`, and returns the accepted connection, with the hello read.
     pub(super) fn meet(&self, a: &mut End) -> OwnedFd {
         a.connect(self.gid).unwrap();
         let socket = listener::accept(self.listener.as_fd()).unwrap().unwrap();
@@ -34,7 +35,7 @@ pub(super) fn say(socket: &OwnedFd, packet: &[u8], descriptors: &[BorrowedFd<'_>
     sendmsg(socket, &[io::IoSlice::new(packet)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// What `a` makes of an owner that says one thing, then nothing.
+/// The reason that `a` reports about an owner that sends one packet and then nothing.
 fn reason(said: &[u8], descriptors: &[BorrowedFd<'_>]) -> String {
     let (mut a, owner) = (End::new(), Owner::new());
     let socket = owner.meet(&mut a);
@@ -49,7 +50,7 @@ pub(super) fn welcome() -> [u8; frame::FRAME_BYTES] {
     Frame::Welcome { mailbox: 4096, keys: 4096 }.encode()
 }
 
-/// What an owner sends that means well.
+/// The descriptors of a valid invitation.
 pub(super) fn good() -> [OwnedFd; 3] {
     let [mailbox, keys] = [1, 2].map(|_| sent(&Segment::create("test", 4096).unwrap()).0);
     [mailbox, keys, doorbell()]
@@ -68,7 +69,7 @@ fn no_descriptor() {
 #[test]
 fn too_many_descriptors() {
     let many: Vec<_> = (0..16).map(|_| doorbell()).collect();
-    assert_eq!(reason(&welcome(), &borrowed(&many)), "more descriptors came than any frame has");
+    assert_eq!(reason(&welcome(), &borrowed(&many)), "a frame came with more descriptors than any frame has");
     assert_eq!(
         reason(&Frame::Forget { id: 1 }.encode(), &borrowed(&many[..1])),
         "a frame came with 1 descriptors instead of 0"
@@ -118,7 +119,7 @@ fn a_doorbell_that_blocks() {
     let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     assert_eq!(
         reason(&welcome(), &[mailbox.as_fd(), keys.as_fd(), blocking.as_fd()]),
-        "its doorbell would block whoever rings it"
+        "the peer's doorbell would block the thread that rings it"
     );
 }
 
@@ -129,7 +130,7 @@ fn a_doorbell_that_is_no_eventfd() {
     socket.set_nonblocking(true).unwrap();
     assert_eq!(
         reason(&welcome(), &[mailbox.as_fd(), keys.as_fd(), socket.as_fd()]),
-        "its doorbell is no eventfd, or /proc, which tells that, is not mounted"
+        "the peer's doorbell is no eventfd, or /proc, which tells so, is not mounted"
     );
 }
 
@@ -205,7 +206,7 @@ fn an_owner_that_vanishes() {
     let (mut a, owner) = (End::new(), Owner::new());
     drop(owner.meet(&mut a));
     a.until(|a| a.state.over == ["the peer closed the connection"]);
-    // Before it has even accepted.
+    // Closed before the listener has accepted.
     a.connect(owner.gid).unwrap();
     let gid = owner.gid;
     drop(owner);
@@ -215,7 +216,7 @@ fn an_owner_that_vanishes() {
 
 #[test]
 fn the_end_of_its_process_is_told_though_a_child_holds_its_connection() {
-    // The process whose end is told is any that has one: here it stands in for the owner's.
+    // Any process that ends will do: here it stands for the owner.
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     static CHILD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
     CHILD.store(child.id() as i32, std::sync::atomic::Ordering::Relaxed);
@@ -227,7 +228,7 @@ fn the_end_of_its_process_is_told_though_a_child_holds_its_connection() {
     let socket = owner.meet(&mut a);
     say(&socket, &welcome(), &borrowed(&good()));
     a.until(|a| a.state.invited.len() == 1);
-    // What it said last is heard.
+    // A frame that was sent right before the end is still read.
     say(&socket, &Frame::Forget { id: 5 }.encode(), &[]);
     child.kill().unwrap();
     child.wait().unwrap();

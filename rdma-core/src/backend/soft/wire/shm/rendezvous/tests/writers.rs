@@ -1,9 +1,9 @@
-//! Whatever a stranger says to the listener, it is turned away, and real requesters are let in.
+//! Misbehaving writers: whatever a stranger sends to the listener, it is turned away, and real peers are served.
 
 use super::owners::say;
 use super::*;
 
-/// What is heard on a connection in the end: the last frame, and that it closed.
+/// The last frame that a connection delivers before it ends.
 fn answer(b: &mut End, socket: &OwnedFd) -> Option<Frame> {
     let mut heard = None;
     b.until(|_| {
@@ -42,7 +42,7 @@ fn a_hello_with_descriptors_is_turned_away_and_they_are_closed() {
     drop(writer);
     assert_eq!(answer(&mut b, &socket), None);
     assert!(b.state.writers.is_empty());
-    // Its other end has nobody left: the copy was closed.
+    // Nobody has the other end any more, because the copy was closed.
     reader.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(io::Read::read(&mut &reader, &mut [0]).unwrap(), 0);
 }
@@ -79,7 +79,7 @@ fn a_requester_of_another_user_or_one_that_cannot_be_watched_is_told_so() {
         "{:?}",
         a.state.over
     );
-    // That is not what is wrong with one that has no descriptor left for it.
+    // A process without a free descriptor is reported as such, and not as one that cannot be watched.
     b.rendezvous.credentials.pidfd = |_| Err(io::Error::from_raw_os_error(libc::EMFILE));
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| a.state.over.len() == 3);
