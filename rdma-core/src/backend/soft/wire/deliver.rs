@@ -104,6 +104,7 @@ impl Sink for State {
 }
 
 impl State {
+    /// Returns the placement of a payload, and notes a byte that a fault must flip once it is there.
     fn place(&mut self, injected: Injected, token: Token, addr: u64, len: u32) -> Placement {
         if let Injected::Corrupt(chance) = injected {
             self.corrupt_later(token, addr, len, chance);

@@ -40,6 +40,7 @@ impl<const N: usize> Frame<N> {
         Self { bytes: [0; N], at: 0 }
     }
 
+    /// Appends a field.
     pub(super) fn put(mut self, field: &[u8]) -> Self {
         debug_assert!(self.at + field.len() <= N);
         self.bytes[self.at..][..field.len()].copy_from_slice(field);
@@ -47,6 +48,7 @@ impl<const N: usize> Frame<N> {
         self
     }
 
+    /// Returns the frame.
     pub(super) fn done(self) -> [u8; N] {
         self.bytes
     }

@@ -131,6 +131,7 @@ impl State {
     }
 }
 
+/// Flips a byte of a payload, if a fault says so.
 fn corrupt(injected: Injected, addr: u64, len: u32) {
     if let Injected::Corrupt(chance) = injected {
         // SAFETY: the byte is in the range that was written just now, in the same hold of the lock, so it is still

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Most lines in each [`PERIOD`]; further ones are counted.
 pub(super) const LINES_MAX: u32 = 8;
+/// Length of a period.
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
 /// The count of log lines of the current period.

@@ -29,6 +29,7 @@ const LINE: usize = 64;
 /// Together that is 32 KiB, so the lock is held for less time than one message of 256 KiB takes, and nothing is large
 /// enough to be stored around the caches.
 const SMALL: u32 = 4096;
+/// Most requests of a chain for the small path; see [`SMALL`].
 const SHORT: usize = 8;
 
 /// Progress of a chain of requests that bypasses the send queue.

@@ -39,6 +39,8 @@ impl Host for State {
         let AcceptedInvitation { mailbox, keys, doorbell } = invited;
         let responder = RemoteResponder::new(&Arc::new(mailbox), &Arc::new(keys))?;
         if let Some(qp) = self.qps.get_mut(id) {
+            // A requester that comes again gets fresh segments; its old mappings are dropped after the lock is
+            // released.
             self.discarded.outgoing(qp.mapped.outgoing.replace(Box::new(Outgoing { responder, doorbell })));
             (qp.mapped.awaited_memory, qp.mapped.peer_gone, qp.mapped.unmet_reason) = (None, false, None);
             qp.requester.resend();
@@ -77,6 +79,8 @@ impl Host for State {
         let Some(segment) = outgoing.and_then(|outgoing| outgoing.responder.memory(memory)) else {
             return Ok(());
         };
+        // The mapping is shared by all queue pairs to this peer, each of which is told of each patch: the first one
+        // maps it.
         segment.patch(patch.memfd.as_fd(), patch.version, (patch.offset, patch.bytes))?;
         self.memory_arrived(now, id, memory);
         Ok(())
@@ -166,6 +170,7 @@ impl State {
         (peer.gid == hello.source_gid && peer.qp_num == hello.source_qp).then_some(found)
     }
 
+    /// Creates the mailbox of `id`, and collects the descriptors that its writer needs.
     fn invitation(&mut self, id: QpRef, writer: Arc<OwnedFd>) -> io::Result<Invitation> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         self.create_mailbox(id, writer)?;

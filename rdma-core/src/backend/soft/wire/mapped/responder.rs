@@ -43,6 +43,7 @@ impl State {
             incoming.writer = writer;
             return Ok(());
         }
+        // Refused before anything of the queue pair is changed, so that its responder stays usable over TCP.
         if crowded {
             return Err(std::io::Error::other(format!(
                 "{ORPHANS_MAX} peers are stopped in the middle of an access, the most that are kept"
@@ -139,12 +140,15 @@ impl State {
     /// Takes the completions and the refusal that the peer left in the mailbox of `id`.
     pub(in super::super::super) fn drain_mailbox(&mut self, now: Instant, id: QpRef) {
         self.take_completions(id);
+        // After the completions: those that came before the refusal must reach the completion queue before the
+        // flushed ones.
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpStep::Error) else { return };
         if let Some(refusal) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
             self.refuse(now, id, refusal.event);
         }
     }
 
+    /// Takes the completions that the peer left in the mailbox of `id`.
     fn take_completions(&mut self, id: QpRef) {
         while let Some(qp) = self.qps.get_mut(id) {
             let (cq, num) = (qp.cq, qp.num);
@@ -237,6 +241,7 @@ impl State {
 }
 
 impl Incoming {
+    /// Closes the mailbox, and notes when. Only the first time counts, because the writer's 250 ms begin with it.
     fn close(&mut self, now: Instant) {
         self.mailbox.close();
         self.closed.get_or_insert(now);

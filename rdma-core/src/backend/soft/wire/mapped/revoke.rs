@@ -149,13 +149,14 @@ impl State {
             return if incoming.is_settled() { RevokeStatus::Done } else { RevokeStatus::Pending };
         };
         match self.replace_stopped_pages(now, device, owned.memory, deadline) {
-            RevokeStatus::Done if self.is_detached(id) => RevokeStatus::Done,
+            RevokeStatus::Done if self.is_mailbox_settled(id) => RevokeStatus::Done,
             RevokeStatus::Done => RevokeStatus::Pending,
             look => look,
         }
     }
 
-    fn is_detached(&mut self, id: QpRef) -> bool {
+    /// Whether nothing happens in the mailbox of `id` any more, or there is none.
+    fn is_mailbox_settled(&mut self, id: QpRef) -> bool {
         let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
         incoming.is_none_or(|incoming| incoming.is_settled())
     }
@@ -200,8 +201,8 @@ impl State {
         if let Err(why) = replaced {
             return RevokeStatus::Quarantined(why);
         }
-        for (place, chunk) in at {
-            if let Some(incoming) = self.incoming(place) {
+        for (mailbox, chunk) in at {
+            if let Some(incoming) = self.incoming(mailbox) {
                 incoming.detached = Some(chunk.serial);
             }
         }
@@ -221,23 +222,24 @@ impl State {
     /// because its receive is completed, does not count.
     fn writers_at(&mut self, now: Instant, device: DeviceRef, memory: u64) -> Vec<(MailboxRef, Chunk)> {
         let qps = self.qps.iter().filter(|(_, qp)| qp.device == device && qp.mapped.incoming.is_some());
-        let mut places: Vec<_> = qps.map(|(id, _)| MailboxRef::Live(id)).collect();
+        let mut mailboxes: Vec<_> = qps.map(|(id, _)| MailboxRef::Live(id)).collect();
         let orphans = self.orphans.iter().enumerate().filter(|(_, orphan)| orphan.device == device);
-        places.extend(orphans.map(|(index, _)| MailboxRef::Orphan(index)));
-        places
+        mailboxes.extend(orphans.map(|(index, _)| MailboxRef::Orphan(index)));
+        mailboxes
             .into_iter()
-            .filter_map(|place| Some((place, self.writer_at(now, place, device, memory)?)))
+            .filter_map(|mailbox| Some((mailbox, self.writer_at(now, mailbox, device, memory)?)))
             .collect()
     }
 
+    /// Returns the chunk that the writer of `mailbox` touches in that memory, if that could do harm.
     fn writer_at(
         &mut self,
         now: Instant,
-        place: MailboxRef,
+        mailbox: MailboxRef,
         device: DeviceRef,
         memory: u64,
     ) -> Option<Chunk> {
-        let incoming = self.incoming(place)?;
+        let incoming = self.incoming(mailbox)?;
         let at = incoming.mailbox.writer().active_chunk()?;
         if incoming.is_detached() || has_ended(incoming.writer.as_fd()) {
             return None;
@@ -251,10 +253,10 @@ impl State {
         }
         // A registration without remote rights is written through a posted receive alone. Once the receive is
         // completed, its memory is the caller's again: the writer only has to leave the slot.
-        if let MailboxRef::Live(id) = place {
+        if let MailboxRef::Live(id) = mailbox {
             self.drain_mailbox(now, id);
         }
-        let incoming = self.incoming(place)?;
+        let incoming = self.incoming(mailbox)?;
         if !is_window && incoming.mailbox.has_receive_over(&at) {
             return Some(at);
         }
@@ -262,16 +264,19 @@ impl State {
         None
     }
 
+    /// Returns the shared exports of a device.
     fn exports(&self, device: DeviceRef) -> Option<&SharedExports> {
         self.devices.get(device)?.exports.as_ref()
     }
 
+    /// Returns the shared exports of a device, to be changed.
     fn exports_mut(&mut self, device: DeviceRef) -> Option<&mut SharedExports> {
         self.devices.get_mut(device)?.exports.as_mut()
     }
 
-    fn incoming(&mut self, place: MailboxRef) -> Option<&mut Incoming> {
-        match place {
+    /// Returns the mailbox and its writer.
+    fn incoming(&mut self, mailbox: MailboxRef) -> Option<&mut Incoming> {
+        match mailbox {
             MailboxRef::Live(id) => self.qps.get_mut(id)?.mapped.incoming.as_deref_mut(),
             MailboxRef::Orphan(index) => self.orphans.get_mut(index).map(|orphan| &mut *orphan.incoming),
         }
@@ -279,6 +284,7 @@ impl State {
 }
 
 impl Incoming {
+    /// Returns the writer with its pidfd if it touches `what`, unless its pages were replaced.
     fn touched(&self, what: AccessScope) -> Option<(Writer, Arc<OwnedFd>, AccessScope)> {
         let writer = self.mailbox.writer();
         (writer.touches(what) && !self.is_detached()).then(|| (writer, Arc::clone(&self.writer), what))

@@ -21,6 +21,7 @@ use crate::Access;
 use crate::backend::soft::engine::keys::{Domain, Registered};
 use crate::backend::soft::port::{KEY_PLACE_BITS, MAX_MR};
 
+/// Entries of a table; a power of two, so that the low bits of a key are its index.
 const ENTRIES: usize = 1 << KEY_PLACE_BITS;
 /// At least half of the entries are free, so that drawing a key again ends soon.
 const _: () = assert!(ENTRIES >= 2 * MAX_MR as usize);
@@ -72,6 +73,7 @@ const _: () = assert!(size_of::<Entry>() == ENTRY);
 unsafe impl Shared for Entry {}
 
 impl Entry {
+    /// Publishes a registration in an empty entry.
     fn publish(&self, export: &Export) {
         let Export { key, registered, memory, version, offset } = export;
         self.key.store(*key, Ordering::Relaxed);
@@ -97,6 +99,7 @@ impl Entry {
         fence_after_revoke();
     }
 
+    /// Empties the entry: no writer is admitted to the registration any more.
     fn revoke(&self) {
         // The fence after this store also keeps the fields of the next registration behind it: a reader that sees one
         // of them and has its own fence then sees that the old serial is gone.
@@ -116,6 +119,7 @@ impl Entry {
         None
     }
 
+    /// Reads the entry without checking that it stayed the same meanwhile.
     #[inline]
     fn read_once(&self) -> Option<Export> {
         // Acquire pairs with the Release store of `publish`: the fields below are those of this serial or of a later

@@ -96,6 +96,7 @@ impl PeerMemories {
         }
     }
 
+    /// Looks the memory up in the table, and caches it.
     #[inline(never)]
     fn find_slow(&self, id: u64, version: u32) -> Option<CachedMapping> {
         let segment = self.by_id.get(&id).filter(|segment| segment.version() >= version)?;

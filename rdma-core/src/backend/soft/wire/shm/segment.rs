@@ -236,6 +236,7 @@ fn check_memfd(memfd: BorrowedFd<'_>, bytes: u64) -> Result<usize, MapRefused> {
     if len == 0 { Err(MapRefused::Empty) } else { Ok(len) }
 }
 
+/// Maps a memfd at an address that the kernel chooses.
 fn map(memfd: BorrowedFd<'_>, len: usize, protection: Protection) -> io::Result<NonNull<u8>> {
     // SAFETY: without MAP_FIXED the kernel chooses a free range, so the mapping replaces nothing.
     let base = unsafe { map_at(std::ptr::null_mut(), MapFlags::empty(), memfd, len, protection) }?;

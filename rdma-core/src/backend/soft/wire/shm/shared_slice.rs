@@ -51,6 +51,7 @@ impl<T: Shared> SharedSlice<T> {
         Some(Self { segment: Arc::clone(segment), first, count })
     }
 
+    /// Returns the segment that the slice is in.
     pub(super) fn segment(&self) -> &Arc<Segment> {
         &self.segment
     }
@@ -89,6 +90,7 @@ impl<T: Shared> SharedRef<T> {
         SharedSlice::new(segment, offset, 1).map(Self)
     }
 
+    /// Returns the segment that the value is in.
     pub(super) fn segment(&self) -> &Arc<Segment> {
         self.0.segment()
     }

@@ -45,6 +45,7 @@ impl Tcp {
         self.watch_listeners(EventFlags::empty());
     }
 
+    /// Accepts again once the pause is over.
     pub(super) fn resume_accepting(&mut self, now: Instant) {
         if self.accept_paused.is_some_and(|until| until <= now) {
             self.accept_paused = None;
@@ -52,6 +53,7 @@ impl Tcp {
         }
     }
 
+    /// Lets epoll watch all listeners for `events`.
     fn watch_listeners(&self, events: EventFlags) {
         for (key, socket) in &self.sockets {
             if matches!(socket.kind, Kind::Listener)
@@ -101,6 +103,8 @@ impl Tcp {
     /// Gives the connection to a queue pair that takes it, in place of the one it had. Returns whether one does.
     fn introduce(&mut self, key: SocketKey, hello: &Hello, sink: &mut dyn Sink) -> bool {
         let Some(qp) = sink.accept(hello) else { return false };
+        // A requester that connects again is the same peer with a new connection, so the older connection is dead or
+        // about to be.
         if let Some(old) = self.responders.insert(qp, key) {
             self.remove(old);
         }
@@ -111,6 +115,7 @@ impl Tcp {
         true
     }
 
+    /// Lets epoll watch a socket for `events`.
     pub(super) fn watch(&self, key: SocketKey, events: EventFlags) -> Result<(), LinkError> {
         if let Some(socket) = self.sockets.get(key) {
             epoll::modify(&self.epoll, &socket.fd, data(key), events).map_err(io::Error::from)?;

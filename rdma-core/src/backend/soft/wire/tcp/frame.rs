@@ -8,14 +8,19 @@ use super::super::fields::{Fields, Frame};
 use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
 use crate::{Gid, QpNum};
 
+/// Bytes of a hello, the first frame of a connection.
 pub(super) const HELLO_BYTES: usize = 56;
+/// Bytes of a request's header.
 pub(super) const REQUEST_BYTES: usize = 32;
+/// Bytes of a reply's header.
 pub(super) const REPLY_BYTES: usize = 16;
 
 /// Longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
+/// First bytes of a hello.
 const MAGIC: [u8; 8] = *b"rdmasoft";
+/// Version of the protocol, in the hello. Both ends must speak the same one.
 const VERSION: u16 = 1;
 /// Sequence numbers and queue pair numbers have 24 bits.
 const MASK_24: u32 = 0x00ff_ffff;
@@ -39,8 +44,11 @@ pub(crate) enum FrameError {
 
 /// Checks of a field's value, beyond its encoding.
 trait Checked {
+    /// Refuses a field that must be 0.
     fn zero(&mut self, value: u32) -> Result<(), FrameError>;
+    /// Takes a number of 24 bits.
     fn u24(&mut self) -> Result<u32, FrameError>;
+    /// Takes the length of a payload.
     fn len(&mut self) -> Result<u32, FrameError>;
 }
 
@@ -60,6 +68,7 @@ impl Checked for Fields<'_> {
     }
 }
 
+/// Encodes a hello.
 pub(super) fn encode_hello(hello: &Hello) -> [u8; HELLO_BYTES] {
     Frame::new()
         .put(&MAGIC)
@@ -79,6 +88,7 @@ pub(super) fn check_hello_begin(bytes: &[u8]) -> Result<(), FrameError> {
     if bytes[..n] == MAGIC[..n] { Ok(()) } else { Err(FrameError::Magic) }
 }
 
+/// Decodes a hello, and checks every field.
 pub(super) fn decode_hello(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, FrameError> {
     let mut fields = Fields(bytes);
     if fields.take() != MAGIC {
@@ -99,6 +109,7 @@ const SEND: u8 = 1;
 const WRITE: u8 = 2;
 const READ: u8 = 3;
 
+/// Encodes a request. Fields that its operation does not use are 0.
 pub(super) fn encode_request(request: &Request) -> [u8; REQUEST_BYTES] {
     let op = match request.op {
         RequestOp::Send => SEND,
@@ -121,6 +132,7 @@ pub(super) fn encode_request(request: &Request) -> [u8; REQUEST_BYTES] {
         .done()
 }
 
+/// Decodes a request, and checks every field.
 pub(super) fn decode_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, FrameError> {
     let mut fields = Fields(bytes);
     let [op, has_imm, zero_0, zero_1] = fields.take();
@@ -155,6 +167,7 @@ const NAK_INVALID_REQUEST: u8 = 2;
 const NAK_REMOTE_ACCESS: u8 = 3;
 const NAK_REMOTE_OPERATIONAL: u8 = 4;
 
+/// Encodes a reply. Fields that its kind does not use are 0.
 pub(super) fn encode_reply(reply: &Reply) -> [u8; REPLY_BYTES] {
     let (kind, detail) = match reply.kind {
         ReplyKind::Ack => (ACK, 0),
@@ -174,6 +187,7 @@ pub(super) fn encode_reply(reply: &Reply) -> [u8; REPLY_BYTES] {
         .done()
 }
 
+/// Decodes a reply, and checks every field.
 pub(super) fn decode_reply(bytes: &[u8; REPLY_BYTES]) -> Result<Reply, FrameError> {
     let mut fields = Fields(bytes);
     let [kind, detail, zero_0, zero_1] = fields.take();

@@ -26,6 +26,7 @@ pub(super) enum Role {
 }
 
 impl Role {
+    /// Bytes of each header that this end receives.
     fn header_bytes(self) -> usize {
         match self {
             Self::Requester => REPLY_BYTES,
@@ -157,6 +158,7 @@ impl Inflow {
 
     /// Delivers a complete header, and learns where its payload goes.
     fn deliver(&mut self, now: Instant, sink: &mut dyn Sink) -> Result<(), FrameError> {
+        // The buffer has room for the longer header; a reply is its first 16 bytes.
         let [reply @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = &self.header;
         let (follow, placement) = match self.role {
             Role::Responder => {

@@ -49,10 +49,12 @@ impl Outgoing {
         Self::new(bytes, payload, ack)
     }
 
+    /// Whether the frame is the hello; only a hello has that length.
     fn is_hello(&self) -> bool {
         self.header_len == HELLO_BYTES
     }
 
+    /// Bytes of header and payload.
     fn len(&self) -> usize {
         self.header_len + self.payload.map_or(0, |payload| payload.len as usize)
     }
@@ -61,6 +63,7 @@ impl Outgoing {
         self.payload.map(|payload| payload.token)
     }
 
+    /// Whether the payload, if any, may still be read.
     fn valid(&self, sink: &dyn Sink) -> bool {
         self.token().is_none_or(|token| sink.still_valid(token))
     }
@@ -84,6 +87,12 @@ impl Outflow {
         Self { queue: VecDeque::with_capacity(2 * BATCH), sent: 0 }
     }
 
+    /// Queues a frame. An acknowledgement replaces the one before it, if no byte of that was sent: it says everything
+    /// that the other does, and acknowledgements would pile up otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::TooManyFrames`].
     pub(super) fn push(&mut self, frame: Outgoing) -> Result<(), LinkError> {
         let unsent = usize::from(self.sent == 0);
         if frame.superseded_by_next
@@ -167,6 +176,7 @@ impl Outflow {
         Ok(bytes)
     }
 
+    /// Drops the first frames while their payload may not be read any more.
     fn drop_revoked(&mut self, sink: &dyn Sink) -> Result<(), LinkError> {
         while let Some(front) = self.queue.front() {
             if front.valid(sink) || self.sent > 0 && front.is_already_delivered(sink) {
@@ -186,6 +196,7 @@ impl Outflow {
         let mut skip = self.sent;
         for frame in self.queue.iter().take(BATCH) {
             let filler = !frame.valid(sink);
+            // No byte of this frame was sent yet: `drop_revoked` drops it before the next call.
             if filler && skip == 0 {
                 break;
             }
@@ -208,6 +219,7 @@ impl Outflow {
         gathered
     }
 
+    /// Counts bytes as sent, and drops the frames that were sent whole.
     fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         while let Some(front) = self.queue.front()

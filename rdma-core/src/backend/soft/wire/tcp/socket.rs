@@ -21,6 +21,7 @@ pub(super) enum Moved {
     Blocked,
 }
 
+/// Creates a nonblocking TCP socket that children do not inherit.
 fn stream() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), None)
 }
@@ -131,6 +132,7 @@ pub(super) unsafe fn send(fd: BorrowedFd<'_>, vectors: &[libc::iovec]) -> io::Re
     moved(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL) })
 }
 
+/// Interprets the result of a system call on a nonblocking socket.
 fn moved(n: isize) -> io::Result<Moved> {
     if let Ok(n) = usize::try_from(n) {
         return Ok(Moved::Bytes(n));

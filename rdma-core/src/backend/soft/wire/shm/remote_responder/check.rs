@@ -86,6 +86,8 @@ impl RemoteResponder {
             // SAFETY: `request` and `local` are passed on unchanged, so the caller's promise about `local` covers
             // this call.
             _ if request.op == RequestOp::Read => unsafe { self.read(request, local) },
+            // A repeated request was carried out already. The acknowledgement names the last one in order, so it
+            // covers all that are repeated.
             _ => reply(sequence::before(expected), ReplyKind::Ack),
         }
     }
@@ -309,16 +311,19 @@ pub(super) fn takes_receive(request: &Request) -> bool {
     request.op == RequestOp::Send || request.imm.is_some()
 }
 
+/// The acknowledgement of a request.
 #[inline]
 fn ack(request: &Request) -> Executed {
     reply(request.psn, ReplyKind::Ack)
 }
 
+/// A reply without data, and nothing else to do.
 #[inline]
 fn reply(psn: u32, kind: ReplyKind) -> Executed {
     Executed::quiet(Outcome::Reply(Reply { psn, kind, len: 0 }))
 }
 
+/// The outcome of a request whose memory is not mapped in the version that its key names.
 fn unmapped(found: &FoundKey<'_>) -> Executed {
     Executed::quiet(Outcome::Unmapped(found.export.memory))
 }

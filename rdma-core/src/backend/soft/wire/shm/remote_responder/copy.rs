@@ -34,6 +34,7 @@ pub(crate) struct CopyProgress {
 }
 
 impl CopyProgress {
+    /// Whether more bytes are copied than `before`.
     pub(crate) fn is_after(self, before: Self) -> bool {
         self.done > before.done
     }
@@ -49,6 +50,7 @@ pub(crate) struct CopyBudget {
 }
 
 impl CopyBudget {
+    /// A message in one call, from its beginning.
     pub(crate) const WHOLE: Self =
         Self { resume: CopyProgress { serial: NO_SERIAL, done: 0 }, max_bytes: u32::MAX };
 }
@@ -258,6 +260,7 @@ impl RemoteResponder {
         expected.store(sequence::add(expected.load(Ordering::Relaxed), 1), Ordering::Relaxed);
     }
 
+    /// Leaves the completion of the next receive. Returns whether to ring the doorbell.
     fn push_completion(&self, status: CompletionStatus, byte_len: u32, imm: u32, flags: u32) -> bool {
         let consumed = &self.header.writer.consumed;
         let taken = consumed.load(Ordering::Relaxed);

@@ -83,6 +83,7 @@ pub(crate) struct Executed {
 }
 
 impl Executed {
+    /// An outcome that needs neither the doorbell nor a nudge.
     #[inline]
     fn quiet(outcome: Outcome) -> Self {
         Self { outcome, ring: false, nudge: false }

@@ -209,6 +209,7 @@ impl Rendezvous {
 /// The descriptors of a frame that has none.
 pub(super) const NONE: [OwnedFd; 0] = [];
 
+/// Checks the descriptors of an invitation, and maps its segments.
 fn take_invitation(
     (mailbox, keys): (u64, u64),
     descriptors: Vec<OwnedFd>,
@@ -236,6 +237,7 @@ fn leave_room(more: usize) -> Result<(), UnmappedReason> {
     if Segment::peer_mappings() + more > MAPPINGS_MAX { Err(UnmappedReason::TooMuchMemory) } else { Ok(()) }
 }
 
+/// Maps a memfd of a peer, if this process has room for one more mapping.
 fn map(
     what: &'static str,
     memfd: &OwnedFd,

@@ -31,6 +31,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
+    /// The checks of this process, with its own user.
     pub(super) fn new() -> Self {
         let uid = rustix::process::geteuid().as_raw();
         Self { uid, overflow: overflow(), peer: peer_of, pidfd: pidfd_of }
@@ -77,6 +78,7 @@ fn peer_of(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     Ok(peer)
 }
 
+/// Returns a pidfd of the process at the other end; by SO_PEERPIDFD, or by its number on older kernels.
 fn pidfd_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut fd: RawFd = -1;
     // SAFETY: `fd` is an integer of that size, for which any number is valid, so the kernel may write it.
@@ -85,6 +87,7 @@ fn pidfd_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         // SAFETY: the kernel installed this descriptor just now for this call, so nothing else owns it.
         return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
     }
+    // The number may belong to another process by now, if the peer has ended; older kernels offer nothing better.
     let pid = Pid::from_raw(peer_of(socket)?.pid).ok_or(io::ErrorKind::NotFound)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }

@@ -13,8 +13,10 @@ use crate::{Gid, QpNum};
 pub(super) const FRAME_BYTES: usize = 64;
 /// Most descriptors of one frame.
 pub(super) const DESCRIPTORS_MAX: usize = 3;
+/// Version of the protocol. Both ends must speak the same one.
 pub(super) const VERSION: u16 = 2;
 
+/// First bytes of every frame.
 const MAGIC: [u8; 4] = *b"rmap";
 /// Queue pair numbers have 24 bits.
 const MASK_24: u32 = 0x00ff_ffff;
@@ -185,6 +187,7 @@ impl Frame {
     }
 }
 
+/// Decodes the code and number of a refusal.
 fn decode_refusal(code: u32, number: u32) -> Result<Refusal, FrameError> {
     match (code, number) {
         (REFUSED_VERSION, version) => {

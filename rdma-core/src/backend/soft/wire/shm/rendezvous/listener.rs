@@ -12,11 +12,13 @@ use crate::Gid;
 /// Connections that wait to be accepted; the kernel's own limit (net.core.somaxconn) may be lower.
 const BACKLOG: i32 = 4096;
 
+/// Returns the abstract address of the device with `gid`.
 fn address(gid: Gid) -> Result<SocketAddrUnix, Errno> {
     let name: String = gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
     SocketAddrUnix::new_abstract_name(format!("rdma-core/{name}").as_bytes())
 }
 
+/// Creates a socket that keeps packets whole (SEQPACKET), so that a frame and its descriptors arrive together.
 fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)

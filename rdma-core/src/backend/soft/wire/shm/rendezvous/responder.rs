@@ -29,12 +29,14 @@ enum Notice {
 }
 
 impl Responder {
+    /// Creates the connection's notices, beginning with the memories that exist.
     pub(super) fn new(qp: QpRef, memories: Vec<Announcement>) -> Self {
         let mut responder = Self { qp, outflow: VecDeque::new() };
         memories.into_iter().for_each(|memory| responder.announce(memory));
         responder
     }
 
+    /// Queues a memory and its patches, in this order: a patch of an unknown memory ends the connection.
     pub(super) fn announce(&mut self, Announcement { id, len, memfd, patches }: Announcement) {
         self.outflow.push_back(Notice::Memory { id, len, memfd });
         self.patch(id, &patches);

@@ -122,6 +122,7 @@ impl Rendezvous {
         }
     }
 
+    /// Makes a stranger the writer of its queue pair, in place of a former one.
     fn admit(&mut self, key: SocketKey, responder: Responder) {
         let qp = responder.qp;
         self.strangers.retain(|it| *it != key);
