@@ -52,7 +52,7 @@ pub enum RegisterError {
         len: u64,
         /// The kernel's error.
         source: io::Error,
-        /// Which limit refused, by how much, and how to raise it; see [`pinning`](crate::memory::pinning).
+        /// The limit that refused, by how much, and how to raise it; see [`pinning`](crate::memory::pinning).
         explanation: String,
     },
     /// The installed libibverbs lacks a symbol that the call needs.

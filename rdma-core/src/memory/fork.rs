@@ -81,6 +81,7 @@ fn emptied_in_children() -> Option<&'static AtomicU32> {
     let mut page = PAGE.load(Ordering::Acquire);
     if page.is_null() {
         let mapped = map_emptied().unwrap_or(NONE);
+        // Two threads may map a page at the same time; the first one wins, and the other unmaps its page.
         page = match PAGE.compare_exchange(null_mut(), mapped, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => mapped,
             Err(first) => {

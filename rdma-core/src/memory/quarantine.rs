@@ -75,6 +75,7 @@ pub(super) fn keep(memory: KeptMemory, registration: Box<dyn Registration>) {
     let mut kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
     let first = !kept.iter().any(Entry::is_ours);
     kept.push(Entry { memory, registration, pid: fork::pid() });
+    // The new thread takes this lock at once, and a subscriber of the log may do so, too.
     drop(kept);
     if first && let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(watch) {
         tracing::warn!(%error, "the quarantine thread did not start; memory is released only by calls of quarantined()");

@@ -232,6 +232,7 @@ impl Region {
         for index in 0..pieces {
             let piece = if backwards { pieces - 1 - index } else { index };
             let at = piece * HOLD_BYTES_MAX;
+            // Held for one piece at a time, so that whoever replaces pages waits for at most 1 MiB.
             let _held = self.memory.hold();
             // SAFETY: `at` is below `len`, so the piece is a part of both ranges, which are valid by the
             // caller's promise.

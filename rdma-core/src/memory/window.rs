@@ -244,6 +244,7 @@ impl PeerWindow {
 
     /// Returns a range of the window of this process that begins at address `window`, if there is one.
     pub(crate) fn local(window: usize, offset: usize, len: usize) -> Option<Self> {
+        // A window whose last handle is just being dropped is not found any more.
         let kept = local_windows().get(&window)?.upgrade()?;
         RangeError::check(offset as u64, len as u64, kept.range.len as u64).ok()?;
         // SAFETY: the range was checked, so the address is at most one past the end of the window.

@@ -251,6 +251,7 @@ impl<'w> PeerSlice<'w> {
         mut reduce: impl FnMut(usize, &[u8]),
     ) -> Result<(), ReachError> {
         RangeError::check(offset as u64, len as u64, self.memory.len)?;
+        // A reduction of one part is short, so it reads no clock.
         let begun = (len > BYTES).then(Instant::now);
         for begin in (0..len).step_by(BYTES) {
             if let Some(begun) = begun.filter(|_| begin > 0 && self.deadline.expired()) {

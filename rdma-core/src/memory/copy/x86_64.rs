@@ -68,6 +68,7 @@ pub(super) fn prefetch_for_write(addr: usize) {
 unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize, hint: CacheHint) {
     let apart = from.addr().abs_diff(to.addr()) >= len;
     let cpu = Cpu::this();
+    // A copy with 4K aliasing takes a loop of vectors instead.
     let cpu = Cpu { fast_rep_movsb: cpu.fast_rep_movsb && !has_4k_aliasing(from.addr(), to.addr()), ..cpu };
     // SAFETY: both ranges are valid by the caller's promise. `choose` returns only kernels that the processor
     // can run, and `Memmove` for ranges that overlap.
@@ -104,6 +105,8 @@ impl Kernel {
     /// Returns the fastest kernel that `cpu` has. `apart` says that the ranges do not overlap.
     fn choose(cpu: Cpu, len: usize, hint: CacheHint, apart: bool) -> Self {
         let streamed = len >= cpu.stream_from || hint == CacheHint::Streamed && len >= STREAM_BYTES_MIN;
+        // The order of the arms matters: overlapping ranges need `memmove`, then the hint decides, then the
+        // length.
         match cpu.avx {
             _ if !apart => Self::Memmove,
             _ if streamed && cpu.avx512 => Self::StreamAvx512,

@@ -67,6 +67,8 @@ impl Allocated {
     }
 
     fn map(backing: Backing, span: usize, page: usize, len: usize) -> io::Result<Self> {
+        // The reservation includes the guard pages. The memfd is mapped over its middle, so they stay
+        // inaccessible.
         let (body, checkpoint) = (span - 2 * page, fork::Checkpoint::now());
         // SAFETY: the kernel chooses an unused address for this new anonymous mapping, so nothing is
         // replaced.

@@ -122,6 +122,7 @@ impl Foreign {
         if !self.may_replace || matches!(self.pages, PageState::Replaced(_)) || self.len() == 0 {
             return;
         }
+        // Replacing starts from the caller's own pages, so a part that is still shareable is put back first.
         if matches!(self.pages, PageState::PartlyReplaced(..)) && self.put_back().is_err() {
             return;
         }

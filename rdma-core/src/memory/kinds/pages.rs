@@ -141,6 +141,7 @@ impl Pages {
         ranges: &[Range<u64>],
     ) -> Result<(), Irreplaceable> {
         let mut patches = self.patches.lock().unwrap_or_else(PoisonError::into_inner);
+        // From here on new writers queue at `patches` (see `hold`), and the running ones finish their piece.
         self.replaced.store(true, Ordering::Relaxed);
         let _alone = self.written.write().unwrap_or_else(PoisonError::into_inner);
         self.replaced.store(false, Ordering::Relaxed);

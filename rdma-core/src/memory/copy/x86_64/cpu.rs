@@ -20,6 +20,7 @@ pub(super) struct Cpu {
 impl Cpu {
     /// Returns the features of this processor. All cores are assumed to be alike.
     pub(super) fn this() -> Self {
+        // Asked only once, because `cpuid` traps to the hypervisor in a virtual machine.
         static THIS: OnceLock<Cpu> = OnceLock::new();
         *THIS.get_or_init(|| Self {
             avx: is_x86_feature_detected!("avx"),

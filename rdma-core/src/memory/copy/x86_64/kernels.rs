@@ -97,6 +97,7 @@ macro_rules! loop_kernel {
             // changes, since `clobber_abi` covers what a C function may change. The stack is not used.
             unsafe {
                 asm!(
+                    // A single unaligned vector covers the bytes before the first aligned address of the target.
                     $first,
                     "cmp rax, rcx",
                     "jae 3f",
@@ -106,6 +107,7 @@ macro_rules! loop_kernel {
                     "add rax, 128",
                     "cmp rax, rcx",
                     "jb 2b",
+                    // The last block overlaps the one before and stores equal bytes again: no remainder loop.
                     "3:",
                     "mov rax, rcx",
                     $block,
@@ -141,6 +143,7 @@ macro_rules! stream_kernel {
             unsafe {
                 small::copy(from, to, head);
                 asm!(
+                    // `rdx` is a page before the end: up to there a prefetch stays inside the source.
                     "cmp rax, rdx",
                     "jae 3f",
                     ".p2align 5",
@@ -151,11 +154,13 @@ macro_rules! stream_kernel {
                     "add rax, 128",
                     "cmp rax, rdx",
                     "jb 2b",
+                    // The blocks of the last page, for which nothing is left to prefetch.
                     "3:",
                     $block,
                     "add rax, 128",
                     "cmp rax, rcx",
                     "jb 3b",
+                    // Without this fence a flag that is stored next could be seen before these bytes.
                     "sfence",
                     $leave,
                     ahead = const AHEAD,
