@@ -36,7 +36,7 @@ pub(super) struct OpenDevice {
     pub(super) fabric: &'static Fabric,
 }
 
-/// One opening of a device, with its own queue of asynchronous events.
+/// A context: one opening of a device, with its own queue of asynchronous events.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(super) opened: Arc<OpenDevice>,

@@ -22,7 +22,7 @@ use super::fabric::{Fabric, FabricGuard, Guarded};
 use super::naps::Naps;
 use super::wire::Rendezvous;
 
-/// One nap: how long the driver leaves the sockets to polling threads before it looks itself.
+/// The length of a nap: how long the driver leaves the sockets to polling threads before it looks itself.
 const NAP: Duration = Duration::from_millis(1);
 /// Posts and polls of other threads within a nap that make the driver nap again. A thread that is about to sleep polls
 /// twice, so two must not count as activity; a thread that moves large messages calls every 100 us or so.

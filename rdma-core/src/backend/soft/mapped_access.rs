@@ -96,7 +96,7 @@ impl State {
         }
         let at = std::ptr::with_exposed_provenance_mut::<u8>(remote_addr as usize);
         // SAFETY: the caller vouches for the local range and for the alignment of a flag. The peer's range was just
-        // checked against a registration, which stays until a deregistration, and that needs the lock held here.
+        // checked against a registration, which only a deregistration ends, and that needs the lock held here.
         Ok(MappedOutcome::Done(unsafe { perform_at(at, len as u32, op) }))
     }
 }

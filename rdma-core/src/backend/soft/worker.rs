@@ -254,22 +254,26 @@ impl RawWorker for Worker {
         let Some(entry) = self.usable(slot) else { return Err(self.unusable(slot)) };
         self.fabric.driver.count_call();
         let mut guard = self.fabric.lock();
-        // SAFETY: the caller keeps the local ranges of the chain valid, as the trait asks, and each request is posted
-        // by only one of the three calls below.
+        // Three paths, the cheapest first; each goes on where the one before stopped. A short chain of small requests
+        // to a mapped peer is carried out at once. Larger ones bypass the empty send queue, at most 256 KiB a hold of
+        // the lock. Whatever is left, and everything on other wires, enters the send queue.
+        // SAFETY: the caller keeps the local ranges valid, as the trait asks; only the first `count` requests are
+        // posted here.
         let count = unsafe { guard.post_small_inline(entry.id, chain) };
         if count == chain.len() {
             return Ok(());
         }
         let mut progress = BypassProgress::after(count);
         // SAFETY: the caller keeps the local ranges valid; `progress` starts behind the requests that are posted
-        // already.
+        // already, so none is posted twice.
         while unsafe { guard.post_bypass_queue(entry.id, chain, &mut progress) } {
             guard.yield_lock();
         }
         if progress.count == chain.len() {
             return Ok(());
         }
-        // SAFETY: the caller keeps the local ranges valid; posting starts behind the requests that `progress` counts.
+        // SAFETY: the caller keeps the local ranges valid; `post_send` starts behind the requests that `progress`
+        // counts, so none is posted twice.
         unsafe { guard.post_send(entry.id, chain, progress.count) }
     }
 
@@ -284,8 +288,7 @@ impl RawWorker for Worker {
         access: &MappedAccess,
     ) -> Result<MappedOutcome, ReachError> {
         let entry = self.entry(slot).map_err(ReachError::Refused)?;
-        // SAFETY: the caller vouches for the local range of the access, as the trait asks; the lock changes nothing in
-        // that, so the same holds for the fabric.
+        // SAFETY: the caller vouches for the local range of the access, as the trait asks, so the fabric may use it.
         unsafe { self.fabric.lock().access_mapped(entry.id, access) }
     }
 

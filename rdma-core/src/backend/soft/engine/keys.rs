@@ -10,7 +10,7 @@ use crate::Access;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Domain(pub(crate) u32);
 
-/// One registration.
+/// A registration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Registered {
     pub(crate) domain: Domain,

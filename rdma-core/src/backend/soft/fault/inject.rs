@@ -261,8 +261,8 @@ impl State {
         let Some(index) = self.corrupting.iter().position(|(pending, _)| *pending == token) else { return };
         let (_, addr) = self.corrupting.swap_remove(index);
         if super::super::wire::Sink::still_valid(self, token) {
-            // SAFETY: the address is inside the range of `token`, which `still_valid` just confirmed under the lock; a
-            // deregistration would need the lock.
+            // SAFETY: the address is inside the range of `token`, which `still_valid` just confirmed. It stays
+            // valid, because a deregistration needs the lock that is held here.
             unsafe { flip(addr) };
         }
     }

@@ -22,7 +22,7 @@ const LATENCY: Duration = Duration::from_micros(10);
 /// Steps after which a run is taken to be endless.
 const STEPS_MAX: usize = 200_000;
 
-/// One queue pair with its memory.
+/// A queue pair with its memory.
 pub(super) struct End {
     pub(super) requester: Requester,
     pub(super) responder: Responder,
