@@ -59,7 +59,7 @@ fn goes_over_tcp(log: &Log, address: Ipv4Addr, peer: (Command, &str), why: &str)
     assert_eq!(access, PeerAccess::Stream);
     let told = log.take("not mapped");
     assert!(told.len() == 1 && told[0].contains("INFO"), "{told:?}");
-    assert!(told[0].contains("it is reached over TCP") && told[0].contains(why), "{told:?}");
+    assert!(told[0].contains("requests go over TCP") && told[0].contains(why), "{told:?}");
 }
 
 /// The error of a device that does not connect to that peer.
