@@ -1,16 +1,17 @@
-//! Requests whose grant or offer was taken back before it was met: whoever comes too late is told so at once.
+//! Requests whose grant or offer was taken back before it was met, so that a peer that comes too late learns it at
+//! once instead of waiting for its deadline.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::message::Reason;
 
-/// Older ones are forgotten.
+/// Most requests kept; the oldest are forgotten, which bounds the memory that a peer can take.
 const REQUESTS_MAX: usize = 256;
-/// A number that comes again later is that of another request.
+/// A request number that comes again after 60 s counts as another request.
 const FOR: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The requests, newest first, each with the reason and the time it was taken back.
 #[derive(Debug, Default)]
 pub(super) struct Remembered(VecDeque<(u64, Reason, Instant)>);
 
@@ -21,12 +22,12 @@ impl Remembered {
         self.0.push_front((request, reason, now));
     }
 
-    /// There is something for the request again.
+    /// Forgets a request, because a new grant or offer for it has come.
     pub(super) fn forget(&mut self, request: u64) {
         self.0.retain(|(known, ..)| *known != request);
     }
 
-    /// Why there is nothing for the request, which is told once.
+    /// Takes the reason why a request has nothing to meet; it is reported once.
     pub(super) fn take(&mut self, request: u64, now: Instant) -> Option<Reason> {
         self.0.retain(|(.., noted)| now.saturating_duration_since(*noted) < FOR);
         let at = self.0.iter().position(|(known, ..)| *known == request)?;

@@ -1,4 +1,4 @@
-//! What both ends of a link count and tell of, by how transfers end.
+//! Counters and events at both ends of a link, by how transfers end.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What became of a grant: looked at, or waited for.
+//! The outcome of a grant: [`Handle`] for [`Grant`], for polls and waits.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};

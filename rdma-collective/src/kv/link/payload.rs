@@ -1,4 +1,4 @@
-//! What one end of a link says of its pool, in its blob.
+//! The description of a pool that one end of a link puts into its blob.
 
 use crate::engine::SetupError;
 use crate::kv::LinkError;
@@ -6,7 +6,7 @@ use crate::kv::layout::Shape;
 use crate::kv::pool::{Pool, PoolUse};
 use crate::link::codec::{Ended, Reader};
 
-/// See the module.
+/// The use, shape and layout hash of a pool.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Payload {
     pub(super) purpose: PoolUse,
@@ -50,7 +50,7 @@ impl Payload {
     }
 }
 
-/// What a peer says of its pool, as it comes.
+/// Decodes any bytes as the description of a pool; a fuzz target.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz(data: &[u8]) {
     if let Ok(payload) = Payload::decode(data) {
@@ -79,7 +79,7 @@ mod tests {
             fuzz(&bytes);
             prop_assert!(Payload::decode(&[&bytes[..], &more].concat()).is_err());
             prop_assert!(Payload::decode(&bytes[..bytes.len() - 1]).is_err());
-            // Of a latent cache the rank and the order of heads are not hashed, and any will do.
+            // Rank and head order of a latent cache are not hashed, so any value is accepted.
             bytes[at] ^= 0x80;
             if let Ok(altered) = Payload::decode(&bytes) {
                 prop_assert_eq!(altered.shape.layout_hash(), shape.layout_hash());

@@ -2,17 +2,17 @@
 
 use crate::kv::layout::{LayoutError, Side};
 
-/// Why there is no plan for a transfer; nothing of it was done.
+/// The reason why there is no plan for a transfer; nothing was moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The pools do not match.
+    /// The layouts of the pools do not match.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// No block is asked for.
+    /// The request has no block.
     #[error("the request has no blocks; leave it out, or give it at least one")]
     NoBlocks,
-    /// No write may have a byte.
+    /// The bound on the bytes of a write is 0.
     #[error("writes of at most 0 bytes move nothing; allow at least 1")]
     BoundZero,
     /// A block is not one of its pool's.
@@ -25,7 +25,7 @@ pub enum PlanError {
         /// Blocks of the pool.
         blocks: u32,
     },
-    /// A block is given twice.
+    /// A block is listed twice.
     #[error("{side} block {block} is given twice; give each block of a request once")]
     BlockRepeated {
         /// The pool.
@@ -36,29 +36,29 @@ pub enum PlanError {
     /// A write has no bytes.
     #[error("write {index} has no bytes; leave it out")]
     Empty {
-        /// Its place in the list.
+        /// Index in the list.
         index: usize,
     },
     /// The end of a write is beyond what 64 bits can say.
     #[error("write {index} of {len} bytes at {side} offset {offset} wraps around; check how it was made")]
     Wraps {
-        /// The memory.
+        /// The side whose offset wraps.
         side: Side,
-        /// Its place in the list.
+        /// Index in the list.
         index: usize,
-        /// Where it starts.
+        /// First byte of the write.
         offset: u64,
-        /// Its length.
+        /// Length in bytes.
         len: u64,
     },
     /// A write ends beyond the memory.
     #[error("write {index} ends at {side} byte {end} of {memory}; keep it within the memory")]
     OutOfRange {
-        /// The memory.
+        /// The side whose memory is too short.
         side: Side,
-        /// Its place in the list.
+        /// Index in the list.
         index: usize,
-        /// Where it ends.
+        /// End of the write, exclusive.
         end: u64,
         /// Bytes of the memory.
         memory: u64,
@@ -66,9 +66,9 @@ pub enum PlanError {
     /// Two writes have a byte of the destination in common.
     #[error("writes {first} and {second} overlap at the destination; write each byte once")]
     Overlap {
-        /// The place of one in the list.
+        /// Index of the first write in the list.
         first: usize,
-        /// The place of the other, which comes later.
+        /// Index of the second write in the list.
         second: usize,
     },
 }

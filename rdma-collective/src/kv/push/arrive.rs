@@ -1,4 +1,7 @@
-//! What decode says to prefill: grants, and confirmations.
+//! Messages from decode: grants, confirmations, takes, releases and revocations.
+//!
+//! This file owns `Begun` → confirmed (still `Begun` or `Quiescing`). A message that cannot be is a violation, which
+//! ends the link.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +12,7 @@ use crate::kv::plan::{Wanted, words_of};
 use crate::link::{Arrival, control};
 
 impl Pushes {
-    /// Sorts what the peer has sent.
+    /// Reads all messages that have arrived. An error names the breach of the protocol.
     pub(super) fn take_arrivals(&mut self, core: &mut Core, now: Instant) -> Result<bool, &'static str> {
         let mut any = false;
         loop {
@@ -67,7 +70,8 @@ impl Pushes {
             let expires = now.checked_add(Duration::from_millis(grant.time_to_live_ms.into()));
             self.grants_seen = self.grants_seen.max(grant.grant);
             self.taken_back.forget(grant.request);
-            // Not reserved in advance: how long it will be is the peer's word.
+            // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
+            // bad peer could make this side allocate without bound.
             *place = Some(Granted { grant, list: Vec::new(), total: piece.total, expires });
         }
         match place {
@@ -88,7 +92,7 @@ impl Pushes {
     pub(super) fn confirmed(&mut self, done: Done) -> Result<(), &'static str> {
         for state in self.pushes.iter_mut().flatten() {
             let lease = state.hold.lease_id();
-            // One that was given up here meanwhile, too: it has all arrived.
+            // A push that was given up here meanwhile takes the confirmation too: all its writes have arrived.
             if let Stage::Begun(of) | Stage::Quiescing { of, .. } = &mut state.stage
                 && of.grant == done.grant
                 && lease == done.lease
@@ -99,18 +103,18 @@ impl Pushes {
                 return Ok(());
             }
         }
-        // One that has ended here meanwhile.
+        // A push that has ended here meanwhile gets its confirmation late; any other number is a breach.
         if done.grant <= self.grants_seen { Ok(()) } else { Err("a confirmation of nothing") }
     }
 }
 
 impl Granted {
-    /// The destination blocks, once the list is whole.
+    /// The destination blocks, once the list is complete.
     pub(super) fn blocks(&self) -> &[u32] {
         self.list.get(..self.grant.blocks as usize).unwrap_or_default()
     }
 
-    /// Which of them are wanted, when it is not all.
+    /// The wanted blocks of a partial grant; `None` when all are wanted.
     pub(super) fn wanted(&self, layers: u32) -> Option<Wanted> {
         let words = self.list.get(self.grant.blocks as usize..).filter(|_| self.grant.partial)?;
         Wanted::from_words(layers, self.grant.blocks, words)

@@ -1,4 +1,5 @@
-//! Pushes meet their grants: a plan is made, or the grant is refused.
+//! Matching of pushes with grants. This file owns `Waiting` → `Begun` when there is a plan, and `Waiting` → `Ended`
+//! when the grant is refused.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use crate::kv::pool::Pool;
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 impl Pushes {
-    /// Brings pushes that wait together with grants that are whole.
+    /// Matches pushes that wait with grants that are complete.
     pub(super) fn begin(&mut self, core: &mut Core, now: Instant) -> bool {
         let mut any = false;
         for place in &mut self.grants {
@@ -22,7 +23,7 @@ impl Pushes {
             else {
                 continue;
             };
-            // More have to wait until the peer has been told of these.
+            // Refusals are bounded by the number of slots; further grants wait until the peer has received these.
             if self.refusals.len() >= TRANSFERS_MAX {
                 break;
             }
@@ -68,7 +69,7 @@ impl Pushes {
         any
     }
 
-    /// Tells the peer of grants that cannot be used; their pushes have ended.
+    /// Sends the refusals of grants that cannot be used; their pushes have ended already.
     pub(super) fn refuse(&mut self, core: &mut Core) {
         while let Some(refuse) = self.refusals.front() {
             if !self.link.tell(core, message::REFUSE, |body| refuse.write(body)) {
@@ -79,14 +80,14 @@ impl Pushes {
     }
 }
 
-/// What goes where, and in how many writes.
+/// The plan of a push, and how many writes it has.
 pub(super) struct Planned {
     pub(super) plan: Arc<BlockPlan>,
     pub(super) writes: u32,
-    /// Writes up to the end of each layer, when it goes by layer.
+    /// Number of writes up to the end of each layer, if the push goes layer by layer.
     pub(super) ends: Vec<u32>,
     pub(super) wanted: Option<Wanted>,
-    /// Blocks, counted in each layer.
+    /// Blocks to move, summed over all layers.
     pub(super) parts: u64,
 }
 

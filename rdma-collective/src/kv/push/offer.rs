@@ -1,4 +1,7 @@
-//! Prefill's side of pulls: blocks that are leased to whoever reads them, until that is done or they are recalled.
+//! The stages of offers: prefill's side of pulls.
+//!
+//! An offer goes `Open` → `Ended` when decode releases it, or `Open` → `Recalling` → `Ended` when it is taken back or
+//! expires. The blocks are leased until `Ended`, because decode may read them until it has released them.
 
 use std::task::Poll;
 use std::time::Instant;
@@ -18,7 +21,7 @@ use crate::kv::pool::PoolUse;
 use crate::kv::prefill::Pulled;
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
-/// One offer.
+/// The state of one offer.
 #[derive(Debug)]
 pub(super) struct Offered {
     request: u64,
@@ -26,21 +29,21 @@ pub(super) struct Offered {
     hold: Hold,
     deadline: Deadline,
     offered: Instant,
-    /// Blocks told to the peer.
+    /// Number of blocks that the peer has been told of.
     told: usize,
-    /// Checksums, once they are wanted.
+    /// Checksums, once the peer has asked for them.
     sums: Option<Sums>,
     stage: Stage,
     abandoned: bool,
 }
 
-/// Checksums of all blocks that are offered, layer by layer.
+/// Progress of the checksums of all offered blocks, layer by layer.
 #[derive(Debug, Default)]
 struct Sums {
     told: u32,
-    /// Computed and not told.
+    /// Sums that are computed and not sent.
     pending: Vec<u32>,
-    /// Of the next block.
+    /// Sum in progress, of the next block.
     sum: Sum,
 }
 
@@ -48,7 +51,7 @@ struct Sums {
 pub(super) enum Stage {
     /// The peer may read.
     Open,
-    /// The peer is asked to read no more, and by then the lane is fenced.
+    /// The peer is asked to stop reading. `fence` is the moment at which the lane ends instead.
     Recalling {
         reason: Reason,
         cause: KvError,
@@ -81,7 +84,8 @@ impl Offered {
         }
     }
 
-    /// Ends it with the link; the device refused to fence its lane when not `fenced`.
+    /// Ends the offer with the link. Not `fenced` means that the device refused to end the lane, so the blocks are
+    /// quarantined.
     pub(super) fn lose(&mut self, fenced: bool, error: KvError) {
         if matches!(self.stage, Stage::Ended(_)) {
             return;
@@ -106,7 +110,7 @@ impl Offered {
         self.offered
     }
 
-    /// Whether it is that lease, and has not ended.
+    /// Whether the offer has this lease and has not ended.
     pub(super) fn is_open(&self, lease: u64) -> bool {
         self.id() == lease && !matches!(self.stage, Stage::Ended(_))
     }
@@ -117,7 +121,7 @@ impl Offered {
 }
 
 impl Pushes {
-    /// Offers blocks to whoever reads them; the lease.
+    /// Adds an offer in stage `Open`, and returns its lease.
     pub(in crate::kv) fn offer(
         &mut self,
         core: &mut Core,
@@ -165,7 +169,7 @@ impl Pushes {
         &self.offers[0].stage
     }
 
-    /// What became of an offer, once; `None` while it is open.
+    /// Takes the outcome of an offer, which is there once; `None` while the offer is open.
     pub(in crate::kv) fn pulled(&mut self, lease: u64) -> Option<Result<Pulled, KvError>> {
         let ended = |offered: &Offered| offered.id() == lease && matches!(offered.stage, Stage::Ended(_));
         let at = self.offers.iter().position(ended)?;
@@ -175,7 +179,7 @@ impl Pushes {
         }
     }
 
-    /// Nobody waits for an offer any more; it stays open.
+    /// Notes that the handle of an offer was dropped; the offer stays open.
     pub(in crate::kv) fn forget_offer(&mut self, lease: u64) {
         let of_lease = |offered: &&mut Offered| offered.id() == lease;
         if let Some(offered) = self.offers.iter_mut().find(of_lease) {
@@ -184,7 +188,8 @@ impl Pushes {
         self.offers.retain(|offered| !offered.is_forgotten());
     }
 
-    /// Takes an offer back. It ends when nothing of it is read any more, by fencing the lane at `deadline` if need be.
+    /// Takes an offer back: `Open` → `Recalling`. The offer ends when decode has released it, or when the lane is
+    /// fenced at `deadline`. An offer that the peer was never told of ends at once.
     pub(in crate::kv) fn recall(&mut self, core: &mut Core, lease: u64, deadline: Deadline) {
         let Some(offered) = self.offers.iter_mut().find(|offered| offered.id() == lease) else { return };
         let cause = KvError::Revoked { request: offered.request };
@@ -202,7 +207,10 @@ impl Pushes {
         }
     }
 
-    /// Tells the peer of offers, recalls and sums, as far as there is room; whether there is more to sum.
+    /// Sends recalls, offers and checksums as far as the lane has room. Returns whether more checksums are to be
+    /// computed at once.
+    ///
+    /// Recalls go first, because they lead to free blocks; then offers, then checksums.
     pub(super) fn tell_offers(&mut self, core: &mut Core) -> bool {
         for offered in &mut self.offers {
             let lease = offered.id();
@@ -228,13 +236,14 @@ impl Pushes {
         self.tell_lease_sums(core, room)
     }
 
-    /// Sums leased blocks that are read, for a turn, and tells the sums; whether there is more to do at once.
+    /// Computes and sends checksums of leased blocks for at most [`TURN_BYTES_MAX`] bytes. Returns whether there is
+    /// more to compute at once.
     fn tell_lease_sums(&mut self, core: &mut Core, room: usize) -> bool {
         let layers = self.pool.layout().shape().layers;
         let mut left = TURN_BYTES_MAX;
         for offered in &mut self.offers {
             let (lease, blocks) = (offered.hold.lease_id(), offered.hold.blocks());
-            // Not too many for it: that was looked at.
+            // The product fits 32 bits: `offer` has checked it with `parts_of`.
             let total = layers * blocks.len() as u32;
             let Some(sums) = offered.sums.as_mut().filter(|_| !matches!(offered.stage, Stage::Ended(_)))
             else {
@@ -248,7 +257,8 @@ impl Pushes {
                     let block = blocks.get(place).copied().unwrap_or(0);
                     let sum = sums.sum.add(&self.pool, (layer, block), &mut self.scratch, &mut left);
                     let Poll::Ready(sum) = sum else { return true };
-                    // Layers and blocks of the pool itself; a sum that cannot be made does not hold, and is found so.
+                    // The read cannot fail for a layer and a block of the pool. If it did, the sum 0 would not match,
+                    // and decode would call the block corrupt, which is safe.
                     sums.pending.push(sum.unwrap_or(0));
                 }
                 if !self.link.tell(core, message::LEASE_CHECKSUMS, |body| {
@@ -263,7 +273,7 @@ impl Pushes {
         false
     }
 
-    /// The peer reads now.
+    /// Handles a take: the peer has begun to read, and may want checksums.
     pub(super) fn taken(&mut self, take: Take) -> Result<(), &'static str> {
         let known = self.offers.iter_mut().find(|offered| offered.id() == take.lease);
         match known {
@@ -280,7 +290,7 @@ impl Pushes {
         Ok(())
     }
 
-    /// The peer reads no more.
+    /// Handles a release: the peer reads no more. A complete read is a success even if the offer was being recalled.
     pub(super) fn released(
         &mut self,
         core: &mut Core,
@@ -317,8 +327,8 @@ impl Pushes {
         Ok(())
     }
 
-    /// Recalls the offers whose time is up. Whether there was one, and whether one was not released in time, so that the
-    /// lane has to be fenced.
+    /// Expires offers: `Open` → `Recalling`, and from there a fence when the release does not come. Returns whether
+    /// an offer has changed, and whether the lane has to be fenced.
     pub(super) fn expire_offers(
         &mut self,
         core: &mut Core,
@@ -327,7 +337,8 @@ impl Pushes {
     ) -> (bool, bool) {
         let (mut any, mut fence_now) = (false, false);
         for offered in &mut self.offers {
-            // Nothing can come of one that the peer was not told of.
+            // An offer that the peer was not told of cannot be released, so its deadline is compared with the clock;
+            // any other one with the time up to which arrivals were read.
             let until = if offered.told == 0 { now } else { known };
             if offered.due().is_none_or(|due| due > until) {
                 continue;

@@ -1,5 +1,8 @@
-//! What a push sends, in this order: which blocks it writes from, the blocks, and their checksums if they are wanted. One
-//! that goes by layer sends the blocks and sums of a layer when it is announced, and lets others go on meanwhile.
+//! Sending of pushes that have begun: first the source blocks (BEGIN), then the writes, then checksums if the peer
+//! wants them.
+//!
+//! A push that goes layer by layer sends the writes and checksums of a layer when it is announced, and lets other
+//! pushes post meanwhile. No stage changes here; `Begun::all_posted` is set after the last write.
 
 use std::iter::Peekable;
 use std::task::Poll;
@@ -23,51 +26,51 @@ pub(super) struct Posting {
     id: u64,
     begin: Begin,
     transfer: u8,
-    /// Source blocks told.
+    /// Number of source blocks that the peer has been told of.
     told: usize,
     writes: Peekable<Descriptors>,
-    /// By what all of them move.
+    /// Cache hint of the writes, from the bytes that all of them move.
     expect: CacheHint,
-    /// Of the next write.
+    /// Index of the next write, which its immediate carries.
     index: u32,
-    /// Writes up to the end of each layer, when it goes by layer.
+    /// Number of writes up to the end of each layer, if the push goes layer by layer.
     ends: Vec<u32>,
     wanted: Option<Wanted>,
-    /// Absent when nobody wants checksums.
+    /// Checksums in progress; absent when the peer wants none.
     sums: Option<Sums>,
 }
 
-/// How far a push got in its turn.
+/// The result of one attempt to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// It has sent everything.
+    /// Everything was sent.
     Done,
-    /// It has sent what is announced, and waits for the next layer.
+    /// All announced layers were sent; the next layer is awaited.
     Waiting,
-    /// It has more to do, and lets others have a turn.
+    /// The byte budget of this drive is used up; there is more to do at once.
     Again,
-    /// It waits for room.
+    /// The lane or the control queue has no room.
     Blocked,
 }
 
-/// Checksums of the blocks that are wanted, layer by layer.
+/// Progress of the checksums of the wanted blocks, layer by layer.
 #[derive(Debug, Default)]
 struct Sums {
-    /// All of them.
+    /// Number of all checksums.
     total: u32,
-    /// Computed and not told.
+    /// Sums that are computed and not sent.
     pending: Vec<u32>,
     told: u32,
-    /// Layer and place of the next block to look at.
+    /// Layer and position of the next block to look at.
     next: (u32, u32),
-    /// Of that block.
+    /// Sum in progress, of that block.
     sum: Sum,
 }
 
 impl Posting {
     pub(super) fn new((id, bytes): (u64, u64), begin: Begin, grant: Grant, planned: Planned) -> Self {
         let Planned { plan, ends, wanted, parts, .. } = planned;
-        // No more than there are verdicts, which has been looked at.
+        // The number fits 32 bits: `plan` has checked it with `parts_of`.
         let sums = Sums { total: parts as u32, ..Sums::default() };
         let sums = grant.checksums.then_some(sums);
         let writes = plan.into_descriptors().peekable();
@@ -75,17 +78,17 @@ impl Posting {
         Self { id, begin, transfer: grant.transfer, told: 0, writes, expect, index: 0, ends, wanted, sums }
     }
 
-    /// Whether it is that of a push.
+    /// Whether this is the sending state of push `id`.
     pub(super) fn is_of(&self, id: u64) -> bool {
         self.id == id
     }
 
-    /// Writes posted.
+    /// Number of writes posted.
     pub(super) fn posted(&self) -> u32 {
         self.index
     }
 
-    /// How many writes may be posted while so many layers are announced.
+    /// Number of writes that may be posted while `ready` layers are announced.
     fn allowed(&self, ready: Option<u32>) -> u32 {
         match ready {
             None => u32::MAX,
@@ -96,8 +99,9 @@ impl Posting {
 }
 
 impl Pushes {
-    /// Sends what there is room for; the pushes that have begun take turns in order. Whether there was something, and
-    /// whether there are more sums to make at once.
+    /// Sends as much as there is room for. Pushes post in the order in which they began. One that finds no room ends
+    /// the attempt, because the room is the lane's and the pushes behind it would find none either. Returns whether
+    /// anything was sent, and whether more checksums are to be computed at once.
     pub(super) fn post(&mut self, core: &mut Core) -> (bool, bool) {
         let (mut any, mut again, mut at) = (false, false, 0);
         let mut left = TURN_BYTES_MAX;
@@ -139,7 +143,7 @@ impl Pushes {
         turn
     }
 
-    /// Keeps the queue full.
+    /// Posts writes until the lane is full, or the announced layers are posted.
     fn fill_queue(&mut self, core: &mut Core, posting: &mut Posting, ready: Option<u32>) -> Turn {
         let (Some(lane), Some(remote)) = (self.link.lane(core), self.link.remote) else {
             return Turn::Blocked;
@@ -157,7 +161,7 @@ impl Pushes {
                 lane.violation("a region shorter than its layout");
                 return Turn::Blocked;
             };
-            // Offsets are within the pool, and lengths within 32 bits by the plan's bound.
+            // The plan keeps offsets within the pool and lengths within 32 bits.
             let from = self.source.range(write.offset_local, write.len);
             let imm = Imm::Block { transfer: posting.transfer, index: posting.index };
             posting.index += 1;
@@ -176,7 +180,7 @@ impl Pushes {
         Turn::Done
     }
 
-    /// Sums blocks of the layers that are announced, so many bytes of them, and tells the sums.
+    /// Computes checksums of the announced layers for at most `left` bytes, and sends them in pieces.
     fn tell_sums(
         &mut self,
         core: &mut Core,
@@ -209,7 +213,8 @@ impl Pushes {
                 if posting.wanted.as_ref().is_none_or(|wanted| wanted.has(layer, place)) {
                     let sum = sums.sum.add(&self.pool, (layer, block), &mut self.scratch, left);
                     let Poll::Ready(sum) = sum else { return Turn::Again };
-                    // Layers and blocks of the pool itself; a sum that cannot be made does not hold, and is found so.
+                    // The read cannot fail for a layer and a block of the pool. If it did, the sum 0 would not match,
+                    // and decode would call the block corrupt, which is safe.
                     sums.pending.push(sum.unwrap_or(0));
                 }
                 sums.next.1 += 1;
@@ -220,7 +225,8 @@ impl Pushes {
     }
 }
 
-/// Whether the peer knows all source blocks.
+/// Sends the source blocks. Returns whether the peer was sent all of them; they go before the writes, so that the
+/// peer can plan and count what follows.
 fn tell_sources(link: &Link, core: &mut Core, posting: &mut Posting, hold: &Hold) -> bool {
     let room = link.list_room(core).max(1);
     while posting.told < hold.blocks().len() {

@@ -1,4 +1,7 @@
-//! What prefill says to decode: what it writes, each write that landed, and sums.
+//! Arrivals from prefill: its messages, and the immediates of its writes.
+//!
+//! This file owns no stage but `Filling` → `Ended` for a refused grant; it counts writes for the others to decide on.
+//! A message that cannot be is a violation, which ends the link.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -108,7 +111,7 @@ impl Receives {
                 let reads = |state: &&mut State| state.is_open() && state.lease == Some(lease);
                 match self.grants.iter_mut().flatten().find(reads) {
                     Some(state) => state.sums(piece, state.sums_total(layers), wanted),
-                    // One that was given up meanwhile.
+                    // The pull was given up meanwhile, and its checksums were under way.
                     None if self.pulls.knows(lease) => Ok(()),
                     None => Err("checksums of no lease"),
                 }
@@ -128,7 +131,8 @@ impl Receives {
 }
 
 impl State {
-    /// What the peer writes from, piece by piece; from the last one on the writes that are to come are known.
+    /// Collects the source blocks, piece by piece. After the last piece both sides have the same plan, so the
+    /// expected number of writes is known and checked against the announced one.
     fn begins(
         &mut self,
         begin: Begin,

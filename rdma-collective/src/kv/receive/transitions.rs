@@ -1,4 +1,4 @@
-//! Every stage of a grant, and everything that can happen to it there.
+//! Transition table of grants: every event in every stage, and the stage that follows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,12 +20,12 @@ enum Event {
     Revoked,
     /// The peer posts nothing more, and has posted nothing.
     Quiesced,
-    /// The sums are checked.
+    /// The checksums are checked.
     Checked,
-    /// Its deadline, or that of taking it back or of telling the peer.
+    /// The deadline of the grant, of taking it back, or of telling the peer has passed.
     Late,
     LinkLost,
-    /// What has arrived is looked at, and the peer told.
+    /// Arrivals are evaluated, and the peer is told.
     Looked,
 }
 
@@ -95,7 +95,7 @@ fn happens(receives: &mut Receives, core: &mut Core, event: Event) {
 
 #[test]
 fn every_stage_of_a_grant_and_everything_that_can_happen_there() {
-    // In the order of `EVENTS`; the peer knows of the grant, and nothing has arrived.
+    // The columns are in the order of `EVENTS`; the peer knows of the grant, and nothing has arrived.
     let table = [
         ("filling", ["revoking", "quiesced", "filling", "revoking", "ended: lost", "filling"]),
         ("revoking", ["revoking", "quiesced", "revoking", "ended: revoked", "ended: revoked", "revoking"]),

@@ -1,4 +1,4 @@
-//! What is late for one end alone: it was not looked at, or could not be told.
+//! Deadlines that pass at one end alone, because it was not driven or could not be told.
 
 use super::*;
 use crate::kv::checksum::TURN_BYTES_MAX;
@@ -26,7 +26,7 @@ fn a_push_that_is_refused_ends_at_once_though_the_peer_cannot_be_told_yet() {
     let small = decode.grant(2, &[0], Deadline::after(Duration::from_secs(2))).unwrap();
     let at_prefill = &prefill.shared().engine;
     drive_until(at_prefill, || prefill.shared().lock().has_grant(1));
-    // It takes all credits.
+    // The grant takes all credits.
     let pushed = prefill.push(1, &blocks, soon()).unwrap();
     let mut refused = prefill.push(2, &[0, 1], Deadline::after(Duration::from_millis(50))).unwrap();
     thread::sleep(Duration::from_millis(100));
@@ -74,7 +74,7 @@ fn a_push_that_waits_for_the_rest_of_a_grant_is_told_when_it_is_revoked() {
             error => panic!("{reason:?}: {error}"),
         }
         assert_eq!(prefill.shared().lock().held(1), None);
-        // It was told, and the next one is another.
+        // The reason was reported once, and the next push is another one.
         drop(prefill.push(5, &[1, 2], soon()).unwrap());
     }
 }

@@ -1,4 +1,4 @@
-//! What neither end can be told of leases.
+//! Messages about leases that one end cannot receive.
 
 use super::*;
 use crate::kv::message::{

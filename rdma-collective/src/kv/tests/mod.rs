@@ -1,4 +1,4 @@
-//! A peer that has the token and does not keep to the protocol: every message that cannot be ends the link, and no more.
+//! A peer that has the token and breaks the protocol: every message that cannot be ends the link, and nothing else.
 
 mod late;
 mod leases;
@@ -249,7 +249,7 @@ fn a_grant_that_has_expired_is_not_begun() {
     decode.shared().engine.lock_with(|core| {
         assert!(decode.shared().lock().link.tell(core, GRANT, |body| grant.write(body, &[0, 1], 0, 9)));
     });
-    // It arrives, and gets old.
+    // The message arrives, and gets old.
     let deadline = Instant::now() + Duration::from_secs(10);
     while !prefill.shared().lock().has_grant(0) && Instant::now() < deadline {
         prefill.shared().engine.drive(Instant::now(), 16).unwrap();

@@ -1,4 +1,4 @@
-//! Either end of a transfer, whichever way it goes, and what it knows in the end.
+//! The two ends of a transfer of either direction, and their outcomes.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,7 +20,7 @@ pub enum Receiving {
     Revoking(Revoking<Verdicts>),
 }
 
-/// What prefill knows in the end.
+/// The outcome at prefill.
 #[derive(Debug)]
 pub enum Sent {
     /// Bytes, and blocks that decode found corrupt.
@@ -29,7 +29,7 @@ pub enum Sent {
     GivenUp,
 }
 
-/// What decode knows in the end.
+/// The outcome at decode.
 #[derive(Debug)]
 pub enum Got {
     Well(Received),

@@ -20,8 +20,8 @@ pub struct BlockPair {
 
 /// The blocks of one request, in the order of the source pool's memory.
 ///
-/// It keeps the pairs alone, 8 bytes each: descriptors are made as they are taken. Both sides of a transfer
-/// make the same ones from the same layouts, pairs and bound, and so agree on how many there are.
+/// A plan keeps only the pairs, 8 bytes each; descriptors are made while they are taken. Both sides of a transfer
+/// make the same descriptors from the same layouts, pairs and bound, and so agree on their number.
 ///
 /// ```
 /// use rdma_collective::kv::layout::{Layout, Model, Order};
@@ -41,17 +41,17 @@ pub struct BlockPlan {
     destination: Layout,
     pairs: Vec<BlockPair>,
     write_bytes_max: u32,
-    /// No write has bytes of two layers, and they come layer by layer.
+    /// Whether no write has bytes of two layers, and writes come layer by layer.
     by_layer: bool,
-    /// Which pairs are moved, by layer and then in the order of `pairs`; absent when all are.
+    /// Wanted pairs, by layer and then in the order of `pairs`; absent when all are wanted.
     wanted: Option<Box<[bool]>>,
 }
 
-/// How a request is moved, beyond what and where.
+/// Options of a plan: its order, and a subset of the blocks.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kv) struct Parts<'a> {
     pub(in crate::kv) by_layer: bool,
-    /// By place in the request.
+    /// The wanted blocks, by position in the request; all when absent.
     pub(in crate::kv) wanted: Option<&'a Wanted>,
 }
 
@@ -59,8 +59,8 @@ impl BlockPlan {
     /// Checks the request and sorts it. No write is longer than `write_bytes_max`.
     ///
     /// # Errors
-    /// [`PlanError`] when there are no pairs, a block is out of range or given twice, the layouts do not match or
-    /// the bound is 0. Nothing of what is asked for is left out in silence.
+    /// [`PlanError`] when there are no pairs, a block is out of range or given twice, the layouts do not match or the
+    /// bound is 0.
     pub fn new(
         source: Layout,
         destination: Layout,
@@ -82,7 +82,7 @@ impl BlockPlan {
         Ok(Self { source, destination, pairs, write_bytes_max, by_layer: false, wanted: None })
     }
 
-    /// As [`new`](Self::new), layer by layer or of some blocks alone.
+    /// Plans like [`new`](Self::new), but layer by layer, or for some blocks alone.
     pub(in crate::kv) fn of_parts(
         layouts: (Layout, Layout),
         pairs: &[BlockPair],
@@ -93,7 +93,7 @@ impl BlockPlan {
         plan.by_layer = parts.by_layer;
         if let Some(wanted) = parts.wanted {
             let mut places: Vec<_> = (0_u32..).zip(pairs).map(|(at, pair)| (pair.source, at)).collect();
-            // As the pairs of the plan are: no source is given twice.
+            // The order of the plan's pairs, since no source block is given twice.
             places.sort_unstable();
             let layers = 0..plan.source.shape().layers;
             let wanted = layers.flat_map(|layer| places.iter().map(move |(_, at)| wanted.has(layer, *at)));
@@ -107,7 +107,7 @@ impl BlockPlan {
         self.merged(0..self.source.shape().layers)
     }
 
-    /// The writes of all layers, with the plan, for whoever takes them over time.
+    /// The writes of all layers, in an iterator that keeps the plan alive, to be posted over time.
     pub(in crate::kv) fn into_descriptors(self: Arc<Self>) -> Descriptors {
         let layers = self.source.shape().layers;
         let first = if self.by_layer { 1.min(layers) } else { layers };
@@ -115,7 +115,8 @@ impl BlockPlan {
         Descriptors { plan: self, writes, layers: first..layers }
     }
 
-    /// How many writes there are, and, layer by layer, how many up to its end; more than `max` are not counted.
+    /// Counts the writes, and for each layer the writes up to its end. Counting stops at `max` + 1, because a
+    /// transfer with more is refused anyway.
     pub(in crate::kv) fn count(self: &Arc<Self>, max: u32) -> (u32, Vec<u32>) {
         let most = max as usize + 1;
         if !self.by_layer {
@@ -153,7 +154,7 @@ impl BlockPlan {
     /// Bytes of the whole request.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        // Distinct blocks of one pool, so no more than its bytes.
+        // The product fits: distinct blocks of one pool have no more bytes than the pool.
         self.pairs.len() as u64 * self.source.block_bytes()
     }
 
@@ -161,7 +162,7 @@ impl BlockPlan {
         Merge::new(self.ranges(layers), self.write_bytes_max)
     }
 
-    /// One range for each layer, piece and pair, in the order of the source's memory.
+    /// Yields a range for each layer, piece and pair, in the order of the source's memory.
     fn ranges(&self, layers: Range<u32>) -> impl Iterator<Item = WriteDescriptor> + '_ {
         let pieces = self.source.pieces();
         let pairs = self.pairs.iter();
@@ -184,12 +185,12 @@ impl BlockPlan {
     }
 }
 
-/// The descriptors of a plan that they keep.
+/// An iterator over the descriptors of a plan, which it keeps alive.
 #[derive(Debug)]
 pub(in crate::kv) struct Descriptors {
     plan: Arc<BlockPlan>,
     writes: Merge<Ranges>,
-    /// Those after it.
+    /// Layers after the one that `writes` yields.
     layers: Range<u32>,
 }
 
@@ -207,7 +208,7 @@ impl Iterator for Descriptors {
     }
 }
 
-/// What [`BlockPlan::ranges`] gives, by number.
+/// The ranges of [`BlockPlan::ranges`], by number, without borrowing the plan.
 #[derive(Debug)]
 struct Ranges {
     plan: Arc<BlockPlan>,
@@ -216,7 +217,8 @@ struct Ranges {
 }
 
 impl Ranges {
-    /// Those of some layers; of all, when the plan does not go by layer.
+    /// The ranges of some layers. Pass all layers when the plan does not go layer by layer, because their numbers are
+    /// not contiguous then.
     fn of(plan: &Arc<BlockPlan>, layers: Range<u32>) -> Self {
         let each = u64::from(plan.source.pieces()) * plan.pairs.len() as u64;
         Self {
@@ -251,7 +253,7 @@ impl Iterator for Ranges {
             {
                 continue;
             }
-            // Each is below a dimension of the layout, which has 32 bits.
+            // Each index is below a dimension of the layout, which has 32 bits.
             let (layer, piece, pair) = (layer as u32, piece as u32, plan.pairs.get(pair as usize)?);
             let from = plan.source.extent(layer, piece, pair.source);
             let to = plan.destination.extent(layer, piece, pair.destination);
@@ -265,7 +267,7 @@ impl Iterator for Ranges {
     }
 }
 
-/// That sorted `blocks` are all there and none is given twice.
+/// Fails if one of the sorted `blocks` is out of range or repeated.
 fn check_blocks(
     side: Side,
     blocks: impl Iterator<Item = u32> + Clone,

@@ -54,7 +54,7 @@ fn requests() -> impl Strategy<Value = (Layout, Layout, Vec<BlockPair>, u32)> {
         })
 }
 
-/// What each byte of the destination must hold: the index of a source byte, or nothing.
+/// The expected destination: for each byte the index of a source byte, or nothing.
 fn oracle(source: &Layout, destination: &Layout, pairs: &[BlockPair]) -> Vec<Option<u64>> {
     let mut bytes = vec![None; destination.bytes() as usize];
     for pair in pairs {

@@ -1,4 +1,4 @@
-//! Merging writes that are adjacent on both sides, up to a bound, and refusing those that are not sound.
+//! The merging of writes that are adjacent on both sides, up to a bound, and the refusal of lists that are not sound.
 
 use std::iter::Fuse;
 
@@ -6,20 +6,20 @@ use super::WriteDescriptor;
 use crate::kv::layout::Side;
 use crate::kv::plan::PlanError;
 
-/// What the writes of a list have to keep to.
+/// The limits that a list of writes has to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the memory that is read.
     pub local_len: u64,
     /// Bytes of the memory that is written.
     pub remote_len: u64,
-    /// Bytes of the longest write that may come out; longer ones are cut.
+    /// Longest write that may come out, in bytes; longer ones are cut.
     pub write_bytes_max: u32,
 }
 
 /// Checks a list of writes in any order and merges those that are adjacent on both sides.
 ///
-/// The result is in the order of the destination. The same bytes may be read twice; none is written twice.
+/// The result is in the order of the destination. A list may read the same bytes twice, but never write a byte twice.
 ///
 /// # Errors
 /// [`PlanError`] names the first write that is empty, wraps, is out of range or overlaps another at the destination.
@@ -63,19 +63,19 @@ fn check_range(side: Side, index: usize, offset: u64, len: u64, memory: u64) -> 
     }
 }
 
-/// Merges neighbours of a sequence of sound writes; whole ones as long as they fit the bound together.
+/// An iterator that merges neighbours of a sequence of sound writes, as long as whole writes fit the bound together.
 ///
 /// A write is cut only when it alone exceeds the bound, so that blocks stay whole where they can.
 #[derive(Debug)]
 pub(super) struct Merge<I> {
     writes: Fuse<I>,
-    /// Taken from `writes`, and not yet given out.
+    /// Write that was taken from `writes` and not yet yielded.
     pending: Option<WriteDescriptor>,
     write_bytes_max: u64,
 }
 
 impl<I: Iterator<Item = WriteDescriptor>> Merge<I> {
-    /// The bound is not 0.
+    /// Merges `writes`; the bound must not be 0.
     pub(super) fn new(writes: I, write_bytes_max: u32) -> Self {
         Self { writes: writes.fuse(), pending: None, write_bytes_max: write_bytes_max.into() }
     }

@@ -10,7 +10,7 @@ fn write(offset_local: u64, offset_remote: u64, len: u64) -> WriteDescriptor {
     WriteDescriptor { offset_local, offset_remote, len }
 }
 
-/// What a list does to each byte of the destination, or the reason why it is not sound.
+/// The effect of a list on each byte of the destination, or the reason why the list is not sound.
 fn oracle(writes: &[WriteDescriptor], limits: Limits) -> Result<Vec<Option<u64>>, &'static str> {
     let mut bytes = vec![None; limits.remote_len as usize];
     for write in writes {
@@ -36,7 +36,7 @@ fn oracle(writes: &[WriteDescriptor], limits: Limits) -> Result<Vec<Option<u64>>
 
 fn lists() -> impl Strategy<Value = Vec<WriteDescriptor>> {
     let sound = (0_u64..22, 0_u64..22, 1_u64..3).prop_map(|(local, remote, len)| {
-        // On a grid, so that neighbours are often adjacent and lists without overlap are common.
+        // Offsets lie on a grid, so that neighbours are often adjacent and lists without overlap are common.
         write(local * 8, remote * 8, len * 8)
     });
     let loose =
@@ -60,7 +60,7 @@ proptest! {
                 prop_assert!(writes.is_sorted_by_key(|write| write.offset_remote));
             }
             (Err(PlanError::Empty { .. }), Err("empty")) | (Err(PlanError::Overlap { .. }), Err("overlap")) => {}
-            // A list may be unsound in several ways; what is found first is named.
+            // A list may be unsound in several ways; the error names the first one found.
             (
                 Err(PlanError::Wraps { .. } | PlanError::OutOfRange { .. } | PlanError::Empty { .. }),
                 Err("out of range" | "empty"),

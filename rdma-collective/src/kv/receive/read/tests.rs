@@ -1,4 +1,4 @@
-//! What is to be said of leases has a bound.
+//! Messages about leases that wait for room are bounded.
 
 use std::time::{Duration, Instant};
 
