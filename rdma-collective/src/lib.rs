@@ -8,10 +8,11 @@ pub mod env;
 pub mod kv;
 pub mod link;
 
-#[cfg(any(fuzzing, test))]
-#[doc(hidden)]
-pub mod fuzzing;
 mod groups;
 mod liveness;
-#[cfg(test)]
-mod netsim;
+#[cfg(any(fuzzing, test))]
+mod tests;
+
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub use tests::fuzz as fuzzing;

@@ -26,7 +26,7 @@ mod reduce;
 mod reduce_scatter;
 mod reduce_to_root;
 mod scatter;
-pub mod schedule;
+mod schedule;
 mod send_recv;
 mod split;
 mod tensor;

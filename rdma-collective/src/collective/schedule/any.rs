@@ -9,8 +9,7 @@ use crate::collective::ScheduleError;
 ///
 /// With `reproducible`, which is alike on all ranks, those that reduce do so in the order of ranks.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Schedule {
+pub(crate) enum Schedule {
     /// The fastest there is.
     Ring(Ring),
     /// In the order of ranks.
@@ -24,19 +23,7 @@ impl Schedule {
     ///
     /// # Errors
     /// As [`Ring::all_reduce`].
-    ///
-    /// ```
-    /// use rdma_collective::collective::DataType;
-    /// use rdma_collective::collective::schedule::{Operation, Schedule, Staging, Step};
-    ///
-    /// let staging = Staging::default();
-    /// let operation = Operation { rank: 3, ranks: 4, count: 1000, data_type: DataType::F32, staging };
-    /// // The last rank alone has the result of a chain at first.
-    /// let mut steps = Schedule::all_reduce(operation, true)?;
-    /// assert!(steps.all(|step| !matches!(step, Step::CopyFrom { .. })));
-    /// # Ok::<(), rdma_collective::collective::ScheduleError>(())
-    /// ```
-    pub fn all_reduce(operation: Operation, reproducible: bool) -> Result<Self, ScheduleError> {
+    pub(crate) fn all_reduce(operation: Operation, reproducible: bool) -> Result<Self, ScheduleError> {
         if reproducible {
             Chain::all_reduce(operation).map(Self::Chain)
         } else {
@@ -48,7 +35,7 @@ impl Schedule {
     ///
     /// # Errors
     /// As [`Ring::all_gather`].
-    pub fn all_gather(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn all_gather(operation: Operation) -> Result<Self, ScheduleError> {
         Ring::all_gather(operation).map(Self::Ring)
     }
 
@@ -56,7 +43,7 @@ impl Schedule {
     ///
     /// # Errors
     /// As [`Ring::reduce_scatter`].
-    pub fn reduce_scatter(operation: Operation, reproducible: bool) -> Result<Self, ScheduleError> {
+    pub(crate) fn reduce_scatter(operation: Operation, reproducible: bool) -> Result<Self, ScheduleError> {
         if reproducible {
             Chain::reduce_scatter(operation).map(Self::Chain)
         } else {
@@ -68,7 +55,7 @@ impl Schedule {
     ///
     /// # Errors
     /// As [`Line::broadcast`].
-    pub fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+    pub(crate) fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         Line::broadcast(operation, root).map(Self::Line)
     }
 
@@ -76,14 +63,13 @@ impl Schedule {
     ///
     /// # Errors
     /// As [`Chain::reduce`].
-    pub fn reduce(operation: Operation, root: u32, reproducible: bool) -> Result<Self, ScheduleError> {
+    pub(crate) fn reduce(operation: Operation, root: u32, reproducible: bool) -> Result<Self, ScheduleError> {
         Chain::reduce(operation, root, reproducible).map(Self::Chain)
     }
 
     /// Whether the last `Put` has been made; at the beginning, that there is none. Later it can be `false` though there is
     /// nothing to put any more.
-    #[must_use]
-    pub fn has_put_all(&self) -> bool {
+    pub(crate) fn has_put_all(&self) -> bool {
         match self {
             Self::Ring(ring) => ring.has_put_all(),
             Self::Chain(chain) => chain.has_put_all(),

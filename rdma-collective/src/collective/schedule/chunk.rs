@@ -10,13 +10,13 @@ use crate::collective::ScheduleError;
 /// A rank holds `slots * slot_bytes` for what each neighbour writes to it, and as much again for what it sends
 /// when the caller's buffer is not registered: with the defaults, 4 MiB for a ring, whatever the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Staging {
+pub(crate) struct Staging {
     /// Slots a link, at least 1. Half of them are kept in flight; the others absorb a late neighbour.
-    pub slots: u16,
+    pub(crate) slots: u16,
     /// Bytes a slot, at least one element. Larger slots cost fewer messages, smaller ones start sooner.
-    pub slot_bytes: usize,
+    pub(crate) slot_bytes: usize,
     /// A segment is not cut into chunks below this, since a message then costs more than it overlaps.
-    pub chunk_bytes_min: usize,
+    pub(crate) chunk_bytes_min: usize,
 }
 
 impl Default for Staging {
@@ -43,7 +43,7 @@ impl Staging {
 ///
 /// A round is small enough that what was reduced in it is still in the cache when it is sent on.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::collective) struct Chunking {
+pub(crate) struct Chunking {
     count: usize,
     element: usize,
     ranks: usize,
@@ -55,14 +55,14 @@ pub(in crate::collective) struct Chunking {
 
 /// A chunk by its place in the cut.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::collective) struct Place {
-    pub(in crate::collective) round: usize,
-    pub(in crate::collective) segment: usize,
-    pub(in crate::collective) chunk: usize,
+pub(crate) struct Place {
+    pub(crate) round: usize,
+    pub(crate) segment: usize,
+    pub(crate) chunk: usize,
 }
 
 impl Chunking {
-    pub(in crate::collective) fn new(
+    pub(crate) fn new(
         count: usize,
         element: usize,
         ranks: usize,
@@ -78,7 +78,7 @@ impl Chunking {
     }
 
     /// The cut of a buffer that has a part of `part` elements for each rank: a round has a piece of each.
-    pub(in crate::collective) fn of_parts(
+    pub(crate) fn of_parts(
         part: usize,
         element: usize,
         ranks: usize,
@@ -89,7 +89,7 @@ impl Chunking {
     }
 
     /// The same rounds and segments in chunks of so many bytes at most, which are at least one element.
-    pub(in crate::collective) fn finer(self, bytes_max: usize) -> Self {
+    pub(crate) fn finer(self, bytes_max: usize) -> Self {
         let longest = match self.part {
             None => self.count.div_ceil(self.rounds.max(1)).div_ceil(self.ranks),
             Some(part) => part.div_ceil(self.rounds.max(1)),
@@ -99,15 +99,15 @@ impl Chunking {
     }
 
     /// Whether all ranks have the same one.
-    pub(in crate::collective) fn has_one_segment(&self) -> bool {
+    pub(crate) fn has_one_segment(&self) -> bool {
         self.ranks == 1
     }
 
-    pub(in crate::collective) fn rounds(&self) -> usize {
+    pub(crate) fn rounds(&self) -> usize {
         self.rounds
     }
 
-    pub(in crate::collective) fn chunks(&self) -> usize {
+    pub(crate) fn chunks(&self) -> usize {
         self.chunks
     }
 
@@ -123,7 +123,7 @@ impl Chunking {
     }
 
     /// The bytes of a chunk; it may be empty, and is never longer than a slot.
-    pub(in crate::collective) fn span(&self, place: Place) -> Span {
+    pub(crate) fn span(&self, place: Place) -> Span {
         let (segment_start, segment_len) = match self.part {
             None => {
                 let (round_start, round_len) = split(self.count, self.rounds, place.round);

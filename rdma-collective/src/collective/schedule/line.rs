@@ -15,7 +15,7 @@ use crate::collective::ScheduleError;
 ///
 /// No deadlock: the last rank waits for messages alone, and each gives slots back before it has all of them.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub(crate) struct Line {
     operation: Operation,
     /// This rank's place in the line, behind the root.
     at: u32,
@@ -36,7 +36,7 @@ impl Line {
     /// # Errors
     /// [`ScheduleError`] when the rank or the root is not one of the ranks, the count has more bytes than a buffer can, or
     /// the staging has no slot or none that an element fits.
-    pub fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+    pub(crate) fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         let Operation { rank, ranks, count, data_type, staging } = operation;
         let alone = operation.check_root(root)?;
         Ok(Self {
@@ -51,8 +51,7 @@ impl Line {
     }
 
     /// Whether the last `Put` has been made.
-    #[must_use]
-    pub fn has_put_all(&self) -> bool {
+    pub(crate) fn has_put_all(&self) -> bool {
         self.is_last()
             || self.next >= self.end()
                 && !self.ready.iter().flatten().any(|step| matches!(step, Step::Put { .. }))

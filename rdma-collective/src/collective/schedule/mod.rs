@@ -4,7 +4,7 @@
 //! no clock and no address. What carries it out owns the links, the slots and the buffers, and takes one
 //! [`Step`] after the other. A rank that lies about the operation is told apart before, by the link's handshake.
 //!
-//! [`Schedule`] has those between neighbours of a ring, and [`Rounds`] those between any ranks, in a vocabulary of which [`Step`] is
+//! [`Schedule`] has those between neighbours of a ring, and [`P2pSchedule`] those between any ranks, in a vocabulary of which [`Step`] is
 //! a part.
 
 mod any;
@@ -13,28 +13,23 @@ mod chunk;
 mod line;
 mod operation;
 mod order;
+mod p2p;
 mod place;
 mod primitive;
 mod ring;
-mod rounds;
-#[cfg(test)]
-mod scale;
-#[cfg(test)]
-mod simulate;
 mod step;
 #[cfg(test)]
 mod tests;
 
-pub use any::Schedule;
-pub use chain::Chain;
-pub use chunk::Staging;
-pub(in crate::collective) use chunk::{Chunking, Place as ChunkPlace};
-pub use line::Line;
-pub use operation::Operation;
+pub(crate) use any::Schedule;
+pub(crate) use chain::Chain;
+pub(crate) use chunk::{Chunking, Place as ChunkPlace, Staging};
+pub(crate) use line::Line;
+pub(crate) use operation::Operation;
 pub(crate) use order::Order;
-pub use place::{Buffer, Place};
-pub use primitive::Primitive;
-pub use ring::Ring;
-pub use rounds::Rounds;
-pub(super) use rounds::{Cut, Share};
-pub use step::{Source, Span, Step, Target};
+pub(crate) use p2p::P2pSchedule;
+pub(super) use p2p::{Cut, Share};
+pub(crate) use place::{Buffer, Place};
+pub(crate) use primitive::Primitive;
+pub(crate) use ring::Ring;
+pub(crate) use step::{Source, Span, Step, Target};

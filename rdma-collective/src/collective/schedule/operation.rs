@@ -6,17 +6,17 @@ use crate::collective::ScheduleError;
 
 /// What a schedule is made for, seen from one rank; all but `rank` is the same on all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Operation {
+pub(crate) struct Operation {
     /// This rank, below `ranks`.
-    pub rank: u32,
+    pub(crate) rank: u32,
     /// How many ranks take part, at least 1.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// Elements of each rank's buffer, or of its part where each has one of a longer buffer; may be 0.
-    pub count: usize,
+    pub(crate) count: usize,
     /// The type of the elements.
-    pub data_type: DataType,
+    pub(crate) data_type: DataType,
     /// The memory that messages go through.
-    pub staging: Staging,
+    pub(crate) staging: Staging,
 }
 
 impl Operation {

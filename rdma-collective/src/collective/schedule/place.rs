@@ -4,7 +4,7 @@ use super::Span;
 
 /// One of the memories of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Buffer {
+pub(crate) enum Buffer {
     /// What this rank contributes. In place, it is the output.
     Input,
     /// What this rank is to have.
@@ -18,7 +18,7 @@ pub enum Buffer {
 /// They are pieces of one length at equal distances, and beyond the end of the buffer they go on at its beginning: the parts
 /// of many ranks from any one on, in either direction, or every other block of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub(crate) struct Place {
     buffer: Buffer,
     offset: usize,
     /// Bytes of a piece, at least 1.
@@ -50,31 +50,28 @@ impl Place {
     }
 
     /// Some of these bytes.
-    pub(in crate::collective) fn part(self, Span { offset, len }: Span) -> Self {
+    pub(crate) fn part(self, Span { offset, len }: Span) -> Self {
         debug_assert!(offset + len <= self.len);
         Self { skip: self.skip + offset, len, ..self }
     }
 
     /// The buffer that they are in.
-    #[must_use]
-    pub const fn buffer(&self) -> Buffer {
+    pub(crate) const fn buffer(&self) -> Buffer {
         self.buffer
     }
 
     /// How many there are.
-    #[must_use]
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The ranges of the buffer, in order; none of them is empty.
-    pub fn spans(&self) -> impl Iterator<Item = Span> + use<> {
+    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + use<> {
         let Self { offset, run, stride, wrap, mut skip, mut len, .. } = *self;
         std::iter::from_fn(move || {
             if len == 0 {

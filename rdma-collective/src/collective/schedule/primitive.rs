@@ -8,8 +8,7 @@ use super::{Buffer, Place, Source, Span, Step, Target};
 ///
 /// Every [`Step`] is one of them, so what checks and times them does so for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Primitive {
+pub(crate) enum Primitive {
     /// Takes a credit of the link to the rank, waiting until there is one, and writes the source, which may be empty, into
     /// the slot of `message`. Goes on before the write has completed.
     Put {

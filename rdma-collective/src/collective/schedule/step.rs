@@ -6,24 +6,23 @@ use std::ops::Range;
 ///
 /// Where they differ in length, the shorter one is a rank's part of the longer one, and begins with it: at `rank * part`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Span {
+pub(crate) struct Span {
     /// Where it starts.
-    pub offset: usize,
+    pub(crate) offset: usize,
     /// How long it is.
-    pub len: usize,
+    pub(crate) len: usize,
 }
 
 impl Span {
     /// The indices of the range.
-    #[must_use]
-    pub const fn range(self) -> Range<usize> {
+    pub(crate) const fn range(self) -> Range<usize> {
         self.offset..self.offset + self.len
     }
 }
 
 /// What a [`Step::Put`] reads. In place, input and output are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub(crate) enum Source {
     /// What this rank contributes.
     Input,
     /// What was reduced or received so far.
@@ -34,7 +33,7 @@ pub enum Source {
 
 /// Where a step leaves what it has made of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
+pub(crate) enum Target {
     /// In the caller's output.
     Output,
     /// In the library's memory, for the next [`Step::Put`], which takes it: the output has no room for it. A rank has one
@@ -55,8 +54,7 @@ pub enum Target {
 /// The source of a `Put` stays as it is until the message has arrived, in place too: it may be sent from the
 /// caller's buffer without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Step {
+pub(crate) enum Step {
     /// Takes a credit, waiting until fewer than `slots` messages to this rank are not yet given back, and
     /// writes `span` of the source into the slot of `message`. Goes on before the write has completed.
     Put {

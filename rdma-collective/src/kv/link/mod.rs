@@ -2,6 +2,9 @@
 //!
 //! How it comes to be is `prepare`'s; what one end says of its pool before, `payload`'s.
 
+#[cfg(any(fuzzing, test))]
+#[path = "tests/fuzz.rs"]
+mod fuzz;
 mod payload;
 mod prepare;
 
@@ -19,7 +22,7 @@ use crate::link::control::{ENVELOPE_BYTES, Kind};
 use crate::link::{LaneFailure, LaneName, PeerName};
 
 #[cfg(any(fuzzing, test))]
-pub(crate) use payload::fuzz;
+pub(crate) use fuzz::fuzz;
 pub(super) use prepare::Opening;
 pub use prepare::Prepared;
 

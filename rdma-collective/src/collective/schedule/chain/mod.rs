@@ -30,7 +30,7 @@ use crate::collective::ScheduleError;
 /// (`i - s + lag` or less): all of them earlier, so that there is no circle. If it is 1, `lag` is 1, and earlier is what has
 /// the lesser place or, at the same place, comes first in this order: ranks reduce, ranks spread, the last rank reduces.
 #[derive(Clone, Debug)]
-pub struct Chain {
+pub(crate) struct Chain {
     operation: Operation,
     /// This rank's place in the chain.
     at: u32,
@@ -67,7 +67,7 @@ impl Chain {
     /// # Errors
     /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or
     /// the staging has no slot or none that an element fits.
-    pub fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
         let alone = operation.check()?;
         Self::new(operation, 0, For::All, alone)
     }
@@ -76,7 +76,7 @@ impl Chain {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); the count is that of a part.
-    pub fn reduce_scatter(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn reduce_scatter(operation: Operation) -> Result<Self, ScheduleError> {
         let alone = operation.check_parts()?;
         Self::new(operation, 0, For::Owners, alone)
     }
@@ -86,7 +86,7 @@ impl Chain {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and when the root is not one of the ranks.
-    pub fn reduce(operation: Operation, root: u32, reproducible: bool) -> Result<Self, ScheduleError> {
+    pub(crate) fn reduce(operation: Operation, root: u32, reproducible: bool) -> Result<Self, ScheduleError> {
         let alone = operation.check_root(root)?;
         let (first, at) = if reproducible { (0, root) } else { (root + 1, operation.ranks - 1) };
         Self::new(operation, first % operation.ranks, For::One(at), alone)
@@ -119,8 +119,7 @@ impl Chain {
     }
 
     /// Whether the last `Put` has been made.
-    #[must_use]
-    pub fn has_put_all(&self) -> bool {
+    pub(crate) fn has_put_all(&self) -> bool {
         let all = if self.is_last() {
             self.spread_beyond(0)
         } else {

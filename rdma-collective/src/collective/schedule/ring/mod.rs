@@ -29,21 +29,8 @@ use crate::collective::ScheduleError;
 /// An element is reduced in ring order starting at the rank that puts it from the input, which is that of its segment, or in
 /// a reduce-scatter the one after: the result depends on count, type, ranks and staging alone, and is the same bytes on all
 /// ranks.
-///
-/// ```
-/// use rdma_collective::collective::DataType;
-/// use rdma_collective::collective::schedule::{Operation, Ring, Staging, Step};
-///
-/// let staging = Staging::default();
-/// let operation = Operation { rank: 0, ranks: 4, count: 1 << 20, data_type: DataType::F32, staging };
-/// let sent: usize = Ring::all_reduce(operation)?
-///     .filter_map(|step| if let Step::Put { span, .. } = step { Some(span.len) } else { None })
-///     .sum();
-/// assert_eq!(sent, 2 * 3 * (4 << 20) / 4);
-/// # Ok::<(), rdma_collective::collective::ScheduleError>(())
-/// ```
 #[derive(Clone, Debug)]
-pub struct Ring {
+pub(crate) struct Ring {
     rank: u32,
     ranks: u32,
     passes: Passes,
@@ -76,7 +63,7 @@ impl Ring {
     /// # Errors
     /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or
     /// the staging has no slot or none that an element fits.
-    pub fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
         let Operation { ranks, count, data_type, staging, .. } = operation;
         let alone = operation.check()?;
         let chunking = Chunking::new(count, data_type.size(), ranks as usize, &staging)?;
@@ -87,7 +74,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); the count is that of a part.
-    pub fn reduce_scatter(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn reduce_scatter(operation: Operation) -> Result<Self, ScheduleError> {
         Self::of_parts(operation, Passes::Reduce)
     }
 
@@ -95,7 +82,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); the count is that of a part.
-    pub fn all_gather(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn all_gather(operation: Operation) -> Result<Self, ScheduleError> {
         Self::of_parts(operation, Passes::Spread)
     }
 
@@ -131,20 +118,17 @@ impl Ring {
     }
 
     /// The rank that this one sends to.
-    #[must_use]
-    pub fn next_rank(&self) -> u32 {
+    pub(crate) fn next_rank(&self) -> u32 {
         if self.rank + 1 == self.ranks { 0 } else { self.rank + 1 }
     }
 
     /// The rank that this one receives from.
-    #[must_use]
-    pub fn previous_rank(&self) -> u32 {
+    pub(crate) fn previous_rank(&self) -> u32 {
         if self.rank == 0 { self.ranks - 1 } else { self.rank - 1 }
     }
 
     /// Whether the last `Put` has been made. It can be `false` then when chunks behind it are empty.
-    #[must_use]
-    pub fn has_put_all(&self) -> bool {
+    pub(crate) fn has_put_all(&self) -> bool {
         self.next >= self.chunks
     }
 

@@ -1,7 +1,7 @@
 //! Parts of any length under any interleaving.
 
 use super::*;
-use crate::collective::schedule::simulate::{Cell, World};
+use crate::collective::schedule::tests::simulate::{Cell, World};
 
 const ELEMENT: usize = 4;
 
@@ -29,12 +29,12 @@ fn received(matrix: &Matrix, rank: usize) -> Vec<Option<Span>> {
     parts(matrix.iter().map(|row| row[rank]))
 }
 
-fn program(matrix: &Matrix, rank: usize, staging: Staging) -> Rounds {
+fn program(matrix: &Matrix, rank: usize, staging: Staging) -> P2pSchedule {
     let shares = sent(matrix, rank).into_iter().zip(received(matrix, rank));
     let shares: Vec<Share> = shares.map(|(sent, received)| Share { sent, received }).collect();
     let (ranks, data_type) = (matrix.len() as u32, DataType::F32);
     let operation = Operation { rank: rank as u32, ranks, count: 0, data_type, staging };
-    Rounds::uneven(operation, shares.into()).unwrap()
+    P2pSchedule::uneven(operation, shares.into()).unwrap()
 }
 
 /// What a rank is to have at an index: an element of the one whose part it is in.

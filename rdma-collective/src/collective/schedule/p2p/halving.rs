@@ -1,41 +1,8 @@
 //! All-reduce between partners at distances that double.
 
-use super::fold::Fold;
 use super::round::Round;
 use crate::collective::schedule::chunk::split;
 use crate::collective::schedule::{Buffer, Operation, Place, Span};
-
-/// Recursive doubling: in each round partners exchange all that they have, and reduce it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Doubling {
-    fold: Fold,
-    len: usize,
-}
-
-impl Doubling {
-    pub(super) fn new(operation: &Operation) -> Self {
-        let len = operation.count * operation.data_type.size();
-        Self { fold: Fold::new(operation.rank, operation.ranks), len }
-    }
-
-    pub(super) fn rounds(&self) -> u32 {
-        self.fold.bits + 2
-    }
-
-    pub(super) fn round(&self, round: u32) -> Round {
-        let all = |buffer| Place::of(buffer, Span { offset: 0, len: self.len });
-        let (bits, output) = (self.fold.bits, all(Buffer::Output));
-        let Some(bit) = round.checked_sub(1) else { return self.fold.before(all(Buffer::Input), output) };
-        if bit == bits {
-            return self.fold.after(output);
-        }
-        let Some(worker) = self.fold.worker() else { return Round::default() };
-        let partner = self.fold.rank_of(worker ^ 1 << bit);
-        let have = if bit == 0 { all(self.fold.first()) } else { output };
-        // What is sent is also what is reduced into.
-        Round::send(partner, have, true).and(Round::reduce_from(partner, have, output, bit + 1 == bits))
-    }
-}
 
 /// Halving and doubling, after Rabenseifner: in each round partners exchange halves of what they are still to reduce, until
 /// each has reduced its segment; then the same rounds, from the last to the first, spread the segments.
@@ -94,5 +61,66 @@ impl Halving {
             (start, len) = (start + behind, half);
         }
         Span { offset: start * self.element, len: len * self.element }
+    }
+}
+
+/// The place of a rank among the power of two that does the work.
+///
+/// Of the first `2 * extra` ranks each even one gives what it has to the one after it before the work, and has the result
+/// from there after it.
+#[derive(Clone, Copy, Debug)]
+struct Fold {
+    rank: u32,
+    extra: u32,
+    /// The power of two that is at work is `1 << bits`.
+    bits: u32,
+}
+
+impl Fold {
+    fn new(rank: u32, ranks: u32) -> Self {
+        let bits = ranks.ilog2();
+        Self { rank, extra: ranks - (1 << bits), bits }
+    }
+
+    /// The number among those at work; `None` of one that is folded into another.
+    fn worker(&self) -> Option<u32> {
+        match self.rank {
+            rank if rank >= 2 * self.extra => Some(rank - self.extra),
+            rank if rank % 2 == 1 => Some(rank / 2),
+            _ => None,
+        }
+    }
+
+    /// The rank of a worker.
+    fn rank_of(&self, worker: u32) -> u32 {
+        if worker < self.extra { 2 * worker + 1 } else { worker + self.extra }
+    }
+
+    /// Whether another was folded into this one.
+    fn has_taken(&self) -> bool {
+        self.worker().is_some_and(|worker| worker < self.extra)
+    }
+
+    /// What a worker begins with.
+    fn first(&self) -> Buffer {
+        if self.has_taken() { Buffer::Output } else { Buffer::Input }
+    }
+
+    /// The round before the work, of all that ranks have, or none.
+    fn before(&self, input: Place, output: Place) -> Round {
+        match self.worker() {
+            None => Round::send(self.rank + 1, input, false),
+            Some(_) if self.has_taken() => Round::reduce_from(self.rank - 1, input, output, false),
+            Some(_) => Round::default(),
+        }
+    }
+
+    /// The round after it.
+    fn after(&self, output: Place) -> Round {
+        match self.worker() {
+            None => Round::copy_from(self.rank + 1, output),
+            Some(_) if self.has_taken() => Round::send(self.rank - 1, output, false),
+            Some(_) => Round::default(),
+        }
     }
 }

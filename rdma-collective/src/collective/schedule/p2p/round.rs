@@ -62,7 +62,7 @@ impl Round {
     }
 }
 
-/// Rounds in which a distance doubles until it reaches all `ranks`.
+/// How many rounds there are in which a distance doubles until it reaches all `ranks`.
 pub(super) fn doublings(ranks: u32) -> u32 {
     u64::from(ranks).next_power_of_two().trailing_zeros()
 }

@@ -6,20 +6,20 @@
 //! still until it arrived. Speed is in `time`, choosing in `choose`.
 
 mod cell;
-pub(super) mod choose;
+pub(in crate::collective::schedule) mod choose;
 mod link;
-pub(super) mod time;
+pub(in crate::collective::schedule) mod time;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-pub(super) use self::cell::Cell;
-use self::link::{Content, Link, Message};
-use super::{Buffer, Place, Primitive, Span};
+pub(in crate::collective::schedule) use self::cell::Cell;
+use self::link::{Link, Message};
+use crate::collective::schedule::{Buffer, Place, Primitive, Span};
 
 /// What may happen next; a link is a sender and a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(in crate::collective::schedule) enum Action {
     /// The rank takes its next step.
     Step(usize),
     /// The message at `index` of those under way on the link arrives.
@@ -29,7 +29,7 @@ pub(super) enum Action {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct World<P> {
+pub(in crate::collective::schedule) struct World<P> {
     element: usize,
     slots: usize,
     ranks: Vec<Rank<P>>,
@@ -46,28 +46,6 @@ struct Rank<P> {
     memory: Vec<Memory>,
     before: Rc<[Cell]>,
     present: usize,
-    heard: Heard,
-    /// What it had heard when each program ended.
-    left: Vec<Heard>,
-}
-
-/// How many programs each rank is known to have begun, four bits a rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Heard(u64);
-
-impl Heard {
-    fn begun(self, rank: usize) -> u64 {
-        self.0 >> (4 * rank) & 15
-    }
-
-    fn begin(&mut self, rank: usize) {
-        self.0 += 1 << (4 * rank);
-    }
-
-    fn add(&mut self, other: Self) {
-        let most = |rank| self.begun(rank).max(other.begun(rank)) << (4 * rank);
-        self.0 = (0..16).map(most).sum();
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -91,7 +69,7 @@ impl Memory {
 
 impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
     /// Ranks that each run their program `repeat` times on fresh buffers, without waiting for each other.
-    pub(super) fn new(
+    pub(in crate::collective::schedule) fn new(
         programs: impl IntoIterator<Item = P>,
         repeat: usize,
         count: usize,
@@ -103,7 +81,7 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
     }
 
     /// The same when a rank's input has an element only where `has` says so, given rank and index.
-    pub(super) fn of_inputs(
+    pub(in crate::collective::schedule) fn of_inputs(
         programs: impl IntoIterator<Item = P>,
         repeat: usize,
         count: usize,
@@ -123,21 +101,18 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
                 before: input.as_slice().into(),
                 memory: vec![Memory { input, output, scratch: Vec::new() }; repeat],
                 present: 0,
-                heard: Heard::default(),
-                left: Vec::new(),
             }
         };
         let ranks: Vec<_> = programs.into_iter().enumerate().map(rank).collect();
         let mut world = Self { element, slots: slots.into(), ranks, links: BTreeMap::new() };
         for rank in 0..world.ranks.len() {
-            world.ranks[rank].heard.begin(rank);
             world.fetch(rank);
         }
         world
     }
 
     /// All that may happen next; empty when every rank has taken its last step and nothing is under way.
-    pub(super) fn actions(&self) -> impl Iterator<Item = Action> + '_ {
+    pub(in crate::collective::schedule) fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         let steps = (0..self.ranks.len()).filter(|&rank| self.may_step(rank)).map(Action::Step);
         let links = self.links.iter();
         let arrivals = links.clone().flat_map(|(&link, state)| {
@@ -148,7 +123,7 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         steps.chain(arrivals).chain(credits)
     }
 
-    pub(super) fn act(&mut self, action: Action) {
+    pub(in crate::collective::schedule) fn act(&mut self, action: Action) {
         match action {
             Action::Step(rank) => self.step(rank),
             Action::Arrive(link, index) => self.arrive(link, index),
@@ -161,14 +136,17 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
 
     /// Checks that nothing is left to do and that every element of every rank is every rank's exactly once, in the order
     /// of ranks from `first`, given its index, on.
-    pub(super) fn assert_reduced(&self, first: impl Fn(usize) -> usize) {
+    pub(in crate::collective::schedule) fn assert_reduced(&self, first: impl Fn(usize) -> usize) {
         let ranks = self.ranks.len();
         self.assert_ended(|_, element| Some(Cell::total(ranks, element, first(element))));
     }
 
     /// Checks that nothing is left to do, and that every rank has what is `expected` of it and of an index; where that is
     /// nothing, nothing was stored.
-    pub(super) fn assert_ended(&self, expected: impl Fn(usize, usize) -> Option<Cell>) {
+    pub(in crate::collective::schedule) fn assert_ended(
+        &self,
+        expected: impl Fn(usize, usize) -> Option<Cell>,
+    ) {
         let ranks = self.ranks.len();
         for ((from, to), link) in &self.links {
             assert!(
@@ -192,24 +170,14 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         }
     }
 
-    /// Checks that no rank ended a program before all others had begun it.
-    pub(super) fn assert_met(&self) {
-        for (index, rank) in self.ranks.iter().enumerate() {
-            for (program, heard) in rank.left.iter().enumerate() {
-                let early = (0..self.ranks.len()).find(|rank| heard.begun(*rank) <= program as u64);
-                assert_eq!(early, None, "rank {index} left without word from that one");
-            }
-        }
-    }
-
     /// The most bytes of scratch that a program of a rank has used.
-    pub(super) fn scratch_bytes(&self, rank: usize) -> usize {
+    pub(in crate::collective::schedule) fn scratch_bytes(&self, rank: usize) -> usize {
         let used = self.ranks[rank].memory.iter().map(|memory| memory.scratch.len());
         used.max().unwrap_or(0) * self.element
     }
 
     /// What distinguishes one state of the same programs from another, for exhaustive search.
-    pub(super) fn key(&self) -> Vec<u64> {
+    pub(in crate::collective::schedule) fn key(&self) -> Vec<u64> {
         let mut key: Vec<u64> = self.ranks.iter().map(|rank| rank.taken).collect();
         for (&(from, to), link) in &self.links {
             key.push((from << 32 | to) as u64);
@@ -240,9 +208,8 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
                 let program = self.ranks[rank].present;
                 let cells = self.read(rank, program, source);
                 assert!(cells.iter().all(Cell::is_set), "rank {rank} sends what it does not have");
-                let content = Content { cells, heard: self.ranks[rank].heard };
                 let link = self.link((rank, to as usize));
-                link.send(Message { number: message, program, source, copied, content });
+                link.send(Message { number: message, program, source, copied, cells });
             }
             Primitive::WaitCount { .. } => {}
             Primitive::ReduceFrom { from, message, operand, target, last } => {
@@ -269,16 +236,14 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         let message = self.link((rank, to)).under_way.swap_remove(index);
         if !message.copied {
             let now = self.read(rank, message.program, message.source);
-            let sent = &message.content.cells;
-            assert_eq!(now, *sent, "rank {rank} changed a source before it had arrived");
+            assert_eq!(now, message.cells, "rank {rank} changed a source before it had arrived");
         }
-        self.link((rank, to)).write(message.number, message.content);
+        self.link((rank, to)).write(message.number, message.cells);
     }
 
     fn consume(&mut self, from: u32, rank: usize, message: u64, target: Place) -> Vec<Cell> {
-        let Content { cells, heard } = self.link((from as usize, rank)).consume(message);
+        let cells = self.link((from as usize, rank)).consume(message);
         assert_eq!(cells.len() * self.element, target.len(), "rank {rank} expects another length");
-        self.ranks[rank].heard.add(heard);
         cells
     }
 
@@ -309,9 +274,7 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
                 return;
             }
             rank.programs.pop();
-            rank.left.push(rank.heard);
             rank.present += 1;
-            rank.heard.begin(index);
             for (&(from, to), link) in &mut self.links {
                 if from == index {
                     link.sent_before = link.sent;

@@ -1,6 +1,6 @@
 //! The link from one rank to another: messages under way, slots, credits.
 
-use super::{Cell, Heard};
+use super::Cell;
 use crate::collective::schedule::Place;
 
 #[derive(Clone, Debug)]
@@ -21,15 +21,8 @@ pub(super) struct Link {
 pub(super) enum Slot {
     #[default]
     Free,
-    Written(u64, Content),
+    Written(u64, Vec<Cell>),
     Consumed(u64),
-}
-
-/// What a message brings: elements, and what the sender has heard.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Content {
-    pub(super) cells: Vec<Cell>,
-    pub(super) heard: Heard,
 }
 
 #[derive(Clone, Debug)]
@@ -38,7 +31,7 @@ pub(super) struct Message {
     pub(super) program: usize,
     pub(super) source: Place,
     pub(super) copied: bool,
-    pub(super) content: Content,
+    pub(super) cells: Vec<Cell>,
 }
 
 impl Link {
@@ -78,17 +71,17 @@ impl Link {
         self.under_way.push(Message { number, ..message });
     }
 
-    pub(super) fn write(&mut self, number: u64, content: Content) {
+    pub(super) fn write(&mut self, number: u64, cells: Vec<Cell>) {
         let slot = self.slot(number);
         assert_eq!(*slot, Slot::Free, "message {number} overwrites a slot");
-        *slot = Slot::Written(number, content);
+        *slot = Slot::Written(number, cells);
     }
 
-    pub(super) fn consume(&mut self, message: u64) -> Content {
+    pub(super) fn consume(&mut self, message: u64) -> Vec<Cell> {
         let number = self.received_before + message;
         self.received += 1;
         match std::mem::replace(self.slot(number), Slot::Consumed(number)) {
-            Slot::Written(written, content) if written == number => content,
+            Slot::Written(written, cells) if written == number => cells,
             other => panic!("message {number} is taken from {other:?}"),
         }
     }

@@ -1,9 +1,12 @@
 //! The schedules of all collectives but all-reduce under every interleaving, against what they must bring where, and send.
 
+mod scale;
+pub(super) mod simulate;
+
 use proptest::prelude::*;
 
-use super::simulate::World;
-use super::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
+use self::simulate::World;
+use self::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
 use super::*;
 use crate::collective::DataType;
 use crate::collective::{ReduceError, ScheduleError};

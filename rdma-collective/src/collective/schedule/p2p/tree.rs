@@ -3,7 +3,7 @@
 //! Ranks count from the root. The parent of a rank is the rank without its lowest bit, so that a rank and those below it
 //! follow each other, and what a rank holds of them is in one piece.
 
-use super::pieces::Pieces;
+use super::cut::Pieces;
 use super::round::{Round, doublings};
 use crate::collective::schedule::{Buffer, Operation, Place, Span};
 

@@ -1,6 +1,8 @@
 //! All-to-all: in pairs, and after Bruck; and the barrier, which is one of nothing.
 
-use super::pieces::Pieces;
+use std::sync::Arc;
+
+use super::cut::Pieces;
 use super::round::{Round, doublings, partner};
 use crate::collective::schedule::{Buffer, Operation, Place, Span};
 
@@ -31,6 +33,50 @@ impl Pairs {
             return Round::copy(input, output);
         }
         Round::send(partner, input, true).and(Round::copy_from(partner, output))
+    }
+}
+
+/// What a rank sends to another one of its input, and receives from it into its output: messages of no bytes, too, and `None` where
+/// there is no message at all. What the one sends the other receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) sent: Option<Span>,
+    pub(crate) received: Option<Span>,
+}
+
+/// In round `t` ranks whose numbers add up to `t`, around, exchange their parts.
+#[derive(Clone, Debug)]
+pub(super) struct Uneven {
+    rank: u32,
+    /// By rank.
+    shares: Arc<[Share]>,
+}
+
+impl Uneven {
+    pub(super) fn new(rank: u32, shares: Arc<[Share]>) -> Self {
+        Self { rank, shares }
+    }
+
+    pub(super) fn rounds(&self) -> u32 {
+        self.shares.len() as u32
+    }
+
+    pub(super) fn share(&self, rank: u32) -> Share {
+        self.shares.get(rank as usize).copied().unwrap_or_default()
+    }
+
+    pub(super) fn round(&self, round: u32) -> Round {
+        let partner = partner([self.rank, self.rounds()], round);
+        let Share { sent, received } = self.share(partner);
+        let source = sent.map(|span| Place::of(Buffer::Input, span));
+        let target = received.map(|span| Place::of(Buffer::Output, span));
+        if partner == self.rank {
+            return source
+                .zip(target)
+                .map_or(Round::default(), |(source, target)| Round::copy(source, target));
+        }
+        let send = source.map_or(Round::default(), |source| Round::send(partner, source, false));
+        send.and(target.map_or(Round::default(), |target| Round::copy_from(partner, target)))
     }
 }
 
@@ -90,28 +136,4 @@ impl Bruck {
 fn with_bit(end: usize, bit: u32) -> usize {
     let run = 1_usize << bit;
     end / (2 * run) * run + (end % (2 * run)).saturating_sub(run)
-}
-
-/// Dissemination: in round `k` a rank tells the one at distance `2^k`, so that word of all has come after the last.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Barrier {
-    rank: u32,
-    ranks: u32,
-}
-
-impl Barrier {
-    pub(super) fn new(rank: u32, ranks: u32) -> Self {
-        Self { rank, ranks }
-    }
-
-    pub(super) fn rounds(&self) -> u32 {
-        doublings(self.ranks)
-    }
-
-    pub(super) fn round(&self, round: u32) -> Round {
-        let (rank, ranks, distance) = (u64::from(self.rank), u64::from(self.ranks), 1_u64 << round);
-        let nothing = Place::of(Buffer::Input, Span { offset: 0, len: 0 });
-        let (to, from) = ((rank + distance) % ranks, (rank + ranks - distance) % ranks);
-        Round::send(to as u32, nothing, false).and(Round::copy_from(from as u32, nothing))
-    }
 }

@@ -5,12 +5,14 @@
 //! doubling the whole buffer twice more.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::simulate::time::{Costs, Failure, Report, simulate};
-use super::{Operation, Primitive, Ring, Rounds, Staging};
+use super::*;
 use crate::collective::DataType;
 use crate::collective::ScheduleError;
-use crate::netsim::{Near, Wire};
+use crate::groups::Groups;
+use crate::tests::netsim::{Near, Wire};
 
 type Steps = Box<dyn Iterator<Item = Primitive>>;
 
@@ -27,7 +29,7 @@ struct Case {
     bytes: &'static [usize],
 }
 
-fn rounds(steps: Result<Rounds, ScheduleError>) -> Result<(Steps, usize), ScheduleError> {
+fn rounds(steps: Result<P2pSchedule, ScheduleError>) -> Result<(Steps, usize), ScheduleError> {
     steps.map(|steps| {
         let scratch = steps.scratch_bytes();
         (Box::new(steps) as Steps, scratch)
@@ -42,7 +44,7 @@ const SHORT: usize = 8;
 const MIDDLE: usize = 64 << 10;
 const LONG: usize = 16 << 20;
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 8] = [
     Case {
         name: "ring",
         schedule: |operation| {
@@ -54,66 +56,52 @@ const CASES: [Case; 10] = [
     },
     Case {
         name: "halving-doubling",
-        schedule: |operation| rounds(Rounds::halving_doubling(operation)),
+        schedule: |operation| rounds(P2pSchedule::halving_doubling(operation)),
         senders: log,
         theory: |n| [2.0 * n.log2().ceil(), 2.0 * (n - 1.0) / n],
         bytes: &[MIDDLE, LONG],
     },
     Case {
-        name: "recursive doubling",
-        schedule: |operation| rounds(Rounds::recursive_doubling(operation)),
-        senders: log,
-        theory: |n| [n.log2().ceil(), n.log2().ceil()],
-        bytes: &[SHORT, MIDDLE],
-    },
-    Case {
         name: "tree broadcast",
-        schedule: |operation| rounds(Rounds::broadcast(operation, 0)),
+        schedule: |operation| rounds(P2pSchedule::broadcast(operation, 0)),
         senders: |_| 1,
         theory: |n| [n.log2().ceil(), n.log2().ceil()],
         bytes: &[SHORT, MIDDLE, LONG],
     },
     Case {
         name: "tree reduce",
-        schedule: |operation| rounds(Rounds::reduce(operation, 0)),
+        schedule: |operation| rounds(P2pSchedule::reduce(operation, 0)),
         senders: log,
         theory: |n| [n.log2().ceil(), n.log2().ceil()],
         bytes: &[SHORT, MIDDLE, LONG],
     },
     Case {
         name: "tree gather",
-        schedule: |operation| rounds(Rounds::gather(operation, 0)),
+        schedule: |operation| rounds(P2pSchedule::gather(operation, 0)),
         senders: log,
         theory: |n| [n.log2().ceil(), n - 1.0],
         bytes: &[SHORT, MIDDLE],
     },
     Case {
         name: "tree scatter",
-        schedule: |operation| rounds(Rounds::scatter(operation, 0)),
+        schedule: |operation| rounds(P2pSchedule::scatter(operation, 0)),
         senders: |_| 1,
         theory: |n| [n.log2().ceil(), n - 1.0],
         bytes: &[SHORT, MIDDLE],
     },
     Case {
         name: "all-to-all in pairs",
-        schedule: |operation| rounds(Rounds::all_to_all(operation)),
+        schedule: |operation| rounds(P2pSchedule::all_to_all(operation)),
         senders: |ranks| ranks as usize - 1,
         theory: |n| [n - 1.0, n - 1.0],
         bytes: &[SHORT, 1 << 10],
     },
     Case {
         name: "all-to-all, Bruck",
-        schedule: |operation| rounds(Rounds::all_to_all_short(operation)),
+        schedule: |operation| rounds(P2pSchedule::all_to_all_short(operation)),
         senders: log,
         theory: |n| [n.log2().ceil(), n.log2().ceil() * n / 2.0],
         bytes: &[SHORT, 1 << 10],
-    },
-    Case {
-        name: "barrier",
-        schedule: |Operation { rank, ranks, .. }| rounds(Rounds::barrier(rank, ranks)),
-        senders: log,
-        theory: |n| [n.log2().ceil(), 0.0],
-        bytes: &[0],
     },
 ];
 
@@ -214,7 +202,7 @@ fn a_run_that_fails_fails_again_in_the_same_way() {
                 Primitive::Put { to, .. } => rank != 21 || *to != 20,
                 _ => true,
             };
-            Rounds::halving_doubling(operation).unwrap().filter(forgets)
+            P2pSchedule::halving_doubling(operation).unwrap().filter(forgets)
         });
         let wire = Wire { lost_of_million: 10_000, seed, ..Wire::FAST };
         simulate(programs, staging.slots, Costs { wire, arithmetic: 0 }).unwrap_err()
@@ -259,9 +247,9 @@ fn ring_and_hierarchy([hosts, each]: [u32; 2], bytes: usize, wire: Wire) -> [Rep
         let staging = Staging { slot_bytes, ..Staging::default() };
         Operation { rank, ranks, count: bytes / 4, data_type: DataType::F32, staging }
     };
-    let host: Vec<u32> = (0..ranks).map(|rank| rank / each).collect();
+    let host = Arc::new(Groups::by((0..ranks).map(|rank| rank / each)));
     let ring = |rank| Ring::all_reduce(of(rank, slot_bytes)).unwrap();
-    let hierarchy = |rank| Rounds::hierarchical(of(rank, share.min(slot_bytes)), &host).unwrap();
+    let hierarchy = |rank| P2pSchedule::hierarchical(of(rank, share.min(slot_bytes)), &host).unwrap();
     [
         simulate((0..ranks).map(ring), slots, costs).unwrap(),
         simulate((0..ranks).map(hierarchy), slots, costs).unwrap(),

@@ -1,13 +1,15 @@
 //! What is called, and what it must bring.
 
+use std::sync::Arc;
+
 use crate::collective::DataType;
 use crate::collective::ScheduleError;
-use crate::collective::schedule::simulate::{Cell, World};
-use crate::collective::schedule::{Operation, Primitive, Rounds, Staging};
+use crate::collective::schedule::tests::simulate::{Cell, World};
+use crate::collective::schedule::{Operation, P2pSchedule, Primitive, Staging};
+use crate::groups::Groups;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    Doubling,
     Halving,
     /// Of ranks on that many hosts, in blocks, or by turns if `dealt`.
     Hierarchy {
@@ -28,7 +30,6 @@ pub(super) enum Call {
     },
     Pairs,
     Bruck,
-    Barrier,
 }
 
 impl Call {
@@ -36,7 +37,7 @@ impl Call {
     pub(super) fn all(ranks: u32) -> Vec<Self> {
         let mut roots = vec![0, ranks / 2, ranks - 1];
         roots.dedup();
-        let mut all = vec![Self::Doubling, Self::Halving, Self::Pairs, Self::Bruck, Self::Barrier];
+        let mut all = vec![Self::Halving, Self::Pairs, Self::Bruck];
         let mut hosts = vec![1, 2, 3, ranks / 2, ranks];
         hosts.retain(|hosts| (1..=ranks).contains(hosts));
         hosts.sort_unstable();
@@ -67,24 +68,24 @@ impl Call {
     }
 
     /// Which host each rank is on, where hosts matter; blocks are as equal as they can be.
-    pub(super) fn hosts(self, ranks: u32) -> Vec<u32> {
-        let Self::Hierarchy { hosts, dealt } = self else { return Vec::new() };
+    pub(super) fn hosts(self, ranks: u32) -> Groups {
+        let Self::Hierarchy { hosts, dealt } = self else { return Groups::default() };
         let host = |rank: u32| if dealt { rank % hosts } else { rank / ranks.div_ceil(hosts) };
-        (0..ranks).map(host).collect()
+        Groups::by((0..ranks).map(host))
     }
 
-    pub(super) fn schedule(self, operation: Operation) -> Result<Rounds, ScheduleError> {
+    pub(super) fn schedule(self, operation: Operation) -> Result<P2pSchedule, ScheduleError> {
         match self {
-            Self::Doubling => Rounds::recursive_doubling(operation),
-            Self::Halving => Rounds::halving_doubling(operation),
-            Self::Hierarchy { .. } => Rounds::hierarchical(operation, &self.hosts(operation.ranks)),
-            Self::Broadcast { root } => Rounds::broadcast(operation, root),
-            Self::Reduce { root } => Rounds::reduce(operation, root),
-            Self::Gather { root } => Rounds::gather(operation, root),
-            Self::Scatter { root } => Rounds::scatter(operation, root),
-            Self::Pairs => Rounds::all_to_all(operation),
-            Self::Bruck => Rounds::all_to_all_short(operation),
-            Self::Barrier => Rounds::barrier(operation.rank, operation.ranks),
+            Self::Halving => P2pSchedule::halving_doubling(operation),
+            Self::Hierarchy { .. } => {
+                P2pSchedule::hierarchical(operation, &Arc::new(self.hosts(operation.ranks)))
+            }
+            Self::Broadcast { root } => P2pSchedule::broadcast(operation, root),
+            Self::Reduce { root } => P2pSchedule::reduce(operation, root),
+            Self::Gather { root } => P2pSchedule::gather(operation, root),
+            Self::Scatter { root } => P2pSchedule::scatter(operation, root),
+            Self::Pairs => P2pSchedule::all_to_all(operation),
+            Self::Bruck => P2pSchedule::all_to_all_short(operation),
         }
     }
 
@@ -92,7 +93,7 @@ impl Call {
         if count.is_multiple_of(2) { DataType::F32 } else { DataType::F16 }
     }
 
-    pub(super) fn programs(self, ranks: u32, count: usize, staging: Staging) -> Vec<Rounds> {
+    pub(super) fn programs(self, ranks: u32, count: usize, staging: Staging) -> Vec<P2pSchedule> {
         let data_type = self.data_type(count);
         let this = if ranks == 1 { self.on_one_rank() } else { self };
         let operation = |rank| Operation { rank, ranks, count, data_type, staging };
@@ -129,13 +130,12 @@ impl Call {
     fn expected(self, rank: usize, element: usize, count: usize, ranks: usize) -> Option<Cell> {
         let total = || Cell::total_in_any_order(ranks, element);
         match self {
-            Self::Doubling | Self::Halving | Self::Hierarchy { .. } => Some(total()),
+            Self::Halving | Self::Hierarchy { .. } => Some(total()),
             Self::Broadcast { root } => Some(Cell::of(root as usize, element)),
             Self::Reduce { root } => (rank == root as usize).then(total),
             Self::Gather { root } => (rank == root as usize).then(|| Cell::of(element / count, element)),
             Self::Scatter { root } => (element / count == rank).then(|| Cell::of(root as usize, element)),
             Self::Pairs | Self::Bruck => Some(Cell::of(element / count, rank * count + element % count)),
-            Self::Barrier => None,
         }
     }
 
@@ -145,9 +145,6 @@ impl Call {
     {
         let this = if ranks == 1 { self.on_one_rank() } else { self };
         world.assert_ended(|rank, element| this.expected(rank, element, count, ranks as usize));
-        if self == Self::Barrier {
-            world.assert_met();
-        }
     }
 }
 

@@ -12,8 +12,8 @@ use self::call::{Call, world};
 use super::*;
 use crate::collective::DataType;
 use crate::collective::ReduceError;
-use crate::collective::schedule::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
-use crate::collective::schedule::{Buffer, Place, Span};
+use crate::collective::schedule::tests::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
+use crate::collective::schedule::{Buffer, Place, Span, Staging};
 
 #[test]
 fn every_element_comes_where_it_must_exactly_once_for_1_to_16_ranks() {
@@ -85,7 +85,7 @@ fn every_interleaving_of_small_ones_ends_right() {
 }
 
 /// Bytes that a rank sends, and the messages and peers with which it does so; that all credits go back.
-fn totals(program: Rounds) -> [usize; 3] {
+fn totals(program: P2pSchedule) -> [usize; 3] {
     let [mut bytes, mut messages] = [0; 2];
     let (mut peers, mut used, mut credits) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
     for step in program {
@@ -119,11 +119,9 @@ fn a_rank_sends_what_theory_says() {
             // Half of the ranks send a part once, half of the others two parts to that, and so on.
             let along = rounds * n / 2 * bytes;
             let (each, all_together) = match call {
-                Call::Doubling => (Some([rounds * bytes, rounds, rounds]), None),
                 Call::Halving => (Some([2 * (n - 1) * bytes / n, 2 * rounds, rounds]), None),
                 Call::Pairs => (Some([(n - 1) * bytes, n - 1, n - 1]), None),
                 Call::Bruck => (Some([rounds * n / 2 * bytes, rounds, rounds]), None),
-                Call::Barrier => (Some([0, rounds, rounds]), None),
                 Call::Hierarchy { hosts, .. } if n.is_multiple_of(hosts as usize) => {
                     let (far, near) = (hosts as usize - 1, n / hosts as usize - 1);
                     (Some([2 * (n - 1) * bytes / n, 2 * (far + near), near + far.min(1)]), None)
@@ -161,7 +159,7 @@ fn scratch_is_bounded_by_the_slots_of_a_link_and_no_more_is_used_than_is_said() 
 
 #[test]
 fn a_count_of_zero_has_no_steps_and_a_lone_rank_copies() {
-    for call in (1..=16).flat_map(Call::all).filter(|call| !matches!(call, Call::Barrier)) {
+    for call in (1..=16).flat_map(Call::all) {
         for program in call.programs(1, 0, STAGINGS[0]).into_iter().chain(call.programs(16, 0, STAGINGS[0])) {
             assert_eq!((program.scratch_bytes(), program.count()), (0, 0), "{call:?}");
         }
@@ -170,7 +168,6 @@ fn a_count_of_zero_has_no_steps_and_a_lone_rank_copies() {
         let [source, target] = [Buffer::Input, Buffer::Output].map(|buffer| Place::of(buffer, span));
         assert_eq!(alone.collect::<Vec<_>>(), [Primitive::Copy { source, target }]);
     }
-    assert_eq!(Rounds::barrier(0, 1).unwrap().count(), 0);
 }
 
 #[test]
@@ -178,8 +175,7 @@ fn bad_operations_are_refused() {
     let good =
         Operation { rank: 0, ranks: 3, count: 8, data_type: DataType::F32, staging: Staging::default() };
     let out = ScheduleError::RankOutOfRange { rank: 3, ranks: 3 };
-    assert_eq!(Rounds::barrier(3, 3).unwrap_err(), out);
-    for call in Call::all(3).into_iter().filter(|call| !matches!(call, Call::Barrier)) {
+    for call in Call::all(3) {
         let refused = |operation| call.schedule(operation).unwrap_err();
         assert_eq!(refused(Operation { rank: 3, ..good }), out);
         let error = refused(Operation { count: usize::MAX, ..good });

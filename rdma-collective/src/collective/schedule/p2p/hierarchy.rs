@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use super::round::Round;
-use super::{Algorithm, Rounds};
+use super::{Algorithm, P2pSchedule};
 use crate::collective::ScheduleError;
 use crate::collective::schedule::chunk::split;
 use crate::collective::schedule::{Buffer, Operation, Place, Span};
@@ -75,7 +75,7 @@ impl Part {
     }
 }
 
-impl Rounds {
+impl P2pSchedule {
     /// All-reduce of ranks on several hosts, of which `hosts` names that of each rank by a number: reduced inside each host first,
     /// then between hosts, and left to all ranks of each host.
     ///
@@ -87,33 +87,8 @@ impl Rounds {
     /// hosts.
     ///
     /// # Errors
-    /// As [`recursive_doubling`](Self::recursive_doubling); and [`ScheduleError::Hosts`] when not every rank has a host.
-    ///
-    /// ```
-    /// use rdma_collective::collective::DataType;
-    /// use rdma_collective::collective::schedule::{Operation, Primitive, Rounds, Staging};
-    ///
-    /// let staging = Staging::default();
-    /// let operation = Operation { rank: 0, ranks: 4, count: 1 << 20, data_type: DataType::F32, staging };
-    /// let hosts = [0, 0, 1, 1];
-    /// let far: usize = Rounds::hierarchical(operation, &hosts)?
-    ///     .filter_map(|step| match step {
-    ///         Primitive::Put { to, source, .. } if hosts[to as usize] != hosts[0] => Some(source.len()),
-    ///         _ => None,
-    ///     })
-    ///     .sum();
-    /// assert_eq!(far, (4 << 20) / 2, "half of the buffer, once in each of two halves");
-    /// # Ok::<(), rdma_collective::collective::ScheduleError>(())
-    /// ```
-    pub fn hierarchical(operation: Operation, hosts: &[u32]) -> Result<Self, ScheduleError> {
-        Self::hierarchical_on(operation, &Arc::new(Groups::by(hosts)))
-    }
-
-    /// The same on hosts that are known.
-    pub(in crate::collective) fn hierarchical_on(
-        operation: Operation,
-        hosts: &Arc<Groups>,
-    ) -> Result<Self, ScheduleError> {
+    /// As [`halving_doubling`](Self::halving_doubling); and [`ScheduleError::Hosts`] when not every rank has a host.
+    pub(crate) fn hierarchical(operation: Operation, hosts: &Arc<Groups>) -> Result<Self, ScheduleError> {
         operation.check()?;
         Self::new(&operation, Algorithm::Hierarchy(Hierarchy::new(&operation, hosts)?))
     }

@@ -4,7 +4,7 @@
 //! given back that was not read, and no message be of another length than its receiver thinks.
 
 use crate::collective::schedule::Primitive;
-use crate::netsim::{Network, Wire};
+use crate::tests::netsim::{Network, Wire};
 
 /// The costs of a link and of a processor.
 #[derive(Clone, Copy, Debug)]

@@ -3,32 +3,28 @@
 //!
 //! An algorithm says what a rank sends and receives in a round; here it becomes steps, cut to slots, with credits.
 
-mod all_reduce;
 mod all_to_all;
 mod cut;
-mod fold;
+mod halving;
 mod hierarchy;
-mod pieces;
 mod round;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod uneven;
 
 use std::collections::BTreeMap;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-use self::all_reduce::{Doubling, Halving};
-use self::all_to_all::{Barrier, Bruck, Pairs};
-pub(in crate::collective) use self::cut::Cut;
+pub(crate) use self::all_to_all::Share;
+use self::all_to_all::{Bruck, Pairs, Uneven};
+pub(crate) use self::cut::Cut;
+use self::cut::Pieces;
+use self::halving::Halving;
 use self::hierarchy::Hierarchy;
-use self::pieces::Pieces;
 use self::round::{Receive, Round};
 use self::tree::{Along, Tree};
-pub(in crate::collective) use self::uneven::Share;
-use self::uneven::Uneven;
-use super::{Operation, Primitive, Staging};
+use super::{Operation, Primitive};
 use crate::collective::ScheduleError;
 
 /// The steps of one rank in an algorithm of rounds, made one by one.
@@ -49,21 +45,8 @@ use crate::collective::ScheduleError;
 ///
 /// Gather, scatter and all-to-all of a [`Communicator`](crate::collective::communicator::Communicator) take them, and so does a short all-reduce of several hosts;
 /// the others but for recursive doubling and the barrier where they are asked for.
-///
-/// ```
-/// use rdma_collective::collective::DataType;
-/// use rdma_collective::collective::schedule::{Operation, Primitive, Rounds, Staging};
-///
-/// let staging = Staging::default();
-/// let operation = Operation { rank: 5, ranks: 8, count: 1 << 20, data_type: DataType::F32, staging };
-/// let sent: usize = Rounds::halving_doubling(operation)?
-///     .filter_map(|step| if let Primitive::Put { source, .. } = step { Some(source.len()) } else { None })
-///     .sum();
-/// assert_eq!(sent, 2 * 7 * (4 << 20) / 8);
-/// # Ok::<(), rdma_collective::collective::ScheduleError>(())
-/// ```
 #[derive(Clone, Debug)]
-pub struct Rounds {
+pub(crate) struct P2pSchedule {
     algorithm: Algorithm,
     cut: Cut,
     /// How many of the present schedule's messages there were, by peer.
@@ -79,14 +62,12 @@ pub struct Rounds {
 
 #[derive(Clone, Debug)]
 enum Algorithm {
-    Doubling(Doubling),
     Halving(Halving),
     Hierarchy(Hierarchy),
     Tree(Tree),
     Pairs(Pairs),
     Uneven(Uneven),
     Bruck(Bruck),
-    Barrier(Barrier),
     /// Of a rank that is alone.
     Nothing,
 }
@@ -98,27 +79,15 @@ struct Counts {
     signalled: u64,
 }
 
-impl Rounds {
-    /// All-reduce by recursive doubling: `log2 n` rounds, in each of which a rank sends all of the buffer; for short ones.
-    ///
-    /// Where `n` is not a power of two there are two rounds more, in which some ranks wait for others.
-    ///
-    /// # Errors
-    /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or the staging
-    /// has no slot or none that an element fits.
-    pub fn recursive_doubling(operation: Operation) -> Result<Self, ScheduleError> {
-        operation.check()?;
-        Self::new(&operation, Algorithm::Doubling(Doubling::new(&operation)))
-    }
-
+impl P2pSchedule {
     /// All-reduce by halving and doubling: `2 log2 n` rounds, in which a rank sends `2 (n-1)/n` of the buffer, as in a ring.
     ///
     /// Where `n` is not a power of two there are two rounds more, with all of the buffer.
     ///
     /// # Errors
-    /// As [`recursive_doubling`](Self::recursive_doubling).
-    #[doc(alias = "Rabenseifner")]
-    pub fn halving_doubling(operation: Operation) -> Result<Self, ScheduleError> {
+    /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or the staging
+    /// has no slot or none that an element fits.
+    pub(crate) fn halving_doubling(operation: Operation) -> Result<Self, ScheduleError> {
         operation.check()?;
         Self::new(&operation, Algorithm::Halving(Halving::new(&operation)))
     }
@@ -126,8 +95,8 @@ impl Rounds {
     /// Broadcast of what `root` has, by a binomial tree of `log2 n` rounds.
     ///
     /// # Errors
-    /// As [`recursive_doubling`](Self::recursive_doubling); and when the root is not one of the ranks.
-    pub fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+    /// As [`halving_doubling`](Self::halving_doubling); and when the root is not one of the ranks.
+    pub(crate) fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         operation.check_root(root)?;
         Self::tree(Along::Broadcast, operation, root, Pieces::one(&operation))
     }
@@ -138,7 +107,7 @@ impl Rounds {
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
-    pub fn reduce(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+    pub(crate) fn reduce(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         operation.check_root(root)?;
         Self::tree(Along::Reduce, operation, root, Pieces::fitting(&operation, 1)?)
     }
@@ -149,7 +118,7 @@ impl Rounds {
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
-    pub fn gather(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+    pub(crate) fn gather(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         operation.check_parts()?;
         operation.check_root(root)?;
         let pieces = Pieces::fitting(&operation, operation.ranks as usize / 2)?;
@@ -160,7 +129,7 @@ impl Rounds {
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
-    pub fn scatter(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+    pub(crate) fn scatter(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         operation.check_parts()?;
         operation.check_root(root)?;
         let pieces = Pieces::fitting(&operation, operation.ranks as usize / 2)?;
@@ -171,9 +140,8 @@ impl Rounds {
     /// of a part.
     ///
     /// # Errors
-    /// As [`recursive_doubling`](Self::recursive_doubling).
-    #[doc(alias = "pairwise")]
-    pub fn all_to_all(operation: Operation) -> Result<Self, ScheduleError> {
+    /// As [`halving_doubling`](Self::halving_doubling).
+    pub(crate) fn all_to_all(operation: Operation) -> Result<Self, ScheduleError> {
         operation.check_parts()?;
         Self::new(&operation, Algorithm::Pairs(Pairs::new(&operation)))
     }
@@ -184,42 +152,26 @@ impl Rounds {
     /// after the other.
     ///
     /// # Errors
-    /// As [`recursive_doubling`](Self::recursive_doubling).
-    #[doc(alias = "Bruck")]
-    pub fn all_to_all_short(operation: Operation) -> Result<Self, ScheduleError> {
+    /// As [`halving_doubling`](Self::halving_doubling).
+    pub(crate) fn all_to_all_short(operation: Operation) -> Result<Self, ScheduleError> {
         operation.check_parts()?;
         let pieces = Pieces::fitting(&operation, operation.ranks as usize)?;
         Self::new(&operation, Algorithm::Bruck(Bruck::new(&operation, pieces)))
-    }
-
-    /// Barrier by dissemination: `log2 n` rounds of empty messages, after which every rank has heard from all.
-    ///
-    /// # Errors
-    /// [`ScheduleError`] when the rank is not one of the ranks.
-    pub fn barrier(rank: u32, ranks: u32) -> Result<Self, ScheduleError> {
-        if rank >= ranks {
-            return Err(ScheduleError::RankOutOfRange { rank, ranks });
-        }
-        let cut = Cut::new(1, &Staging { slots: 1, ..Staging::default() })?.with_empty();
-        Ok(Self::made(Algorithm::Barrier(Barrier::new(rank, ranks)), cut, None))
     }
 
     /// Parts of any length in pairs: what this rank sends to each and receives from each is said by rank, and the count is not
     /// looked at.
     ///
     /// # Errors
-    /// As [`recursive_doubling`](Self::recursive_doubling).
-    pub(in crate::collective) fn uneven(
-        operation: Operation,
-        shares: Arc<[Share]>,
-    ) -> Result<Self, ScheduleError> {
+    /// As [`halving_doubling`](Self::halving_doubling).
+    pub(crate) fn uneven(operation: Operation, shares: Arc<[Share]>) -> Result<Self, ScheduleError> {
         operation.check()?;
         let cut = Cut::new(operation.data_type.size(), &operation.staging)?.with_empty();
         Ok(Self::made(Algorithm::Uneven(Uneven::new(operation.rank, shares)), cut, None))
     }
 
     /// What goes to a rank and comes from it, where parts are of any length.
-    pub(in crate::collective) fn share(&self, peer: u32) -> Option<Share> {
+    pub(crate) fn share(&self, peer: u32) -> Option<Share> {
         match &self.algorithm {
             Algorithm::Uneven(uneven) => Some(uneven.share(peer)),
             _ => None,
@@ -227,8 +179,7 @@ impl Rounds {
     }
 
     /// Bytes of scratch that this rank needs.
-    #[must_use]
-    pub fn scratch_bytes(&self) -> usize {
+    pub(crate) fn scratch_bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::Tree(tree) => tree.kept() * tree.pieces().longest(),
             Algorithm::Bruck(bruck) => bruck.kept() * bruck.pieces().longest(),
@@ -343,34 +294,30 @@ impl Algorithm {
 
     fn rounds(&self) -> u32 {
         match self {
-            Self::Doubling(doubling) => doubling.rounds(),
             Self::Halving(halving) => halving.rounds(),
             Self::Hierarchy(hierarchy) => hierarchy.rounds(),
             Self::Tree(tree) => tree.rounds(),
             Self::Pairs(pairs) => pairs.rounds(),
             Self::Uneven(uneven) => uneven.rounds(),
             Self::Bruck(bruck) => bruck.rounds(),
-            Self::Barrier(barrier) => barrier.rounds(),
             Self::Nothing => 0,
         }
     }
 
     fn round(&self, pass: u64, round: u32) -> Round {
         match self {
-            Self::Doubling(doubling) => doubling.round(round),
             Self::Halving(halving) => halving.round(round),
             Self::Hierarchy(hierarchy) => hierarchy.round(pass, round),
             Self::Tree(tree) => tree.round(pass, round),
             Self::Pairs(pairs) => pairs.round(round),
             Self::Uneven(uneven) => uneven.round(round),
             Self::Bruck(bruck) => bruck.round(pass, round),
-            Self::Barrier(barrier) => barrier.round(round),
             Self::Nothing => Round::default(),
         }
     }
 }
 
-impl Iterator for Rounds {
+impl Iterator for P2pSchedule {
     type Item = Primitive;
 
     fn next(&mut self) -> Option<Primitive> {
@@ -386,4 +333,4 @@ impl Iterator for Rounds {
     }
 }
 
-impl FusedIterator for Rounds {}
+impl FusedIterator for P2pSchedule {}
