@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rdma_core::memory::Expect;
 
 use super::execute::Arithmetic;
-use super::schedule::{Operation, Order, P2pSchedule, Schedule, Staging};
+use super::schedule::{Operation, P2pSchedule, ReduceOrder, Schedule, Staging};
 use super::uneven::Uneven;
 use super::{DataType, ReduceOp};
 use crate::collective::communicator::{Algorithm, CommunicatorOptions, Reach};
@@ -305,15 +305,15 @@ impl Call {
         [rank, ranks]: [u32; 2],
         staging: Staging,
         reproducible: bool,
-    ) -> Result<Order, ScheduleError> {
+    ) -> Result<ReduceOrder, ScheduleError> {
         let Self { collective, count, data_type } = *self;
         Ok(match collective {
             Collective::AllReduce(_) if !reproducible => {
-                Order::of_ring(&Operation { rank, ranks, count, data_type, staging })?
+                ReduceOrder::of_ring(&Operation { rank, ranks, count, data_type, staging })?
             }
-            Collective::ReduceScatter(_) if !reproducible => Order::from((rank + 1) % ranks),
-            Collective::Reduce { root, .. } if !reproducible => Order::from((root + 1) % ranks),
-            _ => Order::from(0),
+            Collective::ReduceScatter(_) if !reproducible => ReduceOrder::from((rank + 1) % ranks),
+            Collective::Reduce { root, .. } if !reproducible => ReduceOrder::from((root + 1) % ranks),
+            _ => ReduceOrder::from(0),
         })
     }
 

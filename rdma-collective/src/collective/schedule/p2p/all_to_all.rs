@@ -1,14 +1,17 @@
-//! All-to-all: in pairs, and after Bruck; and the barrier, which is one of nothing.
+//! All-to-all: pairwise, pairwise with parts of any length, and by Bruck's algorithm.
+//!
+//! Owns which parts a rank exchanges with which partner in a round.
 
 use std::sync::Arc;
 
 use super::cut::Pieces;
 use super::round::{Round, doublings, partner};
-use crate::collective::schedule::{Buffer, Operation, Place, Span};
+use crate::collective::schedule::extent::Stride;
+use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// In round `t` ranks whose numbers add up to `t`, around, exchange their parts.
+/// Pairwise exchange: in round `t`, ranks whose numbers add up to `t` modulo the number of ranks exchange their parts.
 ///
-/// What a rank sends and what it gets in its place are of one round, so that it can be in place, too.
+/// A rank sends a part and receives the part that replaces it in the same round, so that the operation works in place, too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pairs {
     rank: u32,
@@ -26,7 +29,7 @@ impl Pairs {
     }
 
     pub(super) fn round(&self, round: u32) -> Round {
-        let partner = partner([self.rank, self.ranks], round);
+        let partner = partner(self.rank, self.ranks, round);
         let part = |buffer| self.part.parts(buffer, partner, 1, self.part.piece(0));
         let (input, output) = (part(Buffer::Input), part(Buffer::Output));
         if partner == self.rank {
@@ -36,15 +39,18 @@ impl Pairs {
     }
 }
 
-/// What a rank sends to another one of its input, and receives from it into its output: messages of no bytes, too, and `None` where
-/// there is no message at all. What the one sends the other receives.
+/// The spans that a rank exchanges with one other rank where parts have any length: a span of its input that it sends, and a span
+/// of its output that it receives into.
+///
+/// An empty span is a message of no bytes; `None` is no message. Both ranks must agree: one sends exactly what the other
+/// receives, otherwise a rank waits for a message that never comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) sent: Option<Span>,
     pub(crate) received: Option<Span>,
 }
 
-/// In round `t` ranks whose numbers add up to `t`, around, exchange their parts.
+/// [Pairwise exchange](Pairs) of parts of any length.
 #[derive(Clone, Debug)]
 pub(super) struct Uneven {
     rank: u32,
@@ -66,10 +72,10 @@ impl Uneven {
     }
 
     pub(super) fn round(&self, round: u32) -> Round {
-        let partner = partner([self.rank, self.rounds()], round);
+        let partner = partner(self.rank, self.rounds(), round);
         let Share { sent, received } = self.share(partner);
-        let source = sent.map(|span| Place::of(Buffer::Input, span));
-        let target = received.map(|span| Place::of(Buffer::Output, span));
+        let source = sent.map(|span| Extent::of(Buffer::Input, span));
+        let target = received.map(|span| Extent::of(Buffer::Output, span));
         if partner == self.rank {
             return source
                 .zip(target)
@@ -80,7 +86,8 @@ impl Uneven {
     }
 }
 
-/// In round `k` a rank sends all that has a distance with bit `k` still to go on by `2^k`: fewer messages, and more bytes.
+/// Bruck's algorithm: in round `k` a rank forwards by `2^k` ranks every part whose remaining distance has bit `k`. It needs
+/// `log2 n` messages a rank instead of `n - 1`, and more bytes, because a part travels several times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bruck {
     rank: u32,
@@ -101,23 +108,24 @@ impl Bruck {
         &self.pieces
     }
 
-    /// How many parts it keeps.
+    /// How many parts a rank keeps in scratch memory.
     pub(super) fn kept(&self) -> usize {
         self.ranks as usize
     }
 
     pub(super) fn round(&self, pass: u64, round: u32) -> Round {
         let (piece, all) = (self.pieces.piece(pass), self.ranks as usize);
-        // By how far they have to go: what is for this rank, for the next one, and so on; and at the end by how far they
-        // have come.
-        let scratch = Place::of(Buffer::Scratch, Span { offset: 0, len: all * piece.len });
+        // The scratch memory is ordered by distance: the part for this rank, for the next rank, and so on. At the end slot `d`
+        // holds the part that came from the rank `d` before this one, hence `parts_back`.
+        let scratch = Extent::of(Buffer::Scratch, Span { offset: 0, len: all * piece.len });
         if round + 1 == self.rounds() {
             return Round::copy(scratch, self.pieces.parts_back(Buffer::Output, self.rank, all, piece));
         }
         let distance = 1_usize << round;
         let len = with_bit(all, round) * piece.len;
-        let [run, stride] = [distance * piece.len, 2 * distance * piece.len];
-        let moved = Place::pieces(Buffer::Scratch, run, [run, stride], usize::MAX, len);
+        let run = distance * piece.len;
+        let shape = Stride { run, stride: 2 * run, wrap: usize::MAX };
+        let moved = Extent::strided(Buffer::Scratch, run, len, shape);
         let to = self.around(distance);
         let from = self.around(all - distance);
         let moved = Round::send(to, moved, true).and(Round::copy_from(from, moved));
@@ -132,7 +140,7 @@ impl Bruck {
     }
 }
 
-/// How many numbers below `end` have the bit.
+/// How many numbers below `end` have bit `bit` set.
 fn with_bit(end: usize, bit: u32) -> usize {
     let run = 1_usize << bit;
     end / (2 * run) * run + (end % (2 * run)).saturating_sub(run)

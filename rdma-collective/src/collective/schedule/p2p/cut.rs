@@ -1,20 +1,21 @@
-//! The cut of messages into chunks, each of which fits a slot.
+//! Two cuts: of messages into chunks that fit a slot, and of buffers into pieces that fit the scratch memory.
 
 use crate::collective::ScheduleError;
 use crate::collective::schedule::chunk::split;
-use crate::collective::schedule::{Buffer, Operation, Place, Span, Staging};
+use crate::collective::schedule::extent::Stride;
+use crate::collective::schedule::{Buffer, Extent, Operation, Span, Staging};
 
-/// See the module. Both ends of a link come to the same.
+/// The cut of messages into chunks. Both ends of a link compute the same cut from the length alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     element: usize,
     slot_elements: usize,
     chunk_bytes_min: usize,
-    /// Chunks that are sent before the first is received.
+    /// Chunks that are sent before the first is received: half of the slots, so that the other half absorbs a late receiver.
     pub(super) ahead: u64,
-    /// After how many chunks slots are given back.
+    /// Chunks after which slots are given back.
     pub(crate) signal_every: u64,
-    /// Whether there are messages of no bytes.
+    /// Whether a message of no bytes is a chunk.
     empty: bool,
 }
 
@@ -31,48 +32,51 @@ impl Cut {
         })
     }
 
-    /// What is empty is a message, too.
+    /// This cut for an operation in which messages of no bytes are sent, too.
     pub(crate) fn with_empty(self) -> Self {
         Self { empty: true, ..self }
     }
 
-    /// How many chunks `len` bytes are.
+    /// The number of chunks of a message of `len` bytes.
     pub(crate) fn chunks(&self, len: usize) -> u64 {
         let needed = (len / self.element).div_ceil(self.slot_elements) as u64;
         let worth = (len / self.chunk_bytes_min.max(self.element)) as u64;
         needed.max(worth.min(self.ahead)).max(u64::from(self.empty))
     }
 
-    /// Chunk `index` of `len` bytes.
+    /// The bytes of chunk `index` of a message of `len` bytes.
     pub(crate) fn span(&self, len: usize, index: u64) -> Span {
         let chunks = self.chunks(len).max(1) as usize;
         let (start, count) = split(len / self.element, chunks, index as usize);
         Span { offset: start * self.element, len: count * self.element }
     }
 
-    pub(super) fn chunk(&self, place: Place, index: u64) -> Place {
-        place.part(self.span(place.len(), index))
+    /// Chunk `index` of a message.
+    pub(super) fn chunk(&self, message: Extent, index: u64) -> Extent {
+        message.part(self.span(message.len(), index))
     }
 }
 
-/// The cut of a part, or of a buffer, of which the schedule does one piece after the other.
+/// The cut of a part, or of a whole buffer, into pieces that the schedule does one after the other, so that the scratch memory
+/// is bounded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
     /// Elements of a part.
     count: usize,
+    /// Bytes of an element.
     element: usize,
     ranks: u32,
     pieces: usize,
 }
 
 impl Pieces {
-    /// All at once.
+    /// A single piece.
     pub(super) fn one(operation: &Operation) -> Self {
         let Operation { count, data_type, ranks, .. } = *operation;
         Self { count, element: data_type.size(), ranks, pieces: usize::from(count > 0) }
     }
 
-    /// Such that `kept` of them fit the slots of a link, if elements do.
+    /// Pieces so short that `kept` of them fit into the bytes of a link's slots, but never shorter than an element.
     pub(super) fn fitting(operation: &Operation, kept: usize) -> Result<Self, ScheduleError> {
         let one = Self::one(operation);
         let slots = usize::from(operation.staging.slots);
@@ -84,34 +88,35 @@ impl Pieces {
         self.pieces as u64
     }
 
-    /// The longest piece, in bytes.
+    /// Bytes of the longest piece.
     pub(super) fn longest(&self) -> usize {
         self.piece(0).len
     }
 
-    /// The bytes of a piece, of a part alone.
+    /// The bytes of piece `index` within a part.
     pub(super) fn piece(&self, index: u64) -> Span {
         let (start, len) = split(self.count, self.pieces.max(1), index as usize);
         Span { offset: start * self.element, len: len * self.element }
     }
 
-    /// A piece of the parts of `parts` ranks, from `first` on and around, in a buffer of all ranks' parts.
-    pub(super) fn parts(&self, buffer: Buffer, first: u32, parts: usize, piece: Span) -> Place {
+    /// One piece of each of `parts` parts, from rank `first` on and around, in a buffer of all ranks' parts.
+    pub(super) fn parts(&self, buffer: Buffer, first: u32, parts: usize, piece: Span) -> Extent {
         self.stepping(buffer, first, parts, piece, 1)
     }
 
-    /// The same, from each rank to the one before.
-    pub(super) fn parts_back(&self, buffer: Buffer, first: u32, parts: usize, piece: Span) -> Place {
+    /// Like [`parts`](Self::parts), but from each rank to the rank before it.
+    pub(super) fn parts_back(&self, buffer: Buffer, first: u32, parts: usize, piece: Span) -> Extent {
         self.stepping(buffer, first, parts, piece, self.ranks as usize - 1)
     }
 
-    fn stepping(&self, buffer: Buffer, first: u32, parts: usize, piece: Span, step: usize) -> Place {
+    fn stepping(&self, buffer: Buffer, first: u32, parts: usize, piece: Span, step: usize) -> Extent {
         let part = self.count * self.element;
         let offset = first as usize * part + piece.offset;
         if parts == 1 {
-            return Place::of(buffer, Span { offset, len: piece.len });
+            return Extent::of(buffer, Span { offset, len: piece.len });
         }
         let end = part * self.ranks as usize;
-        Place::pieces(buffer, offset, [piece.len, part * step], end, parts * piece.len)
+        let shape = Stride { run: piece.len, stride: part * step, wrap: end };
+        Extent::strided(buffer, offset, parts * piece.len, shape)
     }
 }

@@ -1,11 +1,13 @@
-//! All-reduce between partners at distances that double.
+//! All-reduce between partners at distances that double: halving and doubling, for any number of ranks.
+//!
+//! Owns which span a rank exchanges with which partner in a round. The cut of a message into chunks is `cut`'s.
 
 use super::round::Round;
 use crate::collective::schedule::chunk::split;
-use crate::collective::schedule::{Buffer, Operation, Place, Span};
+use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// Halving and doubling, after Rabenseifner: in each round partners exchange halves of what they are still to reduce, until
-/// each has reduced its segment; then the same rounds, from the last to the first, spread the segments.
+/// Halving and doubling (Rabenseifner's algorithm): in each round partners exchange halves of the span that they still have to
+/// reduce, until each has reduced its own segment. The same rounds, from the last to the first, then spread the segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Halving {
     fold: Fold,
@@ -24,7 +26,7 @@ impl Halving {
     }
 
     pub(super) fn round(&self, round: u32) -> Round {
-        let all = |buffer| Place::of(buffer, self.half(0, 0));
+        let all = |buffer| Extent::of(buffer, self.half(0, 0));
         let (bits, output) = (self.fold.bits, all(Buffer::Output));
         if round == 0 {
             return self.fold.before(all(Buffer::Input), output);
@@ -33,18 +35,18 @@ impl Halving {
             return self.fold.after(output);
         }
         let Some(worker) = self.fold.worker() else { return Round::default() };
-        // How often what the partners exchange has been halved.
+        // How often the span that the partners exchange has been halved.
         let depth = if round <= bits { round } else { 2 * bits + 1 - round };
         let other = worker ^ 1 << (bits - depth);
-        let (partner, mine, theirs) =
-            (self.fold.rank_of(other), self.half(worker, depth), self.half(other, depth));
-        let output = |span| Place::of(Buffer::Output, span);
+        let partner = self.fold.rank_of(other);
+        let (mine, theirs) = (self.half(worker, depth), self.half(other, depth));
+        let output = |span| Extent::of(Buffer::Output, span);
         if round > bits {
             return Round::send(partner, output(mine), false).and(Round::copy_from(partner, output(theirs)));
         }
         let have = if round == 1 { self.fold.first() } else { Buffer::Output };
-        let (sent, operand) = (Place::of(have, theirs), Place::of(have, mine));
-        // What is sent comes back, from the partner alone and after it has used it.
+        let (sent, operand) = (Extent::of(have, theirs), Extent::of(have, mine));
+        // No copy: the sent half is overwritten only by the message with which the partner returns it, after its use.
         Round::send(partner, sent, false).and(Round::reduce_from(
             partner,
             operand,
@@ -53,7 +55,7 @@ impl Halving {
         ))
     }
 
-    /// What a worker is still to reduce when it has been halved so often.
+    /// The span that a worker still has to reduce after `depth` halvings.
     fn half(&self, worker: u32, depth: u32) -> Span {
         let (mut start, mut len) = (0, self.count);
         for bit in (self.fold.bits - depth..self.fold.bits).rev() {
@@ -64,15 +66,15 @@ impl Halving {
     }
 }
 
-/// The place of a rank among the power of two that does the work.
+/// The role of a rank where the number of ranks is not a power of two: a power of two of them are workers.
 ///
-/// Of the first `2 * extra` ranks each even one gives what it has to the one after it before the work, and has the result
-/// from there after it.
+/// Each even rank below `2 * extra` gives its input to the rank after it before the work, and receives the result from that
+/// rank after the work.
 #[derive(Clone, Copy, Debug)]
 struct Fold {
     rank: u32,
     extra: u32,
-    /// The power of two that is at work is `1 << bits`.
+    /// There are `1 << bits` workers.
     bits: u32,
 }
 
@@ -82,7 +84,7 @@ impl Fold {
         Self { rank, extra: ranks - (1 << bits), bits }
     }
 
-    /// The number among those at work; `None` of one that is folded into another.
+    /// This rank's number among the workers; `None` if its input is folded into another rank.
     fn worker(&self) -> Option<u32> {
         match self.rank {
             rank if rank >= 2 * self.extra => Some(rank - self.extra),
@@ -96,18 +98,18 @@ impl Fold {
         if worker < self.extra { 2 * worker + 1 } else { worker + self.extra }
     }
 
-    /// Whether another was folded into this one.
+    /// Whether another rank's input is folded into this rank.
     fn has_taken(&self) -> bool {
         self.worker().is_some_and(|worker| worker < self.extra)
     }
 
-    /// What a worker begins with.
+    /// The buffer with which a worker begins: the output if it already holds a sum of two inputs.
     fn first(&self) -> Buffer {
         if self.has_taken() { Buffer::Output } else { Buffer::Input }
     }
 
-    /// The round before the work, of all that ranks have, or none.
-    fn before(&self, input: Place, output: Place) -> Round {
+    /// The round before the work, in which inputs are folded.
+    fn before(&self, input: Extent, output: Extent) -> Round {
         match self.worker() {
             None => Round::send(self.rank + 1, input, false),
             Some(_) if self.has_taken() => Round::reduce_from(self.rank - 1, input, output, false),
@@ -115,8 +117,8 @@ impl Fold {
         }
     }
 
-    /// The round after it.
-    fn after(&self, output: Place) -> Round {
+    /// The round after the work, in which the folded ranks receive the result.
+    fn after(&self, output: Extent) -> Round {
         match self.worker() {
             None => Round::copy_from(self.rank + 1, output),
             Some(_) if self.has_taken() => Round::send(self.rank - 1, output, false),

@@ -1,7 +1,8 @@
-//! Schedules in rounds, between any ranks: recursive doubling, halving and doubling, the hierarchy of hosts, binomial trees,
-//! all-to-all in pairs and after Bruck, the dissemination barrier.
+//! Schedules in rounds over links between any ranks: halving and doubling, the hierarchy of hosts, binomial trees, all-to-all
+//! pairwise and by Bruck's algorithm.
 //!
-//! An algorithm says what a rank sends and receives in a round; here it becomes steps, cut to slots, with credits.
+//! An algorithm says what a rank sends and receives in a round (a [`Round`]). This file turns rounds into [`Primitive`]s: it cuts
+//! messages to slots and returns credits.
 
 mod all_to_all;
 mod cut;
@@ -13,7 +14,6 @@ mod tests;
 mod tree;
 
 use std::collections::BTreeMap;
-use std::iter::FusedIterator;
 use std::sync::Arc;
 
 pub(crate) use self::all_to_all::Share;
@@ -22,38 +22,39 @@ pub(crate) use self::cut::Cut;
 use self::cut::Pieces;
 use self::halving::Halving;
 use self::hierarchy::Hierarchy;
-use self::round::{Receive, Round};
-use self::tree::{Along, Tree};
+use self::round::{Copying, Receive, Round};
+use self::tree::{Tree, TreeOp};
 use super::{Operation, Primitive};
 use crate::collective::ScheduleError;
 
 /// The steps of one rank in an algorithm of rounds, made one by one.
 ///
-/// In a round a rank sends one message at most and receives one at most, each of them cut into chunks that fit a slot, of
-/// which half of a link's slots are under way; the link from one rank to another takes its messages in the order of rounds.
-/// A rank goes on to the next round when it has sent and received all of one.
+/// In a round a rank sends at most one message and receives at most one. Each message is cut into chunks that fit a slot, and
+/// half of a link's slots may be under way. The link between two ranks takes its messages in the order of rounds.
+/// A rank goes on to the next round when it has sent and received everything of the present one.
 ///
-/// No deadlock: count rounds, and in a round chunks. A rank that is to send chunk `i` has received those below `i - p` and is
-/// about to receive no other; it waits for the slot of a chunk that the receiver uses, and gives back, before it sends its
-/// own chunk `i`, or of an earlier round. A rank that waits for chunk `i` does so after it has sent its own; the sender
-/// sends it before it waits for any such. So every rank waits for one that is less far, and the one that is least far for
-/// none.
+/// No deadlock: call a chunk earlier if its round is earlier or, within a round, if its number is less. A rank that is about to
+/// send chunk `i` has received all chunks below `i - p`, where `p` is the number of chunks sent ahead. It waits for a slot, that is
+/// for the receiver to use a chunk and give it back, which the receiver does before it sends its own chunk `i`, or in an earlier
+/// round. A rank that waits for chunk `i` does so after it has sent its own chunk `i`; the sender sends chunk `i` before it waits
+/// for a chunk that late. So every rank waits for a rank that is behind it, and the rank that is furthest behind waits for none.
+/// The hierarchy has rounds that only send or only receive; its module has an argument of its own.
 ///
-/// What is reduced is the same bytes on all ranks that have it, but in no order of ranks.
+/// A reduced buffer is the same bytes on all ranks, but its elements are not reduced in the order of ranks.
 ///
-/// The hierarchy of hosts has rounds that send or receive alone, and says by itself why none waits for ever.
-///
-/// Gather, scatter and all-to-all of a [`Communicator`](crate::collective::communicator::Communicator) take them, and so does a short all-reduce of several hosts;
-/// the others but for recursive doubling and the barrier where they are asked for.
+/// The built-in tuning table takes trees for gather and scatter, and pairwise exchange and Bruck for all-to-all, wherever no
+/// protocol of shared memory applies. Halving and doubling, the hierarchy, and trees for broadcast and reduce run only where
+/// [`Algorithms`](crate::collective::Algorithms) or a tuning file asks for them.
 #[derive(Clone, Debug)]
 pub(crate) struct P2pSchedule {
     algorithm: Algorithm,
     cut: Cut,
-    /// How many of the present schedule's messages there were, by peer.
+    /// Messages of this schedule so far, by peer.
     peers: BTreeMap<u32, Counts>,
+    /// The piece of the buffer that is done, and the round in it.
     pass: u64,
     round: u32,
-    /// What is done in the present round, and how far it has come.
+    /// The present round, and the chunk of it that comes next.
     present: Round,
     next: u64,
     /// Steps made and not yet taken.
@@ -68,10 +69,11 @@ enum Algorithm {
     Pairs(Pairs),
     Uneven(Uneven),
     Bruck(Bruck),
-    /// Of a rank that is alone.
+    /// A rank that is alone sends nothing.
     Nothing,
 }
 
+/// Messages sent to a peer, received from it, and given back to it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     sent: u64,
@@ -92,29 +94,29 @@ impl P2pSchedule {
         Self::new(&operation, Algorithm::Halving(Halving::new(&operation)))
     }
 
-    /// Broadcast of what `root` has, by a binomial tree of `log2 n` rounds.
+    /// Broadcast of the buffer of `root`, by a binomial tree of `log2 n` rounds.
     ///
     /// # Errors
     /// As [`halving_doubling`](Self::halving_doubling); and when the root is not one of the ranks.
     pub(crate) fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         operation.check_root(root)?;
-        Self::tree(Along::Broadcast, operation, root, Pieces::one(&operation))
+        Self::tree(TreeOp::Broadcast, operation, root, Pieces::one(&operation))
     }
 
     /// Reduce to `root`, by a binomial tree of `log2 n` rounds.
     ///
-    /// A rank keeps of what it has reduced as much as a link's slots do at most, and does one piece after the other.
+    /// The buffer is done in pieces: a rank keeps at most as many reduced bytes as a link's slots hold.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
     pub(crate) fn reduce(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         operation.check_root(root)?;
-        Self::tree(Along::Reduce, operation, root, Pieces::fitting(&operation, 1)?)
+        Self::tree(TreeOp::Reduce, operation, root, Pieces::fitting(&operation, 1)?)
     }
 
-    /// The parts of all ranks to `root`, by a binomial tree of `log2 n` rounds. The count is that of a part.
+    /// Gather of the parts of all ranks at `root`, by a binomial tree of `log2 n` rounds. The count is that of a part.
     ///
-    /// A rank keeps of others' parts as much as a link's slots do at most, or one element of each.
+    /// Parts are done in pieces: a rank keeps at most as many bytes of other ranks as a link's slots hold, or one element of each.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
@@ -122,10 +124,10 @@ impl P2pSchedule {
         operation.check_parts()?;
         operation.check_root(root)?;
         let pieces = Pieces::fitting(&operation, operation.ranks as usize / 2)?;
-        Self::tree(Along::Gather, operation, root, pieces)
+        Self::tree(TreeOp::Gather, operation, root, pieces)
     }
 
-    /// A part to each rank from `root`, as [`gather`](Self::gather) the other way.
+    /// Scatter of a part to each rank from `root`: [`gather`](Self::gather) in the other direction.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
@@ -133,11 +135,11 @@ impl P2pSchedule {
         operation.check_parts()?;
         operation.check_root(root)?;
         let pieces = Pieces::fitting(&operation, operation.ranks as usize / 2)?;
-        Self::tree(Along::Scatter, operation, root, pieces)
+        Self::tree(TreeOp::Scatter, operation, root, pieces)
     }
 
-    /// All-to-all in pairs: part `j` of rank `i` becomes part `i` of rank `j`, in `n` rounds and straight. The count is that
-    /// of a part.
+    /// All-to-all by pairwise exchange: part `j` of rank `i` becomes part `i` of rank `j`, in `n` rounds, each part sent once.
+    /// The count is that of a part.
     ///
     /// # Errors
     /// As [`halving_doubling`](Self::halving_doubling).
@@ -146,10 +148,9 @@ impl P2pSchedule {
         Self::new(&operation, Algorithm::Pairs(Pairs::new(&operation)))
     }
 
-    /// All-to-all after Bruck: in `log2 n` rounds, in each of which a rank sends half of all parts; for short ones.
+    /// All-to-all by Bruck's algorithm: `log2 n` rounds, in each of which a rank sends half of all parts; for short parts.
     ///
-    /// A rank keeps as much as a link's slots do at most, or one element of each part, and does one piece of all parts
-    /// after the other.
+    /// Parts are done in pieces: a rank keeps at most as many bytes as a link's slots hold, or one element of each part.
     ///
     /// # Errors
     /// As [`halving_doubling`](Self::halving_doubling).
@@ -159,8 +160,8 @@ impl P2pSchedule {
         Self::new(&operation, Algorithm::Bruck(Bruck::new(&operation, pieces)))
     }
 
-    /// Parts of any length in pairs: what this rank sends to each and receives from each is said by rank, and the count is not
-    /// looked at.
+    /// Pairwise exchange of parts of any length: `shares` has, for each rank, the spans that this rank sends and receives. The
+    /// count of the operation is not used.
     ///
     /// # Errors
     /// As [`halving_doubling`](Self::halving_doubling).
@@ -170,7 +171,7 @@ impl P2pSchedule {
         Ok(Self::made(Algorithm::Uneven(Uneven::new(operation.rank, shares)), cut, None))
     }
 
-    /// What goes to a rank and comes from it, where parts are of any length.
+    /// The spans exchanged with a rank, where parts are of any length.
     pub(crate) fn share(&self, peer: u32) -> Option<Share> {
         match &self.algorithm {
             Algorithm::Uneven(uneven) => Some(uneven.share(peer)),
@@ -187,8 +188,8 @@ impl P2pSchedule {
         }
     }
 
-    fn tree(along: Along, operation: Operation, root: u32, pieces: Pieces) -> Result<Self, ScheduleError> {
-        Self::new(&operation, Algorithm::Tree(Tree::new(along, &operation, root, pieces)))
+    fn tree(op: TreeOp, operation: Operation, root: u32, pieces: Pieces) -> Result<Self, ScheduleError> {
+        Self::new(&operation, Algorithm::Tree(Tree::new(op, &operation, root, pieces)))
     }
 
     fn new(operation: &Operation, algorithm: Algorithm) -> Result<Self, ScheduleError> {
@@ -218,12 +219,12 @@ impl P2pSchedule {
         self.pass == self.algorithm.passes() || self.algorithm.rounds() == 0
     }
 
-    /// Makes the steps at one place of the round: use a chunk, then send the one that may be sent after it.
+    /// Makes the steps of one chunk number of the round: use a received chunk, then send the chunk that may follow it.
     fn advance(&mut self) {
         let Round { copy, send, receive } = self.present;
-        let copy = copy.filter(|[source, _]| self.next == 0 && !source.is_empty());
+        let copy = copy.filter(|copy| self.next == 0 && !copy.source.is_empty());
         self.ready = [None; 5];
-        self.ready[0] = copy.map(|[source, target]| Primitive::Copy { source, target });
+        self.ready[0] = copy.map(|Copying { source, target }| Primitive::Copy { source, target });
         let sends = send.map_or(0, |send| self.cut.chunks(send.source.len()));
         let receives = receive.map_or(0, |receive| self.cut.chunks(receive.target.len()));
         let index = self.next.checked_sub(self.cut.ahead);
@@ -240,7 +241,7 @@ impl P2pSchedule {
         }
         self.next += 1;
         if self.next >= sends.max(if receives > 0 { receives + self.cut.ahead } else { 0 }) {
-            self.turn();
+            self.go_on();
         }
     }
 
@@ -265,8 +266,8 @@ impl P2pSchedule {
         [Some(Primitive::WaitCount { from, message }), Some(used), signal]
     }
 
-    /// Goes on to the next round in which there is something to do.
-    fn turn(&mut self) {
+    /// Goes on to the next round that is not empty.
+    fn go_on(&mut self) {
         self.present = Round::default();
         while self.present.is_empty() {
             (self.next, self.round) = (0, self.round + 1);
@@ -332,5 +333,3 @@ impl Iterator for P2pSchedule {
         }
     }
 }
-
-impl FusedIterator for P2pSchedule {}

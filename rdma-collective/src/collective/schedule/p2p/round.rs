@@ -1,50 +1,58 @@
-//! One round of one rank.
+//! The round: what one rank copies, sends and receives in it.
+//!
+//! Owns no algorithm; `mod.rs` turns a round into steps.
 
-use crate::collective::schedule::Place;
+use crate::collective::schedule::Extent;
 
-/// What a rank does in a round: it copies, and then sends one message and receives one, each cut into as many as need be.
-/// All of it may be absent.
+/// One round of one rank: it copies, then sends one message and receives one. Each part may be absent.
+///
+/// A message is cut into as many chunks as slots require.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Round {
-    /// From where to where.
-    pub(super) copy: Option<[Place; 2]>,
+    pub(super) copy: Option<Copying>,
     pub(super) send: Option<Send>,
     pub(super) receive: Option<Receive>,
 }
 
 #[derive(Clone, Copy, Debug)]
+pub(super) struct Copying {
+    pub(super) source: Extent,
+    pub(super) target: Extent,
+}
+
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Send {
     pub(super) to: u32,
-    pub(super) source: Place,
-    /// Whether this rank changes the source before it can know that the message has arrived.
+    pub(super) source: Extent,
+    /// Whether the executor must send a copy, because this rank changes the source before the message is sure to have arrived.
     pub(super) copied: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receive {
     pub(super) from: u32,
-    pub(super) target: Place,
-    /// What it is reduced with.
-    pub(super) operand: Option<Place>,
-    /// Whether all ranks are then in it.
+    pub(super) target: Extent,
+    /// The other operand of a reduction; `None` if the message is only stored.
+    pub(super) operand: Option<Extent>,
+    /// Whether the result contains all ranks.
     pub(super) last: bool,
 }
 
 impl Round {
-    pub(super) fn send(to: u32, source: Place, copied: bool) -> Self {
+    pub(super) fn send(to: u32, source: Extent, copied: bool) -> Self {
         Self { send: Some(Send { to, source, copied }), ..Self::default() }
     }
 
-    pub(super) fn copy_from(from: u32, target: Place) -> Self {
+    pub(super) fn copy_from(from: u32, target: Extent) -> Self {
         Self { receive: Some(Receive { from, target, operand: None, last: false }), ..Self::default() }
     }
 
-    pub(super) fn reduce_from(from: u32, operand: Place, target: Place, last: bool) -> Self {
+    pub(super) fn reduce_from(from: u32, operand: Extent, target: Extent, last: bool) -> Self {
         Self { receive: Some(Receive { from, target, operand: Some(operand), last }), ..Self::default() }
     }
 
-    pub(super) fn copy(source: Place, target: Place) -> Self {
-        Self { copy: Some([source, target]), ..Self::default() }
+    pub(super) fn copy(source: Extent, target: Extent) -> Self {
+        Self { copy: Some(Copying { source, target }), ..Self::default() }
     }
 
     /// Whether there is nothing to do.
@@ -52,7 +60,7 @@ impl Round {
         self.copy.is_none() && self.send.is_none() && self.receive.is_none()
     }
 
-    /// Both sends and receives.
+    /// The union of two rounds, which must not both have the same part.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             copy: self.copy.or(other.copy),
@@ -67,7 +75,8 @@ pub(super) fn doublings(ranks: u32) -> u32 {
     u64::from(ranks).next_power_of_two().trailing_zeros()
 }
 
-/// Whom a rank exchanges with in a round: itself in one of them.
-pub(super) fn partner([rank, ranks]: [u32; 2], round: u32) -> u32 {
+/// The partner of a rank in a round of a pairwise exchange: the rank with which its number adds up to `round`, modulo `ranks`.
+/// In one of the rounds a rank is its own partner.
+pub(super) fn partner(rank: u32, ranks: u32, round: u32) -> u32 {
     if round >= rank { round - rank } else { round + (ranks - rank) }
 }

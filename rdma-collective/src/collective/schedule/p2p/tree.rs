@@ -1,39 +1,40 @@
 //! The binomial tree: broadcast and reduce of a buffer, gather and scatter of parts.
 //!
-//! Ranks count from the root. The parent of a rank is the rank without its lowest bit, so that a rank and those below it
-//! follow each other, and what a rank holds of them is in one piece.
+//! Ranks are numbered relative to the root. The parent of a rank is the rank without its lowest set bit, so that a rank and its
+//! subtree are consecutive, and the parts that a rank holds of its subtree are one piece.
 
 use super::cut::Pieces;
 use super::round::{Round, doublings};
-use crate::collective::schedule::{Buffer, Operation, Place, Span};
+use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// What goes along the branches.
+/// The collective that the tree carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Along {
+pub(super) enum TreeOp {
     Broadcast,
     Reduce,
     Gather,
     Scatter,
 }
 
-/// A rank's place in the tree.
+/// The binomial tree, as seen from one rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tree {
-    along: Along,
+    op: TreeOp,
     root: u32,
     ranks: u64,
-    /// This rank, counted from the root.
-    place: u64,
+    /// This rank, relative to the root.
+    relative: u64,
+    /// Rounds in which the tree grows, `log2` of the ranks.
     bits: u32,
     pieces: Pieces,
 }
 
 impl Tree {
-    pub(super) fn new(along: Along, operation: &Operation, root: u32, pieces: Pieces) -> Self {
+    pub(super) fn new(op: TreeOp, operation: &Operation, root: u32, pieces: Pieces) -> Self {
         let Operation { rank, ranks, .. } = *operation;
         let ranks_wide = u64::from(ranks);
-        let place = (u64::from(rank) + ranks_wide - u64::from(root)) % ranks_wide;
-        Self { along, root, ranks: ranks_wide, place, bits: doublings(ranks), pieces }
+        let relative = (u64::from(rank) + ranks_wide - u64::from(root)) % ranks_wide;
+        Self { op, root, ranks: ranks_wide, relative, bits: doublings(ranks), pieces }
     }
 
     pub(super) fn rounds(&self) -> u32 {
@@ -44,28 +45,28 @@ impl Tree {
         &self.pieces
     }
 
-    /// What this rank keeps of others, in pieces: of a reduction one.
+    /// Pieces that this rank keeps in scratch memory: one of a reduction, one for each rank of its subtree in a gather or scatter.
     pub(super) fn kept(&self) -> usize {
-        match self.along {
-            Along::Broadcast => 0,
-            _ if self.is_root() || self.below(self.place) == 1 => 0,
-            Along::Reduce => 1,
-            Along::Gather | Along::Scatter => self.below(self.place) as usize,
+        match self.op {
+            TreeOp::Broadcast => 0,
+            _ if self.is_root() || self.subtree(self.relative) == 1 => 0,
+            TreeOp::Reduce => 1,
+            TreeOp::Gather | TreeOp::Scatter => self.subtree(self.relative) as usize,
         }
     }
 
     pub(super) fn round(&self, pass: u64, round: u32) -> Round {
         let piece = self.pieces.piece(pass);
-        match self.along {
-            Along::Broadcast => self.broadcast(round, piece),
-            Along::Reduce => self.reduce(round, piece),
-            Along::Gather => self.gather(round, piece),
-            Along::Scatter => self.scatter(round, piece),
+        match self.op {
+            TreeOp::Broadcast => self.broadcast(round, piece),
+            TreeOp::Reduce => self.reduce(round, piece),
+            TreeOp::Gather => self.gather(round, piece),
+            TreeOp::Scatter => self.scatter(round, piece),
         }
     }
 
     fn broadcast(&self, round: u32, piece: Span) -> Round {
-        let (input, output) = (Place::of(Buffer::Input, piece), Place::of(Buffer::Output, piece));
+        let (input, output) = (Extent::of(Buffer::Input, piece), Extent::of(Buffer::Output, piece));
         match self.outward(round) {
             Some(Branch::Parent(parent)) => Round::copy_from(self.rank(parent), output),
             Some(Branch::Child(child)) => {
@@ -77,17 +78,17 @@ impl Tree {
     }
 
     fn reduce(&self, round: u32, piece: Span) -> Round {
-        let input = Place::of(Buffer::Input, piece);
+        let input = Extent::of(Buffer::Input, piece);
         let kept = if self.is_root() {
-            Place::of(Buffer::Output, piece)
+            Extent::of(Buffer::Output, piece)
         } else {
-            Place::of(Buffer::Scratch, Span { offset: 0, len: piece.len })
+            Extent::of(Buffer::Scratch, Span { offset: 0, len: piece.len })
         };
         match self.inward(round) {
-            Some(Branch::Parent(parent)) if self.below(self.place) == 1 => {
+            Some(Branch::Parent(parent)) if self.subtree(self.relative) == 1 => {
                 Round::send(self.rank(parent), input, false)
             }
-            // The next piece is kept in the same place.
+            // A copy, because the next piece is reduced into the same scratch bytes.
             Some(Branch::Parent(parent)) => Round::send(self.rank(parent), kept, true),
             Some(Branch::Child(child)) => {
                 let operand = if round == 0 { input } else { kept };
@@ -99,97 +100,97 @@ impl Tree {
     }
 
     fn gather(&self, round: u32, piece: Span) -> Round {
-        let below = self.below(self.place);
+        let subtree = self.subtree(self.relative);
         let step = match self.inward(round) {
-            Some(Branch::Parent(parent)) if below == 1 => {
-                Round::send(self.rank(parent), self.parts(Buffer::Input, self.place, 1, piece), false)
+            Some(Branch::Parent(parent)) if subtree == 1 => {
+                Round::send(self.rank(parent), self.parts(Buffer::Input, self.relative, 1, piece), false)
             }
-            Some(Branch::Parent(parent)) => Round::send(self.rank(parent), scratch(0, below, piece), true),
+            Some(Branch::Parent(parent)) => Round::send(self.rank(parent), scratch(0, subtree, piece), true),
             Some(Branch::Child(child)) => Round::copy_from(self.rank(child), self.held(child, piece)),
             None => Round::default(),
         };
-        if round > 0 || below == 1 {
+        if round > 0 || subtree == 1 {
             return step;
         }
-        let own = self.parts(Buffer::Input, self.place, 1, piece);
-        step.and(Round::copy(own, self.held_of(self.place, 1, piece)))
+        let own = self.parts(Buffer::Input, self.relative, 1, piece);
+        step.and(Round::copy(own, self.held_of(self.relative, 1, piece)))
     }
 
     fn scatter(&self, round: u32, piece: Span) -> Round {
-        let own = self.parts(Buffer::Output, self.place, 1, piece);
-        let below = self.below(self.place);
+        let own = self.parts(Buffer::Output, self.relative, 1, piece);
+        let subtree = self.subtree(self.relative);
         match self.outward(round) {
             Some(Branch::Parent(parent)) => {
-                let target = if below == 1 { own } else { scratch(0, below, piece) };
+                let target = if subtree == 1 { own } else { scratch(0, subtree, piece) };
                 Round::copy_from(self.rank(parent), target)
             }
             Some(Branch::Child(child)) => {
                 Round::send(self.rank(child), self.held(child, piece), !self.is_root())
             }
-            None if round == self.bits && (self.is_root() || below > 1) => {
-                Round::copy(self.held_of(self.place, 1, piece), own)
+            None if round == self.bits && (self.is_root() || subtree > 1) => {
+                Round::copy(self.held_of(self.relative, 1, piece), own)
             }
             None => Round::default(),
         }
     }
 
-    /// The parts of a child and of those below it, where this rank has them.
-    fn held(&self, child: u64, piece: Span) -> Place {
-        self.held_of(child, self.below(child), piece)
+    /// The parts of a child and its subtree, in the buffer in which this rank holds them.
+    fn held(&self, child: u64, piece: Span) -> Extent {
+        self.held_of(child, self.subtree(child), piece)
     }
 
-    fn held_of(&self, place: u64, parts: u64, piece: Span) -> Place {
+    fn held_of(&self, relative: u64, parts: u64, piece: Span) -> Extent {
         if !self.is_root() {
-            return scratch(place - self.place, parts, piece);
+            return scratch(relative - self.relative, parts, piece);
         }
-        let buffer = if self.along == Along::Gather { Buffer::Output } else { Buffer::Input };
-        self.parts(buffer, place, parts, piece)
+        let buffer = if self.op == TreeOp::Gather { Buffer::Output } else { Buffer::Input };
+        self.parts(buffer, relative, parts, piece)
     }
 
-    /// A piece of the parts of some ranks that follow each other, in a buffer of all parts.
-    fn parts(&self, buffer: Buffer, place: u64, parts: u64, piece: Span) -> Place {
-        self.pieces.parts(buffer, self.rank(place), parts as usize, piece)
+    /// One piece of each part of `parts` consecutive ranks, in a buffer of all parts.
+    fn parts(&self, buffer: Buffer, relative: u64, parts: u64, piece: Span) -> Extent {
+        self.pieces.parts(buffer, self.rank(relative), parts as usize, piece)
     }
 
-    /// How many ranks there are at and below one.
-    fn below(&self, place: u64) -> u64 {
-        let all = if place == 0 { self.ranks } else { 1 << place.trailing_zeros() };
-        all.min(self.ranks - place)
+    /// The number of ranks in the subtree of a rank, that rank included.
+    fn subtree(&self, relative: u64) -> u64 {
+        let all = if relative == 0 { self.ranks } else { 1 << relative.trailing_zeros() };
+        all.min(self.ranks - relative)
     }
 
     fn is_root(&self) -> bool {
-        self.place == 0
+        self.relative == 0
     }
 
-    fn rank(&self, place: u64) -> u32 {
-        ((place + u64::from(self.root)) % self.ranks) as u32
+    fn rank(&self, relative: u64) -> u32 {
+        ((relative + u64::from(self.root)) % self.ranks) as u32
     }
 
-    /// The branch that a round is about when it goes from the leaves to the root.
+    /// The branch that a round uses when rounds go from the leaves to the root (reduce, gather).
     fn inward(&self, round: u32) -> Option<Branch> {
         let step = 1_u64 << round;
-        match self.place % (2 * step) {
+        match self.relative % (2 * step) {
             _ if round >= self.bits => None,
-            0 => Some(self.place + step).filter(|child| *child < self.ranks).map(Branch::Child),
-            rest => (rest == step).then(|| Branch::Parent(self.place - step)),
+            0 => Some(self.relative + step).filter(|child| *child < self.ranks).map(Branch::Child),
+            rest => (rest == step).then(|| Branch::Parent(self.relative - step)),
         }
     }
 
-    /// The same from the root to the leaves.
+    /// The branch that a round uses when rounds go from the root to the leaves (broadcast, scatter).
     fn outward(&self, round: u32) -> Option<Branch> {
         self.inward(self.bits.checked_sub(round + 1)?)
     }
 }
 
-/// The other end of a branch, counted from the root.
+/// The other end of a branch, relative to the root.
 #[derive(Clone, Copy, Debug)]
 enum Branch {
     Parent(u64),
     Child(u64),
 }
 
-/// Pieces of parts that follow each other, from the one at `index` on.
-fn scratch(index: u64, parts: u64, piece: Span) -> Place {
+/// The pieces of `parts` consecutive parts in scratch memory, from the piece at `index` on.
+fn scratch(index: u64, parts: u64, piece: Span) -> Extent {
     let span = Span { offset: index as usize * piece.len, len: parts as usize * piece.len };
-    Place::of(Buffer::Scratch, span)
+    Extent::of(Buffer::Scratch, span)
 }

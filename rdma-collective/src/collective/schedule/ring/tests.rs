@@ -157,7 +157,7 @@ fn a_count_of_zero_has_no_steps_and_a_lone_rank_copies() {
 #[test]
 fn ends_after_the_last_step_and_stays_ended() {
     let mut ring = programs(3, 100, DataType::F32, STAGINGS[3]).remove(1);
-    assert_eq!((ring.previous_rank(), ring.next_rank()), (0, 2));
+    assert_eq!((ring.operation.previous_rank(), ring.operation.next_rank()), (0, 2));
     while ring.next().is_some() {}
     assert_eq!(ring.next(), None);
 }

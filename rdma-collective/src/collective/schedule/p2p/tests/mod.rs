@@ -13,7 +13,7 @@ use super::*;
 use crate::collective::DataType;
 use crate::collective::ReduceError;
 use crate::collective::schedule::tests::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
-use crate::collective::schedule::{Buffer, Place, Span, Staging};
+use crate::collective::schedule::{Buffer, Extent, Span, Staging};
 
 #[test]
 fn every_element_comes_where_it_must_exactly_once_for_1_to_16_ranks() {
@@ -165,7 +165,7 @@ fn a_count_of_zero_has_no_steps_and_a_lone_rank_copies() {
         }
         let alone = call.on_one_rank().programs(1, 5, STAGINGS[0]).remove(0);
         let span = Span { offset: 0, len: 5 * call.data_type(5).size() };
-        let [source, target] = [Buffer::Input, Buffer::Output].map(|buffer| Place::of(buffer, span));
+        let [source, target] = [Buffer::Input, Buffer::Output].map(|buffer| Extent::of(buffer, span));
         assert_eq!(alone.collect::<Vec<_>>(), [Primitive::Copy { source, target }]);
     }
 }

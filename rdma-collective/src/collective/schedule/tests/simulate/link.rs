@@ -1,7 +1,7 @@
 //! The link from one rank to another: messages under way, slots, credits.
 
 use super::Cell;
-use crate::collective::schedule::Place;
+use crate::collective::schedule::Extent;
 
 #[derive(Clone, Debug)]
 pub(super) struct Link {
@@ -29,7 +29,7 @@ pub(super) enum Slot {
 pub(super) struct Message {
     pub(super) number: u64,
     pub(super) program: usize,
-    pub(super) source: Place,
+    pub(super) source: Extent,
     pub(super) copied: bool,
     pub(super) cells: Vec<Cell>,
 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 pub(in crate::collective::schedule) use self::cell::Cell;
 use self::link::{Link, Message};
-use crate::collective::schedule::{Buffer, Place, Primitive, Span};
+use crate::collective::schedule::{Buffer, Extent, Primitive, Span};
 
 /// What may happen next; a link is a sender and a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ struct Rank<P> {
 #[derive(Clone, Debug)]
 struct Memory {
     input: Vec<Cell>,
-    /// Unless in place.
+    /// Unless in extent.
     output: Option<Vec<Cell>>,
     /// As long as was needed.
     scratch: Vec<Cell>,
@@ -241,24 +241,24 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         self.link((rank, to)).write(message.number, message.cells);
     }
 
-    fn consume(&mut self, from: u32, rank: usize, message: u64, target: Place) -> Vec<Cell> {
+    fn consume(&mut self, from: u32, rank: usize, message: u64, target: Extent) -> Vec<Cell> {
         let cells = self.link((from as usize, rank)).consume(message);
         assert_eq!(cells.len() * self.element, target.len(), "rank {rank} expects another length");
         cells
     }
 
-    fn read(&mut self, rank: usize, program: usize, place: Place) -> Vec<Cell> {
-        let buffer = self.ranks[rank].memory[program].buffer(place.buffer());
-        place.spans().flat_map(|span| buffer[elements(span, self.element)].to_vec()).collect()
+    fn read(&mut self, rank: usize, program: usize, extent: Extent) -> Vec<Cell> {
+        let buffer = self.ranks[rank].memory[program].buffer(extent.buffer());
+        extent.spans().flat_map(|span| buffer[elements(span, self.element)].to_vec()).collect()
     }
 
-    fn store(&mut self, rank: usize, place: Place, cells: Vec<Cell>) {
+    fn store(&mut self, rank: usize, extent: Extent, cells: Vec<Cell>) {
         let rank = &mut self.ranks[rank];
-        let buffer = rank.memory[rank.present].buffer(place.buffer());
-        assert_eq!(cells.len() * self.element, place.len());
-        let indices = place.spans().flat_map(|span| elements(span, self.element));
+        let buffer = rank.memory[rank.present].buffer(extent.buffer());
+        assert_eq!(cells.len() * self.element, extent.len());
+        let indices = extent.spans().flat_map(|span| elements(span, self.element));
         for (index, cell) in indices.zip(cells) {
-            if place.buffer() == Buffer::Scratch && buffer.len() <= index {
+            if extent.buffer() == Buffer::Scratch && buffer.len() <= index {
                 buffer.resize(index + 1, Cell::default());
             }
             buffer[index] = cell;
