@@ -10,9 +10,11 @@ pub mod link;
 
 mod groups;
 mod liveness;
+mod parse_name;
 #[cfg(any(fuzzing, test))]
 mod tests;
 
+pub use parse_name::ParseNameError;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub use tests::fuzz as fuzzing;

@@ -3,12 +3,6 @@
 //! They go straight from rank to rank. Nobody knows all counts: what the one end of a link sends and the other end expects is in front
 //! of the first message, and compared there.
 
-mod all_gather;
-mod all_to_all;
-mod gather;
-mod reduce_scatter;
-mod scatter;
-
 use super::DataType;
 use super::schedule::{Share, Span};
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
@@ -52,6 +46,16 @@ pub(super) struct Counts<'a> {
     pub(super) sent: &'a [usize],
     /// What it receives from each.
     pub(super) received: &'a [usize],
+}
+
+impl<'a> Counts<'a> {
+    pub(super) fn sent(sent: &'a [usize]) -> Self {
+        Self { sent, ..Self::default() }
+    }
+
+    pub(super) fn received(received: &'a [usize]) -> Self {
+        Self { received, ..Self::default() }
+    }
 }
 
 /// Who takes part, and with what.
