@@ -1,66 +1,69 @@
-//! A network in simulated time: latency, bandwidth of each direction of each NIC, loss by seed. Same seed, same events.
+//! A network in simulated time: latency, bandwidth of each direction of each NIC, and loss by seed. The same seed
+//! gives the same events.
 //!
-//! A NIC sends one message at a time and receives one at a time, in the order in which they come; what has no bytes passes
-//! at once. What is lost is sent again after a timeout.
+//! A NIC sends one message at a time and receives one at a time, in order; a message without bytes passes at once. A
+//! lost message is sent again after a timeout.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// What a network is like; times are in picoseconds, so that they are exact.
+/// The parameters of a network. Times are in picoseconds, so that they are exact.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
-    /// From the first byte that leaves to the first that arrives.
+    /// From the first byte that leaves to the first byte that arrives.
     pub(crate) latency: u64,
-    /// For a byte to pass a NIC.
+    /// The time in which a byte passes a NIC.
     pub(crate) byte: u64,
     /// How many of a million messages are lost, and after how long they are sent again.
     pub(crate) lost_of_million: u64,
     pub(crate) timeout: u64,
     pub(crate) seed: u64,
-    /// What is different between ranks of one host, where there are hosts.
-    pub(crate) near: Option<Near>,
+    /// The parameters between ranks of one host, where there are hosts.
+    pub(crate) hosts: Option<Hosts>,
 }
 
-/// Hosts of so many ranks, in their order.
+/// Hosts of `ranks` ranks each, in the order of ranks, and the parameters inside them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Near {
+pub(crate) struct Hosts {
     pub(crate) ranks: u32,
-    /// As those of a [`Wire`].
+    /// As of a [`Wire`], between ranks of one host.
     pub(crate) latency: u64,
     pub(crate) byte: u64,
-    /// Whether the ranks of a host have one NIC together, and not one each.
+    /// Whether the ranks of a host share one NIC instead of having one each.
     pub(crate) shared: bool,
 }
 
-/// The way from one rank to another.
-struct Way {
+/// The path from one rank to another.
+struct Route {
+    /// The queue of the sending NIC, and of the receiving one.
     sends: usize,
     receives: usize,
     latency: u64,
     byte: u64,
+    /// Whether the ranks are on different hosts.
     far: bool,
 }
 
 impl Wire {
     /// 100 Gb/s and 5 us, without loss.
     pub(crate) const FAST: Self =
-        Self { latency: 5_000_000, byte: 80, lost_of_million: 0, timeout: 500_000_000, seed: 1, near: None };
+        Self { latency: 5_000_000, byte: 80, lost_of_million: 0, timeout: 500_000_000, seed: 1, hosts: None };
 
-    /// In and out of a rank goes what is near apart from what passes a NIC.
-    fn way(&self, from: u32, to: u32) -> Way {
+    /// The route between two ranks. Messages inside a host have queues of their own, because they pass no NIC.
+    fn route(&self, from: u32, to: u32) -> Route {
         let nics = |near: bool| [from, to].map(|rank| 2 * rank as usize + usize::from(near));
         let Self { latency, byte, .. } = *self;
         let ([sends, receives], far) = (nics(false), true);
-        match self.near {
-            Some(Near { ranks, latency, byte, .. }) if from / ranks == to / ranks => {
+        match self.hosts {
+            Some(Hosts { ranks, latency, byte, .. }) if from / ranks == to / ranks => {
                 let [sends, receives] = nics(true);
-                Way { sends, receives, latency, byte, far: false }
+                Route { sends, receives, latency, byte, far: false }
             }
-            Some(Near { ranks, shared: true, .. }) => {
+            Some(Hosts { ranks, shared: true, .. }) => {
                 let [sends, receives] = [from, to].map(|rank| 2 * (rank / ranks * ranks) as usize);
-                Way { sends, receives, latency, byte, far }
+                Route { sends, receives, latency, byte, far }
             }
-            _ => Way { sends, receives, latency, byte, far },
+            _ => Route { sends, receives, latency, byte, far },
         }
     }
 }
@@ -82,7 +85,7 @@ pub(crate) struct Network<T> {
 
 struct Event<T> {
     at: u64,
-    /// Of events at one time the one that was made first comes first.
+    /// The number of the event: of events at one time the first made comes first.
     order: u64,
     stage: Stage,
     from: u32,
@@ -93,11 +96,11 @@ struct Event<T> {
 
 #[derive(Clone, Copy)]
 enum Stage {
-    /// It was lost, and is sent again.
+    /// The message was lost, and is sent again.
     Again,
-    /// Its first byte is at the receiver's NIC.
+    /// The first byte is at the receiver's NIC.
     Reaches,
-    /// Its last byte is there.
+    /// The last byte is there.
     Arrives,
 }
 
@@ -118,20 +121,20 @@ impl<T> Network<T> {
 
     /// Hands a message to the NIC of `from` at a time that is not before that of the last event.
     pub(crate) fn send(&mut self, now: u64, from: u32, to: u32, bytes: usize, body: T) {
-        let way = self.wire.way(from, to);
-        let (bytes, until) = (bytes as u64, &mut self.sends_until[way.sends]);
+        let route = self.wire.route(from, to);
+        let (bytes, until) = (bytes as u64, &mut self.sends_until[route.sends]);
         let starts = if bytes == 0 { now } else { now.max(*until) };
-        let ends = starts + bytes * way.byte;
+        let ends = starts + bytes * route.byte;
         *until = ends.max(*until);
-        self.far += if way.far { bytes } else { 0 };
+        self.far += if route.far { bytes } else { 0 };
         let (at, stage) = match self.is_lost() {
             true => (ends + self.wire.timeout, Stage::Again),
-            false => (starts + way.latency, Stage::Reaches),
+            false => (starts + route.latency, Stage::Reaches),
         };
         self.push(Event { at, order: 0, stage, from, to, bytes, body });
     }
 
-    /// The next message that arrives, and when; `None` when there are none under way.
+    /// The next message that arrives, and when; `None` when there are none under route.
     pub(crate) fn next(&mut self) -> Option<(u64, T)> {
         loop {
             let Reverse(event) = self.events.pop()?;
@@ -139,9 +142,9 @@ impl<T> Network<T> {
             match stage {
                 Stage::Again => self.send(at, from, to, bytes as usize, body),
                 Stage::Reaches if bytes > 0 => {
-                    let way = self.wire.way(from, to);
-                    let until = &mut self.receives_until[way.receives];
-                    *until = at.max(*until) + bytes * way.byte;
+                    let route = self.wire.route(from, to);
+                    let until = &mut self.receives_until[route.receives];
+                    *until = at.max(*until) + bytes * route.byte;
                     let (at, stage) = (*until, Stage::Arrives);
                     self.push(Event { at, order: 0, stage, from, to, bytes, body });
                 }
@@ -210,7 +213,8 @@ impl<T> Ord for Event<T> {
 mod tests {
     use super::*;
 
-    const WIRE: Wire = Wire { latency: 100, byte: 1, lost_of_million: 0, timeout: 1000, seed: 1, near: None };
+    const WIRE: Wire =
+        Wire { latency: 100, byte: 1, lost_of_million: 0, timeout: 1000, seed: 1, hosts: None };
 
     fn arrivals(wire: Wire, sent: &[(u64, u32, u32, usize)]) -> Vec<(u64, usize)> {
         let mut network = Network::new(4, wire);
@@ -236,9 +240,9 @@ mod tests {
     #[test]
     fn ranks_of_a_host_pass_no_nic_and_may_share_theirs() {
         for (shared, third) in [(true, 160), (false, 130)] {
-            let near = Some(Near { ranks: 2, latency: 10, byte: 2, shared });
+            let hosts = Some(Hosts { ranks: 2, latency: 10, byte: 2, shared });
             let sent = [(0, 0, 1, 5), (0, 0, 2, 30), (0, 1, 3, 30)];
-            let mut come = arrivals(Wire { near, ..WIRE }, &sent);
+            let mut come = arrivals(Wire { hosts, ..WIRE }, &sent);
             come.sort_unstable_by_key(|(_, index)| *index);
             assert_eq!(come, [(20, 0), (130, 1), (third, 2)]);
         }

@@ -28,19 +28,19 @@ pub trait Element: sealed::Plain {
         bytemuck::cast_slice_mut(elements)
     }
 
-    /// The elements in `bytes`, which are aligned for them; none when they are not, or end inside an element.
+    /// The elements in `bytes`; empty when `bytes` are not aligned for them or end inside an element.
     fn from_bytes(bytes: &[u8]) -> &[Self] {
         bytemuck::try_cast_slice(bytes).unwrap_or_default()
     }
 
-    /// The same, to be changed in place.
+    /// Like [`from_bytes`](Self::from_bytes), to be changed in place.
     fn from_bytes_mut(bytes: &mut [u8]) -> &mut [Self] {
         bytemuck::try_cast_slice_mut(bytes).unwrap_or_default()
     }
 }
 
 mod sealed {
-    /// Any bit pattern is a value, so that bytes from a peer can become elements.
+    /// Types of which any bit pattern is a value, so that bytes from a peer can become elements.
     pub trait Plain: bytemuck::Pod + Send + Sync {}
 }
 

@@ -1,5 +1,5 @@
-//! The cut of a buffer into rounds, segments and chunks, all as equal as whole elements allow; and the order of reduction that
-//! follows from the cut.
+//! The cut of a buffer into rounds, segments and chunks, all as equal as whole elements allow; and the order of
+//! reduction that follows from the cut.
 //!
 //! Owns the sizes. Which rank sends which chunk is the ring's and the chain's.
 
@@ -86,7 +86,8 @@ impl Chunking {
         Ok(Self { part: Some(part), ..cut })
     }
 
-    /// This cut with chunks of at most `bytes_max` bytes, or of one element if that is longer; rounds and segments stay.
+    /// This cut with chunks of at most `bytes_max` bytes, or of one element if that is longer; rounds and segments
+    /// stay.
     pub(crate) fn finer(self, bytes_max: usize) -> Self {
         let longest = match self.part {
             None => self.count.div_ceil(self.rounds.max(1)).div_ceil(self.ranks),
@@ -109,7 +110,8 @@ impl Chunking {
         self.chunks
     }
 
-    /// The number of the segment that byte `offset` of a buffer without parts lies in, and the byte at which that segment ends.
+    /// The number of the segment that byte `offset` of a buffer without parts lies in, and the byte at which that
+    /// segment ends.
     fn segment_at(&self, offset: usize) -> (u32, usize) {
         let index = offset / self.element;
         let round = part_at(self.count, self.rounds, index);
@@ -140,7 +142,8 @@ impl Chunking {
 
 /// The order in which the operands of an element are reduced: from one rank on, around the ring.
 ///
-/// The protocols in shared memory reduce without steps, and follow this order so that all algorithms give the same bits.
+/// The protocols in shared memory reduce without steps, and follow this order so that all algorithms give the same
+/// bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReduceOrder(Kind);
 
@@ -166,7 +169,8 @@ impl ReduceOrder {
         Ok(Self(Kind::Ring(Chunking::new(count, data_type.size(), ranks as usize, &staging)?)))
     }
 
-    /// The rank from which on the element at byte `offset` is reduced, and the next byte that may have another such rank.
+    /// The rank from which on the element at byte `offset` is reduced, and the next byte that may have another such
+    /// rank.
     #[inline]
     pub(crate) fn at(&self, offset: usize) -> (u32, usize) {
         match &self.0 {
@@ -183,7 +187,8 @@ const CHUNKS_A_RANK: u64 = 4;
 
 /// The cut of one buffer into chunks that pass all ranks one after the other, as in a chain or a line.
 ///
-/// The chunks are so many that most of the time every rank works on one. In a buffer of parts, chunk `i` is of part `i % parts`.
+/// The chunks are so many that most of the time every rank works on one. In a buffer of parts, chunk `i` is of part
+/// `i % parts`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunks {
     /// Elements of a part.
@@ -235,7 +240,8 @@ impl Chunks {
     }
 }
 
-/// Start and length of part `index` when `total` is split into `parts`; where it does not divide, the first parts are longer by 1.
+/// Start and length of part `index` when `total` is split into `parts`; where it does not divide, the first parts are
+/// longer by 1.
 pub(super) fn split(total: usize, parts: usize, index: usize) -> (usize, usize) {
     let (len, longer) = (total / parts, total % parts);
     (index * len + index.min(longer), len + usize::from(index < longer))

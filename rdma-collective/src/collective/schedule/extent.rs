@@ -11,14 +11,16 @@ pub(crate) enum Buffer {
     Input,
     /// The result of this rank.
     Output,
-    /// Memory of the library, of bounded length. It belongs to the operation until the messages sent from it have arrived.
+    /// Memory of the library, of bounded length. It belongs to the operation until the messages sent from it have
+    /// arrived.
     Scratch,
 }
 
 /// Bytes of a buffer, in the order in which they are in a message.
 ///
-/// The bytes are pieces of one length at equal distances, and wrap from the end of the buffer to its beginning. One extent can
-/// therefore describe the parts of many ranks from any rank on, in either direction, or every other block of a row.
+/// The bytes are pieces of one length at equal distances, and wrap from the end of the buffer to its beginning. One
+/// extent can therefore describe the parts of many ranks from any rank on, in either direction, or every other block
+/// of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Extent {
     buffer: Buffer,

@@ -8,8 +8,8 @@ use crate::collective::ScheduleError;
 
 /// The steps of one rank in a broadcast, made one by one in constant memory.
 ///
-/// The root sends its buffer, chunk by chunk. Each rank passes a chunk on to the next rank while the chunk behind it is under
-/// way; the rank before the root is the last. Each link but one carries the buffer once.
+/// The root sends its buffer, chunk by chunk. Each rank passes a chunk on to the next rank while the chunk behind it
+/// is under way; the rank before the root is the last. Each link but one carries the buffer once.
 ///
 /// No deadlock: the last rank waits for messages alone, and every rank gives slots back before it holds all of them.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ impl Line {
     /// A count of 0 has no steps; a rank that is alone copies its input.
     ///
     /// # Errors
-    /// [`ScheduleError`] when the rank or the root is not one of the ranks, the count has more bytes than a buffer can, or
-    /// the staging has no slot or none that an element fits.
+    /// [`ScheduleError`] when the rank or the root is not one of the ranks, the count has more bytes than a buffer
+    /// can, or the staging has no slot or none that an element fits.
     pub(crate) fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         let Operation { ranks, count, data_type, staging, .. } = operation;
         let alone = operation.check_root(root)?;

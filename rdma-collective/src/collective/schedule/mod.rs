@@ -1,12 +1,14 @@
 //! Schedules: which rank sends which bytes to which rank, and in which order, as pure data.
 //!
-//! A schedule is a function of the operation, the count, the rank and the number of ranks. It knows no device, no clock and no
-//! address, so that tests simulate it without a device. It is an iterator: steps are made one by one, in constant memory.
-//! The executor in `collective/execute` owns the links, the slots and the buffers, and carries one step out after the other.
-//! Ranks that call different operations never get here: their headers are compared before a step is taken.
+//! A schedule is a function of the operation, the count, the rank and the number of ranks. It knows no device, no
+//! clock and no address, so that tests simulate it without a device. It is an iterator: steps are made one by one, in
+//! constant memory. The executor in `collective/execute` owns the links, the slots and the buffers, and carries one
+//! step out after the other. Ranks that call different operations never get here: their headers are compared before a
+//! step is taken.
 //!
-//! Two vocabularies exist. [`Schedule`] holds the algorithms that use the links of a ring, in [`Step`]s. [`P2pSchedule`] holds
-//! the algorithms that use a link between any two ranks, in [`Primitive`]s; every [`Step`] converts to a [`Primitive`].
+//! Two vocabularies exist. [`Schedule`] holds the algorithms that use the links of a ring, in [`Step`]s.
+//! [`P2pSchedule`] holds the algorithms that use a link between any two ranks, in [`Primitive`]s; every [`Step`]
+//! converts to a [`Primitive`].
 
 mod chain;
 mod chunk;

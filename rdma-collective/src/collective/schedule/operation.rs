@@ -30,8 +30,8 @@ impl Operation {
         Ok((ranks == 1 && len > 0).then_some(Step::Copy { span: Span { offset: 0, len } }))
     }
 
-    /// [`check`](Self::check) for an operation in which every rank has a part of `count` elements: one buffer must be able to
-    /// hold all parts.
+    /// [`check`](Self::check) for an operation in which every rank has a part of `count` elements: one buffer must be
+    /// able to hold all parts.
     pub(super) fn check_parts(&self) -> Result<Option<Step>, ScheduleError> {
         self.data_type.bytes(self.count.saturating_mul(self.ranks as usize))?;
         self.check()

@@ -28,7 +28,7 @@ impl Span {
 pub(crate) enum Source {
     /// The contribution of this rank.
     Input,
-    /// What this rank has reduced or received so far.
+    /// The bytes that this rank has reduced or received so far.
     Output,
     /// The message that was left in [staging memory](Target::Staged).
     Staged,
@@ -39,23 +39,24 @@ pub(crate) enum Source {
 pub(crate) enum Target {
     /// The caller's output.
     Output,
-    /// Memory of the library, for the next [`Step::Put`], because the output has no room for the bytes. A rank has at most
-    /// one such message.
+    /// Memory of the library, for the next [`Step::Put`], because the output has no room for the bytes. A rank has at
+    /// most one such message.
     Staged,
 }
 
-/// One step of one rank. A rank takes its steps in order; a step that has to wait holds up those after it.
+/// A step of one rank between the neighbours of a ring. A rank takes its steps in order; a step that has to wait
+/// holds up those after it.
 ///
 /// Messages of a link are numbered from 0 within a schedule, on both of its ends alike. A message lies in the
 /// slot `(messages of earlier schedules on that link + message) % slots` of the receiver, so that schedules
 /// follow each other on a link without a pause.
 ///
-/// Arrivals are told apart by slot and not by order, because messages may travel over several queue pairs or rails and
-/// overtake each other. A slot is announced by one count of immediates, and nobody writes to it again before the
+/// Arrivals are told apart by slot and not by order, because messages may travel over several queue pairs or rails
+/// and overtake each other. A slot is announced by one count of immediates, and nobody writes to it again before the
 /// receiver has given it back.
 ///
-/// The source of a `Put` must not change until the message has arrived, in place too: the executor may send it from the
-/// caller's buffer without a copy.
+/// The source of a `Put` must not change until the message has arrived, in place too: the executor may send it from
+/// the caller's buffer without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// Takes a credit, waiting while `slots` messages to this rank are not yet given back, and
@@ -77,8 +78,8 @@ pub(crate) enum Step {
         /// The number of the message on the link from it.
         message: u64,
     },
-    /// `target[span] = input[span] op slot`; after the last one, also what the operation does once at the end (the division of
-    /// an average).
+    /// `target[span] = input[span] op slot`; after the last one, also what the operation does once at the end (the
+    /// division of an average).
     ReduceFrom {
         /// The rank that sent.
         from: u32,
@@ -116,15 +117,15 @@ pub(crate) enum Step {
     },
 }
 
-/// One step of one rank, by the rules of [`Step`], but to and from any rank and of any memory.
+/// A step of one rank by the rules of [`Step`], but to and from any rank and of any memory.
 ///
 /// Each ordered pair of ranks has a link of its own, with its own message numbers from 0 and its own slots.
 ///
 /// Every [`Step`] converts to a `Primitive`, so that one simulator checks and times both vocabularies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Primitive {
-    /// Takes a credit of the link to the rank, waiting until there is one, and writes the source, which may be empty, into
-    /// the slot of `message`. Does not wait for the write to complete.
+    /// Takes a credit of the link to the rank, waiting until there is one, and writes the source, which may be empty,
+    /// into the slot of `message`. Does not wait for the write to complete.
     Put {
         /// The rank that receives.
         to: u32,
@@ -132,8 +133,8 @@ pub(crate) enum Primitive {
         message: u64,
         /// The bytes that are read.
         source: Extent,
-        /// Whether the executor must send a copy, because the schedule changes the source before the message is sure to have
-        /// arrived. An input that is not also the output never changes, and needs no copy.
+        /// Whether the executor must send a copy, because the schedule changes the source before the message is sure
+        /// to have arrived. An input that is not also the output never changes, and needs no copy.
         copied: bool,
     },
     /// Waits until the count of immediates that carry the slot of `message` says that the whole message is there.
@@ -143,7 +144,8 @@ pub(crate) enum Primitive {
         /// The number of the message on the link from it.
         message: u64,
     },
-    /// `target = operand op slot`; after the last one, also what the operation does once at the end (the division of an average).
+    /// `target = operand op slot`; after the last one, also what the operation does once at the end (the division of
+    /// an average).
     ReduceFrom {
         /// The rank that sent.
         from: u32,

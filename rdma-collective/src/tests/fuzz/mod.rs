@@ -1,4 +1,4 @@
-//! What the fuzz targets call: each takes any bytes and panics when something does not hold.
+//! Functions behind the fuzz targets: each takes any bytes and panics when an invariant does not hold.
 //!
 //! Outside of fuzzing the same functions run under property tests, so that they do not rot.
 
@@ -33,12 +33,12 @@ pub fn environment(data: &[u8]) {
     env_fuzz(data);
 }
 
-/// A table of ways as a person, a program or a disk that is full leaves it.
+/// A tuning table, as a person, a program or a full disk leaves it.
 pub fn tuning(data: &[u8]) {
     fuzz_tuning(data);
 }
 
-/// A blob from a peer, as it comes, and what it says of a pool; and one of ours, with a byte of it altered.
+/// A blob from a peer, as it comes, and its description of a pool; and one of ours, with one byte altered.
 pub fn blob(data: &[u8]) {
     for kind in [LinkKind::COLLECTIVE, LinkKind::KV, LinkKind::MESH] {
         if let Ok((blob, rest)) = Blob::decode(data, kind, 7) {
@@ -115,7 +115,7 @@ pub fn kv_plan(data: &[u8]) {
             assert!(write.offset_remote + write.len <= layout.bytes());
         }
     }
-    // What a grant in part says behind its blocks: so many words as there are bits to tell.
+    // A partial grant ends with one bit for each layer of each block, in words of 32 bits.
     let there = |pair: &&BlockPair| pair.source.max(pair.destination) < shape.blocks;
     let told: Vec<BlockPair> = pairs.iter().take_while(there).take(16).copied().collect();
     let bits = u64::from(shape.layers) * told.len() as u64;

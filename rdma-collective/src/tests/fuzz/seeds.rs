@@ -35,7 +35,7 @@ fn encoded_blob(kind: LinkKind, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The word in front is taken for an immediate as well.
+/// A control message. The fuzz target also takes its first word for an immediate.
 fn message(kind: Kind, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 256];
     let len = control::encode(&mut bytes, 0, kind, |writer| writer.put(body)).unwrap();
@@ -63,13 +63,13 @@ fn operations() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What a link says of a pool.
+/// The payload by which a link describes a pool.
 fn pool() -> Vec<u8> {
     let shape = Model::DEEPSEEK_V3.shape(16, 16, Order::BlockLayerPart);
     [&[1, 0, 0, 0][..], &shape.encode(), &shape.layout_hash().0.to_le_bytes()].concat()
 }
 
-/// What a rank says of the links to three others.
+/// The word by which a rank describes its links to three others.
 fn word() -> Vec<u8> {
     let blob = encoded_blob(LinkKind::MESH, &[]);
     let places = (1_u32..4).flat_map(|rank| {

@@ -6,27 +6,29 @@ use super::chunk::Chunks;
 use super::{Operation, Source, Span, Step, Target};
 use crate::collective::ScheduleError;
 
-/// The steps of one rank in a reproducible all-reduce or reduce-scatter, or in a reduce; made one by one in constant memory.
+/// The steps of one rank in a reproducible all-reduce or reduce-scatter, or in a reduce; made one by one in constant
+/// memory.
 ///
-/// The first rank sends its input to the one after it, which reduces it into its own and sends that on, up to the last
-/// rank, where the chunk is the result. The result goes on to the first rank, and along the ranks to the last rank that needs
-/// it. Every element is therefore reduced as `((0 op 1) op 2) op …`, whatever the count and the staging: the result
-/// depends on the inputs and their ranks alone. A reduce that need not be reproducible begins at the rank after its root
-/// and ends at the root, which saves the second pass.
+/// The first rank sends its input to the one after it, which reduces it into its own and sends that on, up to the
+/// last rank, where the chunk is the result. The result goes on to the first rank, and along the ranks to the last
+/// rank that needs it. Every element is therefore reduced as `((0 op 1) op 2) op …`, whatever the count and the
+/// staging: the result depends on the inputs and their ranks alone. A reduce that need not be reproducible begins at
+/// the rank after its root and ends at the root, which saves the second pass.
 ///
-/// An all-reduce spreads the result to all ranks. The other operations pass it on to the one rank that needs it; ranks on the
-/// path stage the message, because their outputs have no room for it.
+/// An all-reduce spreads the result to all ranks. The other operations pass it on to the one rank that needs it;
+/// ranks on the path stage the message, because their outputs have no room for it.
 ///
 /// A link carries up to twice the buffer, that of a ring `2 (n-1)/n` times; and a chunk passes `2 (n-1)` links.
 /// At index `i` of its sequence a rank reduces chunk `i` and then spreads chunk `i - lag`.
 ///
-/// No deadlock: let `s` be the messages that may be out on a link while its receiver keeps credits back,
-/// `slots - signal_every + 1`. If `s` is 2 or more, `lag` is `b n` with `b = s / 2`; call index `i` of rank `r`
-/// earlier than another if `i + a r` is less, for an `a` just below `b`. A rank waits for its predecessor's same index
-/// (`i + a (r-1)`), for its successor's use of the message that is `s` before (`i - s/2 + a (r+1)` or less, with two
-/// messages an index at most), rank 0 for the result (`i - lag + a (n-1)`), and the last rank for the use of the result by
-/// rank 0 (`i - s + lag` or less). All of these are earlier, so that the waits form no cycle. If `s` is 1, `lag` is 1, and
-/// earlier is the lesser index or, at the same index, the first of: ranks reduce, ranks spread, the last rank reduces.
+/// No deadlock: let `s` be the messages that may be out on a link while its receiver keeps credits back, `slots -
+/// signal_every + 1`. If `s` is 2 or more, `lag` is `b n` with `b = s / 2`; call index `i` of rank `r` earlier than
+/// another if `i + a r` is less, for an `a` just below `b`. A rank waits for its predecessor's same index (`i + a
+/// (r-1)`), for its successor's use of the message that is `s` before (`i - s/2 + a (r+1)` or less, with two messages
+/// an index at most), rank 0 for the result (`i - lag + a (n-1)`), and the last rank for the use of the result by
+/// rank 0 (`i - s + lag` or less). All of these are earlier, so that the waits form no cycle. If `s` is 1, `lag` is
+/// 1, and earlier is the lesser index or, at the same index, the first of: ranks reduce, ranks spread, the last rank
+/// reduces.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     operation: Operation,
@@ -81,8 +83,8 @@ impl Chain {
         Self::new(operation, 0, Destination::Owners, alone)
     }
 
-    /// The steps of `operation.rank` in a reduce, which leaves the result to `root`: in the order of ranks from the one
-    /// after it on or, with `reproducible`, from rank 0 on.
+    /// The steps of `operation.rank` in a reduce, which leaves the result to `root`: in the order of ranks from the
+    /// one after it on or, with `reproducible`, from rank 0 on.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and when the root is not one of the ranks.
@@ -132,7 +134,8 @@ impl Chain {
         self.position + 1 == self.operation.ranks
     }
 
-    /// The last position to which the result of a chunk travels from the end of the chain; `None` when the result stays there.
+    /// The last position to which the result of a chunk travels from the end of the chain; `None` when the result
+    /// stays there.
     fn spread_to(&self, chunk: u64) -> Option<u32> {
         let last = self.operation.ranks - 1;
         match self.destination {

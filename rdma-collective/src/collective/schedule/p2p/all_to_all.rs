@@ -9,9 +9,11 @@ use super::round::{Round, doublings, partner};
 use crate::collective::schedule::extent::Stride;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// Pairwise exchange: in round `t`, ranks whose numbers add up to `t` modulo the number of ranks exchange their parts.
+/// Pairwise exchange: in round `t`, ranks whose numbers add up to `t` modulo the number of ranks exchange their
+/// parts.
 ///
-/// A rank sends a part and receives the part that replaces it in the same round, so that the operation works in place, too.
+/// A rank sends a part and receives the part that replaces it in the same round, so that the operation works in
+/// place, too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pairs {
     rank: u32,
@@ -39,11 +41,11 @@ impl Pairs {
     }
 }
 
-/// The spans that a rank exchanges with one other rank where parts have any length: a span of its input that it sends, and a span
-/// of its output that it receives into.
+/// The spans that a rank exchanges with one other rank where parts have any length: a span of its input that it
+/// sends, and a span of its output that it receives into.
 ///
-/// An empty span is a message of no bytes; `None` is no message. Both ranks must agree: one sends exactly what the other
-/// receives, otherwise a rank waits for a message that never comes.
+/// An empty span is a message of no bytes; `None` is no message. Both ranks must agree: one sends exactly what the
+/// other receives, otherwise a rank waits for a message that never comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) sent: Option<Span>,
@@ -86,8 +88,8 @@ impl Uneven {
     }
 }
 
-/// Bruck's algorithm: in round `k` a rank forwards by `2^k` ranks every part whose remaining distance has bit `k`. It needs
-/// `log2 n` messages a rank instead of `n - 1`, and more bytes, because a part travels several times.
+/// Bruck's algorithm: in round `k` a rank forwards by `2^k` ranks every part whose remaining distance has bit `k`. It
+/// needs `log2 n` messages a rank instead of `n - 1`, and more bytes, because a part travels several times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bruck {
     rank: u32,
@@ -115,8 +117,8 @@ impl Bruck {
 
     pub(super) fn round(&self, pass: u64, round: u32) -> Round {
         let (piece, all) = (self.pieces.piece(pass), self.ranks as usize);
-        // The scratch memory is ordered by distance: the part for this rank, for the next rank, and so on. At the end slot `d`
-        // holds the part that came from the rank `d` before this one, hence `parts_back`.
+        // The scratch memory is ordered by distance: the part for this rank, for the next rank, and so on. At the end
+        // slot `d` holds the part that came from the rank `d` before this one, hence `parts_back`.
         let scratch = Extent::of(Buffer::Scratch, Span { offset: 0, len: all * piece.len });
         if round + 1 == self.rounds() {
             return Round::copy(scratch, self.pieces.parts_back(Buffer::Output, self.rank, all, piece));

@@ -11,7 +11,8 @@ pub(crate) struct Cut {
     element: usize,
     slot_elements: usize,
     chunk_bytes_min: usize,
-    /// Chunks that are sent before the first is received: half of the slots, so that the other half absorbs a late receiver.
+    /// Chunks that are sent before the first is received: half of the slots, so that the other half absorbs a late
+    /// receiver.
     pub(super) ahead: u64,
     /// Chunks after which slots are given back.
     pub(crate) signal_every: u64,
@@ -57,8 +58,8 @@ impl Cut {
     }
 }
 
-/// The cut of a part, or of a whole buffer, into pieces that the schedule does one after the other, so that the scratch memory
-/// is bounded.
+/// The cut of a part, or of a whole buffer, into pieces that the schedule does one after the other, so that the
+/// scratch memory is bounded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
     /// Elements of a part.
@@ -99,7 +100,7 @@ impl Pieces {
         Span { offset: start * self.element, len: len * self.element }
     }
 
-    /// One piece of each of `parts` parts, from rank `first` on and around, in a buffer of all ranks' parts.
+    /// Piece `piece` of each of `parts` parts, from rank `first` on and around, in a buffer of all ranks' parts.
     pub(super) fn parts(&self, buffer: Buffer, first: u32, parts: usize, piece: Span) -> Extent {
         self.stepping(buffer, first, parts, piece, 1)
     }

@@ -6,8 +6,9 @@ use super::round::Round;
 use crate::collective::schedule::chunk::split;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// Halving and doubling (Rabenseifner's algorithm): in each round partners exchange halves of the span that they still have to
-/// reduce, until each has reduced its own segment. The same rounds, from the last to the first, then spread the segments.
+/// Halving and doubling (Rabenseifner's algorithm): in each round partners exchange halves of the span that they
+/// still have to reduce, until each has reduced its own segment. The same rounds, from the last to the first, then
+/// spread the segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Halving {
     fold: Fold,
@@ -68,8 +69,8 @@ impl Halving {
 
 /// The role of a rank where the number of ranks is not a power of two: a power of two of them are workers.
 ///
-/// Each even rank below `2 * extra` gives its input to the rank after it before the work, and receives the result from that
-/// rank after the work.
+/// Each even rank below `2 * extra` gives its input to the rank after it before the work, and receives the result
+/// from that rank after the work.
 #[derive(Clone, Copy, Debug)]
 struct Fold {
     rank: u32,

@@ -1,17 +1,20 @@
-//! The hierarchical all-reduce of ranks on several hosts: inside each host, then between hosts, then inside each host again.
+//! The hierarchical all-reduce of ranks on several hosts: inside each host, then between hosts, then inside each host
+//! again.
 //!
-//! The buffer has as many columns as the smallest host has ranks, and each host has one owner of each column. The owner reduces
-//! its column over the ranks of its host, then around a ring of the owners of that column on all hosts, and then sends it to the
-//! other ranks of its host. Ranks of a larger host beyond the number of columns own none.
+//! The buffer has as many columns as the smallest host has ranks, and each host has one owner of each column. The
+//! owner reduces its column over the ranks of its host, then around a ring of the owners of that column on all hosts,
+//! and then sends it to the other ranks of its host. Ranks of a larger host beyond the number of columns own none.
 //!
-//! The buffer is done in pieces, each in four [`Stage`]s. A beat after one piece begins, the next piece begins: while one piece is
-//! reduced between hosts, the piece before it is spread between hosts, the piece before that inside hosts, and the next piece is
-//! reduced inside hosts. So neither the links between hosts nor the links inside them idle while the others work.
+//! The buffer is done in pieces, each in four [`Stage`]s. A beat after one piece begins, the next piece begins: while
+//! one piece is reduced between hosts, the piece before it is spread between hosts, the piece before that inside
+//! hosts, and the next piece is reduced inside hosts. So neither the links between hosts nor the links inside them
+//! idle while the others work.
 //!
-//! No deadlock: a beat is a number of steps, the same on all ranks. In each step a rank first sends all messages of that step, and
-//! then receives. A message sent in a step is received in that step or a later one, before the next message of its stage is sent.
-//! Each link serves two stages, so that at most one message of each is under way, and both fit its slots. No rank waits for room
-//! that only an earlier step could free, and none for a message that is not sent in this step or an earlier one.
+//! No deadlock: a beat is a number of steps, the same on all ranks. In each step a rank first sends all messages of
+//! that step, and then receives. A message sent in a step is received in that step or a later one, before the next
+//! message of its stage is sent. Each link serves two stages, so that at most one message of each is under way, and
+//! both fit its slots. No rank waits for room that only an earlier step could free, and none for a message that is
+//! not sent in this step or an earlier one.
 
 use std::sync::Arc;
 
@@ -39,16 +42,16 @@ pub(super) struct Hierarchy {
     element: usize,
     /// Pieces of the buffer.
     pieces: usize,
-    /// Beats from the beginning of one piece to the beginning of the next: all four stages where a link has room for only one
-    /// message.
+    /// Beats from the beginning of one piece to the beginning of the next: all four stages where a link has room for
+    /// only one message.
     interval: usize,
 }
 
-/// The least bytes that a host sends to another in a round, if the buffer is cut into several pieces. Fewer bytes take no less
-/// time, because the latency of a message (5 us) is the time of 64 KiB at 100 Gb/s.
+/// The least bytes that a host sends to another in a round, if the buffer is cut into several pieces. Fewer bytes
+/// take no less time, because the latency of a message (5 us) is the time of 64 KiB at 100 Gb/s.
 const ROUND_BYTES: usize = 64 << 10;
-/// Pieces of a buffer that is long enough, unless slots ask for more. More pieces overlap better, because the links between hosts
-/// idle during the first and the last piece.
+/// Pieces of a buffer that is long enough, unless slots ask for more. More pieces overlap better, because the links
+/// between hosts idle during the first and the last piece.
 const PIECES: usize = 8;
 
 /// The stages of a piece, in their order.
@@ -68,7 +71,8 @@ use Stage::{InterAllGather, InterReduceScatter, IntraBroadcast, IntraReduce};
 
 /// The order in which stages send in a step: of the two stages of a link, the stage with the earlier piece first.
 const SENDS: [Stage; 4] = [InterAllGather, InterReduceScatter, IntraBroadcast, IntraReduce];
-/// The order in which stages receive in a step: messages inside the host first, because they pass no NIC and arrive earlier.
+/// The order in which stages receive in a step: messages inside the host first, because they pass no NIC and arrive
+/// earlier.
 const RECEIVES: [Stage; 4] = [IntraBroadcast, IntraReduce, InterAllGather, InterReduceScatter];
 const STAGES: usize = SENDS.len();
 
@@ -94,13 +98,14 @@ struct Peers<T> {
 }
 
 impl P2pSchedule {
-    /// All-reduce of ranks on the given hosts: reduced inside each host first, then between hosts, and spread inside each host.
+    /// All-reduce of ranks on the given hosts: reduced inside each host first, then between hosts, and spread inside
+    /// each host.
     ///
-    /// With `h` hosts an owner sends `2 (h-1)/h` of its column to other hosts. Ranks that own no column send nothing to other
-    /// hosts.
+    /// With `h` hosts an owner sends `2 (h-1)/h` of its column to other hosts. Ranks that own no column send nothing
+    /// to other hosts.
     ///
-    /// The owner of a column reduces the ranks of its host beginning with its own input and going back from there, and then the
-    /// hosts follow around their ring.
+    /// The owner of a column reduces the ranks of its host beginning with its own input and going back from there,
+    /// and then the hosts follow around their ring.
     ///
     /// # Errors
     /// As [`halving_doubling`](Self::halving_doubling); and [`ScheduleError::Hosts`] when not every rank has a host.
@@ -145,7 +150,8 @@ impl Hierarchy {
         self.pieces.checked_sub(1).map_or(0, |last| (last * self.interval + STAGES) as u64)
     }
 
-    /// The rounds of a beat: in each of its steps the messages that each stage sends, and then those that each stage receives.
+    /// The rounds of a beat: in each of its steps the messages that each stage sends, and then those that each stage
+    /// receives.
     pub(super) fn rounds(&self) -> u32 {
         (self.steps() * 2 * STAGES) as u32
     }
@@ -183,8 +189,8 @@ impl Hierarchy {
 
     /// The round of a stage that sends, or receives, in a step; `None` if none does.
     ///
-    /// A stage with fewer rounds than the beat has steps stretches each round over several steps: it sends in the first of them
-    /// and receives in the last, so that the message has the time between.
+    /// A stage with fewer rounds than the beat has steps stretches each round over several steps: it sends in the
+    /// first of them and receives in the last, so that the message has the time between.
     fn stage_round(&self, step: usize, rounds: usize, receives: bool) -> Option<usize> {
         let at = |step: usize| step * rounds / self.steps();
         let index = at(step);
@@ -225,7 +231,8 @@ impl Hierarchy {
         let column = |index| piece.split(self.columns, index);
         let mut round = Round::default();
         if to < self.columns {
-            // No copy: this rank overwrites the column only with the result, which its owner makes after it has used this message.
+            // No copy: this rank overwrites the column only with the result, which its owner makes after it has used
+            // this message.
             let source = self.extent(Buffer::Input, column(to));
             round = round.and(Round::send(self.local_ranks()[to], source, false));
         }

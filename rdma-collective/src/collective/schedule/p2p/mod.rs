@@ -1,8 +1,8 @@
-//! Schedules in rounds over links between any ranks: halving and doubling, the hierarchy of hosts, binomial trees, all-to-all
-//! pairwise and by Bruck's algorithm.
+//! Schedules in rounds over links between any ranks: halving and doubling, the hierarchy of hosts, binomial trees,
+//! all-to-all pairwise and by Bruck's algorithm.
 //!
-//! An algorithm says what a rank sends and receives in a round (a [`Round`]). This file turns rounds into [`Primitive`]s: it cuts
-//! messages to slots and returns credits.
+//! An algorithm says what a rank sends and receives in a round (a [`Round`]). This file turns rounds into
+//! [`Primitive`]s: it cuts messages to slots and returns credits.
 
 mod all_to_all;
 mod cut;
@@ -29,22 +29,23 @@ use crate::collective::ScheduleError;
 
 /// The steps of one rank in an algorithm of rounds, made one by one.
 ///
-/// In a round a rank sends at most one message and receives at most one. Each message is cut into chunks that fit a slot, and
-/// half of a link's slots may be under way. The link between two ranks takes its messages in the order of rounds.
-/// A rank goes on to the next round when it has sent and received everything of the present one.
+/// In a round a rank sends at most one message and receives at most one. Each message is cut into chunks that fit a
+/// slot, and half of a link's slots may be under way. The link between two ranks takes its messages in the order of
+/// rounds. A rank goes on to the next round when it has sent and received everything of the present one.
 ///
-/// No deadlock: call a chunk earlier if its round is earlier or, within a round, if its number is less. A rank that is about to
-/// send chunk `i` has received all chunks below `i - p`, where `p` is the number of chunks sent ahead. It waits for a slot, that is
-/// for the receiver to use a chunk and give it back, which the receiver does before it sends its own chunk `i`, or in an earlier
-/// round. A rank that waits for chunk `i` does so after it has sent its own chunk `i`; the sender sends chunk `i` before it waits
-/// for a chunk that late. So every rank waits for a rank that is behind it, and the rank that is furthest behind waits for none.
-/// The hierarchy has rounds that only send or only receive; its module has an argument of its own.
+/// No deadlock: call a chunk earlier if its round is earlier or, within a round, if its number is less. A rank that
+/// is about to send chunk `i` has received all chunks below `i - p`, where `p` is the number of chunks sent ahead. It
+/// waits for a slot, that is for the receiver to use a chunk and give it back, which the receiver does before it
+/// sends its own chunk `i`, or in an earlier round. A rank that waits for chunk `i` does so after it has sent its own
+/// chunk `i`; the sender sends chunk `i` before it waits for a chunk that late. So every rank waits for a rank that
+/// is behind it, and the rank that is furthest behind waits for none. The hierarchy has rounds that only send or only
+/// receive; its module has an argument of its own.
 ///
 /// A reduced buffer is the same bytes on all ranks, but its elements are not reduced in the order of ranks.
 ///
-/// The built-in tuning table takes trees for gather and scatter, and pairwise exchange and Bruck for all-to-all, wherever no
-/// protocol of shared memory applies. Halving and doubling, the hierarchy, and trees for broadcast and reduce run only where
-/// [`Algorithms`](crate::collective::Algorithms) or a tuning file asks for them.
+/// The built-in tuning table takes trees for gather and scatter, and pairwise exchange and Bruck for all-to-all,
+/// wherever no protocol of shared memory applies. Halving and doubling, the hierarchy, and trees for broadcast and
+/// reduce run only where [`Algorithms`](crate::collective::Algorithms) or a tuning file asks for them.
 #[derive(Clone, Debug)]
 pub(crate) struct P2pSchedule {
     algorithm: Algorithm,
@@ -82,13 +83,14 @@ struct Counts {
 }
 
 impl P2pSchedule {
-    /// All-reduce by halving and doubling: `2 log2 n` rounds, in which a rank sends `2 (n-1)/n` of the buffer, as in a ring.
+    /// All-reduce by halving and doubling: `2 log2 n` rounds, in which a rank sends `2 (n-1)/n` of the buffer, as in
+    /// a ring.
     ///
     /// Where `n` is not a power of two there are two rounds more, with all of the buffer.
     ///
     /// # Errors
-    /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or the staging
-    /// has no slot or none that an element fits.
+    /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or the
+    /// staging has no slot or none that an element fits.
     pub(crate) fn halving_doubling(operation: Operation) -> Result<Self, ScheduleError> {
         operation.check()?;
         Self::new(&operation, Algorithm::Halving(Halving::new(&operation)))
@@ -114,9 +116,11 @@ impl P2pSchedule {
         Self::tree(TreeOp::Reduce, operation, root, Pieces::fitting(&operation, 1)?)
     }
 
-    /// Gather of the parts of all ranks at `root`, by a binomial tree of `log2 n` rounds. The count is that of a part.
+    /// Gather of the parts of all ranks at `root`, by a binomial tree of `log2 n` rounds. The count is that of a
+    /// part.
     ///
-    /// Parts are done in pieces: a rank keeps at most as many bytes of other ranks as a link's slots hold, or one element of each.
+    /// Parts are done in pieces: a rank keeps at most as many bytes of other ranks as a link's slots hold, or one
+    /// element of each.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
@@ -138,8 +142,8 @@ impl P2pSchedule {
         Self::tree(TreeOp::Scatter, operation, root, pieces)
     }
 
-    /// All-to-all by pairwise exchange: part `j` of rank `i` becomes part `i` of rank `j`, in `n` rounds, each part sent once.
-    /// The count is that of a part.
+    /// All-to-all by pairwise exchange: part `j` of rank `i` becomes part `i` of rank `j`, in `n` rounds, each part
+    /// sent once. The count is that of a part.
     ///
     /// # Errors
     /// As [`halving_doubling`](Self::halving_doubling).
@@ -148,9 +152,11 @@ impl P2pSchedule {
         Self::new(&operation, Algorithm::Pairs(Pairs::new(&operation)))
     }
 
-    /// All-to-all by Bruck's algorithm: `log2 n` rounds, in each of which a rank sends half of all parts; for short parts.
+    /// All-to-all by Bruck's algorithm: `log2 n` rounds, in each of which a rank sends half of all parts; for short
+    /// parts.
     ///
-    /// Parts are done in pieces: a rank keeps at most as many bytes as a link's slots hold, or one element of each part.
+    /// Parts are done in pieces: a rank keeps at most as many bytes as a link's slots hold, or one element of each
+    /// part.
     ///
     /// # Errors
     /// As [`halving_doubling`](Self::halving_doubling).
@@ -160,8 +166,8 @@ impl P2pSchedule {
         Self::new(&operation, Algorithm::Bruck(Bruck::new(&operation, pieces)))
     }
 
-    /// Pairwise exchange of parts of any length: `shares` has, for each rank, the spans that this rank sends and receives. The
-    /// count of the operation is not used.
+    /// Pairwise exchange of parts of any length: `shares` has, for each rank, the spans that this rank sends and
+    /// receives. The count of the operation is not used.
     ///
     /// # Errors
     /// As [`halving_doubling`](Self::halving_doubling).
@@ -219,7 +225,8 @@ impl P2pSchedule {
         self.pass == self.algorithm.passes() || self.algorithm.rounds() == 0
     }
 
-    /// Makes the steps of one chunk number of the round: use a received chunk, then send the chunk that may follow it.
+    /// Makes the steps of one chunk number of the round: use a received chunk, then send the chunk that may follow
+    /// it.
     fn advance(&mut self) {
         let Round { copy, send, receive } = self.present;
         let copy = copy.filter(|copy| self.next == 0 && !copy.source.is_empty());

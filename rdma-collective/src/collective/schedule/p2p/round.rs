@@ -4,7 +4,7 @@
 
 use crate::collective::schedule::Extent;
 
-/// One round of one rank: it copies, then sends one message and receives one. Each part may be absent.
+/// A round of one rank: it copies, then sends one message and receives one. Each part may be absent.
 ///
 /// A message is cut into as many chunks as slots require.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +24,8 @@ pub(super) struct Copying {
 pub(super) struct Send {
     pub(super) to: u32,
     pub(super) source: Extent,
-    /// Whether the executor must send a copy, because this rank changes the source before the message is sure to have arrived.
+    /// Whether the executor must send a copy, because this rank changes the source before the message is sure to have
+    /// arrived.
     pub(super) copied: bool,
 }
 
@@ -75,8 +76,8 @@ pub(super) fn doublings(ranks: u32) -> u32 {
     u64::from(ranks).next_power_of_two().trailing_zeros()
 }
 
-/// The partner of a rank in a round of a pairwise exchange: the rank with which its number adds up to `round`, modulo `ranks`.
-/// In one of the rounds a rank is its own partner.
+/// The partner of a rank in a round of a pairwise exchange: the rank with which its number adds up to `round`, modulo
+/// `ranks`. In one of the rounds a rank is its own partner.
 pub(super) fn partner(rank: u32, ranks: u32, round: u32) -> u32 {
     if round >= rank { round - rank } else { round + (ranks - rank) }
 }

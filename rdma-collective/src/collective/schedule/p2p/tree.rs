@@ -1,7 +1,7 @@
 //! The binomial tree: broadcast and reduce of a buffer, gather and scatter of parts.
 //!
-//! Ranks are numbered relative to the root. The parent of a rank is the rank without its lowest set bit, so that a rank and its
-//! subtree are consecutive, and the parts that a rank holds of its subtree are one piece.
+//! Ranks are numbered relative to the root. The parent of a rank is the rank without its lowest set bit, so that a
+//! rank and its subtree are consecutive, and the parts that a rank holds of its subtree are one piece.
 
 use super::cut::Pieces;
 use super::round::{Round, doublings};
@@ -45,7 +45,8 @@ impl Tree {
         &self.pieces
     }
 
-    /// Pieces that this rank keeps in scratch memory: one of a reduction, one for each rank of its subtree in a gather or scatter.
+    /// Pieces that this rank keeps in scratch memory: one of a reduction, one for each rank of its subtree in a
+    /// gather or scatter.
     pub(super) fn kept(&self) -> usize {
         match self.op {
             TreeOp::Broadcast => 0,
@@ -147,7 +148,7 @@ impl Tree {
         self.parts(buffer, relative, parts, piece)
     }
 
-    /// One piece of each part of `parts` consecutive ranks, in a buffer of all parts.
+    /// Piece `piece` of each part of `parts` consecutive ranks, in a buffer of all parts.
     fn parts(&self, buffer: Buffer, relative: u64, parts: u64, piece: Span) -> Extent {
         self.pieces.parts(buffer, self.rank(relative), parts as usize, piece)
     }

@@ -1,5 +1,5 @@
-//! The ring: reduce-scatter, all-gather, and both as an all-reduce, between neighbours, pipelined, for any count and number
-//! of ranks.
+//! The ring: reduce-scatter, all-gather, and both as an all-reduce, between neighbours, pipelined, for any count and
+//! number of ranks.
 //!
 //! Owns the order of steps. The cut into chunks is `chunk`'s.
 
@@ -9,15 +9,15 @@ use crate::collective::ScheduleError;
 
 /// The steps of one rank in a ring all-reduce, reduce-scatter or all-gather, made one by one in constant memory.
 ///
-/// In an all-reduce each rank sends `2 (n-1)/n` of the buffer to the next rank and receives as much from the one before it.
-/// The buffer is cut into rounds, a round into one segment a rank, a segment into `p` chunks. In step `s` of a
-/// round a rank sends segment `rank - s` and receives `rank - s - 1`: `n-1` steps reduce, `n-1` more spread the
-/// result. All chunks of all steps of all rounds are one sequence; chunk `i` is received and consumed just
-/// before chunk `i + p` is sent, which is the first that needs it. Empty chunks are left out on both ends.
+/// In an all-reduce each rank sends `2 (n-1)/n` of the buffer to the next rank and receives as much from the one
+/// before it. The buffer is cut into rounds, a round into one segment a rank, a segment into `p` chunks. In step `s`
+/// of a round a rank sends segment `rank - s` and receives `rank - s - 1`: `n-1` steps reduce, `n-1` more spread the
+/// result. All chunks of all steps of all rounds are one sequence; chunk `i` is received and consumed just before
+/// chunk `i + p` is sent, which is the first that needs it. Empty chunks are left out on both ends.
 ///
-/// A reduce-scatter makes the steps that reduce, and an all-gather the steps that spread, `n-1` each, with the ranks' parts in
-/// place of segments. A reduce-scatter begins with the segment before this rank's, so that it ends with this rank's own.
-/// Partial results of other segments are staged, because the output has no room for them.
+/// A reduce-scatter makes the steps that reduce, and an all-gather the steps that spread, `n-1` each, with the ranks'
+/// parts in place of segments. A reduce-scatter begins with the segment before this rank's, so that it ends with this
+/// rank's own. Partial results of other segments are staged, because the output has no room for them.
 ///
 /// No deadlock: take the rank that has sent least, `i` chunks. It waits for chunk `i - p`, which its predecessor
 /// has sent, or for the slot of message `i - slots`. Its successor consumed that message before sending chunk
@@ -25,8 +25,8 @@ use crate::collective::ScheduleError;
 /// than `i`, which contradicts the choice of the rank.
 ///
 /// An element is reduced in ring order. The first operand is of the rank in whose segment the element lies, or in a
-/// reduce-scatter of the rank after. The result depends on count, type, ranks and staging alone, and is the same bytes on
-/// all ranks.
+/// reduce-scatter of the rank after. The result depends on count, type, ranks and staging alone, and is the same
+/// bytes on all ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     operation: Operation,
@@ -166,8 +166,8 @@ impl Ring {
         [Some(put), own.then_some(Step::Copy { span })]
     }
 
-    /// The signal that is due, if any: credits go back in groups, because each signal is a message of its own, and all that are
-    /// left at the end.
+    /// The signal that is due, if any: credits go back in groups, because each signal is a message of its own, and
+    /// all that are left at the end.
     fn signal(&mut self) -> Option<Step> {
         let due = self.received - self.signalled;
         if due == 0 || (due < self.signal_every && self.next + 1 < self.end()) {

@@ -1,4 +1,5 @@
-//! The schedules of all collectives but all-reduce under every interleaving, against what they must bring where, and send.
+//! Tests of the ring schedules of all collectives but all-reduce: under every interleaving, each element must arrive
+//! where it belongs.
 
 mod scale;
 pub(super) mod simulate;
@@ -11,7 +12,7 @@ use super::*;
 use crate::collective::DataType;
 use crate::collective::{ReduceError, ScheduleError};
 
-/// What is called.
+/// A collective.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     AllGather,
@@ -23,7 +24,7 @@ enum Call {
 use Call::{AllGather, Broadcast, Reduce, ReduceScatter};
 
 impl Call {
-    /// Every one of `ranks` ranks, with the first, the last and a root between.
+    /// All collectives of `ranks` ranks, with the first, the last and a root between.
     fn all(ranks: u32) -> Vec<Self> {
         let mut roots = vec![0, ranks / 2, ranks - 1];
         roots.dedup();
@@ -64,7 +65,7 @@ impl Call {
         }
     }
 
-    /// What `rank` must have at an index; `None` where it may store nothing.
+    /// The cell that `rank` must have at an index; `None` where it may store nothing.
     fn expected(self, rank: usize, element: usize, count: usize, ranks: usize) -> Option<simulate::Cell> {
         let total = || simulate::Cell::total(ranks, element, self.first(element, count, ranks));
         match self {
@@ -151,7 +152,7 @@ fn every_interleaving_of_small_ones_ends_right() {
         [(2, 1, 1), (2, 2, 1), (2, 2, 2), (3, 1, 1), (3, 1, 2), (3, 3, 1), (3, 3, 2), (4, 2, 1)]
     {
         let staging = Staging { slots, slot_bytes: 4, chunk_bytes_min: 1 };
-        // Those of parts have as many times the messages.
+        // Collectives of parts send `ranks` times as many messages.
         for call in Call::all(ranks).into_iter().filter(|call| call.parts(ranks) * count <= 4) {
             for in_place in [false, true] {
                 let world = call.world(ranks, count, staging, 1, in_place);
@@ -162,7 +163,8 @@ fn every_interleaving_of_small_ones_ends_right() {
     assert!(states > 10_000, "only {states} states explored");
 }
 
-/// Bytes that a rank sends, receives, reduces and leaves in the output; that all credits go back, and the end is known.
+/// Bytes that a rank sends, receives, reduces and leaves in the output; that all credits go back, and the end is
+/// known.
 fn totals(mut program: Schedule) -> [usize; 4] {
     let [mut sent, mut received, mut reduced, mut stored] = [0; 4];
     let (mut messages, mut credits) = (0, 0);

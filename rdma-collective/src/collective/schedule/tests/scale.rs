@@ -1,8 +1,8 @@
-//! All schedules on up to 1,024 ranks of a simulated network: what they need there, and how near they come to theory.
+//! All schedules on up to 1,024 ranks of a simulated network: their cost, and how close it is to theory.
 //!
-//! The optimum is what the alpha-beta model says of the algorithm: so many latencies, and so often the bytes through a NIC. A
-//! ring with several chunks under way hides latencies, and so is below it; ranks beyond a power of two cost halving and
-//! doubling the whole buffer twice more.
+//! The optimum is that of the alpha-beta model: a number of latencies, and a number of times that the bytes pass a
+//! NIC. A ring with several chunks under way hides latencies, and so is faster than its optimum. Halving and doubling
+//! sends the whole buffer twice more where the number of ranks is not a power of two.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,20 +12,21 @@ use super::*;
 use crate::collective::DataType;
 use crate::collective::ScheduleError;
 use crate::groups::Groups;
-use crate::tests::netsim::{Near, Wire};
+use crate::tests::netsim::{Hosts, Wire};
 
 type Steps = Box<dyn Iterator<Item = Primitive>>;
 
-/// A schedule, what it is called, and what theory says of it.
+/// A schedule with its name and its theoretical cost.
 struct Case {
     name: &'static str,
-    /// With how much of the library's memory.
+    /// The steps, and the bytes of scratch memory.
     schedule: fn(Operation) -> Result<(Steps, usize), ScheduleError>,
-    /// How many ranks a rank receives from, so that slots are sized for that.
+    /// From how many ranks a rank receives; the slots are sized for that.
     senders: fn(u32) -> usize,
-    /// Of ranks: how often the latency, and how often the bytes of a buffer or a part pass a NIC, at least.
+    /// By the number of ranks: the least number of latencies, and of times that the bytes of a buffer or part pass a
+    /// NIC.
     theory: fn(f64) -> [f64; 2],
-    /// Of a buffer, or of a part.
+    /// Bytes of a buffer, or of a part.
     bytes: &'static [usize],
 }
 
@@ -106,7 +107,7 @@ const CASES: [Case; 8] = [
 ];
 
 impl Case {
-    /// Slots such that all of a rank's have 4 MiB at most, whatever the number of links.
+    /// Slots so small that all slots of a rank have at most 4 MiB, whatever the number of links.
     fn staging(&self, ranks: u32) -> Staging {
         let senders = (self.senders)(ranks);
         let slots = if senders > 64 { 2 } else { 8 };
@@ -114,7 +115,7 @@ impl Case {
         Staging { slots: slots as u16, slot_bytes, ..Staging::default() }
     }
 
-    /// What it took, and the library's memory of the rank that has most.
+    /// The cost of a run, and the library's memory on the rank that needs most.
     fn run(&self, ranks: u32, bytes: usize, wire: Wire) -> Result<(Report, usize), Failure> {
         let (staging, mut scratch) = (self.staging(ranks), 0);
         let programs: Vec<Steps> = (0..ranks)
@@ -131,7 +132,7 @@ impl Case {
         Ok((report, slots + scratch))
     }
 
-    /// Picoseconds at least.
+    /// The theoretical time in picoseconds.
     fn optimum(&self, ranks: u32, bytes: usize, wire: Wire) -> f64 {
         let [latencies, times] = (self.theory)(f64::from(ranks));
         latencies * wire.latency as f64 + times * bytes as f64 * wire.byte as f64
@@ -191,7 +192,7 @@ fn what_is_lost_costs_time_and_nothing_else_and_the_same_seed_is_the_same_run() 
     }
 }
 
-/// A rank that forgets one message: all of the others that need it are stuck, and are so again.
+/// A rank leaves out one message: all ranks that need it are stuck, and again with the same seed.
 #[test]
 fn a_run_that_fails_fails_again_in_the_same_way() {
     let fails = |seed| {
@@ -237,8 +238,8 @@ fn a_message_of_another_length_and_a_slot_that_is_given_back_too_early_are_found
     assert!(none.unwrap_err().contains("is stuck at Some(Put"));
 }
 
-/// Of `[hosts, ranks of each]`, in the order of ranks, in which a ring leaves each host once: the ring, and the hierarchy with the slots that
-/// links to all ranks have, 32 MiB of them together.
+/// The costs of the ring and of the hierarchy on `[hosts, ranks of each]`. Ranks are in blocks, so that the ring
+/// leaves each host once; the hierarchy has the slots of links to all ranks, 32 MiB together.
 fn ring_and_hierarchy([hosts, each]: [u32; 2], bytes: usize, wire: Wire) -> [Report; 2] {
     let (ranks, costs) = (hosts * each, Costs { wire, arithmetic: 0 });
     let Staging { slots, slot_bytes, .. } = Staging::default();
@@ -261,9 +262,9 @@ fn ring_and_hierarchy([hosts, each]: [u32; 2], bytes: usize, wire: Wire) -> [Rep
 fn hosts_first_takes_fewer_bytes_between_hosts_and_less_time_though_all_of_a_host_have_one_nic() {
     let mut table = String::from("nics          bytes schedule      between hosts          us\n");
     for (nics, shared) in [("one a host", true), ("one a rank", false)] {
-        let near = Some(Near { ranks: 8, latency: 500_000, byte: 50, shared });
+        let hosts = Some(Hosts { ranks: 8, latency: 500_000, byte: 50, shared });
         for bytes in [8 << 10, MIDDLE, 256 << 10, 1 << 20, 4 << 20, LONG] {
-            let [ring, hierarchy] = ring_and_hierarchy([8, 8], bytes, Wire { near, ..Wire::FAST });
+            let [ring, hierarchy] = ring_and_hierarchy([8, 8], bytes, Wire { hosts, ..Wire::FAST });
             for (name, Report { far, time, .. }) in [("ring", &ring), ("hierarchical", &hierarchy)] {
                 writeln!(table, "{nics:10} {bytes:8} {name:12} {far:14} {:11.1}", *time as f64 / 1e6)
                     .unwrap();
@@ -287,9 +288,9 @@ fn short_ones_go_inside_hosts_first_in_less_time_on_any_network_where_hosts_are_
         for (wire, byte) in [(Wire::FAST, 50), (Wire::FAST, 125), (slower, 100), (faster, 50)] {
             for (part, shared) in [64, 8, 1].into_iter().flat_map(|part| [true, false].map(|nic| (part, nic)))
             {
-                let (bytes, near) =
-                    (bytes_max / part, Some(Near { ranks: shape[1], latency: 500_000, byte, shared }));
-                let [ring, hierarchy] = ring_and_hierarchy(shape, bytes, Wire { near, ..wire });
+                let (bytes, hosts) =
+                    (bytes_max / part, Some(Hosts { ranks: shape[1], latency: 500_000, byte, shared }));
+                let [ring, hierarchy] = ring_and_hierarchy(shape, bytes, Wire { hosts, ..wire });
                 let ratio = hierarchy.time as f64 / ring.time as f64;
                 assert!(ratio < 0.9, "{shape:?}, {bytes}, {wire:?}: {ratio:.2}");
             }

@@ -1,4 +1,4 @@
-//! What is called, and what it must bring.
+//! The collectives under test, and the results that they must bring.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::groups::Groups;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Halving,
-    /// Of ranks on that many hosts, in blocks, or by turns if `dealt`.
+    /// Ranks on that many hosts, in blocks, or in turn if `dealt`.
     Hierarchy {
         hosts: u32,
         dealt: bool,
@@ -33,7 +33,7 @@ pub(super) enum Call {
 }
 
 impl Call {
-    /// Every one of `ranks` ranks, with the first, the last and a root between.
+    /// All collectives of `ranks` ranks, with the first, the last and a root between.
     pub(super) fn all(ranks: u32) -> Vec<Self> {
         let mut roots = vec![0, ranks / 2, ranks - 1];
         roots.dedup();
@@ -55,7 +55,7 @@ impl Call {
         [Self::Broadcast { root }, Self::Reduce { root }, Self::Gather { root }, Self::Scatter { root }]
     }
 
-    /// The same with the only root that there is.
+    /// This collective on one rank, which is then the root.
     pub(super) fn on_one_rank(self) -> Self {
         match self {
             Self::Broadcast { .. } => Self::Broadcast { root: 0 },
@@ -67,7 +67,7 @@ impl Call {
         }
     }
 
-    /// Which host each rank is on, where hosts matter; blocks are as equal as they can be.
+    /// The host of each rank, where hosts matter; blocks are as equal as can be.
     pub(super) fn hosts(self, ranks: u32) -> Groups {
         let Self::Hierarchy { hosts, dealt } = self else { return Groups::default() };
         let host = |rank: u32| if dealt { rank % hosts } else { rank / ranks.div_ceil(hosts) };
@@ -126,7 +126,7 @@ impl Call {
         }
     }
 
-    /// What `rank` must have at an index; `None` where it may store nothing.
+    /// The cell that `rank` must have at an index; `None` where it may store nothing.
     fn expected(self, rank: usize, element: usize, count: usize, ranks: usize) -> Option<Cell> {
         let total = || Cell::total_in_any_order(ranks, element);
         match self {
@@ -148,7 +148,7 @@ impl Call {
     }
 }
 
-/// The ranks of a call, with what each puts in.
+/// The world of a collective, with the input of each rank.
 pub(super) fn world<P>(
     call: Call,
     programs: Vec<P>,
@@ -162,7 +162,7 @@ where
     worlds(call, programs, count, staging, in_place, 1)
 }
 
-/// The same, so many times one after the other.
+/// Like [`world`], with the collective run `times` times without a pause.
 pub(super) fn worlds<P>(
     call: Call,
     programs: Vec<P>,

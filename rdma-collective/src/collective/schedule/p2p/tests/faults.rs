@@ -1,4 +1,4 @@
-//! Schedules that are wrong: the same checks must say so of each.
+//! Planted faults: the checks must catch each wrong schedule.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use crate::collective::schedule::{Primitive, Staging};
 
 const STAGING: Staging = Staging { slots: 2, slot_bytes: 8, chunk_bytes_min: 1 };
 
-/// Whether any of the interleavings that are tried shows that the steps are wrong.
+/// Whether one of the interleavings tried shows that the steps are wrong.
 fn is_caught(call: Call, programs: &[Vec<Primitive>], count: usize, in_place: bool) -> bool {
     let ranks = programs.len() as u32;
     let ends_right = |choose: &mut dyn FnMut(&[_]) -> usize| {

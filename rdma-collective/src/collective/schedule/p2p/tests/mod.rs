@@ -1,4 +1,5 @@
-//! Schedules in rounds under every interleaving, against what they must bring where, and send; and with faults planted.
+//! Schedules in rounds under every interleaving, against what they must bring where, and send; and with faults
+//! planted.
 
 mod call;
 mod faults;

@@ -1,14 +1,14 @@
-//! Parts of any length under any interleaving.
+//! Pairwise exchange of parts of any length, under any interleaving.
 
 use super::*;
 use crate::collective::schedule::tests::simulate::{Cell, World};
 
 const ELEMENT: usize = 4;
 
-/// What goes from each rank to each, by both: elements, or no message.
+/// Elements that each rank (row) sends to each rank (column); `None` is no message.
 type Matrix = Vec<Vec<Option<usize>>>;
 
-/// Where parts of so many elements lie that follow each other.
+/// The spans of consecutive parts of the given lengths.
 fn parts(counts: impl Iterator<Item = Option<usize>>) -> Vec<Option<Span>> {
     let mut offset = 0;
     let part = |count: Option<usize>| {
@@ -37,7 +37,7 @@ fn program(matrix: &Matrix, rank: usize, staging: Staging) -> P2pSchedule {
     P2pSchedule::uneven(operation, shares.into()).unwrap()
 }
 
-/// What a rank is to have at an index: an element of the one whose part it is in.
+/// The cell that a rank must have at an index: an element of the rank whose part the index lies in.
 fn expected(matrix: &Matrix, rank: usize, element: usize) -> Option<Cell> {
     let at = element * ELEMENT;
     let from =

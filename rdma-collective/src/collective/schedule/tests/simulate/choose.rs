@@ -1,11 +1,11 @@
-//! Who chooses what happens next in a [`World`]: chance, adversaries, or everything in turn.
+//! Choosers of the next action in a [`World`]: chance, adversaries, or exhaustive search.
 
 use std::collections::HashSet;
 
 use super::{Action, World};
 use crate::collective::schedule::{Primitive, Staging};
 
-/// Slots, slot bytes and least chunk such that few elements already make rounds, chunks and wrapping slots.
+/// Stagings so small that few elements already make rounds, chunks and wrapping slots.
 pub(in crate::collective::schedule) const STAGINGS: [Staging; 5] = [
     Staging { slots: 1, slot_bytes: 4, chunk_bytes_min: 1 },
     Staging { slots: 2, slot_bytes: 8, chunk_bytes_min: 1 },
@@ -14,7 +14,7 @@ pub(in crate::collective::schedule) const STAGINGS: [Staging; 5] = [
     Staging { slots: 8, slot_bytes: 12, chunk_bytes_min: 4 },
 ];
 
-/// Adversaries.
+/// The deterministic choosers, each of which delays something as long as it can.
 pub(in crate::collective::schedule) const ADVERSARIES: [fn(&[Action]) -> usize; 3] =
     [steps_first, deliveries_first, newest_first];
 
@@ -54,7 +54,7 @@ fn deliveries_first(actions: &[Action]) -> usize {
     actions.len() - 1
 }
 
-/// What was written last arrives first, credits as late as possible.
+/// The newest message arrives first, and credits arrive as late as possible.
 fn newest_first(actions: &[Action]) -> usize {
     actions.iter().rposition(|action| matches!(action, Action::Arrive(..))).unwrap_or(0)
 }

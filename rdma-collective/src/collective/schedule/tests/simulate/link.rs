@@ -6,7 +6,7 @@ use crate::collective::schedule::Extent;
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) sent: u64,
-    /// What the sender knows to be given back, of `sent`.
+    /// Messages of `sent` that the sender knows to be given back.
     pub(super) freed: u64,
     pub(super) received: u64,
     /// Messages sent and received before the present programs of the two ranks.
@@ -110,7 +110,7 @@ impl Link {
         self.freed == self.sent && self.slots.iter().all(|slot| *slot == Slot::Free)
     }
 
-    /// What distinguishes one state of it from another.
+    /// Adds the numbers that distinguish the states of the link.
     pub(super) fn key(&self, key: &mut Vec<u64>) {
         key.extend([self.freed, u64::MAX]);
         let mut numbers: Vec<u64> = self.under_way.iter().map(|message| message.number).collect();

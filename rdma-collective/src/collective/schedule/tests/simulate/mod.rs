@@ -1,9 +1,9 @@
-//! A world of ranks in memory that takes the steps of any schedule in any order that the rules allow.
+//! A simulated world of ranks that takes the steps of any schedule in any order that the rules allow.
 //!
-//! Deliveries pass each other, credits are late, ranks stall: [`World::actions`] lists all that may happen next
-//! and the caller chooses. The world checks at every step that no slot is overwritten before it was given back,
-//! that no more than `slots` messages are out on a link, that what is sent is there, and that the source of a write holds
-//! still until it arrived. Speed is in `time`, choosing in `choose`.
+//! Deliveries overtake each other, credits are late, ranks stall: [`World::actions`] lists all that may happen next
+//! and the caller chooses. The world checks at every step that no slot is overwritten before it was given back, that
+//! at most `slots` messages are out on a link, that a rank has the bytes that it sends, and that the source of a
+//! write does not change until the write has arrived. Time is simulated in `time`; the choosers are in `choose`.
 
 mod cell;
 pub(in crate::collective::schedule) mod choose;
@@ -17,7 +17,7 @@ pub(in crate::collective::schedule) use self::cell::Cell;
 use self::link::{Link, Message};
 use crate::collective::schedule::{Buffer, Extent, Primitive, Span};
 
-/// What may happen next; a link is a sender and a receiver.
+/// An event that may happen next. A link is written as (sender, receiver).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collective::schedule) enum Action {
     /// The rank takes its next step.
@@ -80,7 +80,7 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         Self::of_inputs(programs, repeat, count, element, slots, in_place, |_, _| true)
     }
 
-    /// The same when a rank's input has an element only where `has` says so, given rank and index.
+    /// Like [`new`](Self::new), but a rank's input has an element only where `has` says so, given rank and index.
     pub(in crate::collective::schedule) fn of_inputs(
         programs: impl IntoIterator<Item = P>,
         repeat: usize,
@@ -111,7 +111,7 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         world
     }
 
-    /// All that may happen next; empty when every rank has taken its last step and nothing is under way.
+    /// All events that may happen next; empty when every rank has taken its last step and nothing is under way.
     pub(in crate::collective::schedule) fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         let steps = (0..self.ranks.len()).filter(|&rank| self.may_step(rank)).map(Action::Step);
         let links = self.links.iter();
@@ -134,15 +134,15 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         }
     }
 
-    /// Checks that nothing is left to do and that every element of every rank is every rank's exactly once, in the order
-    /// of ranks from `first`, given its index, on.
+    /// Checks that nothing is left to do, and that every element of every rank contains each rank exactly once, in
+    /// ring order from the rank that `first` gives for its index.
     pub(in crate::collective::schedule) fn assert_reduced(&self, first: impl Fn(usize) -> usize) {
         let ranks = self.ranks.len();
         self.assert_ended(|_, element| Some(Cell::total(ranks, element, first(element))));
     }
 
-    /// Checks that nothing is left to do, and that every rank has what is `expected` of it and of an index; where that is
-    /// nothing, nothing was stored.
+    /// Checks that nothing is left to do, and that every rank has the cell that is `expected` of that rank and index;
+    /// where that is `None`, that nothing was stored.
     pub(in crate::collective::schedule) fn assert_ended(
         &self,
         expected: impl Fn(usize, usize) -> Option<Cell>,
@@ -176,7 +176,7 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         used.max().unwrap_or(0) * self.element
     }
 
-    /// What distinguishes one state of the same programs from another, for exhaustive search.
+    /// A key that distinguishes the states of the same programs, for exhaustive search.
     pub(in crate::collective::schedule) fn key(&self) -> Vec<u64> {
         let mut key: Vec<u64> = self.ranks.iter().map(|rank| rank.taken).collect();
         for (&(from, to), link) in &self.links {

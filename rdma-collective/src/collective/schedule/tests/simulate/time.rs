@@ -1,7 +1,7 @@
-//! How long a schedule takes on a simulated [`Network`], and what it needs there.
+//! The time that a schedule takes on a simulated [`Network`], and the messages, bytes and memory that it needs.
 //!
-//! Nothing is known of elements but how many bytes they are, so that a thousand ranks are no matter. Still no slot may be
-//! given back that was not read, and no message be of another length than its receiver thinks.
+//! Only the lengths of messages are simulated, not their elements, so that a thousand ranks are fast. A slot that is
+//! given back before it was read, and a message whose length its receiver does not expect, are still found.
 
 use crate::collective::schedule::Primitive;
 use crate::tests::netsim::{Network, Wire};
@@ -14,25 +14,26 @@ pub(in crate::collective::schedule) struct Costs {
     pub(in crate::collective::schedule) arithmetic: u64,
 }
 
-/// What it took.
+/// The cost of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collective::schedule) struct Report {
     /// Picoseconds until the last rank has taken its last step.
     pub(in crate::collective::schedule) time: u64,
-    /// Of the rank that has most: messages and bytes sent, other ranks that it sends to or receives from, and those that
-    /// it receives from alone.
+    /// Messages sent by the rank that sends most.
     pub(in crate::collective::schedule) messages: u64,
+    /// Bytes sent by the rank that sends most.
     pub(in crate::collective::schedule) bytes: u64,
-    /// Of all ranks together, to other hosts.
+    /// Bytes of all ranks together to other hosts.
     pub(in crate::collective::schedule) far: u64,
+    /// The most peers that a rank has, and the most from which a rank receives.
     pub(in crate::collective::schedule) peers: usize,
     pub(in crate::collective::schedule) senders: usize,
     pub(in crate::collective::schedule) lost: u64,
-    /// The same where every message came at the same time.
+    /// A hash of all arrivals: equal if every message arrived at the same time.
     pub(in crate::collective::schedule) trace: u64,
 }
 
-/// Why it did not end, with the trace until then.
+/// The reason why a run did not end, with the trace until then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::collective::schedule) struct Failure {
     pub(in crate::collective::schedule) what: String,
@@ -98,7 +99,7 @@ struct Link {
     from: u32,
     to: u32,
     sent: u64,
-    /// What the receiver has read, and what of it the sender knows to be given back.
+    /// Messages that the receiver has read, and those of them that the sender knows to be given back.
     read: u64,
     freed: u64,
 }
