@@ -18,3 +18,12 @@ pub use parse_name::ParseNameError;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub use tests::fuzz as fuzzing;
+
+/// Compiles and runs the Rust blocks of the documents, so that they stay true.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../docs/guide.md")]
+    mod guide {}
+}
