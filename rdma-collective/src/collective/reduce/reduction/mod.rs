@@ -2,7 +2,7 @@
 //! streamed stores.
 
 use rdma_core::error::{RangeError, ReachError};
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{PeerSlice, Region};
 
 use super::kernels::{self, Job, KernelChoice, MutualReduction, Operand, PairReduction, Vectors};
@@ -30,14 +30,14 @@ pub struct Reduction {
     data_type: DataType,
     op: ReduceOp,
     ranks: Option<u32>,
-    expect: Expect,
+    hint: CacheHint,
     vectors: Vectors,
 }
 
 impl Reduction {
     /// A reduction that does not finish an average, and stores through the caches.
     pub fn new(data_type: DataType, op: ReduceOp) -> Self {
-        Self { data_type, op, ranks: None, expect: Expect::Cached, vectors: Vectors::widest() }
+        Self { data_type, op, ranks: None, hint: CacheHint::Cached, vectors: Vectors::widest() }
     }
 
     /// Makes this the last reduction of its elements, after which they contain all `ranks`: an average is divided,
@@ -60,11 +60,11 @@ impl Reduction {
     }
 
     /// Sets whether an output that is not an input bypasses the caches; right where several reductions together store
-    /// more than the caches hold ([`Expect::of_total`]).
+    /// more than the caches hold ([`CacheHint::of_total`]).
     ///
     /// The stores are fenced: a thread or a peer that sees a flag stored later also sees the output.
-    pub fn expecting(mut self, expect: Expect) -> Self {
-        self.expect = expect;
+    pub fn with_cache_hint(mut self, hint: CacheHint) -> Self {
+        self.hint = hint;
         self
     }
 
@@ -98,10 +98,10 @@ impl Reduction {
         self.check(out.len(), inputs)?;
         let first = inputs.first().ok_or(ReduceError::NoInputs)?;
         if inputs.len() == 1 && self.divisor().is_none() {
-            rdma_core::memory::copy_slice(first, out, self.expect);
+            rdma_core::memory::copy_slice(first, out, self.hint);
             return Ok(());
         }
-        self.carry_out(&mut Job { out, in_place: false, inputs, streamed: self.expect == Expect::Streamed });
+        self.carry_out(&mut Job { out, in_place: false, inputs, streamed: self.hint == CacheHint::Streamed });
         Ok(())
     }
 
