@@ -7,8 +7,8 @@ use crate::common::{WIRES, long};
 use crate::pair::{CANARY, Pair, SHAPE, Setup, source_byte};
 use proptest::prelude::*;
 use rdma_collective::kv::KvError;
+use rdma_collective::kv::PlanError;
 use rdma_collective::kv::layout::{Order, Shape};
-use rdma_collective::kv::plan::PlanError;
 use rdma_collective::kv::{BlockVerdict, LinkOptions};
 use rdma_core::Deadline;
 
