@@ -13,8 +13,8 @@ use crate::link::{LaneFailure, LaneName};
 /// An operation as errors quote it: `all-reduce 17 of 1024 float (sum)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationName {
-    /// Number of earlier operations of the communicator; for a send or receive, of earlier messages from the one rank to
-    /// the other.
+    /// Number of earlier operations of the communicator; for a send or receive, of earlier messages from the one rank
+    /// to the other.
     pub sequence: u64,
     /// The collective, such as `all-reduce`.
     pub collective: &'static str,
@@ -258,7 +258,7 @@ pub enum CollectiveError {
         /// The error on that rank.
         reason: String,
     },
-    /// There is no link to a rank that this one sends to or receives from; nothing was sent, and the communicator goes on.
+    /// There is no link to a rank that this one sends to or receives from. Nothing was sent; the communicator goes on.
     /// Operations that began before the ranks found that there can be no links also end with this error, on all ranks.
     #[error("there is no link to rank {rank}{}", unconnected(because))]
     Unconnected {
@@ -291,7 +291,7 @@ pub enum CollectiveError {
         /// Bytes of the output.
         output: usize,
     },
-    /// One buffer does not have one part, of the length of the other buffer, for each rank.
+    /// The longer buffer is not as long as one part, of the length of the shorter buffer, for each rank.
     #[error(
         "a part of {part} bytes for each of {ranks} ranks is not {whole} bytes; pass a buffer of {ranks} parts"
     )]
@@ -347,7 +347,7 @@ pub enum CollectiveError {
     Range {
         /// The first byte.
         start: usize,
-        /// One past the last byte.
+        /// The byte after the last one.
         end: usize,
         /// Bytes of the region.
         len: usize,

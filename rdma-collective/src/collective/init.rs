@@ -66,7 +66,7 @@ pub enum InitError {
 }
 
 impl Communicator {
-    /// Makes the communicator of all ranks that the launcher started, within 60 s; without a launcher, of this process alone.
+    /// Makes the communicator of all ranks that the launcher started, or of this process alone without a launcher.
     ///
     /// The launchers are torchrun, mpirun, srun, Kubernetes jobs and [`LocalRanks`]; `docs/environment.md` lists the
     /// variables. The device is the first RDMA device that works, else the software device. NCCL's variables apply. The
@@ -133,7 +133,8 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As for [`init`](Self::init); [`InitError::Spawn`] in the process that started the ranks names the rank that failed.
+    /// As for [`init`](Self::init); [`InitError::Spawn`] in the process that started the ranks names the rank that
+    /// failed.
     pub fn init_or_spawn(ranks: u32, deadline: Deadline) -> Result<Option<Self>, InitError> {
         let environment = Environment::of_process().map_err(JoinError::from)?;
         if environment.launch.is_none() {
