@@ -89,7 +89,7 @@ fn regions_are_used_where_they_lie_and_nothing_around_them() {
         for round in 1..20_u32 {
             let start = 4 * (round as usize + rank.rank as usize);
             region.copy_in(0, &[0xa5; 4 * COUNT + 300]).unwrap();
-            region.copy_in(start, u32::as_bytes(&vec![round + rank.rank; COUNT])).unwrap();
+            region.copy_in(start, &(round + rank.rank).to_ne_bytes().repeat(COUNT)).unwrap();
             let range = start..start + 4 * COUNT;
             let sum = ReduceOp::Sum;
             comm.start_all_reduce_region(&region, range.clone(), DataType::U32, sum, long())
@@ -98,7 +98,7 @@ fn regions_are_used_where_they_lie_and_nothing_around_them() {
                 .unwrap();
             let mut bytes = [0; 4 * COUNT + 300];
             region.copy_out(0, &mut bytes).unwrap();
-            assert!(bytes[range.clone()] == *u32::as_bytes(&vec![3 * round + 3; COUNT]), "round {round}");
+            assert!(bytes[range.clone()] == (3 * round + 3).to_ne_bytes().repeat(COUNT), "round {round}");
             assert!(bytes[..range.start].iter().chain(&bytes[range.end..]).all(|byte| *byte == 0xa5));
         }
         comm.close(long()).unwrap();

@@ -4,7 +4,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use rdma_core::error::ReachError;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::buffers::{Arithmetic, Buffers, Message, Piece};
 use super::give_up::Progress;
@@ -243,7 +243,7 @@ impl Run {
             }
             Step::Signal { consumed, .. } => Ok(self.signal(with.ring, with.core, consumed)),
             Step::Copy { span } => {
-                with.buffers.copy(span, Expect::Cached);
+                with.buffers.copy(span, CacheHint::Cached);
                 Ok(true)
             }
         }

@@ -1,6 +1,6 @@
 //! An operation that is longer than a message, under way in the windows of a host: takes its steps as far as the others have come.
 
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::buffers::{Arithmetic, Buffers};
 use super::missing::Missing;
@@ -18,7 +18,7 @@ pub(super) struct Stage {
     pieces: Pieces,
     arithmetic: Arithmetic,
     /// Where what is copied is expected.
-    expect: Expect,
+    expect: CacheHint,
     rank: u32,
     /// The number of the step that is next.
     at: u64,
@@ -184,13 +184,13 @@ impl Stage {
         if first == self.rank {
             buffers.read(piece, all);
         } else {
-            host.fetch(first, (round, self.rank), at, (all, Expect::Cached));
+            host.fetch(first, (round, self.rank), at, (all, CacheHint::Cached));
         }
         for from in (1..ranks).map(|step| (first + step) % ranks) {
             if from == self.rank {
                 self.arithmetic.reduce_into(all, buffers.view(piece, one), false)?;
             } else if !self.arithmetic.goes_by_tiles() {
-                host.fetch(from, (round, self.rank), at, (one, Expect::Cached));
+                host.fetch(from, (round, self.rank), at, (one, CacheHint::Cached));
                 self.arithmetic.reduce_into(all, one, false)?;
             } else {
                 let mut work = self.arithmetic.reduction().onto(all, None)?;

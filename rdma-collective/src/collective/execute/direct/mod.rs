@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use self::reach::Reach;
 use super::buffers::{Arithmetic, Buffers, Rights, TOLD_BYTES, Told};
@@ -34,7 +34,7 @@ pub(super) fn piece_bytes(call: Call, ranks: u32, most: usize) -> usize {
         Collective::ReduceScatter(_) if ranks > 2 => call.bytes() * ranks as usize,
         _ => return most,
     };
-    if Expect::of_total(all) == Expect::Cached { PIECE_BYTES.min(most) } else { most }
+    if CacheHint::of_total(all) == CacheHint::Cached { PIECE_BYTES.min(most) } else { most }
 }
 
 /// What an operation has come to.
@@ -57,7 +57,7 @@ enum Stage {
 pub(super) struct Direct {
     moves: Moves,
     /// Where what is copied is expected.
-    expect: Expect,
+    expect: CacheHint,
     arithmetic: Arithmetic,
     meeting: Meeting,
     stage: Stage,

@@ -1,7 +1,7 @@
 //! The memory of sends and receives: that of an operation with one input and one output, or a slice for each.
 
 use rdma_core::AttachedRange;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::Memory;
 use crate::collective::execute::buffers::{Borrowed, Buffers, Message};
@@ -24,7 +24,7 @@ impl<B: Buffers> Memory for Lent<'_, B> {
     }
 
     fn copy(&mut self, _: usize, _: usize, len: usize) {
-        self.0.copy(Span { offset: 0, len }, Expect::Cached);
+        self.0.copy(Span { offset: 0, len }, CacheHint::Cached);
     }
 }
 
