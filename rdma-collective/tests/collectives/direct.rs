@@ -1,5 +1,5 @@
-//! Large operations on memory that the library owns, which ranks of one host reach where it lies: the bits are those of the same
-//! call on borrowed slices, which are cut into pieces.
+//! Large operations on memory that the library owns, which ranks of one host reach where it lies: the bits are those of
+//! the same call on borrowed slices, which are cut into pieces.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn bytes<T: Element>(rank: u32, round: u64, count: usize) -> Vec<u8> {
             (mixed >> 40) as u8
         })
         .collect();
-    // What is next to infinity ends there in few steps; both ways would be the same then.
+    // Products of very large numbers would be infinite after few steps, and then equal in both orders.
     bytes.iter_mut().skip(size_of::<T>() - 1).step_by(size_of::<T>()).for_each(|high| *high &= 0xbf);
     bytes
 }
