@@ -13,7 +13,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::common::long;
 use crate::rank_process;
 
-/// The bytes that rank 0 sends without waiting for the others.
+/// The number of operations in which rank 0 gives without waiting for the others.
 const GIVEN: u32 = 5;
 
 /// Rank 0 gives and goes, before the others come.
