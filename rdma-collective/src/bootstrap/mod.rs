@@ -12,6 +12,7 @@ mod door;
 mod error;
 mod frame;
 #[cfg(any(fuzzing, test))]
+#[path = "tests/fuzz.rs"]
 pub(crate) mod fuzz;
 mod message;
 mod ports;

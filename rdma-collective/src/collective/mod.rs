@@ -21,6 +21,11 @@
 //! | `all_reduce_bytes`, `all_reduce_bytes_into` | the element type is a value; the data are bytes at any alignment |
 //! | `start_all_reduce`, `start_all_reduce_into` | on [`Tensor`]s: returns at once; [`Pending`] gives the tensors back |
 //! | `all_gather_v` | on parts of any length, with one count for each rank |
+//!
+//! # Parts
+//!
+//! Schedules (`schedule`) and reduction (`reduce`) are pure: data, and arithmetic on byte slices. `execute` carries the
+//! schedules out. Lanes, memory registration and time belong to `link` and `engine`.
 
 mod api;
 mod call;
@@ -35,7 +40,7 @@ mod pieces;
 mod points;
 mod rails;
 mod reduce;
-pub mod schedule;
+mod schedule;
 mod setup_error;
 mod split;
 mod tensor;
