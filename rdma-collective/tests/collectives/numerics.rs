@@ -11,7 +11,7 @@ use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{DataType, Element, ReduceOp, bf16, f16};
 use rdma_core::Wire;
 
-/// One operation, alike on all ranks but for where the result goes.
+/// A single operation, alike on all ranks but for where the result goes.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     count: usize,
@@ -23,7 +23,7 @@ struct Call {
 impl Call {
     /// The elements of a rank: one in four any bits at all, the others of a size at which sums round and cancel.
     fn input(self, rank: u32) -> Vec<u64> {
-        // One, and the bits of its fraction.
+        // The bits of 1.0, and the number of bits of the fraction.
         let (one, fraction) = match self.data_type {
             DataType::F16 => (0x3c00, 10),
             DataType::Bf16 => (0x3f80, 7),
@@ -47,7 +47,7 @@ impl Call {
         (0..self.count).map(element).collect()
     }
 
-    /// What every rank must have, when an element is reduced from rank `first` of its index on.
+    /// The result that every rank must have, if an element is reduced from rank `first` of its index on.
     fn expected(self, ranks: u32, first: impl Fn(usize) -> u32) -> Vec<u8> {
         let inputs: Vec<Vec<u64>> = (0..ranks).map(|rank| self.input(rank)).collect();
         let element = |index| {
@@ -186,7 +186,8 @@ fn options() -> impl Strategy<Value = CommunicatorOptions> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The oracle of a reproducible operation knows nothing of slots, chunks and places: the bits do not depend on them.
+    /// The oracle of a reproducible operation knows nothing of slots, chunks and places: the bits do not depend on
+    /// them.
     #[test]
     fn bits_are_the_oracles_whatever_the_sizes_the_wire_and_the_places(
         ranks in 1_u32..9,

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::table::VARIABLES;
 use super::{Environment, Variables};
 use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 /// See [`crate::fuzzing::environment`].
 pub(crate) fn fuzz(data: &[u8]) {
@@ -18,7 +19,7 @@ pub(crate) fn fuzz(data: &[u8]) {
                 assert!(launch.rank < launch.world && report.len() >= 2);
             }
         }
-        Err(EnvError::NotListed { .. }) => {}
+        Err(EnvError(EnvErrorKind::NotListed { .. })) => {}
         Err(error) => {
             let told = error.to_string();
             let names = VARIABLES.iter().any(|variable| told.contains(variable.name)) || told.contains("VC_");

@@ -12,7 +12,6 @@ mod parts;
 
 pub use blocks::{BlockPair, BlockPlan};
 pub(in crate::kv) use blocks::{Descriptors, Parts};
-pub use coalesce::{Limits, coalesce};
 pub use error::PlanError;
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzz::fuzz;

@@ -5,7 +5,7 @@ use std::thread;
 
 use rdma_core::{Device, SoftOptions, Wire};
 
-use super::super::members::Wish;
+use super::super::members::SplitRequest;
 use super::*;
 use crate::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
 use crate::collective::ReduceOp;
@@ -16,7 +16,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
 }
 
-/// Runs `body` as each of so many ranks, and gives what they return, by rank.
+/// Runs `body` as each of `ranks` ranks, and returns their results, by rank.
 fn each_of<T: Send + 'static>(
     ranks: u32,
     body: impl Fn(Communicator) -> T + Send + Sync + 'static,
@@ -39,15 +39,16 @@ fn each_of<T: Send + 'static>(
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// Splits into even and odd ranks, of which rank 3 does `instead` of coming to its color, and sits the rest out.
-fn without_rank_3(instead: fn(&mut Beneath<'_>)) {
+/// Splits into even and odd ranks; rank 3 does `instead` in place of joining its color, and then only takes part in
+/// rounds.
+fn without_rank_3(instead: fn(&mut ParentRendezvous<'_>)) {
     each_of(6, move |mut comm| {
         let color = comm.rank() % 2;
         if comm.rank() == 3 {
-            comm.gather_words(&Wish { color: Some(color), key: 0 }.encode(), soon()).unwrap();
+            comm.gather_for_split(&SplitRequest { color: Some(color), key: 0 }.encode(), soon()).unwrap();
             let parent = Parent { name: "world".to_owned(), ranks: vec![1, 3, 5], color, key: 0 };
-            instead(&mut Beneath::new(&mut comm, parent, soon()));
-            comm.sit_out(soon()).unwrap();
+            instead(&mut ParentRendezvous::new(&mut comm, parent, soon()));
+            comm.join_rounds(soon()).unwrap();
         } else {
             match comm.split(Some(color), 0, soon()) {
                 Ok(made) => {
@@ -76,15 +77,15 @@ fn a_rank_that_gives_up_is_named_by_its_color_and_no_matter_to_the_others() {
 
 #[test]
 fn words_that_make_no_sense_are_an_error_that_names_who_said_them() {
-    without_rank_3(|beneath| {
-        beneath.all_gather("something else", b"", soon()).unwrap_err();
+    without_rank_3(|rendezvous| {
+        rendezvous.all_gather("something else", b"", soon()).unwrap_err();
     });
-    without_rank_3(|beneath| {
-        beneath.all.round(Some(&[1, 2, 3, 4, 5]), soon()).unwrap();
+    without_rank_3(|rendezvous| {
+        rendezvous.all.round(Some(&[1, 2, 3, 4, 5]), soon()).unwrap();
     });
-    without_rank_3(|beneath| {
+    without_rank_3(|rendezvous| {
         let name = "comm/world/split0/color1/0/ranks";
-        beneath.all_gather(name, b"nothing that a rank says of itself", soon()).unwrap();
+        rendezvous.all_gather(name, b"nothing that a rank says of itself", soon()).unwrap();
     });
 }
 
@@ -96,14 +97,14 @@ fn what_is_too_long_to_be_told_is_an_error_on_all() {
         assert!(error.contains("70000") && error.contains("65536"), "{error}");
         let told = comm.round((comm.rank() == 1).then_some(&[][..]), soon()).unwrap();
         assert_eq!(told, [None, Some(Vec::new()), None]);
-        comm.sit_out(soon()).unwrap();
+        comm.join_rounds(soon()).unwrap();
     });
-    // One that sits out goes on to the same round as those that tell.
+    // A rank that only takes part comes to the same round as the ranks that send.
     each_of(3, |mut comm| {
         if comm.rank() == 1 {
             comm.round(Some(&[0; 70_000]), soon()).unwrap_err();
         }
-        comm.sit_out(soon()).unwrap();
+        comm.join_rounds(soon()).unwrap();
         comm.barrier(soon()).unwrap();
     });
 }
