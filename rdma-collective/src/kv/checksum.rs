@@ -10,7 +10,7 @@ use crate::kv::PoolError;
 /// Bytes read at a time: 16 KiB, which fits the first-level cache (32 KiB or more) beside other data.
 pub(super) const SCRATCH_BYTES: usize = 16 * 1024;
 /// Bytes summed in one drive: 1 MiB, so that polls and heartbeats of other lanes do not wait for a large transfer.
-pub(super) const TURN_BYTES_MAX: u64 = 1 << 20;
+pub(super) const DRIVE_BYTES_MAX: u64 = 1 << 20;
 
 /// A checksum in progress.
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@
 //! [offers](Prefill::offer) blocks, and decode [pulls](Decode::pull) them. Both sides match by the request number,
 //! and either side may come first. At the end decode has one [verdict](BlockVerdict) for each block in each layer.
 //!
-//! [`layout`] computes where blocks lie in a pool, and [`plan`] which writes carry a request. Lanes, credits and
-//! heartbeats belong to [`link`](crate::link); progress belongs to the [`engine`](crate::engine).
+//! [`layout`] computes where blocks lie in a pool, and the private module `plan` which writes carry a request. Lanes,
+//! credits and heartbeats belong to [`link`](crate::link); progress belongs to the [`engine`](crate::engine).
 //!
 //! ```
 //! use std::net::TcpListener;
@@ -62,14 +62,14 @@ mod lease;
 mod link;
 mod message;
 mod pending;
-pub mod plan;
+pub(crate) mod plan;
 mod pool;
 mod prefill;
 mod pull;
 mod push;
 mod receive;
-mod remembered;
 mod revoking;
+mod taken_back;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -85,6 +85,7 @@ pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};
 pub use lease::HoldKind;
 pub use link::{LinkError, LinkOptions, Prepared};
 pub use pending::{GrantFuture, OfferFuture, PullFuture, PushFuture};
+pub use plan::PlanError;
 pub use pool::{Pool, PoolStats, PoolUse};
 pub use prefill::{Prefill, Pulled, Push, Pushed};
 pub use pull::{Offer, Pull};

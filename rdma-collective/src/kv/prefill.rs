@@ -55,7 +55,7 @@ pub struct Push {
     shared: Arc<Shared>,
     id: u64,
     deadline: Deadline,
-    told: bool,
+    taken: bool,
 }
 
 /// The outcome of a push that decode has confirmed: its blocks may be used for something else.
@@ -175,7 +175,7 @@ impl Prefill {
             state.advance(core, now);
             Ok::<_, KvError>(id)
         })?;
-        Ok(Push { shared: Arc::clone(shared), id, deadline, told: false })
+        Ok(Push { shared: Arc::clone(shared), id, deadline, taken: false })
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -306,7 +306,7 @@ impl Handle for Push {
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         let mut state = self.shared.lock();
         if let Some(outcome) = state.outcome(self.id) {
-            self.told = true;
+            self.taken = true;
             return Poll::Ready(outcome);
         }
         let replaced = waker.and_then(|waker| state.push_wakers.set(self.id, waker));
@@ -323,7 +323,7 @@ impl Handle for Push {
 
 impl Drop for Push {
     fn drop(&mut self) {
-        if !self.told && !self.shared.engine.is_forked() {
+        if !self.taken && !self.shared.engine.is_forked() {
             self.shared.lock().abandon(self.id);
         }
     }

@@ -27,7 +27,7 @@ pub struct Offer {
     shared: Arc<prefill::Shared>,
     lease: u64,
     deadline: Deadline,
-    told: bool,
+    taken: bool,
 }
 
 /// A pull under way. Dropping the handle lets the pull go on; its outcome is lost.
@@ -56,7 +56,7 @@ impl Prefill {
             state.advance(core, now);
             Ok::<_, KvError>(lease)
         })?;
-        Ok(Offer { shared: Arc::clone(shared), lease, deadline, told: false })
+        Ok(Offer { shared: Arc::clone(shared), lease, deadline, taken: false })
     }
 }
 
@@ -113,7 +113,7 @@ impl Handle for Offer {
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         let mut state = self.shared.lock();
         if let Some(outcome) = state.pulled(self.lease) {
-            self.told = true;
+            self.taken = true;
             return Poll::Ready(outcome);
         }
         let replaced = waker.and_then(|waker| state.offer_wakers.set(self.lease, waker));
@@ -146,7 +146,7 @@ impl Handle for Pull {
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        if !self.told && !self.shared.engine.is_forked() {
+        if !self.taken && !self.shared.engine.is_forked() {
             self.shared.lock().forget_offer(self.lease);
         }
     }

@@ -13,7 +13,7 @@ use rdma_core::Deadline;
 
 use super::decode::Received;
 use super::pending::{BUDGET, Handle};
-use super::receive::TELL_WITHIN;
+use super::receive::CONFIRM_WITHIN;
 use super::verdict::Verdicts;
 use crate::engine::Engine;
 use crate::kv::{KvError, TransferError};
@@ -81,15 +81,15 @@ pub struct Revoking<K> {
 }
 
 /// Conversion of a transfer's outcome into the result of giving it up.
-pub(super) trait Leaves<K> {
+pub(super) trait IntoRevoked<K> {
     /// # Errors
     ///
     /// The device failed or did not fence, so bytes of the transfer may still land.
-    fn leaves(self) -> Result<K, KvError>;
+    fn into_revoked(self) -> Result<K, KvError>;
 }
 
-impl Leaves<Verdicts> for Result<Received, TransferError> {
-    fn leaves(self) -> Result<Verdicts, KvError> {
+impl IntoRevoked<Verdicts> for Result<Received, TransferError> {
+    fn into_revoked(self) -> Result<Verdicts, KvError> {
         self.map(|received| received.verdicts).or_else(|error| match &*error.cause {
             cause @ (KvError::Quarantined { .. } | KvError::Engine(_)) => Err(cause.clone()),
             _ => Ok(error.verdicts),
@@ -97,8 +97,8 @@ impl Leaves<Verdicts> for Result<Received, TransferError> {
     }
 }
 
-impl<T> Leaves<()> for Result<T, KvError> {
-    fn leaves(self) -> Result<(), KvError> {
+impl<T> IntoRevoked<()> for Result<T, KvError> {
+    fn into_revoked(self) -> Result<(), KvError> {
         match self {
             Err(error @ (KvError::Quarantined { .. } | KvError::Engine(_))) => Err(error),
             _ => Ok(()),
@@ -110,10 +110,10 @@ impl<K> Revoking<K> {
     /// Wraps the handle of a transfer that is given up by `deadline`.
     pub(super) fn new<H>(mut handle: H, peer: PeerName, deadline: Deadline) -> Self
     where
-        H: Handle<Outcome: Leaves<K>> + Send + Sync + 'static,
+        H: Handle<Outcome: IntoRevoked<K>> + Send + Sync + 'static,
     {
         let engine = handle.engine().clone();
-        let look = Box::new(move |waker: Option<&Waker>| handle.look(waker).map(Leaves::leaves));
+        let look = Box::new(move |waker: Option<&Waker>| handle.look(waker).map(IntoRevoked::into_revoked));
         Self { look, engine, peer, deadline }
     }
 
@@ -137,7 +137,7 @@ impl<K> Revoking<K> {
     /// held until it has.
     pub fn wait(self) -> Result<K, KvError> {
         let (peer, cause) = (self.peer, LaneFailure::Fenced);
-        let deadline = Deadline::after(self.deadline.remaining() + 2 * TELL_WITHIN);
+        let deadline = Deadline::after(self.deadline.remaining() + 2 * CONFIRM_WITHIN);
         // The engine has fenced the lane by then, unless no thread could drive it.
         self.wait_until(deadline).unwrap_or(Err(KvError::LinkEnded { peer, cause }))
     }

@@ -15,7 +15,7 @@ const REQUESTS: u32 = 4;
 /// Blocks of a request. All blocks of a decode's pool are granted once.
 const BLOCKS: u32 = SHAPE.blocks / (PREFILLS * REQUESTS);
 
-/// The contents of a prefill's pool; each prefill has other bytes.
+/// The bytes in the pool of a prefill; each prefill has others.
 fn content(prefill: u32) -> impl Fn(u32, u32, u64) -> u8 {
     move |layer, block, at| source_byte(layer, block + 1000 * prefill, at)
 }
@@ -104,7 +104,7 @@ fn links_share_the_pools_of_both_sides() {
     for (block, (prefill, decode)) in (0..).zip(&links) {
         transfer(prefill, decode, 1, &[(block, block)]);
     }
-    // The links that are left go on when others leave.
+    // The remaining links go on when others leave.
     links.truncate(2);
     for (block, (prefill, decode)) in (10..).zip(&links) {
         transfer(prefill, decode, 2, &[(block, block)]);

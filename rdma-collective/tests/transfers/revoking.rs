@@ -19,7 +19,7 @@ const BOTH: [Driver; 2] = [Driver::Thread; 2];
 /// A handle that nobody wakes would take longer.
 const WOKEN_WITHIN: Duration = Duration::from_secs(25);
 
-/// The transfer that is given up, and the end that does so.
+/// The kind of transfer that is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Given {
     Grant,
@@ -30,7 +30,7 @@ enum Given {
 
 const ALL: [Given; 4] = [Given::Grant, Given::Push, Given::Pull, Given::Offer];
 
-/// The call by which the result is awaited.
+/// How the end is learnt.
 #[derive(Debug, Clone, Copy)]
 enum By {
     Polling,
@@ -54,7 +54,7 @@ fn connect(wire: Wire, checksums: bool, delayed: bool, drivers: [Driver; 2]) -> 
     Pair { prefill, decode, source, destination }
 }
 
-/// The handle that gives up, and the other end of the transfer.
+/// The end that gives up, and the other end of the transfer.
 enum Revoked {
     Decode(Revoking<Verdicts>),
     Prefill(Revoking<()>),

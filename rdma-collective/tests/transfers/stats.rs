@@ -1,4 +1,4 @@
-//! Counters and events at both ends of a link, by how transfers end.
+//! Statistics and events of both ends of a link, for each way in which a transfer ends.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ pub struct Grant {
     request: u64,
     blocks: Box<[u32]>,
     deadline: Deadline,
-    told: bool,
+    taken: bool,
 }
 
 /// The progress of a transfer.
@@ -254,7 +254,7 @@ impl Grant {
         blocks: &[u32],
         deadline: Deadline,
     ) -> Self {
-        Self { shared, id, request, blocks: blocks.into(), deadline, told: false }
+        Self { shared, id, request, blocks: blocks.into(), deadline, taken: false }
     }
 
     /// Waits until all blocks have arrived, and were checked if the link has checksums.
@@ -319,7 +319,7 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         let shared = &self.shared;
-        if self.told || shared.engine.is_forked() {
+        if self.taken || shared.engine.is_forked() {
             return;
         }
         shared.lock().abandon(self.id);

@@ -21,7 +21,7 @@ impl Handle for Grant {
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         let mut state = self.shared.lock();
         if let Some(outcome) = state.outcome(self.id) {
-            self.told = true;
+            self.taken = true;
             return Poll::Ready(outcome.map(Received::from));
         }
         let replaced = waker.and_then(|waker| state.wakers.set(self.id, waker));

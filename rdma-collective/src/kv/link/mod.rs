@@ -3,6 +3,9 @@
 //! `prepare` sets a link up, and `payload` describes a pool in a blob. Lanes themselves belong to [`crate::link`].
 
 mod error;
+#[cfg(any(fuzzing, test))]
+#[path = "tests/fuzz.rs"]
+mod fuzz;
 mod payload;
 mod prepare;
 
@@ -21,7 +24,7 @@ use crate::link::{LaneFailure, LaneName, PeerName};
 
 pub use error::LinkError;
 #[cfg(any(fuzzing, test))]
-pub(crate) use payload::fuzz;
+pub(crate) use fuzz::fuzz;
 pub(super) use prepare::Opening;
 pub use prepare::Prepared;
 
@@ -96,7 +99,7 @@ impl Link {
     }
 
     /// Logs that a link is ended because the peer did not answer, although neither end had lost it.
-    pub(super) fn say_unanswered(&self) {
+    pub(super) fn warn_unanswered(&self) {
         tracing::warn!(
             peer = %self.peer,
             lane = %self.name,
@@ -128,7 +131,7 @@ impl Link {
     }
 
     /// Queues a control message. Returns `false` when the lane has no room; the caller tries again in a later drive.
-    pub(super) fn tell(
+    pub(super) fn send(
         &self,
         core: &mut Core,
         kind: Kind,

@@ -1,8 +1,8 @@
-//! Errors of planning a transfer.
+//! Errors of planning a transfer: blocks that cannot be moved from one pool to the other.
 
 use crate::kv::layout::{LayoutError, Side};
 
-/// The reason why there is no plan for a transfer; nothing was moved.
+/// The reason why a transfer has no plan; no byte was moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -32,43 +32,5 @@ pub enum PlanError {
         side: Side,
         /// The block.
         block: u32,
-    },
-    /// A write has no bytes.
-    #[error("write {index} has no bytes; leave it out")]
-    Empty {
-        /// Index in the list.
-        index: usize,
-    },
-    /// The end of a write is beyond what 64 bits can say.
-    #[error("write {index} of {len} bytes at {side} offset {offset} wraps around; check how it was made")]
-    Wraps {
-        /// The side whose offset wraps.
-        side: Side,
-        /// Index in the list.
-        index: usize,
-        /// First byte of the write.
-        offset: u64,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// A write ends beyond the memory.
-    #[error("write {index} ends at {side} byte {end} of {memory}; keep it within the memory")]
-    OutOfRange {
-        /// The side whose memory is too short.
-        side: Side,
-        /// Index in the list.
-        index: usize,
-        /// End of the write, exclusive.
-        end: u64,
-        /// Bytes of the memory.
-        memory: u64,
-    },
-    /// Two writes have a byte of the destination in common.
-    #[error("writes {first} and {second} overlap at the destination; write each byte once")]
-    Overlap {
-        /// Index of the first write in the list.
-        first: usize,
-        /// Index of the second write in the list.
-        second: usize,
     },
 }

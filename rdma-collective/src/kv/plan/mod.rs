@@ -7,15 +7,15 @@ mod blocks;
 mod coalesce;
 mod error;
 #[cfg(any(fuzzing, test))]
-mod fuzzed;
+#[path = "tests/fuzz.rs"]
+mod fuzz;
 mod parts;
 
 pub use blocks::{BlockPair, BlockPlan};
-pub(in crate::kv) use blocks::{Descriptors, Parts};
-pub use coalesce::{Limits, coalesce};
+pub(in crate::kv) use blocks::{Descriptors, PlanOptions};
 pub use error::PlanError;
 #[cfg(any(fuzzing, test))]
-pub(crate) use fuzzed::fuzz;
+pub(crate) use fuzz::fuzz;
 pub(in crate::kv) use parts::{Wanted, pairs, parts_of, words_of};
 
 /// A write of a plan: bytes of the source pool, and their offset in the destination pool.

@@ -25,7 +25,7 @@ pub(super) struct Attachments {
 
 /// An attached pool, from which writes and into which reads are posted.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::kv) struct Source {
+pub(in crate::kv) struct AttachedPool {
     attached: Attached,
     offset: usize,
 }
@@ -184,11 +184,11 @@ impl Pool {
     }
 
     /// Attaches the pool to the worker on first use. Call [`detach`](Self::detach) once for each call.
-    pub(in crate::kv) fn attach(&self, core: &mut Core) -> Source {
+    pub(in crate::kv) fn attach(&self, core: &mut Core) -> AttachedPool {
         let mut attachments = self.attachments();
         attachments.users += 1;
         let attached = *attachments.attached.get_or_insert_with(|| core.attach(&self.inner.region));
-        Source { attached, offset: self.inner.offset }
+        AttachedPool { attached, offset: self.inner.offset }
     }
 
     pub(in crate::kv) fn detach(&self, core: &mut Core) {
@@ -211,7 +211,7 @@ impl Pool {
     }
 }
 
-impl Source {
+impl AttachedPool {
     /// A range of the pool; the plan has checked that it is in bounds.
     pub(in crate::kv) fn range(&self, offset: u64, len: u64) -> AttachedRange {
         // The casts are exact: a pool has at most `isize::MAX` bytes.

@@ -16,7 +16,7 @@ use super::layout::{Extent, Layout};
 use super::lease::{HoldKind, Holds};
 use crate::kv::PoolError;
 
-pub(super) use memory::Source;
+pub(super) use memory::AttachedPool;
 pub use stats::PoolStats;
 
 /// The use of a pool, which decides the access rights of peers.

@@ -1,11 +1,11 @@
 //! Messages from decode: grants, confirmations, takes, releases and revocations.
 //!
-//! This file owns `Begun` → confirmed (still `Begun` or `Quiescing`). A message that cannot be is a violation, which
-//! ends the link.
+//! This file owns the confirmation of a push, which stays in `Writing` or `Quiescing`. A message that cannot be is a
+//! violation, which ends the link.
 
 use std::time::{Duration, Instant};
 
-use super::{Granted, Pushes, Stage};
+use super::{IncomingGrant, Pushes, Stage};
 use crate::engine::Core;
 use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, Take};
 use crate::kv::plan::{Wanted, words_of};
@@ -22,24 +22,24 @@ impl Pushes {
             let Arrival::Control(received) = arrival else { return Err("an immediate to a source") };
             let epoch = self.link.name.epoch;
             let understood = match control::decode(received.bytes(), epoch) {
-                Ok(told) => match told.kind {
-                    message::GRANT => match Grant::read(told.body) {
+                Ok(parsed) => match parsed.kind {
+                    message::GRANT => match Grant::read(parsed.body) {
                         Ok((grant, piece)) => self.granted(grant, piece, now),
                         Err(_) => Err("a grant that is malformed"),
                     },
-                    message::DONE => match Done::read(told.body) {
+                    message::DONE => match Done::read(parsed.body) {
                         Ok(done) => self.confirmed(done),
                         Err(_) => Err("a confirmation that is malformed"),
                     },
-                    message::TAKE => match Take::read(told.body) {
+                    message::TAKE => match Take::read(parsed.body) {
                         Ok(take) => self.taken(take),
                         Err(_) => Err("a lease that is taken, malformed"),
                     },
-                    message::RELEASE => match Release::read(told.body) {
+                    message::RELEASE => match Release::read(parsed.body) {
                         Ok(release) => self.released(core, release, now),
                         Err(_) => Err("a release that is malformed"),
                     },
-                    message::REVOKE => match Revoke::read(told.body) {
+                    message::REVOKE => match Revoke::read(parsed.body) {
                         Ok(revoke) => self.revoked(core, revoke, now),
                         Err(_) => Err("a revocation that is malformed"),
                     },
@@ -72,7 +72,7 @@ impl Pushes {
             self.taken_back.forget(grant.request);
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
             // bad peer could make this side allocate without bound.
-            *place = Some(Granted { grant, list: Vec::new(), total: piece.total, expires });
+            *place = Some(IncomingGrant { grant, list: Vec::new(), total: piece.total, expires });
         }
         match place {
             Some(granted)
@@ -93,7 +93,7 @@ impl Pushes {
         for state in self.pushes.iter_mut().flatten() {
             let lease = state.hold.lease_id();
             // A push that was given up here meanwhile takes the confirmation too: all its writes have arrived.
-            if let Stage::Begun(of) | Stage::Quiescing { of, .. } = &mut state.stage
+            if let Stage::Writing(of) | Stage::Quiescing { of, .. } = &mut state.stage
                 && of.grant == done.grant
                 && lease == done.lease
                 && of.all_posted.is_some()
@@ -108,7 +108,7 @@ impl Pushes {
     }
 }
 
-impl Granted {
+impl IncomingGrant {
     /// The destination blocks, once the list is complete.
     pub(super) fn blocks(&self) -> &[u32] {
         self.list.get(..self.grant.blocks as usize).unwrap_or_default()

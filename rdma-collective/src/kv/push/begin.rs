@@ -1,16 +1,16 @@
-//! Matching of pushes with grants. This file owns `Waiting` → `Begun` when there is a plan, and `Waiting` → `Ended`
+//! Matching of pushes with grants. This file owns `Waiting` → `Writing` when there is a plan, and `Waiting` → `Ended`
 //! when the grant is refused.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::post::Posting;
-use super::{Begun, Granted, Pushes, Stage, State, unwatch};
+use super::{IncomingGrant, Pushes, Stage, State, Writing, unwatch};
 use crate::engine::Core;
 use crate::kv::KvError;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Refusal, Refuse};
-use crate::kv::plan::{BlockPair, BlockPlan, Parts, Wanted, parts_of};
+use crate::kv::plan::{BlockPair, BlockPlan, PlanOptions, Wanted, parts_of};
 use crate::kv::pool::Pool;
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
@@ -45,7 +45,8 @@ impl Pushes {
                         let by_layer = state.ready.is_some();
                         let begin = Begin { grant, lease, writes, write_bytes_max, by_layer };
                         let (all_posted, confirmed) = (None, None);
-                        state.stage = Stage::Begun(Begun { grant, at: now, writes, all_posted, confirmed });
+                        state.stage =
+                            Stage::Writing(Writing { grant, at: now, writes, all_posted, confirmed });
                         state.bytes = planned.parts * self.pool.layout().layer_block_bytes();
                         self.posting.push_back(Posting::new(
                             (state.id, state.bytes),
@@ -72,7 +73,7 @@ impl Pushes {
     /// Sends the refusals of grants that cannot be used; their pushes have ended already.
     pub(super) fn refuse(&mut self, core: &mut Core) {
         while let Some(refuse) = self.refusals.front() {
-            if !self.link.tell(core, message::REFUSE, |body| refuse.write(body)) {
+            if !self.link.send(core, message::REFUSE, |body| refuse.write(body)) {
                 return;
             }
             self.refusals.pop_front();
@@ -80,7 +81,7 @@ impl Pushes {
     }
 }
 
-/// The plan of a push, and how many writes it has.
+/// The plan of a push, and options many writes it has.
 pub(super) struct Planned {
     pub(super) plan: Arc<BlockPlan>,
     pub(super) writes: u32,
@@ -95,7 +96,7 @@ fn plan(
     pool: &Pool,
     link: &Link,
     state: &State,
-    granted: &Granted,
+    granted: &IncomingGrant,
     write_bytes_max: u32,
     now: Instant,
 ) -> Result<Planned, (Refusal, KvError)> {
@@ -111,8 +112,8 @@ fn plan(
     let pairs = blocks.iter().zip(granted.blocks());
     let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
     let wanted = granted.wanted(layers);
-    let how = Parts { by_layer: state.ready.is_some(), wanted: wanted.as_ref() };
-    let plan = BlockPlan::of_parts((*pool.layout(), link.theirs), &pairs, write_bytes_max, how);
+    let options = PlanOptions { by_layer: state.ready.is_some(), wanted: wanted.as_ref() };
+    let plan = BlockPlan::of_parts((*pool.layout(), link.theirs), &pairs, write_bytes_max, options);
     let plan = Arc::new(plan.map_err(|error| (Refusal::Plan, error.into()))?);
     let (writes, ends) = plan.count(WRITES_MAX);
     let Some(parts) = parts_of(layers, pairs.len()).filter(|_| writes <= WRITES_MAX) else {

@@ -1,9 +1,9 @@
-//! The ends of pushes that are done or lost. This file owns `Begun` → `Ended` for a confirmed push, and any stage →
+//! The ends of pushes that are done or lost. This file owns `Writing` → `Ended` for a confirmed push, and any stage →
 //! `Ended` with the link. Pushes that are given up end in `revoke`.
 
 use std::time::Instant;
 
-use super::{Begun, Pushes, Stage, State, unwatch};
+use super::{Pushes, Stage, State, Writing, unwatch};
 use crate::engine::Core;
 use crate::kv::KvError;
 use crate::kv::prefill::Pushed;
@@ -12,7 +12,7 @@ use crate::link::LaneFailure;
 impl State {
     /// The outcome of a push that the peer has confirmed; `None` before.
     pub(super) fn pushed(&self, now: Instant) -> Option<Pushed> {
-        let (Stage::Begun(of) | Stage::Quiescing { of, .. }) = &self.stage else { return None };
+        let (Stage::Writing(of) | Stage::Quiescing { of, .. }) = &self.stage else { return None };
         let elapsed = now.saturating_duration_since(of.at);
         let pushed = |corrupt| Pushed { bytes: self.bytes, writes: of.writes, corrupt, elapsed };
         of.confirmed.map(|done| pushed(done.corrupt))
@@ -46,7 +46,7 @@ impl Pushes {
         let mut ended = 0;
         for place in &mut self.pushes {
             let Some(state) = place else { continue };
-            let Stage::Begun(Begun { all_posted: Some(last), .. }) = state.stage else { continue };
+            let Stage::Writing(Writing { all_posted: Some(last), .. }) = state.stage else { continue };
             let Some(pushed) = state.pushed(now).filter(|_| self.done >= last) else { continue };
             state.end(Ok(pushed));
             ended += 1;

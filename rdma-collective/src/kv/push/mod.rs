@@ -2,11 +2,11 @@
 //!
 //! [`Pushes`] is a service of the engine: pushes go on whichever thread drives. `kv/prefill` has the public handles.
 //!
-//! A push goes `Waiting` → `Begun` → `Ended`, or `Begun` → `Quiescing` → `Ended` when it is given up. This file owns
-//! the stages, the entry into `Waiting`, and the order of the steps in one drive. Its children own the transitions:
-//! `arrive` reads messages, `begin` goes to `Begun` or refuses, `post` sends, `finish` ends pushes that are done or
-//! lost, `revoke` goes to `Quiescing` and ends from there, and `offer` has the stages of offers. `transitions` tests
-//! each event in each stage.
+//! A push goes `Waiting` → `Writing` → `Ended`, or `Writing` → `Quiescing` → `Ended` when it is given up. This file
+//! owns the stages, the entry into `Waiting`, and the order of the steps in one drive. Its children own the
+//! transitions: `arrive` reads messages, `begin` goes to `Writing` or refuses, `post` sends, `finish` ends pushes
+//! that are done or lost, `revoke` goes to `Quiescing` and ends from there, and `offer` has the stages of offers.
+//! `tests` has the table of every event in every stage.
 //!
 
 mod arrive;
@@ -16,14 +16,14 @@ mod offer;
 mod post;
 mod revoke;
 #[cfg(test)]
-mod transitions;
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use self::offer::Offered;
+use self::offer::OfferState;
 use self::post::Posting;
 use super::checksum;
 use super::fence::Fence;
@@ -32,9 +32,9 @@ use super::lease::Hold;
 use super::link::Link;
 use super::message::{Done, Grant, Quiesced, Refuse};
 use super::pending::Wakers;
-use super::pool::{Pool, Source};
+use super::pool::{AttachedPool, Pool};
 use super::prefill::Pushed;
-use super::remembered::Remembered;
+use super::taken_back::TakenBack;
 use crate::engine::{Core, Service};
 use crate::kv::KvError;
 use crate::kv::layout::LayoutError;
@@ -48,20 +48,20 @@ pub(super) struct Pushes {
     pub(super) link: Link,
     pub(super) journal: Journal,
     pool: Pool,
-    source: Source,
+    source: AttachedPool,
     write_bytes_max: u32,
     /// Grants by transfer slot, which the peer chooses.
-    grants: Box<[Option<Granted>]>,
+    grants: Box<[Option<IncomingGrant>]>,
     /// The highest number of a grant so far: a message about a higher one breaks the protocol, about a lower one it
     /// is late.
     grants_seen: u64,
-    offers: Vec<Offered>,
+    offers: Vec<OfferState>,
     pub(super) push_wakers: Wakers,
     pub(super) offer_wakers: Wakers,
     /// The highest lease offered so far; serves the same purpose for messages about leases.
     leases_given: u64,
     /// Requests whose grant was taken back before a push met it.
-    taken_back: Remembered,
+    taken_back: TakenBack,
     /// Messages that wait for room on the lane: refusals, and answers to revocations.
     refusals: VecDeque<Refuse>,
     quiesced: VecDeque<Quiesced>,
@@ -83,7 +83,7 @@ pub(super) struct Pushes {
 
 /// A grant of the peer, which may arrive in several pieces.
 #[derive(Debug)]
-struct Granted {
+struct IncomingGrant {
     grant: Grant,
     /// The destination blocks, followed by the bit set of wanted blocks if the grant is partial.
     list: Vec<u32>,
@@ -115,11 +115,11 @@ enum Stage {
     /// Waits for the peer to grant blocks. Nothing is posted, so it can end at once.
     Waiting,
     /// Posts its writes, then waits until the peer has confirmed them.
-    Begun(Begun),
+    Writing(Writing),
     /// Given up. Writes up to `last` on the lane may still read the blocks, so they stay leased until then. `fence`
     /// is the moment at which the lane ends instead.
     Quiescing {
-        of: Begun,
+        of: Writing,
         last: u64,
         cause: KvError,
         fence: Fence,
@@ -129,7 +129,7 @@ enum Stage {
 
 /// The part of a push that exists once it has met its grant.
 #[derive(Debug, Clone, Copy)]
-struct Begun {
+struct Writing {
     grant: u64,
     at: Instant,
     writes: u32,
@@ -139,7 +139,7 @@ struct Begun {
 }
 
 impl Pushes {
-    pub(super) fn new(link: Link, pool: Pool, source: Source, write_bytes_max: u32) -> Self {
+    pub(super) fn new(link: Link, pool: Pool, source: AttachedPool, write_bytes_max: u32) -> Self {
         Self {
             journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
             link,
@@ -152,7 +152,7 @@ impl Pushes {
             push_wakers: Wakers::default(),
             offer_wakers: Wakers::default(),
             leases_given: 0,
-            taken_back: Remembered::default(),
+            taken_back: TakenBack::default(),
             refusals: VecDeque::new(),
             quiesced: VecDeque::new(),
             pushes: Vec::new(),
@@ -319,7 +319,7 @@ impl State {
         match self.stage {
             Stage::Ended(_) => None,
             Stage::Quiescing { fence, .. } => Some(fence.due()),
-            Stage::Waiting | Stage::Begun(_) => Some(self.deadline.instant()),
+            Stage::Waiting | Stage::Writing(_) => Some(self.deadline.instant()),
         }
     }
 
@@ -361,8 +361,8 @@ impl Service for Pushes {
         // Answers to the peer go before new blocks, because the peer frees its blocks on them and must not wait
         // behind other transfers.
         self.refuse(core);
-        self.tell_quiesced(core);
-        let unsummed = self.tell_offers(core);
+        self.send_quiesced(core);
+        let unsummed = self.send_offers(core);
         let (posted, again) = self.post(core);
         self.unsummed = (unsummed || again).then_some(now);
         any |= posted || unsummed;
@@ -381,7 +381,7 @@ impl Service for Pushes {
 
     fn next_deadline(&self) -> Option<Instant> {
         let pushes = self.pushes.iter().flatten().filter_map(State::due);
-        pushes.chain(self.offers.iter().filter_map(Offered::due)).chain(self.unsummed).min()
+        pushes.chain(self.offers.iter().filter_map(OfferState::due)).chain(self.unsummed).min()
     }
 }
 

@@ -11,7 +11,7 @@ use rdma_core::Deadline;
 use super::{Pushes, unwatch};
 use crate::engine::Core;
 use crate::kv::KvError;
-use crate::kv::checksum::{Sum, TURN_BYTES_MAX};
+use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::fence::{Fence, RECALL_WITHIN};
 use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
 use crate::kv::lease::Hold;
@@ -23,7 +23,7 @@ use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 /// The state of one offer.
 #[derive(Debug)]
-pub(super) struct Offered {
+pub(super) struct OfferState {
     request: u64,
     entry: Entry,
     hold: Hold,
@@ -33,7 +33,7 @@ pub(super) struct Offered {
     told: usize,
     /// Checksums, once the peer has asked for them.
     sums: Option<Sums>,
-    stage: Stage,
+    stage: OfferStage,
     abandoned: bool,
 }
 
@@ -48,7 +48,7 @@ struct Sums {
 }
 
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum OfferStage {
     /// The peer may read.
     Open,
     /// The peer is asked to stop reading. `fence` is the moment at which the lane ends instead.
@@ -61,40 +61,40 @@ pub(super) enum Stage {
     Ended(Result<Pulled, KvError>),
 }
 
-impl Offered {
+impl OfferState {
     fn id(&self) -> u64 {
         self.hold.lease_id()
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Open => Some(self.deadline.instant()),
-            Stage::Recalling { fence, .. } => Some(fence.due()),
-            Stage::Ended(_) => None,
+            OfferStage::Open => Some(self.deadline.instant()),
+            OfferStage::Recalling { fence, .. } => Some(fence.due()),
+            OfferStage::Ended(_) => None,
         }
     }
 
     fn end(&mut self, outcome: Result<Pulled, KvError>) {
         self.hold.release();
-        if !matches!(self.stage, Stage::Ended(_)) {
+        if !matches!(self.stage, OfferStage::Ended(_)) {
             let arrived = |pulled: &Pulled| TransferOutcome::arrived(pulled.corrupt);
             let how = outcome.as_ref().map_or_else(TransferOutcome::from, arrived);
             self.entry.end(how, outcome.as_ref().map_or(0, |pulled| pulled.bytes));
-            self.stage = Stage::Ended(outcome);
+            self.stage = OfferStage::Ended(outcome);
         }
     }
 
     /// Ends the offer with the link. Not `fenced` means that the device refused to end the lane, so the blocks are
     /// quarantined.
     pub(super) fn lose(&mut self, fenced: bool, error: KvError) {
-        if matches!(self.stage, Stage::Ended(_)) {
+        if matches!(self.stage, OfferStage::Ended(_)) {
             return;
         }
         if !fenced {
             self.hold.quarantine();
         }
         match &self.stage {
-            Stage::Recalling { cause, .. } if fenced => {
+            OfferStage::Recalling { cause, .. } if fenced => {
                 let cause = cause.clone();
                 self.end(Err(cause));
             }
@@ -112,11 +112,11 @@ impl Offered {
 
     /// Whether the offer has this lease and has not ended.
     pub(super) fn is_open(&self, lease: u64) -> bool {
-        self.id() == lease && !matches!(self.stage, Stage::Ended(_))
+        self.id() == lease && !matches!(self.stage, OfferStage::Ended(_))
     }
 
     pub(super) fn is_forgotten(&self) -> bool {
-        self.abandoned && matches!(self.stage, Stage::Ended(_))
+        self.abandoned && matches!(self.stage, OfferStage::Ended(_))
     }
 }
 
@@ -134,7 +134,7 @@ impl Pushes {
         if self.pool.purpose() != PoolUse::SourceToPull {
             return Err(KvError::NotReadable);
         }
-        let open = |offered: &&Offered| !matches!(offered.stage, Stage::Ended(_));
+        let open = |offered: &&OfferState| !matches!(offered.stage, OfferStage::Ended(_));
         if self.offers.iter().filter(open).any(|offered| offered.request == request) {
             return Err(KvError::RequestRepeated { request });
         }
@@ -146,9 +146,10 @@ impl Pushes {
         }
         let hold = Hold::lease(&self.pool, blocks)?;
         let lease = hold.lease_id();
-        let (told, sums, stage, abandoned) = (0, None, Stage::Open, false);
+        let (told, sums, stage, abandoned) = (0, None, OfferStage::Open, false);
         let entry = self.journal.begin(TransferKind::Offer, request, blocks.len(), now);
-        let offered = Offered { request, entry, hold, deadline, offered: now, told, sums, stage, abandoned };
+        let offered =
+            OfferState { request, entry, hold, deadline, offered: now, told, sums, stage, abandoned };
         self.offers.push(offered);
         self.leases_given = self.leases_given.max(lease);
         if let Some(lane) = self.link.lane(core) {
@@ -158,30 +159,31 @@ impl Pushes {
     }
 
     #[cfg(test)]
-    pub(super) fn set_offer(&mut self, stage: Stage) -> u64 {
+    pub(super) fn set_offer(&mut self, stage: OfferStage) -> u64 {
         let offered = &mut self.offers[0];
         offered.stage = stage;
         offered.id()
     }
 
     #[cfg(test)]
-    pub(super) fn offer_stage(&self) -> &Stage {
+    pub(super) fn offer_stage(&self) -> &OfferStage {
         &self.offers[0].stage
     }
 
     /// Takes the outcome of an offer, which is there once; `None` while the offer is open.
     pub(in crate::kv) fn pulled(&mut self, lease: u64) -> Option<Result<Pulled, KvError>> {
-        let ended = |offered: &Offered| offered.id() == lease && matches!(offered.stage, Stage::Ended(_));
+        let ended =
+            |offered: &OfferState| offered.id() == lease && matches!(offered.stage, OfferStage::Ended(_));
         let at = self.offers.iter().position(ended)?;
         match self.offers.swap_remove(at).stage {
-            Stage::Ended(outcome) => Some(outcome),
+            OfferStage::Ended(outcome) => Some(outcome),
             _ => None,
         }
     }
 
     /// Notes that the handle of an offer was dropped; the offer stays open.
     pub(in crate::kv) fn forget_offer(&mut self, lease: u64) {
-        let of_lease = |offered: &&mut Offered| offered.id() == lease;
+        let of_lease = |offered: &&mut OfferState| offered.id() == lease;
         if let Some(offered) = self.offers.iter_mut().find(of_lease) {
             offered.abandoned = true;
         }
@@ -194,16 +196,16 @@ impl Pushes {
         let Some(offered) = self.offers.iter_mut().find(|offered| offered.id() == lease) else { return };
         let cause = KvError::Revoked { request: offered.request };
         match &mut offered.stage {
-            Stage::Open if offered.told == 0 => {
+            OfferStage::Open if offered.told == 0 => {
                 offered.end(Err(cause));
                 unwatch(&self.link, core);
             }
-            Stage::Open => {
+            OfferStage::Open => {
                 let (reason, fence) = (Reason::Revoked, Fence::at(deadline.instant()));
-                offered.stage = Stage::Recalling { reason, cause, fence, told: false };
+                offered.stage = OfferStage::Recalling { reason, cause, fence, told: false };
             }
-            Stage::Recalling { fence, .. } => fence.no_later_than(deadline.instant()),
-            Stage::Ended(_) => {}
+            OfferStage::Recalling { fence, .. } => fence.no_later_than(deadline.instant()),
+            OfferStage::Ended(_) => {}
         }
     }
 
@@ -211,12 +213,12 @@ impl Pushes {
     /// computed at once.
     ///
     /// Recalls go first, because they lead to free blocks; then offers, then checksums.
-    pub(super) fn tell_offers(&mut self, core: &mut Core) -> bool {
+    pub(super) fn send_offers(&mut self, core: &mut Core) -> bool {
         for offered in &mut self.offers {
             let lease = offered.id();
-            if let Stage::Recalling { reason, told: told @ false, .. } = &mut offered.stage {
+            if let OfferStage::Recalling { reason, told: told @ false, .. } = &mut offered.stage {
                 let recall = Recall { lease, reason: *reason };
-                *told = self.link.tell(core, message::RECALL, |body| recall.write(body));
+                *told = self.link.send(core, message::RECALL, |body| recall.write(body));
             }
         }
         let room = self.link.list_room(core).max(1);
@@ -225,27 +227,27 @@ impl Pushes {
             let left = offered.deadline.remaining().as_millis();
             let time_to_live_ms = u32::try_from(left).unwrap_or(u32::MAX);
             let offer = Offer { lease, request: offered.request, time_to_live_ms };
-            while matches!(offered.stage, Stage::Open) && offered.told < offered.hold.blocks().len() {
+            while matches!(offered.stage, OfferStage::Open) && offered.told < offered.hold.blocks().len() {
                 let (blocks, told) = (offered.hold.blocks(), offered.told);
-                if !self.link.tell(core, message::OFFER, |body| offer.write(body, blocks, told, room)) {
+                if !self.link.send(core, message::OFFER, |body| offer.write(body, blocks, told, room)) {
                     return false;
                 }
                 offered.told += room;
             }
         }
-        self.tell_lease_sums(core, room)
+        self.send_lease_sums(core, room)
     }
 
-    /// Computes and sends checksums of leased blocks for at most [`TURN_BYTES_MAX`] bytes. Returns whether there is
+    /// Computes and sends checksums of leased blocks for at most [`DRIVE_BYTES_MAX`] bytes. Returns whether there is
     /// more to compute at once.
-    fn tell_lease_sums(&mut self, core: &mut Core, room: usize) -> bool {
+    fn send_lease_sums(&mut self, core: &mut Core, room: usize) -> bool {
         let layers = self.pool.layout().shape().layers;
-        let mut left = TURN_BYTES_MAX;
+        let mut left = DRIVE_BYTES_MAX;
         for offered in &mut self.offers {
             let (lease, blocks) = (offered.hold.lease_id(), offered.hold.blocks());
             // The product fits 32 bits: `offer` has checked it with `parts_of`.
             let total = layers * blocks.len() as u32;
-            let Some(sums) = offered.sums.as_mut().filter(|_| !matches!(offered.stage, Stage::Ended(_)))
+            let Some(sums) = offered.sums.as_mut().filter(|_| !matches!(offered.stage, OfferStage::Ended(_)))
             else {
                 continue;
             };
@@ -261,7 +263,7 @@ impl Pushes {
                     // and decode would call the block corrupt, which is safe.
                     sums.pending.push(sum.unwrap_or(0));
                 }
-                if !self.link.tell(core, message::LEASE_CHECKSUMS, |body| {
+                if !self.link.send(core, message::LEASE_CHECKSUMS, |body| {
                     message::write_checksums(body, lease, total, sums.told, &sums.pending)
                 }) {
                     return false;
@@ -297,8 +299,8 @@ impl Pushes {
         release: Release,
         now: Instant,
     ) -> Result<(), &'static str> {
-        let open = |offered: &&mut Offered| {
-            offered.id() == release.lease && !matches!(offered.stage, Stage::Ended(_))
+        let open = |offered: &&mut OfferState| {
+            offered.id() == release.lease && !matches!(offered.stage, OfferStage::Ended(_))
         };
         let Some(offered) = self.offers.iter_mut().find(open) else {
             return Err("a release of no lease");
@@ -315,7 +317,7 @@ impl Pushes {
                 corrupt: release.corrupt,
                 elapsed: now.saturating_duration_since(offered.offered),
             }),
-            Stage::Recalling { cause, .. } => Err(cause.clone()),
+            OfferStage::Recalling { cause, .. } => Err(cause.clone()),
             _ => Err(KvError::PeerRevoked { request }),
         };
         if let Ok(pulled) = &outcome {
@@ -345,18 +347,18 @@ impl Pushes {
             }
             let cause = KvError::LeaseExpired { request: offered.request };
             match &mut offered.stage {
-                Stage::Open if offered.told == 0 => {
+                OfferStage::Open if offered.told == 0 => {
                     any = true;
                     offered.end(Err(cause));
                     unwatch(&self.link, core);
                 }
-                Stage::Open => {
+                OfferStage::Open => {
                     any = true;
                     let (reason, fence) = (Reason::Expired, Fence::after(RECALL_WITHIN, now));
-                    offered.stage = Stage::Recalling { reason, cause, fence, told: false };
+                    offered.stage = OfferStage::Recalling { reason, cause, fence, told: false };
                 }
-                Stage::Recalling { fence, .. } => fence_now |= fence.is_due(known, moved),
-                Stage::Ended(_) => {}
+                OfferStage::Recalling { fence, .. } => fence_now |= fence.is_due(known, moved),
+                OfferStage::Ended(_) => {}
             }
         }
         self.offers.retain(|offered| !offered.is_forgotten());

@@ -2,7 +2,7 @@
 //! wants them.
 //!
 //! A push that goes layer by layer sends the writes and checksums of a layer when it is announced, and lets other
-//! pushes post meanwhile. No stage changes here; `Begun::all_posted` is set after the last write.
+//! pushes post meanwhile. No stage changes here; `Writing::all_posted` is set after the last write.
 
 use std::iter::Peekable;
 use std::task::Poll;
@@ -13,7 +13,7 @@ use rdma_core::memory::CacheHint;
 use super::begin::Planned;
 use super::{Pushes, Stage, State};
 use crate::engine::Core;
-use crate::kv::checksum::{Sum, TURN_BYTES_MAX};
+use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::lease::Hold;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
@@ -30,7 +30,7 @@ pub(super) struct Posting {
     told: usize,
     writes: Peekable<Descriptors>,
     /// Cache hint of the writes, from the bytes that all of them move.
-    expect: CacheHint,
+    hint: CacheHint,
     /// Index of the next write, which its immediate carries.
     index: u32,
     /// Number of writes up to the end of each layer, if the push goes layer by layer.
@@ -42,7 +42,7 @@ pub(super) struct Posting {
 
 /// The result of one attempt to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum Attempt {
     /// Everything was sent.
     Done,
     /// All announced layers were sent; the next layer is awaited.
@@ -74,8 +74,8 @@ impl Posting {
         let sums = Sums { total: parts as u32, ..Sums::default() };
         let sums = grant.checksums.then_some(sums);
         let writes = plan.into_descriptors().peekable();
-        let expect = CacheHint::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
-        Self { id, begin, transfer: grant.transfer, told: 0, writes, expect, index: 0, ends, wanted, sums }
+        let hint = CacheHint::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
+        Self { id, begin, transfer: grant.transfer, told: 0, writes, hint, index: 0, ends, wanted, sums }
     }
 
     /// Whether this is the sending state of push `id`.
@@ -104,28 +104,28 @@ impl Pushes {
     /// anything was sent, and whether more checksums are to be computed at once.
     pub(super) fn post(&mut self, core: &mut Core) -> (bool, bool) {
         let (mut any, mut again, mut at) = (false, false, 0);
-        let mut left = TURN_BYTES_MAX;
+        let mut left = DRIVE_BYTES_MAX;
         while let Some(mut posting) = self.posting.remove(at) {
             let state = self.pushes.iter().flatten().find(|state| state.id == posting.id);
             let Some((hold, ready)) = state.map(|state| (&state.hold, state.ready)) else { continue };
             let posted_before = self.posted;
-            let turn = if !tell_sources(&self.link, core, &mut posting, hold) {
-                Turn::Blocked
+            let attempt = if !send_sources(&self.link, core, &mut posting, hold) {
+                Attempt::Blocked
             } else {
                 match self.post_writes(core, &mut posting, ready) {
-                    Turn::Done | Turn::Waiting => self.tell_sums(core, &mut posting, ready, &mut left),
-                    turn => turn,
+                    Attempt::Done | Attempt::Waiting => self.send_sums(core, &mut posting, ready, &mut left),
+                    attempt => attempt,
                 }
             };
-            any |= matches!(turn, Turn::Done | Turn::Again) || self.posted > posted_before;
-            if turn != Turn::Done {
+            any |= matches!(attempt, Attempt::Done | Attempt::Again) || self.posted > posted_before;
+            if attempt != Attempt::Done {
                 self.posting.insert(at, posting);
             }
-            match turn {
-                Turn::Done => {}
-                Turn::Waiting => at += 1,
-                Turn::Again | Turn::Blocked => {
-                    again = turn == Turn::Again;
+            match attempt {
+                Attempt::Done => {}
+                Attempt::Waiting => at += 1,
+                Attempt::Again | Attempt::Blocked => {
+                    again = attempt == Attempt::Again;
                     break;
                 }
             }
@@ -133,77 +133,77 @@ impl Pushes {
         (any, again)
     }
 
-    fn post_writes(&mut self, core: &mut Core, posting: &mut Posting, ready: Option<u32>) -> Turn {
+    fn post_writes(&mut self, core: &mut Core, posting: &mut Posting, ready: Option<u32>) -> Attempt {
         let since = Instant::now();
-        let turn = self.fill_queue(core, posting, ready);
+        let attempt = self.fill_queue(core, posting, ready);
         self.journal.prepared(since);
-        if turn == Turn::Blocked {
+        if attempt == Attempt::Blocked {
             self.journal.stalled();
         }
-        turn
+        attempt
     }
 
     /// Posts writes until the lane is full, or the announced layers are posted.
-    fn fill_queue(&mut self, core: &mut Core, posting: &mut Posting, ready: Option<u32>) -> Turn {
+    fn fill_queue(&mut self, core: &mut Core, posting: &mut Posting, ready: Option<u32>) -> Attempt {
         let (Some(lane), Some(remote)) = (self.link.lane(core), self.link.remote) else {
-            return Turn::Blocked;
+            return Attempt::Blocked;
         };
         let (mut room, allowed) = (lane.room(), posting.allowed(ready));
         while posting.writes.peek().is_some() {
             if posting.index >= allowed {
-                return Turn::Waiting;
+                return Attempt::Waiting;
             }
             if room == 0 {
-                return Turn::Blocked;
+                return Attempt::Blocked;
             }
             let Some(write) = posting.writes.next() else { break };
             let Ok(to) = remote.slice(write.offset_remote..write.offset_remote + write.len) else {
                 lane.violation("a region shorter than its layout");
-                return Turn::Blocked;
+                return Attempt::Blocked;
             };
             // The plan keeps offsets within the pool and lengths within 32 bits.
             let from = self.source.range(write.offset_local, write.len);
             let imm = Imm::Block { transfer: posting.transfer, index: posting.index };
             posting.index += 1;
             let last = posting.index == allowed || posting.writes.peek().is_none();
-            lane.write_range(from, to, imm, posting.expect, last);
+            lane.write_range(from, to, imm, posting.hint, last);
             self.in_flight.push_back((posting.id, write.len as u32));
             self.posted += 1;
             room -= 1;
         }
         let of_id = |state: &&mut State| state.id == posting.id;
         if let Some(state) = self.pushes.iter_mut().flatten().find(of_id)
-            && let Stage::Begun(of) = &mut state.stage
+            && let Stage::Writing(of) = &mut state.stage
         {
             of.all_posted.get_or_insert(self.posted);
         }
-        Turn::Done
+        Attempt::Done
     }
 
     /// Computes checksums of the announced layers for at most `left` bytes, and sends them in pieces.
-    fn tell_sums(
+    fn send_sums(
         &mut self,
         core: &mut Core,
         posting: &mut Posting,
         ready: Option<u32>,
         left: &mut u64,
-    ) -> Turn {
+    ) -> Attempt {
         let layers = self.pool.layout().shape().layers;
         let ready = ready.unwrap_or(layers);
-        let end = if ready == layers { Turn::Done } else { Turn::Waiting };
+        let end = if ready == layers { Attempt::Done } else { Attempt::Waiting };
         let Some(sums) = &mut posting.sums else { return end };
         let of_id = |state: &&State| state.id == posting.id;
         let hold = self.pushes.iter().flatten().find(of_id).map(|state| &state.hold);
-        let Some(hold) = hold else { return Turn::Done };
+        let Some(hold) = hold else { return Attempt::Done };
         let room = self.link.list_room(core).max(1);
         loop {
             let (layer, place) = sums.next;
             if sums.pending.len() == room || (layer >= ready && !sums.pending.is_empty()) {
                 let (grant, told, pending) = (posting.begin.grant, sums.told, &sums.pending);
-                if !self.link.tell(core, message::CHECKSUMS, |body| {
+                if !self.link.send(core, message::CHECKSUMS, |body| {
                     message::write_checksums(body, grant, sums.total, told, pending)
                 }) {
-                    return Turn::Blocked;
+                    return Attempt::Blocked;
                 }
                 sums.told += sums.pending.len() as u32;
                 sums.pending.clear();
@@ -212,7 +212,7 @@ impl Pushes {
             } else if let Some(&block) = hold.blocks().get(place as usize) {
                 if posting.wanted.as_ref().is_none_or(|wanted| wanted.has(layer, place)) {
                     let sum = sums.sum.add(&self.pool, (layer, block), &mut self.scratch, left);
-                    let Poll::Ready(sum) = sum else { return Turn::Again };
+                    let Poll::Ready(sum) = sum else { return Attempt::Again };
                     // The read cannot fail for a layer and a block of the pool. If it did, the sum 0 would not match,
                     // and decode would call the block corrupt, which is safe.
                     sums.pending.push(sum.unwrap_or(0));
@@ -227,11 +227,11 @@ impl Pushes {
 
 /// Sends the source blocks. Returns whether the peer was sent all of them; they go before the writes, so that the
 /// peer can plan and count what follows.
-fn tell_sources(link: &Link, core: &mut Core, posting: &mut Posting, hold: &Hold) -> bool {
+fn send_sources(link: &Link, core: &mut Core, posting: &mut Posting, hold: &Hold) -> bool {
     let room = link.list_room(core).max(1);
     while posting.told < hold.blocks().len() {
         let (begin, told) = (posting.begin, posting.told);
-        if !link.tell(core, message::BEGIN, |body| begin.write(body, hold.blocks(), told, room)) {
+        if !link.send(core, message::BEGIN, |body| begin.write(body, hold.blocks(), told, room)) {
             return false;
         }
         posting.told += room;

@@ -1,4 +1,4 @@
-//! Pushes that are given up. This file owns `Begun` → `Quiescing` (cancelled, late, or revoked by the peer),
+//! Pushes that are given up. This file owns `Writing` → `Quiescing` (cancelled, late, or revoked by the peer),
 //! `Quiescing` → `Ended`, and `Waiting` → `Ended` for a push that never met its grant.
 //!
 //! Nothing more is posted for a push that is given up; the writes that were posted are waited for, and at last the
@@ -34,7 +34,7 @@ impl Pushes {
                 unwatch(&self.link, core);
             }
             Stage::Ended(_) => {}
-            Stage::Begun(_) => self.stop(at, Reason::Revoked, error, Fence::at(deadline.instant())),
+            Stage::Writing(_) => self.stop(at, Reason::Revoked, error, Fence::at(deadline.instant())),
             Stage::Quiescing { fence, .. } => fence.no_later_than(deadline.instant()),
         }
     }
@@ -42,7 +42,7 @@ impl Pushes {
     /// Stops a push that has begun: it leaves the posting queue first, so that the count in QUIESCED is final.
     pub(super) fn stop(&mut self, at: usize, reason: Reason, cause: KvError, fence: Fence) {
         let Some(Some(state)) = self.pushes.get_mut(at) else { return };
-        let Stage::Begun(of) = state.stage else { return };
+        let Stage::Writing(of) = state.stage else { return };
         let place = self.posting.iter().position(|posting| posting.is_of(state.id));
         let posting = place.and_then(|place| self.posting.remove(place));
         let writes = posting.map_or(of.writes, |posting| posting.posted());
@@ -67,13 +67,13 @@ impl Pushes {
             return Err("a revocation of nothing");
         }
         let of_grant = |place: &&mut Option<_>| {
-            place.as_ref().is_some_and(|granted: &super::Granted| granted.grant.grant == grant)
+            place.as_ref().is_some_and(|granted: &super::IncomingGrant| granted.grant.grant == grant)
         };
         if let Some(granted) = self.grants.iter_mut().find(of_grant).and_then(Option::take) {
             self.grant_gone(core, granted.grant.request, reason, now);
             self.quiesced.push_back(Quiesced { grant, reason, writes: 0 });
         }
-        let begun = |state: &State| matches!(&state.stage, Stage::Begun(of) if of.grant == grant);
+        let begun = |state: &State| matches!(&state.stage, Stage::Writing(of) if of.grant == grant);
         let at = self.pushes.iter().position(|place| place.as_ref().is_some_and(begun));
         if let Some((at, Some(state))) = at.and_then(|at| Some((at, self.pushes.get(at)?.as_ref()))) {
             let request = state.request;
@@ -106,9 +106,9 @@ impl Pushes {
     }
 
     /// Sends the answers to revocations.
-    pub(super) fn tell_quiesced(&mut self, core: &mut Core) {
+    pub(super) fn send_quiesced(&mut self, core: &mut Core) {
         while let Some(quiesced) = self.quiesced.front() {
-            if !self.link.tell(core, message::QUIESCED, |body| quiesced.write(body)) {
+            if !self.link.send(core, message::QUIESCED, |body| quiesced.write(body)) {
                 return;
             }
             self.quiesced.pop_front();
@@ -166,7 +166,7 @@ impl Pushes {
             match &mut state.stage {
                 Stage::Ended(_) => {}
                 Stage::Quiescing { fence, .. } => fence_now |= fence.is_due(known, moved),
-                Stage::Begun(_) => {
+                Stage::Writing(_) => {
                     any = true;
                     self.stop(at, Reason::Expired, error, Fence::after(QUIESCE_WITHIN, now));
                 }
@@ -181,7 +181,7 @@ impl Pushes {
             }
         }
         if fence_now {
-            self.link.say_unanswered();
+            self.link.warn_unanswered();
             self.end(core, LaneFailure::Fenced, now);
         }
         any || fence_now

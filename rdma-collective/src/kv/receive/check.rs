@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::Receives;
 use super::state::{Stage, State};
-use crate::kv::checksum::{Sum, TURN_BYTES_MAX};
+use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::pool::Pool;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 
@@ -48,13 +48,13 @@ impl Checked {
 }
 
 impl Receives {
-    /// Checks blocks that have arrived, for at most [`TURN_BYTES_MAX`] bytes. Returns whether there is more to do at
+    /// Checks blocks that have arrived, for at most [`DRIVE_BYTES_MAX`] bytes. Returns whether there is more to do at
     /// once.
     pub(super) fn check(&mut self, now: Instant) -> bool {
         if !self.checksums {
             return false;
         }
-        let (mut left, mut any, first) = (TURN_BYTES_MAX, false, self.check_next);
+        let (mut left, mut any, first) = (DRIVE_BYTES_MAX, false, self.check_next);
         for step in 0..self.grants.len() {
             let at = (first + step) % self.grants.len();
             let place = &mut self.grants[at];

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::state::{Revoking, Stage, State};
+use super::state::{Revocation, Stage, State};
 use super::{Receives, unwatch};
 use crate::engine::Core;
 use crate::kv::KvError;
@@ -55,7 +55,7 @@ impl Receives {
                 // The number fits 32 bits: `plan` has checked it with `parts_of`.
                 let parts = (state.bytes / part_bytes) as u32;
                 let release = Release { lease, done: true, reads: state.arrived.count(), parts, corrupt };
-                self.link.tell(core, message::RELEASE, |body| release.write(body))
+                self.link.send(core, message::RELEASE, |body| release.write(body))
             } else if state.pulls {
                 // The lease was recalled meanwhile and is released already.
                 true
@@ -63,7 +63,7 @@ impl Receives {
                 let missing = verdicts.count(BlockVerdict::Missing) as u32;
                 let lease = state.begin.as_ref().map_or(0, |begun| begun.begin.lease);
                 let done = Done { grant: state.grant.grant, lease, missing, corrupt };
-                self.link.tell(core, message::DONE, |body| done.write(body))
+                self.link.send(core, message::DONE, |body| done.write(body))
             };
             if told {
                 any = true;
@@ -135,7 +135,7 @@ impl Receives {
                     None
                 }
                 _ if !fenced => Some(Arc::new(KvError::Quarantined { request, peer, lane })),
-                Stage::Revoking(Revoking { cause, .. }) => Some(Arc::clone(cause)),
+                Stage::Revoking(Revocation { cause, .. }) => Some(Arc::clone(cause)),
                 _ => Some(Arc::new(KvError::PeerFailed {
                     request,
                     peer,

@@ -6,7 +6,7 @@
 //! `Ended` when it is given up. `state` has the stages. This file owns the entry into `Filling` and the order of the
 //! steps in one drive. Its children own the transitions: `arrive` reads messages and counts writes, `check` compares
 //! checksums, `finish` ends transfers that are done or lost, `revoke` gives grants up, `read` posts the reads of
-//! pulls, `layer` answers for one layer. `transitions` tests each event in each stage.
+//! pulls, `layer` answers for one layer. `tests` has the table of every event in every stage.
 //!
 
 mod arrive;
@@ -17,7 +17,7 @@ mod read;
 mod revoke;
 mod state;
 #[cfg(test)]
-mod transitions;
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ use super::link::{Link, LinkOptions};
 use super::message::{self, Grant};
 use super::pending::Wakers;
 use super::plan::Wanted;
-use super::pool::{Pool, Source};
+use super::pool::{AttachedPool, Pool};
 use super::prefill::MESSAGE_BYTES_MAX;
 use super::verdict::{Arrived, Verdicts};
 use crate::engine::{Core, Service};
@@ -45,7 +45,7 @@ use read::Pulls;
 use state::{Stage, State};
 
 /// Time beyond the deadline that confirming to the peer may take: 1 s.
-pub(super) const TELL_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
 /// Time beyond the deadline that checking checksums may take: 5 s.
 const CHECK_WITHIN: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ pub(super) struct Receives {
     pub(super) wakers: Wakers,
     /// Wakers by grant and layer.
     pub(super) layer_wakers: Wakers<(u64, u32)>,
-    destination: Source,
+    destination: AttachedPool,
     write_bytes_max: u32,
     /// The moment at which a read of a pull was last known to be done.
     moved: Instant,
@@ -92,7 +92,7 @@ pub(super) struct Outcome {
 }
 
 impl Receives {
-    pub(super) fn new(link: Link, pool: Pool, destination: Source, options: &LinkOptions) -> Self {
+    pub(super) fn new(link: Link, pool: Pool, destination: AttachedPool, options: &LinkOptions) -> Self {
         Self {
             journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
             link,
@@ -220,13 +220,13 @@ impl Receives {
         }
     }
 
-    fn place(&mut self, id: u64) -> Option<&mut Option<State>> {
+    fn slot(&mut self, id: u64) -> Option<&mut Option<State>> {
         self.grants.iter_mut().find(|place| place.as_ref().is_some_and(|state| state.grant.grant == id))
     }
 
     /// Takes the outcome of a transfer, which is there once; `None` while the transfer is under way.
     pub(super) fn outcome(&mut self, id: u64) -> Option<Result<Outcome, TransferError>> {
-        let place = self.place(id)?;
+        let place = self.slot(id)?;
         let state = place.take_if(|state| matches!(state.stage, Stage::Ended(_)))?;
         let (bytes, writes) = (state.bytes_arrived, state.arrived.count());
         let begun = state.begin.as_ref().map_or(state.granted, |begun| begun.at);
@@ -264,7 +264,7 @@ impl Receives {
     /// Notes that the handle of a transfer was dropped; the transfer goes on.
     pub(super) fn abandon(&mut self, id: u64) {
         let link_ended = self.link.ended.is_some();
-        let Some(place) = self.place(id) else { return };
+        let Some(place) = self.slot(id) else { return };
         let Some(state) = place else { return };
         state.abandoned = true;
         match state.stage {
@@ -286,13 +286,13 @@ impl Receives {
     }
 
     /// Sends grants as far as the lane has room.
-    fn tell_grants(&mut self, core: &mut Core) {
+    fn send_grants(&mut self, core: &mut Core) {
         let room = self.link.list_room(core).max(1);
         for state in self.grants.iter_mut().flatten() {
             let list = &state.list;
             while state.told < list.len() && matches!(state.stage, Stage::Filling) {
                 let (grant, told) = (state.grant, state.told);
-                if !self.link.tell(core, message::GRANT, |body| grant.write(body, list, told, room)) {
+                if !self.link.send(core, message::GRANT, |body| grant.write(body, list, told, room)) {
                     return;
                 }
                 state.told += room;
@@ -329,10 +329,10 @@ impl Service for Receives {
         any |= self.confirm(core);
         any |= self.expire(core, known, now);
         any |= self.finish_revoked(core);
-        self.tell_revocations(core);
+        self.send_revocations(core);
         self.signal_reads(core);
-        self.tell_leases(core);
-        self.tell_grants(core);
+        self.send_leases(core);
+        self.send_grants(core);
         // The end of the lane comes last, so that all it had delivered was counted first.
         let ended = match self.link.lane(core) {
             Some(lane) => lane.ended(),

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::state::{Revoking, Stage, State};
+use super::state::{Revocation, Stage, State};
 use super::{Receives, unwatch};
 use crate::engine::Core;
 use crate::kv::KvError;
@@ -23,12 +23,12 @@ impl Receives {
     /// the latest.
     pub(in crate::kv) fn revoke(&mut self, core: &mut Core, id: u64, deadline: Deadline) {
         let layout = *self.pool.layout();
-        let Some(Some(state)) = self.place(id) else { return };
+        let Some(Some(state)) = self.slot(id) else { return };
         let cause = Arc::new(KvError::Revoked { request: state.grant.request });
         if self.give_up_pull(core, id, Arc::clone(&cause), Fence::at(deadline.instant())) {
             return;
         }
-        let Some(Some(state)) = self.place(id) else { return };
+        let Some(Some(state)) = self.slot(id) else { return };
         match &mut state.stage {
             // A transfer that has arrived in full is kept, since no byte of it is under way. Checking, and telling
             // the peer, must be over by the new deadline.
@@ -51,14 +51,14 @@ impl Receives {
     }
 
     /// Sends REVOKE for each transfer in `Revoking` that has not been announced as stopped.
-    pub(super) fn tell_revocations(&mut self, core: &mut Core) {
+    pub(super) fn send_revocations(&mut self, core: &mut Core) {
         for state in self.grants.iter_mut().flatten() {
             let grant = state.grant.grant;
             if let Stage::Revoking(revoking) = &mut state.stage
                 && !revoking.told
             {
                 let revoke = Revoke { grant, reason: revoking.reason };
-                revoking.told = self.link.tell(core, message::REVOKE, |body| revoke.write(body));
+                revoking.told = self.link.send(core, message::REVOKE, |body| revoke.write(body));
             }
         }
     }
@@ -69,7 +69,7 @@ impl Receives {
             return Err("a message about no grant");
         }
         // A grant that has ended was revoked by both sides at once, or was done before the peer knew.
-        let Some(Some(state)) = self.place(quiesced.grant) else { return Ok(()) };
+        let Some(Some(state)) = self.slot(quiesced.grant) else { return Ok(()) };
         if state.pulls {
             return Err("a message about no grant");
         }
@@ -96,7 +96,7 @@ impl Receives {
         let mut any = false;
         for place in &mut self.grants {
             let Some(state) = place else { continue };
-            let Stage::Revoking(Revoking { writes: Some(writes), cause, .. }) = &state.stage else {
+            let Stage::Revoking(Revocation { writes: Some(writes), cause, .. }) = &state.stage else {
                 continue;
             };
             if state.arrived.count() < *writes {
@@ -177,7 +177,7 @@ impl Receives {
             }
         }
         if fence_now {
-            self.link.say_unanswered();
+            self.link.warn_unanswered();
             self.end(core, LaneFailure::Fenced);
         }
         any || fence_now
@@ -186,6 +186,6 @@ impl Receives {
 
 impl State {
     fn begin_to_revoke(&mut self, reason: Reason, cause: Arc<KvError>, fence: Fence) {
-        self.stage = Stage::Revoking(Revoking { reason, cause, fence, told: false, writes: None });
+        self.stage = Stage::Revoking(Revocation { reason, cause, fence, told: false, writes: None });
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::check::Checked;
-use super::{CHECK_WITHIN, TELL_WITHIN};
+use super::{CHECK_WITHIN, CONFIRM_WITHIN};
 use crate::kv::fence::Fence;
 use crate::kv::journal::{Entry, TransferOutcome};
 use crate::kv::layout::Layout;
@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) granted: Instant,
     /// Number of list entries that the peer was sent.
     pub(super) told: usize,
-    pub(super) begin: Option<Begun>,
+    pub(super) begin: Option<Announced>,
     pub(super) arrived: Arrived,
     /// The moment at which the last write arrived.
     pub(super) latest: Instant,
@@ -51,7 +51,7 @@ pub(super) struct State {
 
 /// The peer's announcement of its writes, and the plan that follows from it.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct Announced {
     pub(super) begin: Begin,
     pub(super) sources: Vec<u32>,
     pub(super) at: Instant,
@@ -68,7 +68,7 @@ pub(super) enum Stage {
     /// Blocks arrive. A pull may still wait for its offer.
     Filling,
     /// The transfer is given up, and some writes or reads may be under way.
-    Revoking(Revoking),
+    Revoking(Revocation),
     /// All bytes have arrived; their checksums are to be checked by this moment.
     Arrived(Instant),
     /// All verdicts are known; the peer has to take the confirmation by this moment, or the lane is fenced.
@@ -79,7 +79,7 @@ pub(super) enum Stage {
 /// A transfer that is taken back: it ends when the peer has said how many writes it posted, and all of those have
 /// arrived.
 #[derive(Debug)]
-pub(super) struct Revoking {
+pub(super) struct Revocation {
     /// The reason that the peer is sent.
     pub(super) reason: Reason,
     /// The error that the user gets.
@@ -108,10 +108,10 @@ impl State {
         self.stage = Stage::Arrived(self.deadline.instant().max(now) + CHECK_WITHIN);
     }
 
-    /// → `Confirming`: telling the peer may take [`TELL_WITHIN`] longer than now, and not for ever, because the
+    /// → `Confirming`: telling the peer may take [`CONFIRM_WITHIN`] longer than now, and not for ever, because the
     /// blocks are held meanwhile.
     pub(super) fn confirm(&mut self, verdicts: Verdicts, now: Instant) {
-        self.stage = Stage::Confirming(verdicts, self.deadline.instant().max(now + TELL_WITHIN));
+        self.stage = Stage::Confirming(verdicts, self.deadline.instant().max(now + CONFIRM_WITHIN));
     }
 
     /// The moment at which the transfer has to be looked at even if nothing arrives.

@@ -1,4 +1,4 @@
-//! The cases: what a transfer moves, what goes wrong meanwhile, and which end gives it up.
+//! A case: what a transfer moves, what goes wrong meanwhile, and which end gives it up.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const ORDERS: [Order; 3] = [Order::LayerBlockPart, Order::LayerPartBlock, Order:
 /// The ends' devices try for longer than that.
 const SHORT_FLAP_MS: u64 = 8;
 
-/// The direction of a transfer, and whether it goes by layer.
+/// The direction and the kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Push,
@@ -23,12 +23,12 @@ pub enum Way {
     Pull,
 }
 
-/// A trouble at one end, from when the link is open.
+/// A fault at one end, from the time when the link is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// Messages are lost, late or out of step now and then, all along.
     Lossy,
-    /// A byte of a payload is wrong.
+    /// A fault in one byte of a payload.
     Corrupt { nth: u64 },
     /// The end is gone.
     Kill { nth: u64 },
@@ -66,12 +66,12 @@ impl Trouble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GiveUp {
     Never,
-    /// The end gives up by its handle.
+    /// An end gives up after `ms`.
     After {
         at_decode: bool,
         ms: u64,
     },
-    /// The deadline of the end is that short.
+    /// The deadline of an end is only `ms` away.
     Deadline {
         at_decode: bool,
         ms: u64,

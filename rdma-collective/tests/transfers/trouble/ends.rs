@@ -1,4 +1,4 @@
-//! The two ends of a transfer of either direction, and their outcomes.
+//! Either end of a transfer, whichever way it goes, and what it knows in the end.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,7 +20,7 @@ pub enum Receiving {
     Revoking(Revoking<Verdicts>),
 }
 
-/// The outcome at prefill.
+/// The outcome that prefill sees.
 #[derive(Debug)]
 pub enum Sent {
     /// Bytes, and blocks that decode found corrupt.
@@ -29,7 +29,7 @@ pub enum Sent {
     GivenUp,
 }
 
-/// The outcome at decode.
+/// The outcome that decode sees.
 #[derive(Debug)]
 pub enum Got {
     Well(Received),

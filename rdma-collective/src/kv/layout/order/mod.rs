@@ -183,8 +183,8 @@ impl Layout {
     /// Fails unless a pool of this layout fits memory of `len` bytes.
     ///
     /// # Errors
-    /// [`LayoutError::MemoryTooSmall`] when the layout needs more than `len` bytes.
-    pub fn check_memory(&self, len: u64) -> Result<(), LayoutError> {
+    /// [`LayoutError::MemoryTooSmall`] when it does not.
+    pub(crate) fn check_memory(&self, len: u64) -> Result<(), LayoutError> {
         if len < self.bytes {
             return Err(LayoutError::MemoryTooSmall { need: self.bytes, len });
         }

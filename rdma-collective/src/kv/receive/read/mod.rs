@@ -14,26 +14,26 @@ use std::time::Instant;
 use rdma_core::Deadline;
 use rdma_core::memory::CacheHint;
 
-use super::state::{Begun, Revoking, Stage, State};
+use super::state::{Announced, Revocation, Stage, State};
 use super::{Receives, unwatch};
 use crate::engine::Core;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::journal::TransferKind;
 use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
-use crate::kv::plan::{BlockPair, BlockPlan, Descriptors, Parts, parts_of};
-use crate::kv::remembered::Remembered;
+use crate::kv::plan::{BlockPair, BlockPlan, Descriptors, PlanOptions, parts_of};
+use crate::kv::taken_back::TakenBack;
 use crate::kv::verdict::Verdicts;
 use crate::link::imm::WRITES_MAX;
 
 /// The pulls of a link, and the offers that no pull has met.
 #[derive(Debug, Default)]
 pub(super) struct Pulls {
-    offers: Vec<Offered>,
+    offers: Vec<IncomingOffer>,
     /// The highest lease offered so far: a message about a higher one breaks the protocol.
     leases_seen: u64,
     /// Requests whose offer was recalled before a pull met it.
-    taken_back: Remembered,
+    taken_back: TakenBack,
     /// Pulls that have begun and have not posted everything, in the order in which they post.
     reading: VecDeque<Reading>,
     /// Grant, index and length of each read that is not known to be done, in posting order.
@@ -46,7 +46,7 @@ pub(super) struct Pulls {
 
 /// An offer that no pull has met.
 #[derive(Debug)]
-struct Offered {
+struct IncomingOffer {
     offer: Offer,
     blocks: Vec<u32>,
     total: u32,
@@ -59,7 +59,7 @@ struct Reading {
     grant: u64,
     reads: Peekable<Descriptors>,
     /// Cache hint of the reads, from the bytes that all of them move.
-    expect: CacheHint,
+    hint: CacheHint,
     index: u32,
 }
 
@@ -94,7 +94,7 @@ impl Receives {
             if !state.waits_for_offer() {
                 continue;
             }
-            let whole = |known: &Offered| {
+            let whole = |known: &IncomingOffer| {
                 known.offer.request == state.grant.request && known.blocks.len() == known.total as usize
             };
             let Some(at) = pulls.offers.iter().position(whole) else { continue };
@@ -110,14 +110,14 @@ impl Receives {
                     let write_bytes_max = self.write_bytes_max;
                     let begin =
                         Begin { grant: state.grant.grant, lease, writes, write_bytes_max, by_layer: false };
-                    let mut begun = Begun::new(begin, now);
+                    let mut begun = Announced::new(begin, now);
                     begun.plan = Some(Arc::clone(&plan));
                     state.begin = Some(begun);
                     state.lease = Some(lease);
                     pulls.takes.push_back(Take { lease, checksums: self.checksums });
                     let reads = plan.into_descriptors().peekable();
-                    let expect = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
-                    pulls.reading.push_back(Reading { grant: state.grant.grant, reads, expect, index: 0 });
+                    let hint = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
+                    pulls.reading.push_back(Reading { grant: state.grant.grant, reads, hint, index: 0 });
                 }
                 Err(error) => {
                     pulls.releases.push_back(Release { lease, done: false, reads: 0, parts: 0, corrupt: 0 });
@@ -125,7 +125,7 @@ impl Receives {
                     // other.
                     let (reason, cause) = (Reason::Revoked, Arc::new(error));
                     let (fence, told, writes) = (Fence::after(QUIESCE_WITHIN, now), true, Some(0));
-                    state.stage = Stage::Revoking(Revoking { reason, cause, fence, told, writes });
+                    state.stage = Stage::Revoking(Revocation { reason, cause, fence, told, writes });
                 }
             }
         }
@@ -163,7 +163,7 @@ impl Receives {
                 reading.reads.next();
                 // The plan keeps offsets within the pool and lengths within 32 bits.
                 let to = self.destination.range(read.offset_remote, read.len);
-                lane.read_range(to, from, reading.expect, reading.reads.peek().is_none());
+                lane.read_range(to, from, reading.hint, reading.reads.peek().is_none());
                 pulls.in_flight.push_back((reading.grant, reading.index, read.len as u32));
                 reading.index += 1;
                 room -= 1;
@@ -185,7 +185,7 @@ impl Receives {
         while self.pulls.done < done {
             self.pulls.done += 1;
             let Some((grant, index, len)) = self.pulls.in_flight.pop_front() else { continue };
-            if let Some(state) = self.place(grant).and_then(Option::as_mut)
+            if let Some(state) = self.slot(grant).and_then(Option::as_mut)
                 && state.is_open()
                 && state.arrived.note(index)
             {
@@ -202,10 +202,10 @@ impl Receives {
     pub(super) fn stop_reading(&mut self, grant: u64, cause: Arc<KvError>, fence: Fence) {
         let at = self.pulls.reading.iter().position(|reading| reading.grant == grant);
         let stopped = at.and_then(|at| self.pulls.reading.remove(at));
-        let Some(Some(state)) = self.place(grant) else { return };
+        let Some(Some(state)) = self.slot(grant) else { return };
         let posted = stopped.map_or(state.arrived.expected(), |reading| reading.index);
         let (reason, told, writes) = (Reason::Revoked, true, Some(posted));
-        state.stage = Stage::Revoking(Revoking { reason, cause, fence, told, writes });
+        state.stage = Stage::Revoking(Revocation { reason, cause, fence, told, writes });
     }
 
     /// Asks for a signal on the reads of stopped pulls, because the last posted read may carry none.
@@ -220,15 +220,15 @@ impl Receives {
     }
 
     /// Sends takes, then releases, as far as the lane has room.
-    pub(super) fn tell_leases(&mut self, core: &mut Core) {
+    pub(super) fn send_leases(&mut self, core: &mut Core) {
         while let Some(take) = self.pulls.takes.front() {
-            if !self.link.tell(core, message::TAKE, |body| take.write(body)) {
+            if !self.link.send(core, message::TAKE, |body| take.write(body)) {
                 return;
             }
             self.pulls.takes.pop_front();
         }
         while let Some(release) = self.pulls.releases.front() {
-            if !self.link.tell(core, message::RELEASE, |body| release.write(body)) {
+            if !self.link.send(core, message::RELEASE, |body| release.write(body)) {
                 return;
             }
             self.pulls.releases.pop_front();
@@ -297,7 +297,7 @@ impl Receives {
         fence: Fence,
     ) -> bool {
         let layout = *self.pool.layout();
-        let Some(Some(state)) = self.place(id) else { return false };
+        let Some(Some(state)) = self.slot(id) else { return false };
         if !state.pulls || !matches!(state.stage, Stage::Filling) {
             return false;
         }
@@ -314,7 +314,7 @@ impl Receives {
 /// Makes the plan of a pull, and announces its number of reads to the count of arrivals.
 fn plan(
     state: &mut State,
-    known: &Offered,
+    known: &IncomingOffer,
     (theirs, ours): (crate::kv::layout::Layout, crate::kv::layout::Layout),
     read_bytes_max: u32,
     now: Instant,
@@ -329,7 +329,7 @@ fn plan(
     }
     let pairs = known.blocks.iter().zip(blocks);
     let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
-    let parts = Parts { by_layer: false, wanted: state.wanted.as_ref() };
+    let parts = PlanOptions { by_layer: false, wanted: state.wanted.as_ref() };
     let plan = Arc::new(BlockPlan::of_parts((theirs, ours), &pairs, read_bytes_max, parts)?);
     let (reads, _) = plan.count(WRITES_MAX);
     if reads > WRITES_MAX || parts_of(ours.shape().layers, pairs.len()).is_none() {

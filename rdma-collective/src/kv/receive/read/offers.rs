@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Offered;
+use super::IncomingOffer;
 use crate::engine::Core;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
@@ -38,7 +38,7 @@ impl Receives {
             let expires = now.checked_add(Duration::from_millis(offer.time_to_live_ms.into()));
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
             // bad peer could make this side allocate without bound.
-            pulls.offers.push(Offered { offer, blocks: Vec::new(), total: piece.total, expires });
+            pulls.offers.push(IncomingOffer { offer, blocks: Vec::new(), total: piece.total, expires });
         }
         match pulls.offers.iter_mut().find(|known| known.offer.lease == offer.lease) {
             Some(known) if known.total == piece.total && known.blocks.len() == piece.first as usize => {

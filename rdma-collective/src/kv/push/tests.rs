@@ -1,0 +1,223 @@
+//! Transition tables of pushes and offers: every event in every stage, and the stage that follows.
+
+use std::time::{Duration, Instant};
+
+use rdma_core::Deadline;
+
+use super::offer::OfferStage;
+use super::{Pushes, Stage, Writing};
+use crate::engine::Core;
+use crate::kv::KvError;
+use crate::kv::fence::Fence;
+use crate::kv::message::{Done, Reason, Release, Revoke};
+use crate::kv::prefill::{Pulled, Pushed};
+use crate::kv::tests::pair;
+use crate::link::LaneFailure;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Cancelled,
+    RevokedByPeer,
+    Confirmed,
+    /// The deadline of the push, or of giving it up, has passed.
+    Late,
+    LinkLost,
+    /// All posted writes are done.
+    Drained,
+}
+
+use Event::{Cancelled, Confirmed, Drained, Late, LinkLost, RevokedByPeer};
+
+const EVENTS: [Event; 6] = [Cancelled, RevokedByPeer, Confirmed, Late, LinkLost, Drained];
+
+/// A time beyond every deadline.
+const MUCH_LATER: Duration = Duration::from_secs(600);
+
+fn long() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+fn ended(error: &KvError) -> &'static str {
+    match error {
+        KvError::Revoked { .. } => "ended: revoked",
+        KvError::PeerRevoked { .. } => "ended: revoked by the peer",
+        KvError::DeadlineExceeded { .. } | KvError::LeaseExpired { .. } => "ended: late",
+        KvError::PeerFailed { .. } => "ended: lost",
+        _ => "ended: otherwise",
+    }
+}
+
+fn of_push(stage: &Stage) -> &'static str {
+    match stage {
+        Stage::Waiting => "waiting",
+        Stage::Writing(Writing { confirmed: None, .. }) => "begun",
+        Stage::Writing(_) => "confirmed",
+        Stage::Quiescing { of: Writing { confirmed: None, .. }, .. } => "quiescing",
+        Stage::Quiescing { .. } => "confirmed, quiescing",
+        Stage::Ended(Ok(_)) => "ended: well",
+        Stage::Ended(Err(error)) => ended(error),
+    }
+}
+
+fn push_in(name: &str) -> Stage {
+    let now = Instant::now();
+    let done = Done { grant: 1, lease: 1, missing: 0, corrupt: 0 };
+    let begun = |confirmed| Writing { grant: 1, at: now, writes: 0, all_posted: Some(0), confirmed };
+    let quiescing = |confirmed| {
+        let (cause, fence) = (KvError::PeerRevoked { request: 5 }, Fence::at(long().instant()));
+        Stage::Quiescing { of: begun(confirmed), last: 0, cause, fence }
+    };
+    match name {
+        "waiting" => Stage::Waiting,
+        "begun" => Stage::Writing(begun(None)),
+        "confirmed" => Stage::Writing(begun(Some(done))),
+        "quiescing" => quiescing(None),
+        "confirmed, quiescing" => quiescing(Some(done)),
+        _ => Stage::Ended(Ok(Pushed { bytes: 0, writes: 0, corrupt: 0, elapsed: Duration::ZERO })),
+    }
+}
+
+fn happens(pushes: &mut Pushes, core: &mut Core, id: u64, event: Event) {
+    let now = Instant::now();
+    match event {
+        Cancelled => pushes.cancel(core, id, long()),
+        RevokedByPeer => pushes.revoked(core, Revoke { grant: 1, reason: Reason::Revoked }, now).unwrap(),
+        Confirmed => pushes.confirmed(Done { grant: 1, lease: 1, missing: 0, corrupt: 0 }).unwrap(),
+        Late => {
+            pushes.expire(core, now + MUCH_LATER, now + MUCH_LATER);
+        }
+        LinkLost => pushes.end(core, LaneFailure::Fenced, now),
+        Drained => {
+            pushes.finish(core, now);
+            pushes.finish_stopped(core, now);
+        }
+    }
+}
+
+#[test]
+fn every_stage_of_a_push_and_everything_that_can_happen_there() {
+    // The columns are in the order of `EVENTS`.
+    let table = [
+        ("waiting", ["ended: revoked", "waiting", "waiting", "ended: late", "ended: lost", "waiting"]),
+        ("begun", ["quiescing", "quiescing", "confirmed", "quiescing", "ended: lost", "begun"]),
+        (
+            "confirmed",
+            [
+                "confirmed, quiescing",
+                "confirmed, quiescing",
+                "confirmed",
+                "confirmed, quiescing",
+                "ended: well",
+                "ended: well",
+            ],
+        ),
+        (
+            "confirmed, quiescing",
+            [
+                "confirmed, quiescing",
+                "confirmed, quiescing",
+                "confirmed, quiescing",
+                "ended: well",
+                "ended: well",
+                "ended: well",
+            ],
+        ),
+        (
+            "quiescing",
+            [
+                "quiescing",
+                "quiescing",
+                "confirmed, quiescing",
+                // The lane is fenced, so the link has ended too.
+                "ended: revoked by the peer",
+                "ended: revoked by the peer",
+                "ended: revoked by the peer",
+            ],
+        ),
+        ("ended: well", ["ended: well"; 6]),
+    ];
+    for (stage, row) in table {
+        for (event, expected) in EVENTS.into_iter().zip(row) {
+            let (prefill, _decode) = pair();
+            let push = prefill.push(5, &[1, 2], long()).unwrap();
+            let shared = prefill.shared();
+            let found = shared.engine.lock_with(|core| {
+                let mut pushes = shared.lock();
+                pushes.grants_seen = 1;
+                let state = pushes.pushes.iter_mut().flatten().next().unwrap();
+                let id = state.id;
+                state.stage = push_in(stage);
+                assert_eq!(of_push(&state.stage), stage);
+                happens(&mut pushes, core, id, event);
+                of_push(&pushes.pushes.iter().flatten().next().unwrap().stage)
+            });
+            assert_eq!(found, expected, "{stage}, then {event:?}");
+            let free = found.starts_with("ended") && stage != "ended: well";
+            assert!(
+                !free || prefill.shared().lock().pool.held(1).is_none(),
+                "{stage}, then {event:?}: its blocks are free"
+            );
+            drop(push);
+        }
+    }
+}
+
+fn of_offer(stage: &OfferStage) -> &'static str {
+    match stage {
+        OfferStage::Open => "open",
+        OfferStage::Recalling { .. } => "recalling",
+        OfferStage::Ended(Ok(_)) => "ended: well",
+        OfferStage::Ended(Err(error)) => ended(error),
+    }
+}
+
+fn offer_in(name: &str) -> OfferStage {
+    match name {
+        "open" => OfferStage::Open,
+        "recalling" => {
+            let (reason, cause) = (Reason::Revoked, KvError::Revoked { request: 5 });
+            OfferStage::Recalling { reason, cause, fence: Fence::at(long().instant()), told: true }
+        }
+        _ => OfferStage::Ended(Ok(Pulled { bytes: 0, reads: 0, corrupt: 0, elapsed: Duration::ZERO })),
+    }
+}
+
+#[test]
+fn every_stage_of_an_offer_and_everything_that_can_happen_there() {
+    // Columns: recalled; released undone; released done; late; lost with the link. The peer knows of the offer. The
+    // release of an offer that has ended breaks the protocol.
+    let table = [
+        ("open", ["recalling", "ended: revoked by the peer", "ended: well", "recalling", "ended: lost"]),
+        ("recalling", ["recalling", "ended: revoked", "ended: well", "ended: revoked", "ended: revoked"]),
+        ("ended: well", ["ended: well"; 5]),
+    ];
+    for (stage, row) in table {
+        for (event, expected) in row.into_iter().enumerate() {
+            let (prefill, _decode) = pair();
+            let offer = prefill.offer(5, &[1, 2], long()).unwrap();
+            let shared = prefill.shared();
+            let found = shared.engine.lock_with(|core| {
+                let mut pushes = shared.lock();
+                let lease = pushes.set_offer(offer_in(stage));
+                let now = Instant::now();
+                let mut released = |done| {
+                    let release = Release { lease, done, reads: 0, parts: 0, corrupt: 0 };
+                    let broken = pushes.released(core, release, now).is_err();
+                    assert_eq!(broken, stage == "ended: well");
+                };
+                match event {
+                    0 => pushes.recall(core, lease, long()),
+                    1 => released(false),
+                    2 => released(true),
+                    3 => {
+                        pushes.expire(core, now + MUCH_LATER, now + MUCH_LATER);
+                    }
+                    _ => pushes.end(core, LaneFailure::Fenced, now),
+                }
+                of_offer(pushes.offer_stage())
+            });
+            assert_eq!(found, expected, "{stage}, then event {event}");
+            drop(offer);
+        }
+    }
+}
