@@ -12,3 +12,5 @@ pub mod fuzzing;
 mod groups;
 #[cfg(test)]
 mod netsim;
+#[cfg(test)]
+mod soak;
