@@ -1,13 +1,13 @@
-//! Share of the cases of an exhaustive test: all of them in a soak (`SOAK=full`, which `cargo xtask soak exhaustive` sets),
+//! Sample of the cases of an exhaustive test: all of them in a soak (`SOAK=full`, which `cargo xtask soak exhaustive` sets),
 //! every few otherwise, because all of them together take minutes.
 
 /// Counts the cases of one test.
-pub(crate) struct Share {
+pub(crate) struct Sample {
     step: usize,
     seen: usize,
 }
 
-impl Share {
+impl Sample {
     /// One case of `step`, or all in a soak. A `step` that has no factor in common with the lengths of the test's loops
     /// has each value of each loop come up.
     pub(crate) fn one_of(step: usize) -> Self {

@@ -11,7 +11,7 @@ use crate::collective::schedule::simulate::choose::{ADVERSARIES, STAGINGS, explo
 use crate::collective::schedule::simulate::{World, time};
 use crate::error::ReduceError;
 use crate::netsim::Wire;
-use crate::soak::Share;
+use crate::soak::Sample;
 
 fn programs(ranks: u32, count: usize, data_type: DataType, staging: Staging) -> Vec<Ring> {
     (0..ranks)
@@ -50,7 +50,7 @@ fn with_world(
 
 #[test]
 fn every_element_is_reduced_exactly_once_for_1_to_16_ranks() {
-    let mut share = Share::one_of(5);
+    let mut sample = Sample::one_of(5);
     for ranks in 1..=16_u32 {
         for staging in STAGINGS {
             let n = ranks as usize;
@@ -60,7 +60,7 @@ fn every_element_is_reduced_exactly_once_for_1_to_16_ranks() {
                 [chunk, n * chunk, round, 2 * round].into_iter().flat_map(|edge| [edge - 1, edge, edge + 1]);
             for count in [0, 1, n - 1, n, n + 1].into_iter().chain(edges) {
                 for in_place in [false, true] {
-                    if share.leaves_out() {
+                    if sample.leaves_out() {
                         continue;
                     }
                     let seed = (count as u64 + 1) << 32 | u64::from(ranks) | 1 << 20;
@@ -89,13 +89,13 @@ fn every_interleaving_of_small_rings_ends_right() {
     let tight = Staging { slots: 1, slot_bytes: 4, chunk_bytes_min: 1 };
     let paired = Staging { slots: 2, slot_bytes: 4, chunk_bytes_min: 1 };
     let deep = Staging { slots: 4, slot_bytes: 4, chunk_bytes_min: 1 };
-    let mut share = Share::one_of(5);
+    let mut sample = Sample::one_of(5);
     let mut states = 0;
     for (ranks, count, staging) in
         [(2, 2, tight), (2, 6, tight), (2, 6, paired), (2, 6, deep), (3, 6, tight), (3, 3, paired)]
     {
         for in_place in [false, true] {
-            if share.leaves_out() {
+            if sample.leaves_out() {
                 continue;
             }
             let programs = programs(ranks, count, DataType::F32, staging);
