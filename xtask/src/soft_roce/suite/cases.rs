@@ -137,6 +137,7 @@ const CASES: &[Case] = &[
         server: "{bin:kvcache_transfer} --device {device} --prompt 32 --requests 8 --concurrency 4 --pull \
             --abort-rate 30",
         names_device: Sides::Server,
+        share: Share::Soak,
         ..PLAIN
     },
     Case {
@@ -152,6 +153,7 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "{bin:kvcache_transfer} --device {device} --prompt 32 --requests 8 --concurrency 4 --abort-rate 30",
         names_device: Sides::Server,
+        share: Share::Soak,
         ..PLAIN
     },
     Case {
