@@ -18,6 +18,8 @@ mod parse_name;
 pub use parse_name::ParseNameError;
 #[cfg(test)]
 mod netsim;
+#[cfg(test)]
+mod soak;
 
 /// Compiles and runs the Rust blocks of the documents, so that they stay true.
 #[cfg(doctest)]

@@ -8,7 +8,6 @@ mod figures;
 mod packages;
 mod process;
 mod programs;
-mod repeat;
 mod soak;
 mod soft_roce;
 mod tally;

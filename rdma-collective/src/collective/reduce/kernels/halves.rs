@@ -41,7 +41,7 @@ pub(super) fn reduce<V: Level>(
 
 /// Two operands, few elements at a time, so that what is computed stays in registers.
 #[inline(always)]
-fn apart<V: Level>(
+pub(super) fn apart<V: Level>(
     level: V,
     out: &mut [u8],
     operands: [&[u8]; 2],

@@ -12,7 +12,7 @@ use rdma_core::{Access, Region};
 
 use super::level::{Level, Vectors};
 use super::number::Number;
-use super::{Job, LINE, Task};
+use super::{LINE, Task};
 use crate::collective::reduce::{DataType, ReduceOp};
 
 /// Bytes that are reduced at a time: few enough for registers.
@@ -200,10 +200,8 @@ impl<const OUTS: usize> Task for Tiles<OUTS> {
         let mut made = Tile([0; TILE]);
         for at in (0..whole).step_by(TILE) {
             // SAFETY: a whole tile is left of each.
-            let [left, right] = operands.map(|operand| unsafe { level.load(operand.add(at)) });
-            let inputs: &[&[u8]] = &[&left.0, &right.0];
-            let mut job = Job { out: &mut made.0, in_place: false, inputs, streamed: false };
-            T::reduce(level, &mut job, fold, last);
+            let (left, right) = unsafe { (level.load(operands[0].add(at)), level.load(operands[1].add(at))) };
+            T::pair(level, &mut made.0, [&left.0, &right.0], fold, last);
             for out in outs {
                 // SAFETY: as above.
                 unsafe { level.store(&made, out.add(at)) };
@@ -212,10 +210,9 @@ impl<const OUTS: usize> Task for Tiles<OUTS> {
         if whole < len {
             let rest = len - whole;
             // SAFETY: that many bytes are left of each.
-            let [left, right] = operands.map(|operand| unsafe { load_rest(operand.add(whole), rest) });
-            let inputs: &[&[u8]] = &[&left.0[..rest], &right.0[..rest]];
-            let mut job = Job { out: &mut made.0[..rest], in_place: false, inputs, streamed: false };
-            T::reduce(level, &mut job, fold, last);
+            let (left, right) =
+                unsafe { (load_rest(operands[0].add(whole), rest), load_rest(operands[1].add(whole), rest)) };
+            T::pair(level, &mut made.0[..rest], [&left.0[..rest], &right.0[..rest]], fold, last);
             for out in outs {
                 // SAFETY: as above.
                 unsafe { store_rest(&made.0[..rest], out.add(whole)) };
