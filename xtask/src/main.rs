@@ -5,6 +5,7 @@ mod beside;
 mod cargo;
 mod ci;
 mod figures;
+mod lines;
 mod packages;
 mod process;
 mod programs;
@@ -44,7 +45,7 @@ enum Command {
     /// Compares the public API with what is checked in.
     PublicApi(ci::PublicApiArgs),
     /// Checks the measurable part of the house style.
-    Tidy,
+    Tidy(tidy::Args),
     /// Draws the figures of docs/collectives.md anew, by programs that run on this machine.
     Figures,
 }
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Ci(args) => ci::main(&args).map(|()| ExitCode::SUCCESS),
         Command::PublicApi(args) => ci::public_api(&args).map(|()| ExitCode::SUCCESS),
-        Command::Tidy => tidy::main().map(|()| ExitCode::SUCCESS),
+        Command::Tidy(args) => tidy::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Figures => figures::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
