@@ -4,6 +4,7 @@
 mod beside;
 mod cargo;
 mod ci;
+mod count;
 mod figures;
 mod lines;
 mod packages;
@@ -46,6 +47,8 @@ enum Command {
     PublicApi(ci::PublicApiArgs),
     /// Checks the measurable part of the house style.
     Tidy(tidy::Args),
+    /// Counts code, comments, import circles and names, now and at a revision.
+    Count(count::Args),
     /// Draws the figures of docs/collectives.md anew, by programs that run on this machine.
     Figures,
 }
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::main(&args).map(|()| ExitCode::SUCCESS),
         Command::PublicApi(args) => ci::public_api(&args).map(|()| ExitCode::SUCCESS),
         Command::Tidy(args) => tidy::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Count(args) => count::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Figures => figures::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -46,6 +46,12 @@ pub enum Rule {
     Width,
 }
 
+impl Rule {
+    /// Every rule, in the order of reports.
+    pub const ALL: [Rule; 5] =
+        [Rule::Beginning, Rule::Pointer, Rule::SafetyRefers, Rule::SafetyArgues, Rule::Width];
+}
+
 impl fmt::Display for Rule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {

@@ -2,7 +2,7 @@
 //! [`comments`] their comments, [`layers`] the paths they name, [`text`] the lines of every file. This file finds the
 //! files, applies the limits on all of them together, and reports.
 
-mod comments;
+pub mod comments;
 mod layers;
 mod rust;
 mod text;
