@@ -3,6 +3,7 @@
 
 mod beside;
 mod cargo;
+mod checkout;
 mod ci;
 mod count;
 mod figures;
@@ -17,6 +18,7 @@ mod tally;
 mod test;
 mod tidy;
 mod times;
+mod walk;
 mod workspace;
 
 use std::process::ExitCode;
@@ -49,6 +51,8 @@ enum Command {
     Tidy(tidy::Args),
     /// Counts code, comments, import circles and names, now and at a revision.
     Count(count::Args),
+    /// Counts the functions that one all-reduce of a slice enters, now and at a revision.
+    Walk(walk::Args),
     /// Draws the figures of docs/collectives.md anew, by programs that run on this machine.
     Figures,
 }
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Command::PublicApi(args) => ci::public_api(&args).map(|()| ExitCode::SUCCESS),
         Command::Tidy(args) => tidy::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Count(args) => count::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Walk(args) => walk::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Figures => figures::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

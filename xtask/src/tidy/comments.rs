@@ -8,10 +8,18 @@ use std::fmt;
 use super::Finding;
 use crate::lines::{self, Block};
 
-/// Folders whose findings fail the check. Findings elsewhere are counted, so that a folder can be listed here once its
-/// count is zero.
-const STRICT: [&str; 5] =
-    ["rdma-core/src/", "rdma-collective/src/", "xtask/src/tidy/", "xtask/src/lines/", "xtask/src/count/"];
+/// Folders and files whose findings fail the check. Findings elsewhere are counted, so that a folder can be listed here
+/// once its count is zero.
+const STRICT: [&str; 8] = [
+    "rdma-core/src/",
+    "rdma-collective/src/",
+    "xtask/src/checkout.rs",
+    "xtask/src/compare/",
+    "xtask/src/count/",
+    "xtask/src/lines/",
+    "xtask/src/tidy/",
+    "xtask/src/walk/",
+];
 /// Words that name nothing, so a reader who sees the comment alone learns nothing from the sentence they open.
 const BARE: [&str; 11] =
     ["what", "who", "that", "those", "it", "its", "of", "one", "the same", "whose", "which"];
