@@ -131,7 +131,7 @@ fn run(step: Step, no_run: bool) -> Result<Done> {
         Step::Fuzz if no_run => fuzz::build().map(|_| Done::Partly("built, not run".to_owned())),
         _ if no_run => bail!("only asan and fuzz are built without being run"),
         Step::Fmt => whole(check(&mut cargo(&["fmt", "--all", "--check"])?)),
-        Step::Tidy => whole(tidy::main()),
+        Step::Tidy => whole(tidy::main(&tidy::Args::default())),
         Step::Clippy => {
             whole(check(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?))
         }
