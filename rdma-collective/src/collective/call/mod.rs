@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rdma_core::memory::CacheHint;
 
 use super::execute::Arithmetic;
-use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
+use super::schedule::{Operation, P2pSchedule, ReduceOrder, Schedule, Staging};
 use super::uneven::Uneven;
 use super::{DataType, ReduceOp};
 use crate::collective::communicator::{Algorithm, CommunicatorOptions, Reach};
@@ -280,21 +280,21 @@ impl Call {
         [rank, ranks]: [u32; 2],
         staging: Staging,
         (by, hosts): (Algorithm, &Arc<Groups>),
-    ) -> Result<(Rounds, Reach), ScheduleError> {
+    ) -> Result<(P2pSchedule, Reach), ScheduleError> {
         let Self { collective, count, data_type } = *self;
         let operation = Operation { rank, ranks, count, data_type, staging };
         let (steps, reach) = match collective {
-            Collective::Gather { root } => (Rounds::gather(operation, root)?, Reach::Doublings),
-            Collective::Scatter { root } => (Rounds::scatter(operation, root)?, Reach::Doublings),
+            Collective::Gather { root } => (P2pSchedule::gather(operation, root)?, Reach::Doublings),
+            Collective::Scatter { root } => (P2pSchedule::scatter(operation, root)?, Reach::Doublings),
             Collective::AllToAll if by == Algorithm::Bruck => {
-                (Rounds::all_to_all_short(operation)?, Reach::Doublings)
+                (P2pSchedule::all_to_all_short(operation)?, Reach::Doublings)
             }
             // In one of nothing, ranks tell each other nothing but of their links.
-            Collective::AllToAll | Collective::Connect => (Rounds::all_to_all(operation)?, Reach::All),
-            Collective::Broadcast { root } => (Rounds::broadcast(operation, root)?, Reach::Doublings),
-            Collective::Reduce { root, .. } => (Rounds::reduce(operation, root)?, Reach::Doublings),
-            _ if by == Algorithm::Hierarchical => (Rounds::hierarchical_on(operation, hosts)?, Reach::All),
-            _ => (Rounds::halving_doubling(operation)?, Reach::All),
+            Collective::AllToAll | Collective::Connect => (P2pSchedule::all_to_all(operation)?, Reach::All),
+            Collective::Broadcast { root } => (P2pSchedule::broadcast(operation, root)?, Reach::Doublings),
+            Collective::Reduce { root, .. } => (P2pSchedule::reduce(operation, root)?, Reach::Doublings),
+            _ if by == Algorithm::Hierarchical => (P2pSchedule::hierarchical(operation, hosts)?, Reach::All),
+            _ => (P2pSchedule::halving_doubling(operation)?, Reach::All),
         };
         Ok((steps, reach))
     }
@@ -305,15 +305,15 @@ impl Call {
         [rank, ranks]: [u32; 2],
         staging: Staging,
         reproducible: bool,
-    ) -> Result<Order, ScheduleError> {
+    ) -> Result<ReduceOrder, ScheduleError> {
         let Self { collective, count, data_type } = *self;
         Ok(match collective {
             Collective::AllReduce(_) if !reproducible => {
-                Order::of_ring(&Operation { rank, ranks, count, data_type, staging })?
+                ReduceOrder::of_ring(&Operation { rank, ranks, count, data_type, staging })?
             }
-            Collective::ReduceScatter(_) if !reproducible => Order::from((rank + 1) % ranks),
-            Collective::Reduce { root, .. } if !reproducible => Order::from((root + 1) % ranks),
-            _ => Order::from(0),
+            Collective::ReduceScatter(_) if !reproducible => ReduceOrder::from((rank + 1) % ranks),
+            Collective::Reduce { root, .. } if !reproducible => ReduceOrder::from((root + 1) % ranks),
+            _ => ReduceOrder::from(0),
         })
     }
 

@@ -5,7 +5,7 @@
 //! bits do not depend on which way an operation takes.
 
 use super::call::{Call, Collective, staging};
-use super::schedule::{Order, Span};
+use super::schedule::{ReduceOrder, Span};
 use super::{DataType, ReduceOp};
 use crate::collective::communicator::{CommunicatorOptions, message_bytes_max};
 
@@ -17,7 +17,7 @@ pub(super) struct Exchange {
     pub(super) call: Call,
     pub(super) rank: u32,
     pub(super) ranks: u32,
-    order: Order,
+    order: ReduceOrder,
 }
 
 /// A range of the output that is made of the message of a rank, or of the input if it is this one.
@@ -48,7 +48,7 @@ impl Exchange {
             return None;
         }
         let order = if may_change_places(call, ranks) {
-            Order::from(0)
+            ReduceOrder::from(0)
         } else {
             call.order([rank, ranks], staging(options), options.reproducible).ok()?
         };

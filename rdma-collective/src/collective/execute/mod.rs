@@ -30,7 +30,7 @@ use super::direct::Direct;
 use super::exchange::Exchange;
 use super::pieces::Pieces;
 use super::points::Points;
-use super::schedule::{Operation, Rounds, Schedule, Staging};
+use super::schedule::{Operation, P2pSchedule, Schedule, Staging};
 use crate::collective::communicator::{
     Algorithm, Communicator, NEAR_BYTES, Reach, VERDICT_BYTES, word_bytes,
 };
@@ -160,7 +160,7 @@ impl InWindows {
 #[derive(Clone, Debug)]
 struct InRounds {
     by: Algorithm,
-    steps: Rounds,
+    steps: P2pSchedule,
     reach: Reach,
     /// How ranks connect, unless they are connected.
     connect: Option<Box<Connect>>,
@@ -226,7 +226,7 @@ impl Communicator {
     fn by_links(
         &mut self,
         call: Call,
-        (by, steps, reach): (Algorithm, Rounds, Reach),
+        (by, steps, reach): (Algorithm, P2pSchedule, Reach),
         memory: Memory,
     ) -> Result<Way, CollectiveError> {
         if self.is_linked(reach) {

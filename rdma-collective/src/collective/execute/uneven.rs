@@ -8,7 +8,7 @@ use super::{Borrowed, Job, Memory, Plan};
 use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective};
 use crate::collective::communicator::{Algorithm, Communicator, Pending, Reach};
-use crate::collective::schedule::{Operation, Rounds};
+use crate::collective::schedule::{Operation, P2pSchedule};
 use crate::collective::uneven::{Counts, Sides, Uneven};
 use crate::collective::{DataType, Element, Tensor};
 
@@ -26,7 +26,8 @@ impl Communicator {
         // What all ranks know is told around the ring, and the rest from rank to rank.
         let count = if uneven == Uneven::AllGather { output / data_type.size() } else { 0 };
         let call = Call { collective: Collective::Uneven(uneven), count, data_type };
-        let steps = Rounds::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
+        let steps =
+            P2pSchedule::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
         let way = self.by_links(call, (Algorithm::Pairs, steps, Reach::All), memory)?;
         let (code, name, _) = call.class();
         self.chose((code, name, input.max(output)), |_| way.name().to_owned());

@@ -17,7 +17,7 @@
 //!   not overwritten before all have put that one's first round.
 
 use super::call::{Call, Collective, staging};
-use super::schedule::{ChunkPlace, Chunking, Order, Span};
+use super::schedule::{ChunkIndex, Chunking, ReduceOrder, Span};
 use crate::collective::communicator::{CommunicatorOptions, UNIT_BYTES};
 
 /// The part of one rank.
@@ -27,7 +27,7 @@ pub(super) struct Pieces {
     pub(super) rank: u32,
     pub(super) ranks: u32,
     cut: Chunking,
-    order: Order,
+    order: ReduceOrder,
 }
 
 /// What a rank does next. Each step is of a round.
@@ -207,7 +207,7 @@ impl Pieces {
     fn span(&self, round: u64, part: u32) -> Span {
         let (round, chunks) = (round as usize, self.cut.chunks());
         let segment = if self.cut.has_one_segment() { 0 } else { part as usize };
-        self.cut.span(ChunkPlace { round: round / chunks, segment, chunk: round % chunks })
+        self.cut.span(ChunkIndex { round: round / chunks, segment, chunk: round % chunks })
     }
 }
 

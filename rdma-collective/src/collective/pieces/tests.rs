@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::collective::schedule::{Operation, Ring, Source, Staging, Step as RingStep};
 use crate::collective::{DataType, ReduceOp};
-use crate::soak::Sample;
+use crate::tests::soak::Sample;
 
 /// What a rank leaves in a unit: its input, or what it made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

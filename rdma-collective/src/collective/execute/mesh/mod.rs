@@ -16,7 +16,7 @@ use super::run::{Run, Stop, With, check_strays, is_ended_by, send_header, wrong}
 use super::{InRounds, Plan};
 use crate::collective::communicator::{Awaited, Boxes, Direction, Link, Lost, Reach, RingLinks, violation};
 use crate::collective::operation::{DAMAGED, Header};
-use crate::collective::schedule::{Buffer, Place, Primitive, Rounds, Schedule};
+use crate::collective::schedule::{Buffer, Extent, P2pSchedule, Primitive, Schedule};
 use crate::engine::Core;
 use crate::link::Lane;
 use crate::link::LaneFailure;
@@ -32,7 +32,7 @@ pub(super) const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 /// See the module.
 #[derive(Debug)]
 pub(in crate::collective) struct Mesh {
-    steps: Rounds,
+    steps: P2pSchedule,
     /// The step that is next; `None` at the end.
     step: Option<Primitive>,
     reach: Reach,
@@ -303,7 +303,7 @@ fn put<B: Buffers>(
     core: &mut Core,
     memory: &mut Memory<'_, B>,
     header: Option<&[u8; HEADER_BYTES]>,
-    source: Place,
+    source: Extent,
     copied: bool,
 ) -> bool {
     let Some(lane) = core.lane(link.lane) else { return false };

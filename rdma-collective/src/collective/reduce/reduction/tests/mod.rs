@@ -1,7 +1,7 @@
 //! The kernels against scalar oracles that share no code with them.
 
 use super::*;
-use crate::soak::Sample;
+use crate::tests::soak::Sample;
 
 #[path = "../../../../../tests/oracle/mod.rs"]
 mod oracle;
