@@ -85,7 +85,7 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::AllGather, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::AllGather.into(), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`all_gather_into`](Self::all_gather_into) for a type that is known at run time.
@@ -100,7 +100,7 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::AllGather, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::AllGather.into(), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Begins to bring the parts of all ranks into `tensor`, which has this rank's in its place, and returns at once; the
@@ -142,7 +142,7 @@ impl Communicator {
         tensor: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_in_place(Collective::AllGather, tensor, deadline)
+        self.start_in_place(Collective::AllGather.into(), tensor, deadline)
     }
 
     /// Begins to bring the `input` of all ranks into `output`, and returns at once; both come back. Otherwise as
@@ -158,6 +158,6 @@ impl Communicator {
         output: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        self.start_out_of_place(Collective::AllGather, input, output, deadline)
+        self.start_out_of_place(Collective::AllGather.into(), input, output, deadline)
     }
 }

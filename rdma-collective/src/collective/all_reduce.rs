@@ -84,7 +84,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::AllReduce(op), data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::AllReduce.by(op), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`all_reduce_into`](Self::all_reduce_into) for a type that is known at run time.
@@ -100,7 +100,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::AllReduce(op), data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::AllReduce.by(op), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Begins to reduce `tensor` over all ranks in its place, and returns at once; the tensor comes back with the result.
@@ -144,7 +144,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_in_place(Collective::AllReduce(op), tensor, deadline)
+        self.start_in_place(Collective::AllReduce.by(op), tensor, deadline)
     }
 
     /// Begins to reduce `input` over all ranks into `output`, and returns at once; both come back. Otherwise as
@@ -161,7 +161,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        self.start_out_of_place(Collective::AllReduce(op), input, output, deadline)
+        self.start_out_of_place(Collective::AllReduce.by(op), input, output, deadline)
     }
 
     /// Begins to reduce `range` of a registered region over all ranks in its place, and returns at once.
@@ -189,6 +189,6 @@ impl Communicator {
             return Err(CollectiveError::ForeignMemory);
         }
         let job = Box::new(Job::of_region(self.engine().id(), region.clone(), range));
-        self.start_call(Collective::AllReduce(op), data_type, job, deadline).map_err(|(_, error)| error)
+        self.start_call(Collective::AllReduce.by(op), data_type, job, deadline).map_err(|(_, error)| error)
     }
 }

@@ -85,7 +85,7 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::AllToAll, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::AllToAll.into(), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`all_to_all_into`](Self::all_to_all_into) for a type that is known at run time.
@@ -100,7 +100,7 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::AllToAll, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::AllToAll.into(), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Begins to bring part `j` of rank `i` to rank `j` as its part `i`, and returns at once; the tensor comes back.
@@ -139,7 +139,7 @@ impl Communicator {
         tensor: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_in_place(Collective::AllToAll, tensor, deadline)
+        self.start_in_place(Collective::AllToAll.into(), tensor, deadline)
     }
 
     /// Begins to bring part `j` of the `input` of rank `i` to rank `j` as part `i` of its `output`, and returns at once; both come back. Otherwise as
@@ -155,6 +155,6 @@ impl Communicator {
         output: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        self.start_out_of_place(Collective::AllToAll, input, output, deadline)
+        self.start_out_of_place(Collective::AllToAll.into(), input, output, deadline)
     }
 }

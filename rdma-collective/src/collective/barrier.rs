@@ -42,7 +42,7 @@ impl Communicator {
     #[doc(alias = "MPI_Barrier")]
     pub fn barrier(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
         let around = &mut [0; BARRIER_BYTES];
-        self.call(Collective::Barrier, DataType::U8, Borrowed::InPlace(around), deadline)
+        self.call(Collective::Barrier.into(), DataType::U8, Borrowed::InPlace(around), deadline)
     }
 
     /// Tells the others that this rank has come, and returns at once; what comes back ends when all have.
@@ -75,6 +75,6 @@ impl Communicator {
     /// ```
     pub fn start_barrier(&mut self, deadline: Deadline) -> Result<Pending<()>, CollectiveError> {
         let job = Box::new(Job::of_nothing(self.engine().id()));
-        self.start_call(Collective::Barrier, DataType::U8, job, deadline).map_err(|(_, error)| error)
+        self.start_call(Collective::Barrier.into(), DataType::U8, job, deadline).map_err(|(_, error)| error)
     }
 }

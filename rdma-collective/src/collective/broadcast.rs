@@ -92,7 +92,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::Broadcast { root }, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::Broadcast.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`broadcast_into`](Self::broadcast_into) for a type that is known at run time.
@@ -108,7 +108,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::Broadcast { root }, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::Broadcast.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Begins to bring the `tensor` of rank `root` to all ranks, and returns at once; the tensor comes back.
@@ -149,7 +149,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_in_place(Collective::Broadcast { root }, tensor, deadline)
+        self.start_in_place(Collective::Broadcast.at(root), tensor, deadline)
     }
 
     /// Begins to bring the `input` of rank `root` to the `output` of all ranks, and returns at once; both come back.
@@ -166,6 +166,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        self.start_out_of_place(Collective::Broadcast { root }, input, output, deadline)
+        self.start_out_of_place(Collective::Broadcast.at(root), input, output, deadline)
     }
 }

@@ -38,6 +38,6 @@ impl Communicator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn connect(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
-        self.call(Collective::Connect, DataType::U8, Borrowed::InPlace(&mut []), deadline)
+        self.call(Collective::Connect.into(), DataType::U8, Borrowed::InPlace(&mut []), deadline)
     }
 }

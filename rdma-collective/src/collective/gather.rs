@@ -100,7 +100,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::Gather { root }, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::Gather.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`gather_into`](Self::gather_into) for a type that is known at run time.
@@ -116,7 +116,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::Gather { root }, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::Gather.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Begins to bring the parts of all ranks into the `tensor` of rank `root`, and returns at once; the tensor comes back.
@@ -157,7 +157,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_in_place(Collective::Gather { root }, tensor, deadline)
+        self.start_in_place(Collective::Gather.at(root), tensor, deadline)
     }
 
     /// Begins to bring the `input` of all ranks into the `output` of rank `root`, and returns at once; both come back. Otherwise as
@@ -174,6 +174,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        self.start_out_of_place(Collective::Gather { root }, input, output, deadline)
+        self.start_out_of_place(Collective::Gather.at(root), input, output, deadline)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::DataType;
-use super::call::{Call, Collective, name};
+use super::call::{Call, Collective, Request, name};
 use super::schedule::{Cut, Staging};
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
 
@@ -52,12 +52,11 @@ impl Points {
         let (mut all, mut last) = (Vec::with_capacity(calls.len()), BTreeMap::new());
         let mut own = [Vec::new(), Vec::new()];
         for (index, call) in calls.iter().enumerate() {
-            let peer = call.collective.root().filter(|peer| *peer < ranks);
-            let Some(peer) = peer else {
-                let rank = call.collective.root().unwrap_or(ranks);
-                return Err(ScheduleError::RankOutOfRange { rank, ranks }.into());
-            };
-            let sends = matches!(call.collective, Collective::Send { .. });
+            let peer = call.root;
+            if peer >= ranks {
+                return Err(ScheduleError::RankOutOfRange { rank: peer, ranks }.into());
+            }
+            let sends = call.collective == Collective::Send;
             if peer == rank {
                 own[usize::from(!sends)].push(index);
             }
@@ -92,20 +91,16 @@ impl Points {
 
 impl Call {
     /// A send or receive of so many bytes.
-    pub(super) fn point(
-        collective: Collective,
-        data_type: DataType,
-        bytes: usize,
-    ) -> Result<Self, ReduceError> {
+    pub(super) fn point(request: Request, data_type: DataType, bytes: usize) -> Result<Self, ReduceError> {
         if !bytes.is_multiple_of(data_type.size()) {
             return Err(ReduceError::PartialElement { bytes, data_type });
         }
-        Ok(Self { collective, count: bytes / data_type.size(), data_type })
+        Ok(request.of(bytes / data_type.size(), data_type))
     }
 
     /// What the rank calls that sends to rank `to` what this receives.
     pub(super) fn sent_by(self, to: u32) -> Self {
-        Self { collective: Collective::Send { to }, ..self }
+        Collective::Send.at(to).of(self.count, self.data_type)
     }
 
     /// Whether what `rank` sends to itself is what it receives.
@@ -125,11 +120,11 @@ mod tests {
     const STAGING: Staging = Staging { slots: 4, slot_bytes: 64, chunk_bytes_min: 16 };
 
     fn send(to: u32, count: usize) -> Call {
-        Call { collective: Collective::Send { to }, count, data_type: DataType::F32 }
+        Collective::Send.at(to).of(count, DataType::F32)
     }
 
     fn receive(from: u32, count: usize) -> Call {
-        Call { collective: Collective::Receive { from }, count, data_type: DataType::F32 }
+        Collective::Receive.at(from).of(count, DataType::F32)
     }
 
     fn points(calls: &[Call]) -> Result<Points, CollectiveError> {
@@ -178,7 +173,7 @@ mod tests {
 
     #[test]
     fn bytes_are_whole_elements_and_none_is_a_message() {
-        let send = |bytes| Call::point(Collective::Send { to: 0 }, DataType::F32, bytes);
+        let send = |bytes| Call::point(Collective::Send.at(0), DataType::F32, bytes);
         assert_eq!(send(12).unwrap().count, 3);
         assert!(matches!(send(13), Err(ReduceError::PartialElement { bytes: 13, .. })));
         let point = points(&[send(0).unwrap()]).unwrap().all[0];

@@ -94,7 +94,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::ReduceScatter(op), data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::ReduceScatter.by(op), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`reduce_scatter_into`](Self::reduce_scatter_into) for a type that is known at run time.
@@ -110,7 +110,12 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::ReduceScatter(op), data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(
+            Collective::ReduceScatter.by(op),
+            data_type,
+            Borrowed::out_of_place(input, output),
+            deadline,
+        )
     }
 
     /// Begins to reduce `tensor` over all ranks, and returns at once; the tensor comes back with this rank's part of the
@@ -154,7 +159,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_in_place(Collective::ReduceScatter(op), tensor, deadline)
+        self.start_in_place(Collective::ReduceScatter.by(op), tensor, deadline)
     }
 
     /// Begins to reduce `input` over all ranks, this rank's part into `output`, and returns at once; both come back.
@@ -171,6 +176,6 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        self.start_out_of_place(Collective::ReduceScatter(op), input, output, deadline)
+        self.start_out_of_place(Collective::ReduceScatter.by(op), input, output, deadline)
     }
 }

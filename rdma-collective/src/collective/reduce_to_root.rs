@@ -93,7 +93,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::Reduce { op, root }, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::Reduce.by(op).at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`reduce_into`](Self::reduce_into) for a type that is known at run time.
@@ -110,7 +110,12 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::Reduce { op, root }, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(
+            Collective::Reduce.by(op).at(root),
+            data_type,
+            Borrowed::out_of_place(input, output),
+            deadline,
+        )
     }
 
     /// Begins to reduce `tensor` over all ranks, and returns at once; the tensor comes back, that of rank `root` with the
@@ -154,7 +159,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_in_place(Collective::Reduce { op, root }, tensor, deadline)
+        self.start_in_place(Collective::Reduce.by(op).at(root), tensor, deadline)
     }
 
     /// Begins to reduce `input` over all ranks into the `output` of rank `root`, and returns at once; both come back.
@@ -172,6 +177,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        self.start_out_of_place(Collective::Reduce { op, root }, input, output, deadline)
+        self.start_out_of_place(Collective::Reduce.by(op).at(root), input, output, deadline)
     }
 }

@@ -100,7 +100,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::Scatter { root }, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::Scatter.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`scatter_into`](Self::scatter_into) for a type that is known at run time.
@@ -116,7 +116,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.call(Collective::Scatter { root }, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::Scatter.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Begins to bring each rank its part of the `tensor` of rank `root`, and returns at once; the tensor comes back.
@@ -157,7 +157,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_in_place(Collective::Scatter { root }, tensor, deadline)
+        self.start_in_place(Collective::Scatter.at(root), tensor, deadline)
     }
 
     /// Begins to bring each rank its part of the `input` of rank `root`, into `output`, and returns at once; both come back. Otherwise as
@@ -174,6 +174,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        self.start_out_of_place(Collective::Scatter { root }, input, output, deadline)
+        self.start_out_of_place(Collective::Scatter.at(root), input, output, deadline)
     }
 }

@@ -2,7 +2,7 @@
 
 use rdma_core::{Deadline, Refused};
 
-use super::call::{Call, Collective};
+use super::call::{Call, Collective, Request};
 use super::execute::Slices;
 use super::{DataType, Element, Tensor};
 use crate::collective::CollectiveError;
@@ -228,7 +228,7 @@ impl Communicator {
     ) -> Result<(), CollectiveError> {
         let mut slices = Slices::default();
         slices.send(data);
-        let call = Call::point(Collective::Send { to }, data_type, data.len())?;
+        let call = Call::point(Collective::Send.at(to), data_type, data.len())?;
         self.call_points(&[call], slices, deadline)
     }
 
@@ -244,7 +244,7 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let call = Call::point(Collective::Receive { from }, data_type, data.len())?;
+        let call = Call::point(Collective::Receive.at(from), data_type, data.len())?;
         let mut slices = Slices::default();
         slices.receive(data);
         self.call_points(&[call], slices, deadline)
@@ -264,8 +264,8 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let send = Call::point(Collective::Send { to }, data_type, data.len())?;
-        let receive = Call::point(Collective::Receive { from }, data_type, output.len())?;
+        let send = Call::point(Collective::Send.at(to), data_type, data.len())?;
+        let receive = Call::point(Collective::Receive.at(from), data_type, output.len())?;
         let mut slices = Slices::default();
         slices.send(data);
         slices.receive(output);
@@ -285,7 +285,7 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let [send, receive] = [Collective::Send { to }, Collective::Receive { from }];
+        let [send, receive] = [Collective::Send.at(to), Collective::Receive.at(from)];
         let calls = [Call::point(send, data_type, data.len())?, Call::point(receive, data_type, data.len())?];
         self.call_in_place(calls, data, deadline)
     }
@@ -305,7 +305,7 @@ impl Communicator {
         to: u32,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_points_on(&[Collective::Send { to }], tensor, deadline)
+        self.start_points_on(&[Collective::Send.at(to)], tensor, deadline)
     }
 
     /// Begins to receive a tensor from rank `from`, and returns at once; the tensor comes back. Otherwise as
@@ -320,7 +320,7 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_points_on(&[Collective::Receive { from }], tensor, deadline)
+        self.start_points_on(&[Collective::Receive.at(from)], tensor, deadline)
     }
 
     /// Begins to send `input` to rank `to` and to receive `output` from rank `from` at the same time, and returns at once; both come
@@ -363,7 +363,7 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
-        let points = [Collective::Send { to }, Collective::Receive { from }];
+        let points = [Collective::Send.at(to), Collective::Receive.at(from)];
         self.start_points(output.into_job(Some(input)), &points, T::DATA_TYPE, deadline)
             .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
@@ -381,12 +381,12 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_points_on(&[Collective::Send { to }, Collective::Receive { from }], tensor, deadline)
+        self.start_points_on(&[Collective::Send.at(to), Collective::Receive.at(from)], tensor, deadline)
     }
 
     fn start_points_on<T: Element>(
         &mut self,
-        points: &[Collective],
+        points: &[Request],
         tensor: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {

@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use super::tuning::{Orders, Peers};
 use super::{Algorithm, Communicator};
+use crate::collective::call::Collective;
 use crate::groups::Groups;
-
-/// More than the number of any collective.
-pub(super) const COLLECTIVES: usize = 32;
 
 impl Communicator {
     /// How the ranks reach each other, as a [table](super::tuning) of ways has it.
@@ -51,14 +49,14 @@ impl Communicator {
     /// Says at INFO, once for each power of two of bytes, which way a collective takes.
     pub(crate) fn chose(
         &mut self,
-        (code, collective, bytes): (u8, &str, usize),
+        (collective, bytes): (Collective, usize),
         way: impl FnOnce(&Orders) -> String,
     ) {
         let class = (usize::BITS - bytes.saturating_sub(1).leading_zeros()).min(usize::BITS - 1);
-        let Some(said) = self.chosen.get_mut(usize::from(code)) else { return };
+        let Some(said) = self.chosen.get_mut(usize::from(collective.code())) else { return };
         if *said & (1 << class) == 0 {
             *said |= 1 << class;
-            self.shared.lock().say_way(collective, 1 << class, &way(&self.orders));
+            self.shared.lock().say_way(collective.name(), 1 << class, &way(&self.orders));
         }
     }
 }

@@ -36,13 +36,13 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, PeerAccess};
 
 use crate::collective::CollectiveError;
+use crate::collective::call::Collective;
 use crate::engine::{Core, Driver, Engine, LEFT_FOR, Service};
 
 pub use abort::Aborter;
 pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
 use apart::{Apart, Begun};
-use choice::COLLECTIVES;
 use clock::Clock;
 pub(crate) use host::{
     HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike, message_bytes_max,
@@ -95,7 +95,7 @@ pub struct Communicator {
     /// Which way each collective goes.
     orders: Orders,
     /// Of each collective the powers of two of bytes of which it was said which way they take, a bit each.
-    chosen: [u64; COLLECTIVES],
+    chosen: [u64; Collective::CODES],
     /// When such an operation drove the engine.
     driven: Instant,
     clock: Clock,
@@ -151,7 +151,7 @@ impl Communicator {
             closed: false,
             scratch,
             orders,
-            chosen: [0; COLLECTIVES],
+            chosen: [0; Collective::CODES],
             driven: Instant::now(),
             clock: Clock::new(taken_over_within(engine)),
             last: None,

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::call::{Call, Collective};
+use super::call::{Call, Collective, Holds};
 use super::schedule::{Order, Span};
 
 /// Bytes of a cache line, which no two ranks share.
@@ -74,38 +74,27 @@ impl Direct {
 
     /// Whether others read the input of `rank`.
     pub(super) fn reads(&self, rank: u32) -> bool {
-        self.call.collective.root().is_none_or(|root| root == rank)
-            || !matches!(self.call.collective, Collective::Broadcast { .. })
+        self.call.gives(rank)
     }
 
     /// Whether others store to the output of `rank`.
     pub(super) fn writes(&self, rank: u32) -> bool {
         match self.call.collective {
-            Collective::AllReduce(_) => true,
-            Collective::AllGather | Collective::ReduceScatter(_) | Collective::Barrier => false,
+            Collective::AllReduce | Collective::Reduce => self.call.gets(rank),
             Collective::AllToAll => self.is_in_place(rank),
-            // They go by links of their own, or on borrowed slices alone.
-            Collective::Gather { .. }
-            | Collective::Scatter { .. }
-            | Collective::Connect
-            | Collective::Split
-            | Collective::Uneven(_)
-            | Collective::Send { .. }
-            | Collective::Receive { .. } => false,
-            Collective::Broadcast { root } => root != rank,
-            Collective::Reduce { root, .. } => root == rank,
+            Collective::Broadcast => self.call.root != rank,
+            // Each rank reads what it gets, or it goes by links, or on borrowed slices alone.
+            _ => false,
         }
     }
 
     /// Bytes of the input, and of the output, of a rank.
     pub(super) fn lengths(&self) -> [usize; 2] {
-        let (one, all) = (self.call.bytes(), self.call.bytes() * self.ranks as usize);
-        match self.call.collective {
-            Collective::AllGather | Collective::Split => [one, all],
-            Collective::ReduceScatter(_) => [all, one],
-            Collective::AllToAll => [all, all],
-            _ => [one, one],
-        }
+        let (input, output) = self.call.collective.buffers();
+        [input, output].map(|holds| match holds {
+            Holds::One => self.call.bytes(),
+            Holds::Parts => self.call.bytes() * self.ranks as usize,
+        })
     }
 
     /// Bytes that this rank has still to make.
@@ -121,17 +110,18 @@ impl Direct {
         let copied =
             |span: Span, from, to| Move { span, at: span.offset, from: From::One(from), to: To::One(to) };
         let other = (rank + index) % ranks;
+        let root = self.call.root;
         Some(match (self.call.collective, index) {
-            (Collective::AllReduce(_), 0) => reduced(self.share(rank), To::All),
-            (Collective::ReduceScatter(_), 0) => reduced(self.part(rank), To::One(rank)),
-            (Collective::Reduce { root, .. }, 0) => reduced(self.share(rank), To::One(root)),
+            (Collective::AllReduce, 0) => reduced(self.share(rank), To::All),
+            (Collective::ReduceScatter, 0) => reduced(self.part(rank), To::One(rank)),
+            (Collective::Reduce, 0) => reduced(self.share(rank), To::One(root)),
             (Collective::AllGather, _) if index < ranks => copied(self.part(other), other, rank),
-            (Collective::Broadcast { root }, _) if root == rank && index < ranks => {
+            (Collective::Broadcast, _) if root == rank && index < ranks => {
                 let span = if other == root { self.all() } else { self.share(root) };
                 copied(span, root, other)
             }
             // The root has a share of the work.
-            (Collective::Broadcast { root }, 0 | 1) if root != rank => {
+            (Collective::Broadcast, 0 | 1) if root != rank => {
                 let Range { start, end } = self.share(root).range();
                 let range = if index == 0 { 0..start } else { end..self.call.bytes() };
                 copied(Span { offset: range.start, len: range.len() }, root, rank)

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::collective::call::Request;
 use crate::collective::schedule::{Operation, Ring, Source, Staging, Step};
 use crate::collective::{DataType, ReduceOp};
 
@@ -14,10 +15,11 @@ fn staging() -> Staging {
 
 fn calls(count: usize, ranks: u32) -> Vec<Call> {
     let op = ReduceOp::Sum;
-    let roots = (0..ranks).flat_map(|root| [Collective::Broadcast { root }, Collective::Reduce { op, root }]);
-    let rest = [Collective::AllReduce(op), Collective::ReduceScatter(op)];
-    let rest = rest.into_iter().chain([Collective::AllGather, Collective::AllToAll]);
-    let call = |collective| Call { collective, count, data_type: DataType::I16 };
+    let roots =
+        (0..ranks).flat_map(|root| [Collective::Broadcast.at(root), Collective::Reduce.by(op).at(root)]);
+    let rest = [Collective::AllReduce.by(op), Collective::ReduceScatter.by(op)];
+    let rest = rest.into_iter().chain([Collective::AllGather, Collective::AllToAll].map(Request::from));
+    let call = |request: Request| request.of(count, DataType::I16);
     roots.chain(rest).map(call).collect()
 }
 
@@ -77,9 +79,9 @@ fn expected(call: &Call, rank: u32, ranks: u32, at: usize, order: Order) -> Opti
             let (from, at) = ((at / call.bytes()) as u32, at % call.bytes());
             Some(vec![operand(call, from, rank as usize * call.bytes() + at)])
         }
-        Collective::ReduceScatter(_) if !own => None,
-        Collective::Reduce { root, .. } if root != rank => None,
-        Collective::Broadcast { root } => Some(vec![root]),
+        Collective::ReduceScatter if !own => None,
+        Collective::Reduce if call.root != rank => None,
+        Collective::Broadcast => Some(vec![call.root]),
         _ => Some(from(order.at(at).0)),
     }
 }
@@ -216,8 +218,7 @@ proptest! {
 
 #[test]
 fn ranks_have_as_much_to_make_and_no_line_in_common() {
-    let call =
-        Call { collective: Collective::AllReduce(ReduceOp::Sum), count: 100_001, data_type: DataType::I16 };
+    let call = Collective::AllReduce.by(ReduceOp::Sum).of(100_001, DataType::I16);
     let mut end = 0;
     for rank in 0..7 {
         let Span { offset, len } = direct(call, rank, 7, false).share(rank);
@@ -232,7 +233,7 @@ fn ranks_have_as_much_to_make_and_no_line_in_common() {
 
 #[test]
 fn ranks_of_an_all_to_all_have_as_much_to_make_in_and_out_of_place() {
-    let call = Call { collective: Collective::AllToAll, count: 100_001, data_type: DataType::I16 };
+    let call = Request::from(Collective::AllToAll).of(100_001, DataType::I16);
     for in_place in [0, u32::MAX] {
         for rank in 0..7 {
             let moves = Direct { in_place, ..direct(call, rank, 7, false) };

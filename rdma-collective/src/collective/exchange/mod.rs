@@ -4,7 +4,7 @@
 //! Every rank has a message for every other one, be it empty. What is reduced is reduced in the order of the ring, so that the
 //! bits do not depend on which way an operation takes.
 
-use super::call::{Call, Collective, staging};
+use super::call::{Call, Collective, Holds, staging};
 use super::schedule::{Order, Span};
 use super::{DataType, ReduceOp};
 use crate::collective::communicator::{CommunicatorOptions, message_bytes_max};
@@ -42,9 +42,8 @@ impl Exchange {
         let bytes = call.bytes();
         // Whatever the ring refuses, or cuts into rounds, is the ring's.
         let whole = options.slots > 0 && options.slot_bytes >= bytes.max(call.data_type.size());
-        let rooted = call.collective.root().is_none_or(|root| root < ranks);
-        let links = matches!(call.collective, Collective::Connect | Collective::Uneven(_));
-        if bytes > message_bytes_max(ranks) || !whole || !rooted || links {
+        let links = call.collective == Collective::Connect || call.collective.is_uneven();
+        if bytes > message_bytes_max(ranks) || !whole || call.root >= ranks || links {
             return None;
         }
         let order = if may_change_places(call, ranks) {
@@ -58,26 +57,20 @@ impl Exchange {
     /// What of the input goes to rank `to`.
     #[inline]
     pub(super) fn sent(&self, to: u32) -> Span {
-        match self.call.collective {
-            Collective::AllReduce(_) => self.whole(),
-            Collective::AllGather | Collective::Split => self.part(self.rank),
-            Collective::ReduceScatter(_) | Collective::AllToAll => self.part(to),
-            Collective::Gather { root } if root == to => self.part(self.rank),
-            Collective::Scatter { root } if root == self.rank => self.part(to),
-            Collective::Broadcast { root } if root == self.rank => self.whole(),
-            Collective::Reduce { root, .. } if root == to => self.whole(),
-            _ => NONE,
+        if !self.call.gives(self.rank) || !self.call.gets(to) {
+            return NONE;
+        }
+        match self.call.collective.buffers() {
+            (Holds::Parts, _) => self.part(to),
+            (Holds::One, Holds::Parts) => self.part(self.rank),
+            (Holds::One, Holds::One) => self.whole(),
         }
     }
 
     /// Whether it cannot end without the message of rank `from`: who only gives goes on.
     #[inline]
     pub(super) fn needs(&self, from: u32) -> bool {
-        match self.call.collective {
-            Collective::Broadcast { root } | Collective::Scatter { root } => root == from,
-            Collective::Reduce { root, .. } | Collective::Gather { root } => root == self.rank,
-            _ => true,
-        }
+        self.call.gives(from) && self.call.gets(self.rank)
     }
 
     /// Bytes that come from rank `from`.
@@ -89,16 +82,18 @@ impl Exchange {
     /// All that is copied from one message each, in any order.
     #[inline]
     pub(super) fn copied(&self) -> impl Iterator<Item = Copied> {
-        let from = match self.call.collective {
-            Collective::AllGather | Collective::Split | Collective::AllToAll => 0..self.ranks,
-            Collective::Gather { root } if root == self.rank => 0..self.ranks,
-            Collective::Broadcast { root } | Collective::Scatter { root } => root..root + 1,
-            _ => 0..0,
+        let Call { collective, root, .. } = self.call;
+        let from = if collective.reduces() || !self.call.gets(self.rank) || self.call.bytes() == 0 {
+            0..0
+        } else if collective.is_from_root() {
+            root..root + 1
+        } else {
+            0..self.ranks
         };
-        from.map(|from| {
-            let span = match self.call.collective {
-                Collective::Broadcast { .. } => self.whole(),
-                Collective::Scatter { .. } => self.part(self.rank),
+        from.map(move |from| {
+            let span = match collective.buffers() {
+                (Holds::One, Holds::One) => self.whole(),
+                (Holds::Parts, Holds::One) => self.part(self.rank),
                 _ => self.part(from),
             };
             Copied { span, from }
@@ -108,11 +103,10 @@ impl Exchange {
     /// All that is reduced, in its order.
     #[inline]
     pub(super) fn reduced(&self) -> impl Iterator<Item = Reduced> {
-        let span = match self.call.collective {
-            Collective::AllReduce(_) => self.whole(),
-            Collective::ReduceScatter(_) => self.part(self.rank),
-            Collective::Reduce { root, .. } if root == self.rank => self.whole(),
-            _ => NONE,
+        let span = match self.call.collective.buffers() {
+            _ if !self.call.collective.reduces() || !self.call.gets(self.rank) => NONE,
+            (Holds::Parts, _) => self.part(self.rank),
+            (Holds::One, _) => self.whole(),
         };
         let mut rest = span.range();
         std::iter::from_fn(move || {
@@ -140,10 +134,12 @@ impl Exchange {
 
 /// Whether it is all the same from which rank on an all-reduce begins: two operands may change places, and whole numbers.
 #[inline]
-fn may_change_places(Call { collective, data_type, .. }: Call, ranks: u32) -> bool {
-    let Collective::AllReduce(op) = collective else { return false };
+fn may_change_places(Call { collective, op, data_type, .. }: Call, ranks: u32) -> bool {
+    if collective != Collective::AllReduce {
+        return false;
+    }
     let floats = matches!(data_type, DataType::F16 | DataType::Bf16 | DataType::F32 | DataType::F64);
-    !floats || matches!(op, ReduceOp::Max | ReduceOp::Min) || ranks <= 2
+    !floats || matches!(op, Some(ReduceOp::Max | ReduceOp::Min)) || ranks <= 2
 }
 
 #[cfg(test)]

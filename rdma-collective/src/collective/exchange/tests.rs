@@ -3,19 +3,21 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::collective::call::Request;
 use crate::collective::schedule::{Operation, Ring, Source, Staging, Step};
 
 fn calls(count: usize, ranks: u32) -> Vec<Call> {
     let roots = (0..ranks).flat_map(|root| {
-        let reduce = Collective::Reduce { op: ReduceOp::Prod, root };
-        [Collective::Broadcast { root }, reduce, Collective::Gather { root }, Collective::Scatter { root }]
+        let reduce = Collective::Reduce.by(ReduceOp::Prod).at(root);
+        [Collective::Broadcast.at(root), reduce, Collective::Gather.at(root), Collective::Scatter.at(root)]
     });
     let rest = [ReduceOp::Sum, ReduceOp::Max]
         .into_iter()
-        .flat_map(|op| [Collective::AllReduce(op), Collective::ReduceScatter(op)]);
-    let collectives = roots.chain(rest).chain([Collective::AllGather, Collective::AllToAll]);
+        .flat_map(|op| [Collective::AllReduce.by(op), Collective::ReduceScatter.by(op)]);
+    let collectives =
+        roots.chain(rest).chain([Collective::AllGather, Collective::AllToAll].map(Request::from));
     let call =
-        |collective| [DataType::F32, DataType::I16].map(|data_type| Call { collective, count, data_type });
+        |request: Request| [DataType::F32, DataType::I16].map(|data_type| request.of(count, data_type));
     collectives.flat_map(call).collect()
 }
 
@@ -24,12 +26,10 @@ fn output(call: &Call, rank: u32, ranks: u32) -> Span {
     let len = call.bytes();
     match call.collective {
         Collective::AllGather | Collective::AllToAll => Span { offset: 0, len: len * ranks as usize },
-        Collective::Gather { root } if root == rank => Span { offset: 0, len: len * ranks as usize },
-        Collective::Gather { .. } => Span { offset: 0, len: 0 },
-        Collective::ReduceScatter(_) | Collective::Scatter { .. } => {
-            Span { offset: len * rank as usize, len }
-        }
-        Collective::Reduce { root, .. } if root != rank => Span { offset: 0, len: 0 },
+        Collective::Gather if call.root == rank => Span { offset: 0, len: len * ranks as usize },
+        Collective::Gather => Span { offset: 0, len: 0 },
+        Collective::ReduceScatter | Collective::Scatter => Span { offset: len * rank as usize, len },
+        Collective::Reduce if call.root != rank => Span { offset: 0, len: 0 },
         _ => Span { offset: 0, len },
     }
 }
@@ -67,7 +67,7 @@ proptest! {
     #[test]
     fn sums_of_floats_begin_where_those_of_the_ring_do(ranks in 3_u32..9, count in 0_usize..1000, chunk_bytes_min in 0_usize..300) {
         let options = CommunicatorOptions { chunk_bytes_min, ..CommunicatorOptions::default() };
-        let call = Call { collective: Collective::AllReduce(ReduceOp::Sum), count, data_type: DataType::F32 };
+        let call = Collective::AllReduce.by(ReduceOp::Sum).of(count, DataType::F32);
         let mut first = vec![u32::MAX; count];
         for rank in 0..ranks {
             let staging = Staging { chunk_bytes_min, ..Staging::default() };
@@ -88,8 +88,7 @@ proptest! {
 
 #[test]
 fn what_is_long_goes_another_way_and_what_the_ring_refuses_is_the_rings() {
-    let call =
-        |count| Call { collective: Collective::AllReduce(ReduceOp::Sum), count, data_type: DataType::F64 };
+    let call = |count| Collective::AllReduce.by(ReduceOp::Sum).of(count, DataType::F64);
     let options = CommunicatorOptions::default();
     for ranks in [2, 4, 5, 16] {
         let (is_flat, most) =
@@ -102,6 +101,6 @@ fn what_is_long_goes_another_way_and_what_the_ring_refuses_is_the_rings() {
     assert!(is_flat(call(2), &small) && !is_flat(call(3), &small));
     let none = CommunicatorOptions { slot_bytes: 4, ..options.clone() };
     assert!(!is_flat(call(0), &none), "the schedule says why");
-    let nobody = Call { collective: Collective::Broadcast { root: 2 }, ..call(1) };
+    let nobody = Collective::Broadcast.at(2).of(1, DataType::F64);
     assert!(!is_flat(nobody, &options));
 }

@@ -10,7 +10,7 @@ use super::running::Running;
 use super::stage::At;
 use super::{InWindows, Job, Memory, Plan, Way};
 use crate::collective::CollectiveError;
-use crate::collective::call::{Call, Collective};
+use crate::collective::call::{Call, Request};
 use crate::collective::communicator::{Communicator, Output, Pending};
 use crate::collective::{DataType, Element, Tensor};
 
@@ -18,11 +18,11 @@ impl Communicator {
     /// Begins a collective on a tensor, in its place.
     pub(in crate::collective) fn start_in_place<T: Element>(
         &mut self,
-        collective: Collective,
+        request: Request,
         tensor: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_call(collective, T::DATA_TYPE, tensor.into_job(None), deadline).map_err(|(job, error)| {
+        self.start_call(request, T::DATA_TYPE, tensor.into_job(None), deadline).map_err(|(job, error)| {
             let (_, object) = Tensor::pair_from_job(job);
             Refused { object, error }
         })
@@ -32,26 +32,26 @@ impl Communicator {
     #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub(in crate::collective) fn start_out_of_place<T: Element>(
         &mut self,
-        collective: Collective,
+        request: Request,
         input: Tensor<T>,
         output: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
         let job = output.into_job(Some(input));
-        self.start_call(collective, T::DATA_TYPE, job, deadline)
+        self.start_call(request, T::DATA_TYPE, job, deadline)
             .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
 
     /// Begins a collective on the memory of a job, or gives it back.
     pub(in crate::collective) fn start_call<T: Output>(
         &mut self,
-        collective: Collective,
+        request: Request,
         data_type: DataType,
         mut job: Box<Job>,
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
         let ranks = [self.rank(), self.size()];
-        let call = Call::new(collective, data_type, job.lengths(), ranks);
+        let call = Call::new(request, data_type, job.lengths(), ranks);
         let call = match call.and_then(|call| self.check_memory(&job).map(|()| call)) {
             Ok(call) => call,
             Err(error) => return Err((job, error)),

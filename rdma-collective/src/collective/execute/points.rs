@@ -9,7 +9,7 @@ use super::running::{self, Running};
 use super::{Borrowed, Job, Plan, Way, staging};
 use crate::collective::CollectiveError;
 use crate::collective::DataType;
-use crate::collective::call::{Call, Collective};
+use crate::collective::call::{Call, Collective, Request};
 use crate::collective::communicator::{Among, Communicator, Output, Pending, link_geometry};
 use crate::collective::points::Points;
 use crate::collective::schedule::Staging;
@@ -65,13 +65,13 @@ impl Communicator {
     pub(in crate::collective) fn start_points<T: Output>(
         &mut self,
         mut job: Box<Job>,
-        collectives: &[Collective],
+        requests: &[Request],
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
-        let calls = collectives.iter().map(|collective| {
-            let sent = job.input.as_deref().filter(|_| matches!(collective, Collective::Send { .. }));
-            Call::point(*collective, data_type, sent.unwrap_or(&job).len())
+        let calls = requests.iter().map(|request| {
+            let sent = job.input.as_deref().filter(|_| request.collective == Collective::Send);
+            Call::point(*request, data_type, sent.unwrap_or(&job).len())
         });
         let calls = match calls.collect::<Result<Vec<_>, _>>() {
             Ok(calls) => calls,

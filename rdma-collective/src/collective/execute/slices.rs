@@ -10,20 +10,20 @@ use super::stage::At;
 use super::{Borrowed, InWindows, Memory, Plan, Way};
 use crate::collective::CollectiveError;
 use crate::collective::DataType;
-use crate::collective::call::{Call, Collective};
+use crate::collective::call::{Call, Request};
 use crate::collective::communicator::{Among, Communicator};
 
 impl Communicator {
     /// Carries a collective out on slices of the caller's.
     pub(in crate::collective) fn call(
         &mut self,
-        collective: Collective,
+        request: Request,
         data_type: DataType,
         mut buffers: Borrowed<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         let ranks = [self.rank(), self.size()];
-        let call = Call::new(collective, data_type, buffers.lengths(), ranks)?;
+        let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
         buffers.lie_at(call.origins(ranks[0]));
         let Some(what) = self.near(call, Memory::Borrowed) else {
             let class = self.class(call);

@@ -6,37 +6,36 @@ use rdma_core::{Deadline, Refused};
 
 use super::{Borrowed, Job, Memory, Plan};
 use crate::collective::CollectiveError;
-use crate::collective::call::{Call, Collective};
+use crate::collective::call::{Collective, Request};
 use crate::collective::communicator::{Algorithm, Communicator, Pending, Reach};
 use crate::collective::schedule::{Operation, Rounds};
-use crate::collective::uneven::{Counts, Sides, Uneven};
+use crate::collective::uneven::{Counts, Sides};
 use crate::collective::{DataType, Element, Tensor};
 
 impl Communicator {
     /// What this rank does with buffers of so many bytes.
     fn plan_uneven(
         &mut self,
-        (uneven, counts): (Uneven, Counts<'_>),
+        (request, counts): (Request, Counts<'_>),
         data_type: DataType,
         [input, output]: [usize; 2],
         memory: Memory,
     ) -> Result<Plan, CollectiveError> {
         let (rank, ranks, staging) = (self.rank(), self.size(), self.link_staging());
-        let shares = Sides { rank, ranks, data_type, input, output }.shares(uneven, counts)?;
+        let shares = Sides { rank, ranks, data_type, input, output }.shares(request, counts)?;
         // What all ranks know is told around the ring, and the rest from rank to rank.
-        let count = if uneven == Uneven::AllGather { output / data_type.size() } else { 0 };
-        let call = Call { collective: Collective::Uneven(uneven), count, data_type };
+        let count = if request.collective == Collective::AllGatherV { output / data_type.size() } else { 0 };
+        let call = request.of(count, data_type);
         let steps = Rounds::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
         let way = self.by_links(call, (Algorithm::Pairs, steps, Reach::All), memory)?;
-        let (code, name, _) = call.class();
-        self.chose((code, name, input.max(output)), |_| way.name().to_owned());
+        self.chose((call.collective, input.max(output)), |_| way.name().to_owned());
         Ok(Plan::new(call, [rank, ranks], way))
     }
 
     /// Carries it out on slices of the caller's.
     pub(in crate::collective) fn call_uneven(
         &mut self,
-        what: (Uneven, Counts<'_>),
+        what: (Request, Counts<'_>),
         data_type: DataType,
         input: &[u8],
         output: &mut [u8],
@@ -51,7 +50,7 @@ impl Communicator {
     #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub(in crate::collective) fn start_uneven<T: Element>(
         &mut self,
-        what: (Uneven, Counts<'_>),
+        what: (Request, Counts<'_>),
         input: Tensor<T>,
         output: Tensor<T>,
         deadline: Deadline,

@@ -61,28 +61,19 @@ impl Pieces {
     pub(super) fn new(call: Call, [rank, ranks]: [u32; 2], options: &CommunicatorOptions) -> Option<Self> {
         let staging = staging(options);
         // Who gives the mailboxes little memory has an operation in little memory.
-        if options.slot_bytes < UNIT_BYTES || call.collective.root().is_some_and(|root| root >= ranks) {
+        if options.slot_bytes < UNIT_BYTES || call.root >= ranks {
             return None;
         }
-        let Call { collective, count, data_type } = call;
+        let Call { collective, count, data_type, .. } = call;
         let (element, parts) = (data_type.size(), ranks as usize);
         data_type.bytes(count.checked_mul(parts)?).ok()?;
         let cut = match collective {
-            Collective::AllReduce(_) | Collective::Reduce { .. } => {
-                Chunking::new(count, element, parts, &staging)
-            }
-            Collective::AllGather | Collective::ReduceScatter(_) | Collective::AllToAll => {
+            Collective::AllReduce | Collective::Reduce => Chunking::new(count, element, parts, &staging),
+            Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => {
                 Chunking::of_parts(count, element, parts, &staging)
             }
-            Collective::Broadcast { .. } => Chunking::new(count, element, 1, &staging),
-            Collective::Barrier
-            | Collective::Gather { .. }
-            | Collective::Scatter { .. }
-            | Collective::Connect
-            | Collective::Split
-            | Collective::Uneven(_)
-            | Collective::Send { .. }
-            | Collective::Receive { .. } => return None,
+            Collective::Broadcast => Chunking::new(count, element, 1, &staging),
+            _ => return None,
         };
         let order = call.order([rank, ranks], staging, options.reproducible).ok()?;
         Some(Self { call, rank, ranks, cut: cut.ok()?.finer(UNIT_BYTES), order })
@@ -109,8 +100,8 @@ impl Pieces {
     /// root, whose units it is read from, for all.
     pub(super) fn awaits(&self, step: Step, of: u32) -> bool {
         match (self.call.collective, step) {
-            (Collective::Broadcast { root }, Step::AwaitPut(_)) => root == of,
-            (Collective::Broadcast { root }, Step::AwaitMade(_)) => root == self.rank,
+            (Collective::Broadcast, Step::AwaitPut(_)) => self.call.root == of,
+            (Collective::Broadcast, Step::AwaitMade(_)) => self.call.root == self.rank,
             _ => matches!(step, Step::AwaitPut(_) | Step::AwaitMade(_)),
         }
     }
@@ -138,9 +129,8 @@ impl Pieces {
         let own = self.rank;
         let units = match self.call.collective {
             _ if round >= self.rounds() => 0..0,
-            Collective::AllGather => own..own + 1,
-            Collective::Broadcast { root } if root == own => own..own + 1,
-            Collective::Broadcast { .. } => 0..0,
+            _ if !self.call.gives(own) => 0..0,
+            Collective::AllGather | Collective::Broadcast => own..own + 1,
             _ => 0..self.ranks,
         };
         let for_one = self.is_for_one();
@@ -150,7 +140,7 @@ impl Pieces {
 
     /// Whether what a rank puts is each for one other.
     fn is_for_one(&self) -> bool {
-        self.call.collective.op().is_some() || self.call.collective == Collective::AllToAll
+        self.call.collective.reduces() || self.call.collective == Collective::AllToAll
     }
 
     fn after(&self, rank: u32) -> u32 {
@@ -162,10 +152,10 @@ impl Pieces {
         let own = self.rank;
         let (copied, reduced) = match self.call.collective {
             Collective::AllGather | Collective::AllToAll => (0..self.ranks, None),
-            Collective::Broadcast { root } => (root..root + 1, None),
-            Collective::AllReduce(_) => (0..0, Some((true, true))),
-            Collective::ReduceScatter(_) => (0..0, Some((true, false))),
-            Collective::Reduce { root, .. } => (0..0, Some((root == own, root != own))),
+            Collective::Broadcast => (self.call.root..self.call.root + 1, None),
+            Collective::AllReduce => (0..0, Some((true, true))),
+            Collective::ReduceScatter => (0..0, Some((true, false))),
+            Collective::Reduce => (0..0, Some((self.call.gets(own), !self.call.gets(own)))),
             _ => (0..0, None),
         };
         let copied = copied.map(move |from| {
@@ -181,8 +171,7 @@ impl Pieces {
     /// What this rank takes of what the others have made of a round.
     pub(super) fn take(&self, round: u64) -> impl Iterator<Item = Made> {
         let from = match self.call.collective {
-            Collective::AllReduce(_) => 0..self.ranks,
-            Collective::Reduce { root, .. } if root == self.rank => 0..self.ranks,
+            Collective::AllReduce | Collective::Reduce if self.call.gets(self.rank) => 0..self.ranks,
             _ => 0..0,
         };
         let others = from.filter(|from| *from != self.rank);
@@ -194,10 +183,10 @@ impl Pieces {
         let all = self.call.bytes() as u64;
         let others = u64::from(self.ranks - 1);
         let bytes = match self.call.collective {
-            Collective::AllGather | Collective::ReduceScatter(_) | Collective::AllToAll => all * others,
-            Collective::AllReduce(_) => 2 * all * others / u64::from(self.ranks),
-            Collective::Reduce { .. } => all * others / u64::from(self.ranks),
-            Collective::Broadcast { root } if root == self.rank => 0,
+            Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => all * others,
+            Collective::AllReduce => 2 * all * others / u64::from(self.ranks),
+            Collective::Reduce => all * others / u64::from(self.ranks),
+            Collective::Broadcast if self.call.root == self.rank => 0,
             _ => all,
         };
         bytes - bytes * round.min(self.rounds()) / self.rounds().max(1)

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use proptest::prelude::*;
 
 use super::*;
+use crate::collective::call::Request;
 use crate::collective::schedule::{Operation, Ring, Source, Staging, Step as RingStep};
 use crate::collective::{DataType, ReduceOp};
 
@@ -166,16 +167,16 @@ fn check(calls: &[Call], ranks: u32) {
     }
 }
 
-fn collectives(ranks: u32) -> Vec<Collective> {
+fn requests(ranks: u32) -> Vec<Request> {
     let op = ReduceOp::Sum;
     let roots = BTreeSet::from([0, 1, ranks - 1]).into_iter();
-    let rooted = roots.flat_map(|root| [Collective::Broadcast { root }, Collective::Reduce { op, root }]);
-    let rest = [Collective::AllReduce(op), Collective::AllGather, Collective::ReduceScatter(op)];
-    rooted.chain(rest).chain([Collective::AllToAll]).collect()
+    let rooted = roots.flat_map(|root| [Collective::Broadcast.at(root), Collective::Reduce.by(op).at(root)]);
+    let rest = [Collective::AllReduce.by(op), Collective::AllGather.into(), Collective::ReduceScatter.by(op)];
+    rooted.chain(rest).chain([Collective::AllToAll.into()]).collect()
 }
 
-fn call(collective: Collective, count: usize) -> Call {
-    Call { collective, count, data_type: DataType::F32 }
+fn call(request: impl Into<Request>, count: usize) -> Call {
+    request.into().of(count, DataType::F32)
 }
 
 /// Elements of a unit.
@@ -184,15 +185,15 @@ const UNIT: usize = UNIT_BYTES / 4;
 #[test]
 fn nothing_is_read_early_or_overwritten_for_2_to_16_ranks_whatever_follows_what() {
     for ranks in 2..17 {
-        for first in collectives(ranks) {
-            for second in collectives(ranks) {
+        for first in requests(ranks) {
+            for second in requests(ranks) {
                 // One round, two and five, of a part; the middle one is not whole.
                 for counts in [[1, 1], [UNIT, 2 * UNIT - 1], [2 * UNIT - 1, 5 * UNIT], [5 * UNIT, 1]] {
                     let [first, second] =
-                        [(first, counts[0]), (second, counts[1])].map(|(collective, count)| {
+                        [(first, counts[0]), (second, counts[1])].map(|(request, count)| {
                             let whole =
-                                matches!(collective, Collective::AllReduce(_) | Collective::Reduce { .. });
-                            call(collective, if whole { count * ranks as usize } else { count })
+                                matches!(request.collective, Collective::AllReduce | Collective::Reduce);
+                            call(request, if whole { count * ranks as usize } else { count })
                         });
                     check(&[first, second, first], ranks);
                 }
@@ -206,8 +207,8 @@ fn output(call: &Call, rank: u32, ranks: u32) -> Span {
     let len = call.bytes();
     match call.collective {
         Collective::AllGather | Collective::AllToAll => Span { offset: 0, len: len * ranks as usize },
-        Collective::ReduceScatter(_) => Span { offset: len * rank as usize, len },
-        Collective::Reduce { root, .. } if root != rank => Span { offset: 0, len: 0 },
+        Collective::ReduceScatter => Span { offset: len * rank as usize, len },
+        Collective::Reduce if call.root != rank => Span { offset: 0, len: 0 },
         _ => Span { offset: 0, len },
     }
 }
@@ -215,9 +216,9 @@ fn output(call: &Call, rank: u32, ranks: u32) -> Span {
 #[test]
 fn every_element_is_made_once_and_of_all_ranks() {
     for ranks in 2..17 {
-        for collective in collectives(ranks) {
+        for request in requests(ranks) {
             for count in [0, 1, 2, 3 * UNIT - 1, 200_003] {
-                let call = call(collective, count);
+                let call = call(request, count);
                 for rank in 0..ranks {
                     let pieces = Pieces::new(call, [rank, ranks], &CommunicatorOptions::default()).unwrap();
                     let steps = (0..).map_while(|at| pieces.step(at));
@@ -257,7 +258,7 @@ proptest! {
         chunk_bytes_min in 0_usize..100_000,
     ) {
         let options = CommunicatorOptions { chunk_bytes_min, ..CommunicatorOptions::default() };
-        let call = call(Collective::AllReduce(ReduceOp::Sum), count);
+        let call = call(Collective::AllReduce.by(ReduceOp::Sum), count);
         let mut first = vec![u32::MAX; count];
         let staging = Staging { chunk_bytes_min, ..Staging::default() };
         for rank in 0..ranks {
@@ -285,6 +286,6 @@ fn what_has_little_memory_or_no_root_is_the_rings() {
     assert!(is_ours(call(Collective::AllGather, UNIT), &options));
     let little = CommunicatorOptions { slot_bytes: UNIT_BYTES - 1, ..options.clone() };
     assert!(!is_ours(call(Collective::AllGather, UNIT), &little));
-    assert!(!is_ours(call(Collective::Broadcast { root: 2 }, UNIT), &options));
+    assert!(!is_ours(call(Collective::Broadcast.at(2), UNIT), &options));
     assert!(!is_ours(call(Collective::AllGather, usize::MAX / 4), &options));
 }

@@ -5,7 +5,7 @@ use rdma_core::Deadline;
 use super::Rails;
 use super::buffers::Buffers;
 use crate::collective::CollectiveError;
-use crate::collective::call::Collective;
+use crate::collective::call::{Collective, Request};
 use crate::collective::{Element, ReduceOp};
 
 impl Rails {
@@ -44,7 +44,7 @@ impl Rails {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.in_place(Collective::AllReduce(op), data, deadline)
+        self.in_place(Collective::AllReduce.by(op), data, deadline)
     }
 
     /// Reduces `input` over all ranks into `output`; otherwise as [`all_reduce`](Self::all_reduce).
@@ -60,7 +60,7 @@ impl Rails {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.apart(Collective::AllReduce(op), input, output, deadline)
+        self.apart(Collective::AllReduce.by(op), input, output, deadline)
     }
 
     /// Brings the parts of all ranks to all, as [`Communicator::all_gather`](crate::collective::communicator::Communicator::all_gather) does:
@@ -75,7 +75,7 @@ impl Rails {
         data: &mut [T],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.in_place(Collective::AllGather, data, deadline)
+        self.in_place(Collective::AllGather.into(), data, deadline)
     }
 
     /// Brings the `input` of all ranks to the `output` of all, one behind the other by rank.
@@ -90,7 +90,7 @@ impl Rails {
         output: &mut [T],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.apart(Collective::AllGather, input, output, deadline)
+        self.apart(Collective::AllGather.into(), input, output, deadline)
     }
 
     /// Reduces `data` over all ranks and leaves this rank's part of the result in its place, as
@@ -106,7 +106,7 @@ impl Rails {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.in_place(Collective::ReduceScatter(op), data, deadline)
+        self.in_place(Collective::ReduceScatter.by(op), data, deadline)
     }
 
     /// Reduces `input` over all ranks and leaves this rank's part of the result in `output`.
@@ -122,7 +122,7 @@ impl Rails {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.apart(Collective::ReduceScatter(op), input, output, deadline)
+        self.apart(Collective::ReduceScatter.by(op), input, output, deadline)
     }
 
     /// Brings what rank `root` has in `data` to all, as
@@ -139,7 +139,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.in_place(Collective::Broadcast { root }, data, deadline)
+        self.in_place(Collective::Broadcast.at(root), data, deadline)
     }
 
     /// Brings the `input` of rank `root` to the `output` of all ranks, its own too. The input of other ranks is not looked at,
@@ -157,7 +157,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.apart(Collective::Broadcast { root }, input, output, deadline)
+        self.apart(Collective::Broadcast.at(root), input, output, deadline)
     }
 
     /// Reduces `data` over all ranks and leaves the result at rank `root`, as
@@ -175,7 +175,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.in_place(Collective::Reduce { op, root }, data, deadline)
+        self.in_place(Collective::Reduce.by(op).at(root), data, deadline)
     }
 
     /// Reduces `input` over all ranks into the `output` of rank `root`; that of other ranks stays as it is, and may be empty.
@@ -193,27 +193,27 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.apart(Collective::Reduce { op, root }, input, output, deadline)
+        self.apart(Collective::Reduce.by(op).at(root), input, output, deadline)
     }
 
     pub(super) fn in_place<T: Element>(
         &mut self,
-        collective: Collective,
+        request: Request,
         data: &mut [T],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         let mut buffers = Buffers::InPlace(T::as_bytes_mut(data));
-        self.carry_out(collective, T::DATA_TYPE, &mut buffers, deadline)
+        self.carry_out(request, T::DATA_TYPE, &mut buffers, deadline)
     }
 
     pub(super) fn apart<T: Element>(
         &mut self,
-        collective: Collective,
+        request: Request,
         input: &[T],
         output: &mut [T],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         let mut buffers = Buffers::Apart { input: T::as_bytes(input), output: T::as_bytes_mut(output) };
-        self.carry_out(collective, T::DATA_TYPE, &mut buffers, deadline)
+        self.carry_out(request, T::DATA_TYPE, &mut buffers, deadline)
     }
 }

@@ -43,7 +43,7 @@ impl Rails {
         data: &mut [T],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.in_place(Collective::AllToAll, data, deadline)
+        self.in_place(Collective::AllToAll.into(), data, deadline)
     }
 
     /// Brings part `j` of the `input` of rank `i` to rank `j` as part `i` of its `output`, which is as long.
@@ -58,7 +58,7 @@ impl Rails {
         output: &mut [T],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.apart(Collective::AllToAll, input, output, deadline)
+        self.apart(Collective::AllToAll.into(), input, output, deadline)
     }
 
     /// Brings the parts of all ranks to rank `root`, as [`Communicator::gather`](crate::collective::communicator::Communicator::gather) does: each
@@ -75,7 +75,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.in_place(Collective::Gather { root }, data, deadline)
+        self.in_place(Collective::Gather.at(root), data, deadline)
     }
 
     /// Brings the `input` of all ranks into the `output` of rank `root`, one behind the other by rank; that of other ranks stays
@@ -93,7 +93,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.apart(Collective::Gather { root }, input, output, deadline)
+        self.apart(Collective::Gather.at(root), input, output, deadline)
     }
 
     /// Brings each rank its part of what rank `root` has, as [`Communicator::scatter`](crate::collective::communicator::Communicator::scatter)
@@ -109,7 +109,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.in_place(Collective::Scatter { root }, data, deadline)
+        self.in_place(Collective::Scatter.at(root), data, deadline)
     }
 
     /// Brings each rank its part of the `input` of rank `root`, into `output`. The input of other ranks is not looked at, and
@@ -127,6 +127,6 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        self.apart(Collective::Scatter { root }, input, output, deadline)
+        self.apart(Collective::Scatter.at(root), input, output, deadline)
     }
 }

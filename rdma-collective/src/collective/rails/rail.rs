@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rdma_core::Deadline;
 
-use crate::collective::call::Collective;
+use crate::collective::call::Request;
 use crate::collective::communicator::{Communicator, Pending, StillPending, WaitError};
 use crate::collective::{AllocError, CollectiveError};
 use crate::collective::{DataType, Tensor};
@@ -90,7 +90,7 @@ impl Rail {
     /// Why it cannot.
     pub(super) fn start(
         &mut self,
-        (collective, data_type): (Collective, DataType),
+        (request, data_type): (Request, DataType),
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
         deadline: Deadline,
@@ -100,12 +100,10 @@ impl Rail {
         }
         let mut tensor = self.memory(bytes)?;
         fill(&mut tensor);
-        self.comm.start_call(collective, data_type, tensor.into_job(None), deadline).map_err(
-            |(job, error)| {
-                self.spare.push(Tensor::pair_from_job(job).1);
-                error
-            },
-        )
+        self.comm.start_call(request, data_type, tensor.into_job(None), deadline).map_err(|(job, error)| {
+            self.spare.push(Tensor::pair_from_job(job).1);
+            error
+        })
     }
 
     /// Memory of `bytes` for one operation.

@@ -10,7 +10,7 @@ use super::Rails;
 use super::buffers::{Buffers, Shape};
 use super::stripe::{STATEMENT_BYTES, Statement, Stripes, pieces};
 use crate::collective::CollectiveError;
-use crate::collective::call::{Call, Collective};
+use crate::collective::call::{Call, Collective, Request};
 use crate::collective::communicator::{Pending, StillPending, WaitError};
 use crate::collective::{DataType, Tensor};
 
@@ -23,7 +23,7 @@ type Flight = (usize, Pending<Tensor<u8>>);
 /// What is done over rails.
 #[derive(Clone, Copy)]
 struct Task {
-    call: (Collective, DataType),
+    call: (Request, DataType),
     shape: Shape,
     deadline: Deadline,
 }
@@ -32,15 +32,15 @@ impl Rails {
     /// Carries a collective out, and leaves its result in `buffers`.
     pub(super) fn carry_out(
         &mut self,
-        collective: Collective,
+        request: Request,
         data_type: DataType,
         buffers: &mut Buffers<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         let ranks = [self.rank(), self.size()];
-        let call = Call::new(collective, data_type, buffers.lengths(), ranks)?;
-        let shape = Shape::new(collective, ranks, call.bytes());
-        let task = Task { call: (collective, data_type), shape, deadline };
+        let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
+        let shape = Shape::new(request, ranks, call.bytes());
+        let task = Task { call: (request, data_type), shape, deadline };
         if shape.parts() * call.bytes() >= self.options.stripe_bytes_min {
             self.striped(task, call.count, buffers)
         } else {
@@ -193,8 +193,9 @@ impl Rails {
         let mut statements = vec![0; STATEMENT_BYTES * self.size() as usize];
         let at = STATEMENT_BYTES * self.rank() as usize;
         statements[at..at + STATEMENT_BYTES].copy_from_slice(&own.encode());
-        let shape = Shape::new(Collective::AllGather, ranks, STATEMENT_BYTES);
-        let task = Task { call: (Collective::AllGather, DataType::U8), shape, deadline };
+        let request = Request::from(Collective::AllGather);
+        let shape = Shape::new(request, ranks, STATEMENT_BYTES);
+        let task = Task { call: (request, DataType::U8), shape, deadline };
         self.everywhere(task, 0..STATEMENT_BYTES, &mut Buffers::InPlace(&mut statements))?;
         Ok(Statement::of_all(&statements))
     }

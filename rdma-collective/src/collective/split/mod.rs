@@ -107,7 +107,7 @@ impl Communicator {
     /// What all ranks tell, one behind the other by rank.
     fn gather_words(&mut self, own: &[u8], deadline: Deadline) -> Result<Vec<u8>, CollectiveError> {
         let mut all = vec![0; own.len() * self.size() as usize];
-        self.call(Collective::Split, DataType::U8, Borrowed::out_of_place(own, &mut all), deadline)?;
+        self.call(Collective::Split.into(), DataType::U8, Borrowed::out_of_place(own, &mut all), deadline)?;
         Ok(all)
     }
 }

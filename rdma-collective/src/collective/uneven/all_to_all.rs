@@ -2,8 +2,9 @@
 
 use rdma_core::{Deadline, Refused};
 
-use super::{Counts, Uneven};
+use super::Counts;
 use crate::collective::CollectiveError;
+use crate::collective::call::Collective;
 use crate::collective::communicator::{Communicator, Pending};
 use crate::collective::{DataType, Element, Tensor};
 
@@ -96,7 +97,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         self.call_uneven(
-            (Uneven::AllToAll, Counts { sent: send_counts, received: receive_counts }),
+            (Collective::AllToAllV.into(), Counts { sent: send_counts, received: receive_counts }),
             data_type,
             input,
             output,
@@ -124,7 +125,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
         self.start_uneven(
-            (Uneven::AllToAll, Counts { sent: send_counts, received: receive_counts }),
+            (Collective::AllToAllV.into(), Counts { sent: send_counts, received: receive_counts }),
             input,
             output,
             deadline,

@@ -2,8 +2,9 @@
 
 use rdma_core::{Deadline, Refused};
 
-use super::{Counts, Uneven};
+use super::Counts;
 use crate::collective::CollectiveError;
+use crate::collective::call::Collective;
 use crate::collective::communicator::{Communicator, Pending};
 use crate::collective::{DataType, Element, Tensor};
 
@@ -83,7 +84,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         self.call_uneven(
-            (Uneven::Gather { root }, Counts { received: counts, ..Counts::default() }),
+            (Collective::GatherV.at(root), Counts { received: counts, ..Counts::default() }),
             data_type,
             input,
             output,
@@ -111,7 +112,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
         self.start_uneven(
-            (Uneven::Gather { root }, Counts { received: counts, ..Counts::default() }),
+            (Collective::GatherV.at(root), Counts { received: counts, ..Counts::default() }),
             input,
             output,
             deadline,

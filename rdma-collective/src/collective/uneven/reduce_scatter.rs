@@ -92,7 +92,7 @@ impl Communicator {
             // One of nothing, too, by which other counts are found.
             let output = if root == rank { &mut *output } else { &mut [] };
             let buffers = Borrowed::out_of_place(&input[part.range()], output);
-            self.call(Collective::Reduce { op, root }, data_type, buffers, deadline)?;
+            self.call(Collective::Reduce.by(op).at(root), data_type, buffers, deadline)?;
         }
         Ok(())
     }

@@ -2,8 +2,9 @@
 
 use rdma_core::{Deadline, Refused};
 
-use super::{Counts, Uneven};
+use super::Counts;
 use crate::collective::CollectiveError;
+use crate::collective::call::Collective;
 use crate::collective::communicator::{Communicator, Pending};
 use crate::collective::{DataType, Element, Tensor};
 
@@ -90,7 +91,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         self.call_uneven(
-            (Uneven::Scatter { root }, Counts { sent: counts, ..Counts::default() }),
+            (Collective::ScatterV.at(root), Counts { sent: counts, ..Counts::default() }),
             data_type,
             input,
             output,
@@ -118,7 +119,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
         self.start_uneven(
-            (Uneven::Scatter { root }, Counts { sent: counts, ..Counts::default() }),
+            (Collective::ScatterV.at(root), Counts { sent: counts, ..Counts::default() }),
             input,
             output,
             deadline,

@@ -30,8 +30,8 @@ const YIELD_FOR: Duration = Duration::from_micros(300);
 /// have it, unless inputs come from no cache at all, which are read in longer runs then.
 pub(super) fn piece_bytes(call: Call, ranks: u32, most: usize) -> usize {
     let all = match call.collective {
-        Collective::AllReduce(_) | Collective::Reduce { .. } if ranks > 2 => call.bytes(),
-        Collective::ReduceScatter(_) if ranks > 2 => call.bytes() * ranks as usize,
+        Collective::AllReduce | Collective::Reduce if ranks > 2 => call.bytes(),
+        Collective::ReduceScatter if ranks > 2 => call.bytes() * ranks as usize,
         _ => return most,
     };
     if Expect::of_total(all) == Expect::Cached { PIECE_BYTES.min(most) } else { most }

@@ -15,7 +15,7 @@ use super::give_up::Progress;
 use super::mesh::{ZERO_COPY_BYTES_MIN, check_length, odd, put_range, signal, unsent};
 use super::run::{Stop, is_ended_by};
 use crate::collective::DataType;
-use crate::collective::call::{Call, Collective};
+use crate::collective::call::Collective;
 use crate::collective::communicator::{Awaited, Link, Lost, Reach, RingLinks};
 use crate::collective::operation::{DAMAGED, Header};
 use crate::collective::points::{Own, Point, Points};
@@ -326,8 +326,7 @@ impl Flows {
     }
 
     fn header(&self) -> Header {
-        let nothing =
-            Call { collective: Collective::Send { to: self.rank }, count: 0, data_type: DataType::U8 };
+        let nothing = Collective::Send.at(self.rank).of(0, DataType::U8);
         let (call, number) =
             self.flows.get(self.at).map_or((nothing, 0), |flow| (flow.point.call, flow.number));
         call.header(self.rank, number)

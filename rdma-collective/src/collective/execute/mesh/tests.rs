@@ -52,12 +52,8 @@ fn what_was_opened_for_other_operations_goes_with_links_that_could_not_be_made()
 #[test]
 fn what_goes_around_in_the_end_counts_from_there() {
     each_rank(2, EngineOptions::default().max_cqe, |comm| {
-        let call = Call::new(
-            Collective::Broadcast { root: 0 },
-            DataType::U8,
-            Lengths::InPlace(10),
-            [comm.rank(), 2],
-        );
+        let call =
+            Call::new(Collective::Broadcast.at(0), DataType::U8, Lengths::InPlace(10), [comm.rank(), 2]);
         let call = call.unwrap();
         let steps = call.schedule([comm.rank(), 2], staging(comm.options()), false).unwrap().unwrap();
         let now = Instant::now();
