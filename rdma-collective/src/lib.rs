@@ -13,5 +13,8 @@ pub mod link;
 pub mod fuzzing;
 mod groups;
 mod liveness;
+mod parse_name;
+
+pub use parse_name::ParseNameError;
 #[cfg(test)]
 mod netsim;

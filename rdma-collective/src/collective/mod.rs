@@ -28,6 +28,7 @@ mod reduce_to_root;
 mod scatter;
 pub mod schedule;
 mod send_recv;
+mod setup_error;
 mod split;
 mod tensor;
 mod uneven;
@@ -43,7 +44,6 @@ pub use error::{AbortReason, CollectiveError, Interrupted, OperationName};
 pub use group::Group;
 pub use half::{bf16, f16};
 pub use rails::{Rails, RailsOptions};
-pub use reduce::{
-    AllocError, DataType, Element, ParseNameError, ReduceError, ReduceOp, Reduction, ScheduleError, Vectors,
-};
+pub use reduce::{AllocError, DataType, Element, ReduceError, ReduceOp, Reduction, ScheduleError, Vectors};
+pub use setup_error::CommunicatorError;
 pub use tensor::Tensor;

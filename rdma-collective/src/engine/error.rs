@@ -1,4 +1,4 @@
-//! Errors of setting links up and of driving them.
+//! Errors of an engine and of its lanes: while they are set up, and while they are driven.
 
 use std::io;
 use std::sync::Arc;
@@ -10,13 +10,9 @@ use rdma_core::error::{
     RegisterError,
 };
 
-use crate::bootstrap::BootstrapError;
-use crate::collective::CollectiveError;
-use crate::kv::PoolUse;
-use crate::kv::layout::LayoutError;
 use crate::link::{BlobError, HandshakeError, LaneFailure};
 
-/// An engine, a communicator or a link could not be set up.
+/// An engine, or a lane to a peer, could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -70,77 +66,9 @@ pub enum SetupError {
         /// Bytes of each.
         slot_bytes: usize,
     },
-    /// The ranks did not meet.
-    #[error(transparent)]
-    Bootstrap(#[from] BootstrapError),
-    /// An operation of the communicator that is split failed, and with it that communicator.
-    #[error(transparent)]
-    Parent(#[from] CollectiveError),
-    /// A rank has another option than this one.
-    #[error("{field} is {ours} here and {theirs} on rank {rank}; start all ranks alike")]
-    Differs {
-        /// What differs.
-        field: &'static str,
-        /// The other rank.
-        rank: u32,
-        /// Its value here.
-        ours: String,
-        /// Its value there.
-        theirs: String,
-    },
-    /// Another rank could not be set up, and has said why.
-    #[error("rank {rank} could not be set up: {reason}; mend it there")]
-    Rank {
-        /// That rank.
-        rank: u32,
-        /// Its error.
-        reason: String,
-    },
-    /// What a rank says of itself makes no sense.
-    #[error("what rank {rank} says of itself makes no sense; run one release on all ranks")]
-    Introduction {
-        /// The rank.
-        rank: u32,
-    },
     /// The two processes did not meet.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    /// The pools of both ends cannot exchange blocks.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// Both ends have a pool for the same use.
-    #[error("both ends have a {0:?} pool; connect a source with a destination")]
-    SameUse(PoolUse),
-    /// This end's pool is for another use.
-    #[error("this end needs a {needed:?} pool and was given a {given:?} pool; allocate one for that use")]
-    WrongUse {
-        /// What it needs.
-        needed: PoolUse,
-        /// What it was given.
-        given: PoolUse,
-    },
-    /// The pool is registered elsewhere.
-    #[error("the pool is of another engine than this link; make both on one engine")]
-    OtherEngine,
-    /// The peer's blob is of an end that was before this one, or will be after it.
-    #[error(
-        "the peer's blob is of epoch {theirs}, this end of epoch {ours}; exchange blobs that are made for each other"
-    )]
-    OtherEpoch {
-        /// The epoch of this end.
-        ours: u32,
-        /// The blob's.
-        theirs: u32,
-    },
-    /// No device reaches one of the other kind.
-    #[error(
-        "this end has {}, and the peer has not; choose devices of one kind on both sides",
-        if *.soft { "the software device" } else { "an RDMA device" }
-    )]
-    OtherDevice {
-        /// Whether it is this end that has the software device.
-        soft: bool,
-    },
     /// The peer did not connect.
     #[error(
         "the peer did not say within {waited:.1?} that it is connected; see whether it runs, and has this end's blob"
@@ -172,17 +100,6 @@ pub enum SetupError {
         /// How long the other may say nothing.
         peer_timeout: Duration,
     },
-    /// There are no rails, or more than there can be.
-    #[error("{count} rails; pass an engine for each, at least one and at most {max}")]
-    Rails {
-        /// How many.
-        count: usize,
-        /// How many there can be.
-        max: usize,
-    },
-    /// An engine of a rail is driven by its callers alone.
-    #[error("an engine of a rail has no thread of its own; make it with `Driver::Thread`")]
-    RailUndriven,
     /// The lane was ended meanwhile.
     #[error("the lane was ended before it was connected; set the link up anew")]
     LaneGone,

@@ -80,7 +80,7 @@ pub use decode::{Decode, Grant, LayerFuture, Progress, Received};
 pub use error::{KvError, PoolError, TransferError};
 pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};
 pub use lease::HoldKind;
-pub use link::{LinkOptions, Prepared};
+pub use link::{LinkError, LinkOptions, Prepared};
 pub use pending::{GrantFuture, OfferFuture, PullFuture, PushFuture};
 pub use pool::{Pool, PoolStats, PoolUse};
 pub use prefill::{Prefill, Pulled, Push, Pushed};

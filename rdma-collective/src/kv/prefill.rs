@@ -15,7 +15,8 @@ use super::push::Pushes;
 use super::receive::END_WITHIN;
 use super::revoking::Revoking;
 use crate::bootstrap::JobToken;
-use crate::engine::SetupError;
+use crate::kv::LinkError;
+
 use crate::engine::{Engine, Service};
 use crate::kv::KvError;
 use crate::link::handshake::Meet;
@@ -87,7 +88,7 @@ impl Prefill {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Handshake`] when nobody with the token comes before the deadline, [`SetupError::Layout`] with the
+    /// [`SetupError::Handshake`](crate::engine::SetupError::Handshake) when nobody with the token comes before the deadline, [`LinkError::Layout`] with the
     /// field in which the pools differ, others for what the device refuses.
     pub fn new(
         engine: &Engine,
@@ -96,7 +97,7 @@ impl Prefill {
         token: &JobToken,
         options: &LinkOptions,
         deadline: Deadline,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, LinkError> {
         let mut opening = Opening::new(engine, pool, PoolUse::Source, token, options)?;
         Ok(Self::over(opening.meet(meet, token, deadline)?, engine, pool, options))
     }
@@ -105,14 +106,14 @@ impl Prefill {
     ///
     /// # Errors
     ///
-    /// [`SetupError::WrongUse`] and [`SetupError::OtherEngine`] for a pool that does not go with it, others for what the
+    /// [`LinkError::WrongUse`] and [`LinkError::OtherEngine`] for a pool that does not go with it, others for what the
     /// device refuses.
     pub fn prepare(
         engine: &Engine,
         pool: &Pool,
         token: &JobToken,
         options: &LinkOptions,
-    ) -> Result<Prepared<Self>, SetupError> {
+    ) -> Result<Prepared<Self>, LinkError> {
         Ok(Prepared::new(Opening::new(engine, pool, PoolUse::Source, token, options)?))
     }
 

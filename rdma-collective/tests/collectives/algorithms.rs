@@ -1,10 +1,10 @@
 //! Ways that operations may take: all are right, whichever are asked for, and ranks that ask for others are told.
 
 use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::CommunicatorError;
 use rdma_collective::collective::tuning::Tuning;
 use rdma_collective::collective::{Algorithms, Communicator, CommunicatorOptions};
 use rdma_collective::collective::{ReduceOp, Tensor};
-use rdma_collective::engine::SetupError;
 use rdma_core::Wire;
 
 use crate::common::long;
@@ -88,7 +88,7 @@ fn ranks_that_ask_for_other_ways_are_told_when_they_meet() {
     });
     for (rank, error) in errors.into_iter().enumerate() {
         let text = error.to_string();
-        let SetupError::Differs { field: "algorithms", .. } = error else { panic!("{rank}: {text}") };
+        let CommunicatorError::Differs { field: "algorithms", .. } = error else { panic!("{rank}: {text}") };
         assert!(text.contains("tree") && text.contains("ring,direct"), "{text}");
     }
 }
@@ -212,7 +212,7 @@ fn ranks_whose_tables_differ_are_told_of_both_when_they_meet() {
     });
     for (rank, error) in errors.into_iter().enumerate() {
         let text = error.to_string();
-        let SetupError::Differs { field: "tuning", .. } = error else { panic!("{rank}: {text}") };
+        let CommunicatorError::Differs { field: "tuning", .. } = error else { panic!("{rank}: {text}") };
         assert!(text.contains("built in (") && text.contains("given by the program ("), "{text}");
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::long;
 use rdma_collective::bootstrap::BootstrapError;
 use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use rdma_collective::collective::CommunicatorError;
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::collective::{AbortReason, CollectiveError};
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
@@ -61,7 +62,7 @@ fn a_rank_with_a_stale_epoch_is_named_and_makes_the_next_one_with_the_others() {
         error
     });
     for (rank, error) in (0..).zip(errors) {
-        let SetupError::Bootstrap(BootstrapError::RanksMissing { name, missing, .. }) = &error else {
+        let CommunicatorError::Bootstrap(BootstrapError::RanksMissing { name, missing, .. }) = &error else {
             panic!("rank {rank}: {error}");
         };
         assert_eq!(missing.first(), [1 - rank], "{error}");
@@ -92,12 +93,15 @@ fn a_rank_that_joins_too_late_is_named_by_the_others_and_told_that_they_have_lef
     let engine = engine(Wire::Local);
     let error = Communicator::new(&engine, &mut join(0), epoch(0), shortly()).unwrap_err();
     let missing = |missing: &[u32]| {
-        matches!(&error, SetupError::Bootstrap(BootstrapError::RanksMissing { missing: found, .. })
+        matches!(&error, CommunicatorError::Bootstrap(BootstrapError::RanksMissing { missing: found, .. })
             if found.first() == missing)
     };
     assert!(missing(&[1]), "{error}");
     let error = Communicator::new(&engine, &mut join(1), epoch(0), long()).unwrap_err();
-    assert!(matches!(error, SetupError::Bootstrap(BootstrapError::RankLeft { rank: 0, .. })), "{error}");
+    assert!(
+        matches!(error, CommunicatorError::Bootstrap(BootstrapError::RankLeft { rank: 0, .. })),
+        "{error}"
+    );
 }
 
 #[test]
@@ -128,7 +132,7 @@ fn what_the_device_refuses_one_rank_is_an_error_of_all_at_once() {
         error
     });
     assert!(begin.elapsed() < Duration::from_secs(40), "they waited for their deadlines");
-    assert!(matches!(errors[1], SetupError::Register(_)), "{}", errors[1]);
+    assert!(matches!(errors[1], CommunicatorError::Setup(SetupError::Register(_))), "{}", errors[1]);
     let expected = format!("rank 1 could not be set up: {}; mend it there", errors[1]);
     assert_eq!(errors[0].to_string(), expected);
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use crate::common::{introduction, long};
 use rdma_collective::bootstrap::BootstrapError;
 use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use rdma_collective::collective::CommunicatorError;
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
-use rdma_collective::engine::SetupError;
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Device, SoftOptions};
 
 /// What the others say of a communicator of three when rank 1 does `instead` of making it, and ends.
-fn without_rank_1(instead: fn(StoreClient)) -> Vec<SetupError> {
+fn without_rank_1(instead: fn(StoreClient)) -> Vec<CommunicatorError> {
     let token = JobToken::random().unwrap();
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 3)).unwrap();
     let address = server.address();
@@ -38,7 +38,7 @@ fn without_rank_1(instead: fn(StoreClient)) -> Vec<SetupError> {
 fn assert_named_soon(instead: fn(StoreClient)) {
     let begin = Instant::now();
     for error in without_rank_1(instead) {
-        let named = matches!(error, SetupError::Bootstrap(BootstrapError::RankLeft { rank: 1, .. }));
+        let named = matches!(error, CommunicatorError::Bootstrap(BootstrapError::RankLeft { rank: 1, .. }));
         assert!(named, "{error}");
     }
     assert!(begin.elapsed() < Duration::from_secs(40), "they waited for their deadlines");

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use crate::common::{WIRES, long};
 use crate::world::each_communicator;
 use proptest::prelude::*;
+use rdma_collective::collective::CommunicatorError;
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::collective::{AbortReason, CollectiveError};
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
-use rdma_collective::engine::SetupError;
 use rdma_core::{Deadline, Wire};
 
 /// What each rank asks for, by rank.
@@ -139,7 +139,7 @@ fn it_is_done_in_its_turn_and_another_order_is_an_error_that_quotes_both() {
         let error = match comm.rank() {
             1 => comm.barrier(long()).unwrap_err(),
             _ => match comm.split(Some(0), 0, long()).unwrap_err() {
-                SetupError::Parent(error) => error,
+                CommunicatorError::Parent(error) => error,
                 other => panic!("{other}"),
             },
         };
@@ -155,7 +155,7 @@ fn it_is_done_in_its_turn_and_another_order_is_an_error_that_quotes_both() {
             other => panic!("{other}"),
         }
         let again = comm.split(Some(0), 0, long()).unwrap_err();
-        assert!(matches!(again, SetupError::Parent(CollectiveError::Ended { .. })), "{again}");
+        assert!(matches!(again, CommunicatorError::Parent(CollectiveError::Ended { .. })), "{again}");
     });
 }
 
@@ -167,7 +167,7 @@ fn a_rank_that_does_not_come_is_named_at_the_deadline() {
         if comm.rank() != 1 {
             let soon = Deadline::after(Duration::from_secs(2));
             match comm.split(Some(0), 0, soon).unwrap_err() {
-                SetupError::Parent(
+                CommunicatorError::Parent(
                     CollectiveError::DeadlineExceeded { rank: 1, .. }
                     | CollectiveError::Aborted { culprit: 1, reason: AbortReason::DeadlineExceeded, .. },
                 ) => {}

@@ -13,9 +13,9 @@ use common::{is_soak, long};
 use rdma_collective::bootstrap::SpawnError;
 use rdma_collective::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::CommunicatorError;
 use rdma_collective::collective::{Communicator, CommunicatorOptions, WaitError};
 use rdma_collective::collective::{DataType, ReduceOp};
-use rdma_collective::engine::SetupError;
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Access, Deadline, Device, Memory, PeerAccess, SoftOptions, Wire};
 use rustix::process::{Pid, Signal, getpid, kill_process};
@@ -158,8 +158,8 @@ fn in_splits(comm: &mut Communicator, signal: Signal) {
         .unwrap();
     assert!(took < Duration::from_secs(30), "{error}");
     match error {
-        SetupError::Parent(CollectiveError::Fenced { .. }) if rank == 1 => {}
-        SetupError::Parent(
+        CommunicatorError::Parent(CollectiveError::Fenced { .. }) if rank == 1 => {}
+        CommunicatorError::Parent(
             CollectiveError::PeerFailed { rank: 1, .. } | CollectiveError::Aborted { culprit: 1, .. },
         ) => {}
         other => panic!("rank {rank}: {other}"),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use rdma_collective::collective::CollectiveError;
+use rdma_collective::collective::CommunicatorError;
 use rdma_collective::collective::{Rails, RailsOptions, ReduceOp};
-use rdma_collective::engine::SetupError;
 use rdma_core::Wire;
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 
@@ -206,5 +206,5 @@ fn without_a_device_or_with_too_many_there_are_no_rails() {
     let join = Join { address: server.address(), token, rank: 0, world: 1 };
     let mut store = StoreClient::connect(join, long()).unwrap();
     let none = Rails::new(&[], &mut store, RailsOptions::default(), long()).unwrap_err();
-    assert!(matches!(none, SetupError::Rails { count: 0, .. }), "{none}");
+    assert!(matches!(none, CommunicatorError::Rails { count: 0, .. }), "{none}");
 }

@@ -8,10 +8,12 @@ use crate::common::{introduction, long};
 use crate::pair::{CANARY, Pair, SHAPE, TOKEN, engine, pool, source_byte};
 use rdma_collective::bootstrap::BootstrapError;
 use rdma_collective::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
+use rdma_collective::collective::CommunicatorError;
 use rdma_collective::collective::ReduceOp;
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::engine::SetupError;
 use rdma_collective::engine::{Engine, EngineOptions};
+use rdma_collective::kv::LinkError;
 use rdma_collective::kv::layout::{Layout, Shape};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
 use rdma_collective::kv::{KvError, PoolError};
@@ -95,6 +97,7 @@ fn ring_with(damage: Damage) -> SetupError {
     let error = made.unwrap_err();
     again(&engine, &mut store);
     other.join().unwrap();
+    let CommunicatorError::Setup(error) = error else { panic!("{error}") };
     error
 }
 
@@ -137,7 +140,7 @@ impl Ends {
         &self,
         to: SocketAddr,
         listener: &TcpListener,
-    ) -> (Result<Prefill, SetupError>, Result<Decode, SetupError>) {
+    ) -> (Result<Prefill, LinkError>, Result<Decode, LinkError>) {
         let options = LinkOptions::default();
         let [at_prefill, at_decode] = &self.engines;
         thread::scope(|scope| {
@@ -170,11 +173,12 @@ fn link_with(damage: Damage) -> SetupError {
     let ends = Ends::new();
     let (prefill, refused) = ends.connect(to, &listener);
     let error = prefill.unwrap_err();
-    assert!(matches!(error, SetupError::Handshake(HandshakeError::Lost { .. })), "{error}");
+    assert!(matches!(error, LinkError::Setup(SetupError::Handshake(HandshakeError::Lost { .. }))), "{error}");
     // Whoever is refused may be gone before all that was sent to it has arrived.
     let _ = between.join().unwrap();
     ends.work(&listener);
-    refused.unwrap_err()
+    let LinkError::Setup(error) = refused.unwrap_err() else { panic!("no lane was refused") };
+    error
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::pair::{CANARY, SHAPE, TOKEN, assert_moved, engine, pool, source_byte,
 use rdma_collective::bootstrap::JobToken;
 use rdma_collective::engine::Engine;
 use rdma_collective::engine::SetupError;
+use rdma_collective::kv::LinkError;
 use rdma_collective::kv::layout::LayoutError;
 use rdma_collective::kv::layout::{CacheType, Shape};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill, Prepared};
@@ -95,34 +96,37 @@ fn a_blob_that_is_of_no_end_of_this_link_is_refused_by_name_and_a_better_one_con
 
     let other_job = decode_blob(&stranger, SHAPE, &JobToken::from_bytes([9; 16]), &options);
     let error = refused(&mut prefill, &other_job);
-    assert!(matches!(error, SetupError::Blob(BlobError::OtherJob)), "{error}");
+    assert!(matches!(error, LinkError::Setup(SetupError::Blob(BlobError::OtherJob))), "{error}");
     let later = LinkOptions { epoch: 7, ..LinkOptions::default() };
     let error = refused(&mut prefill, &decode_blob(&stranger, SHAPE, &TOKEN, &later));
-    assert!(matches!(error, SetupError::OtherEpoch { ours: 0, theirs: 7 }), "{error}");
+    assert!(matches!(error, LinkError::OtherEpoch { ours: 0, theirs: 7 }), "{error}");
     let other = Shape { cache_type: CacheType::Fp8E5m2, ..SHAPE };
     let error = refused(&mut prefill, &decode_blob(&stranger, other, &TOKEN, &options));
-    let SetupError::Layout(LayoutError::Differs { field, ours, theirs }) = &error else { panic!("{error}") };
+    let LinkError::Layout(LayoutError::Differs { field, ours, theirs }) = &error else { panic!("{error}") };
     assert_eq!((*field, &**ours, &**theirs), ("cache type", "bfloat16", "fp8_e5m2"));
     let own = prefill.export().to_vec();
     let error = refused(&mut prefill, &own);
-    assert!(matches!(error, SetupError::SameUse(PoolUse::Source)), "{error}");
+    assert!(matches!(error, LinkError::SameUse(PoolUse::Source)), "{error}");
 
     let mut version = good.clone();
     version[BLOB_VERSION] += 1;
     let error = refused(&mut prefill, &version);
-    assert!(matches!(error, SetupError::Blob(BlobError::OtherVersion { .. })), "{error}");
+    assert!(matches!(error, LinkError::Setup(SetupError::Blob(BlobError::OtherVersion { .. }))), "{error}");
     for len in 0..good.len() {
         let error = refused(&mut prefill, &good[..len]);
-        assert!(matches!(error, SetupError::Blob(BlobError::Truncated { .. })), "{len} bytes: {error}");
+        assert!(
+            matches!(error, LinkError::Setup(SetupError::Blob(BlobError::Truncated { .. }))),
+            "{len} bytes: {error}"
+        );
     }
     let error = refused(&mut prefill, &[&good[..], b"\n"].concat());
-    assert!(matches!(error, SetupError::Blob(BlobError::Malformed { .. })), "{error}");
+    assert!(matches!(error, LinkError::Setup(SetupError::Blob(BlobError::Malformed { .. }))), "{error}");
     let mut altered = good.clone();
     altered[60] ^= 1;
     let error = refused(&mut prefill, &altered);
-    assert!(matches!(error, SetupError::Blob(BlobError::Altered)), "{error}");
+    assert!(matches!(error, LinkError::Setup(SetupError::Blob(BlobError::Altered))), "{error}");
     let error = refused(&mut prefill, b"{\"blob\": null}");
-    assert!(matches!(error, SetupError::Blob(BlobError::NotABlob)), "{error}");
+    assert!(matches!(error, LinkError::Setup(SetupError::Blob(BlobError::NotABlob))), "{error}");
 
     let to_decode = prefill.export().to_vec();
     let (prefill, decode) = thread::scope(|scope| {
@@ -140,10 +144,10 @@ fn a_peer_that_does_not_connect_is_an_error_at_the_deadline() {
         let Ends { mut prefill, decode, .. } = ends(wire);
         let started = Instant::now();
         let error = prefill.connect(decode.export(), soon()).unwrap_err();
-        assert!(matches!(error, SetupError::PeerSilent { .. }), "{error}");
+        assert!(matches!(error, LinkError::Setup(SetupError::PeerSilent { .. })), "{error}");
         assert!((200..10_000).contains(&started.elapsed().as_millis()));
         let error = prefill.connect(decode.export(), soon()).unwrap_err();
-        assert!(matches!(error, SetupError::LaneGone), "{error}");
+        assert!(matches!(error, LinkError::Setup(SetupError::LaneGone)), "{error}");
     }
 }
 
@@ -154,7 +158,14 @@ fn a_blob_of_an_end_that_is_gone_connects_to_nobody() {
         let gone = prefill.export().to_vec();
         drop(prefill);
         let error = decode.connect(&gone, Deadline::after(Duration::from_secs(5))).unwrap_err();
-        assert!(matches!(error, SetupError::PeerLost { .. } | SetupError::PeerSilent { .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                LinkError::Setup(SetupError::PeerLost { .. })
+                    | LinkError::Setup(SetupError::PeerSilent { .. })
+            ),
+            "{error}"
+        );
     };
     thread::scope(|scope| WIRES.iter().for_each(|wire| drop(scope.spawn(|| refused(*wire)))));
 }

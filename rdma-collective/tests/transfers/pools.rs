@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::{WIRES, long};
 use crate::pair::{CANARY, SHAPE, assert_moved, engine, fill, link, source_byte, transfer};
-use rdma_collective::engine::SetupError;
+use rdma_collective::kv::LinkError;
 use rdma_collective::kv::layout::LayoutError;
 use rdma_collective::kv::layout::{Layout, Order, Shape};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse};
@@ -151,7 +151,7 @@ fn a_pool_of_another_engine_is_refused_by_a_link() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let meet = rdma_collective::link::Meet::Accept(&listener);
     let made = Decode::new(&engine, &pool, &meet, &crate::pair::TOKEN, &LinkOptions::default(), long());
-    assert!(matches!(made.unwrap_err(), SetupError::OtherEngine));
+    assert!(matches!(made.unwrap_err(), LinkError::OtherEngine));
 }
 
 #[test]

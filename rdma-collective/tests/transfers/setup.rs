@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::common::long;
 use crate::pair::{CANARY, SHAPE, TOKEN, engine, pool, source_byte};
 use rdma_collective::bootstrap::JobToken;
-use rdma_collective::engine::SetupError;
+use rdma_collective::kv::LinkError;
 use rdma_collective::kv::layout::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
 use rdma_collective::kv::{Decode, LinkOptions, PoolUse, Prefill};
 use rdma_collective::link::Meet;
 use rdma_core::{Deadline, Wire};
 
 /// What both ends of a link that cannot be say of it.
-fn refused(source: Shape, destination: Shape, tokens: [JobToken; 2], epochs: [u32; 2]) -> [SetupError; 2] {
+fn refused(source: Shape, destination: Shape, tokens: [JobToken; 2], epochs: [u32; 2]) -> [LinkError; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let soon = || Deadline::after(Duration::from_secs(3));
@@ -49,7 +49,7 @@ fn pools_that_do_not_match_are_refused_with_the_field() {
         (Shape { tensor_parallel: TensorParallel { rank: 1, size: 2 }, ..SHAPE }, "rank 1 of 2"),
     ] {
         for error in refused(other, SHAPE, [TOKEN; 2], [0; 2]) {
-            assert!(matches!(error, SetupError::Layout(_)) && error.to_string().contains(field), "{error}");
+            assert!(matches!(error, LinkError::Layout(_)) && error.to_string().contains(field), "{error}");
         }
     }
 }
@@ -70,7 +70,7 @@ fn a_pool_for_another_use_is_refused_before_anybody_is_met() {
     let pool = pool(&engine, SHAPE, PoolUse::Destination, |_, _, _| CANARY);
     let meet = Meet::Connect(SocketAddr::from(([127, 0, 0, 1], 9)));
     let error = Prefill::new(&engine, &pool, &meet, &TOKEN, &LinkOptions::default(), long()).unwrap_err();
-    assert!(matches!(error, SetupError::WrongUse { .. }), "{error}");
+    assert!(matches!(error, LinkError::WrongUse { .. }), "{error}");
 }
 
 #[test]

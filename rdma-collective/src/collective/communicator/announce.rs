@@ -9,8 +9,8 @@ use rdma_core::PeerAccess;
 use super::connect::Links;
 use super::rendezvous::{Parent, Rendezvous};
 use super::{CommunicatorOptions, RingLinks};
+use crate::collective::CommunicatorError;
 use crate::collective::{AbortReason, CollectiveError};
-use crate::engine::SetupError;
 use crate::engine::{Engine, net};
 use crate::link::LaneName;
 
@@ -50,7 +50,7 @@ impl Announcer {
     }
 
     /// It is connected, or cannot be.
-    pub(super) fn connected(&self, links: Result<Option<&Links>, &SetupError>) {
+    pub(super) fn connected(&self, links: Result<Option<&Links>, &CommunicatorError>) {
         let Self { who, begun, .. } = self;
         match links {
             Ok(links) => {

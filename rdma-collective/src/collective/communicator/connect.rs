@@ -13,6 +13,7 @@ use super::mesh::Mesh;
 use super::ring::{Neighbour, RingLinks};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, Rendezvous};
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
+use crate::collective::CommunicatorError;
 use crate::engine::SetupError;
 use crate::engine::{Core, Engine, LaneId};
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
@@ -47,14 +48,14 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Bootstrap`] names ranks that did not come before the deadline; [`SetupError::Differs`] an option
+    /// [`CommunicatorError::Bootstrap`] names ranks that did not come before the deadline; [`CommunicatorError::Differs`] an option
     /// that is not alike, on all ranks; others say what the device refused.
     pub fn new(
         engine: &Engine,
         store: &mut StoreClient,
         options: CommunicatorOptions,
         deadline: Deadline,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, CommunicatorError> {
         Self::meet(engine, store, options, deadline)
     }
 
@@ -64,7 +65,7 @@ impl Communicator {
         store: &mut dyn Rendezvous,
         options: CommunicatorOptions,
         deadline: Deadline,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, CommunicatorError> {
         let announcer = Announcer::start(engine, store, &options);
         let mut setup = Setup { engine, store, options: &options, deadline, hosts: Arc::default() };
         let made = setup.ranks();
@@ -111,7 +112,7 @@ impl Setup<'_> {
     }
 
     /// All ranks, and the links to the neighbours unless this one is alone.
-    fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), SetupError> {
+    fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), CommunicatorError> {
         let ranks = self.introduce()?;
         let names: Vec<&str> = ranks.iter().map(|told| told.host_id.as_str()).collect();
         let named = ranks.iter().map(|told| told.host_is_named);
@@ -124,7 +125,7 @@ impl Setup<'_> {
     }
 
     /// Every rank compares itself with all others, so that a difference is an error on all of them at once.
-    fn introduce(&mut self) -> Result<Vec<Introduction>, SetupError> {
+    fn introduce(&mut self) -> Result<Vec<Introduction>, CommunicatorError> {
         let own = Introduction::own(self.engine.context(), self.options);
         let told = self.store.all_gather(&self.key("ranks"), &own.encode(), self.deadline)?;
         let read = (0..).zip(&told).map(|(rank, bytes)| Introduction::decode(bytes, rank));
@@ -135,7 +136,7 @@ impl Setup<'_> {
         Ok(ranks)
     }
 
-    fn links(&mut self) -> Result<Links, SetupError> {
+    fn links(&mut self) -> Result<Links, CommunicatorError> {
         let opened = self.open();
         let lanes = opened.as_ref().ok().map(|opened| [opened.next, opened.previous]);
         let connected = self.publish_and_connect(opened).and_then(|ring| {
@@ -159,7 +160,7 @@ impl Setup<'_> {
         }
     }
 
-    fn open(&self) -> Result<Opened, SetupError> {
+    fn open(&self) -> Result<Opened, CommunicatorError> {
         let options = self.options;
         let geometry = Geometry { slots: options.slots, slot_bytes: options.slot_bytes };
         let mailbox = SetupError::Mailbox { slots: options.slots, slot_bytes: options.slot_bytes };
@@ -181,12 +182,15 @@ impl Setup<'_> {
             }
             Err(error) => {
                 self.fence(&[next]);
-                Err(error)
+                Err(error.into())
             }
         }
     }
 
-    fn publish_and_connect(&mut self, opened: Result<Opened, SetupError>) -> Result<RingLinks, SetupError> {
+    fn publish_and_connect(
+        &mut self,
+        opened: Result<Opened, CommunicatorError>,
+    ) -> Result<RingLinks, CommunicatorError> {
         let published = opened.and_then(|opened| self.publish(&opened).map(|()| opened));
         let opened = self.agree("blobs", published)?;
         let connected = self.connect(opened);
@@ -196,7 +200,7 @@ impl Setup<'_> {
 
     /// Waits until every rank has come as far. A rank that could not says why, and it is an error on all of them at
     /// once: what the system refuses one of them the others would wait for until their deadline.
-    fn agree<T>(&mut self, what: &str, own: Result<T, SetupError>) -> Result<T, SetupError> {
+    fn agree<T>(&mut self, what: &str, own: Result<T, CommunicatorError>) -> Result<T, CommunicatorError> {
         let key = self.key(what);
         let value = match own {
             Ok(value) => value,
@@ -214,13 +218,13 @@ impl Setup<'_> {
         match (0..).zip(reasons).find(|(_, reason)| !reason.is_empty()) {
             Some((rank, reason)) => {
                 let reason = String::from_utf8_lossy(&reason).replace(char::is_control, " ");
-                Err(SetupError::Rank { rank, reason })
+                Err(CommunicatorError::Rank { rank, reason })
             }
             None => Ok(value),
         }
     }
 
-    fn publish(&mut self, opened: &Opened) -> Result<(), SetupError> {
+    fn publish(&mut self, opened: &Opened) -> Result<(), CommunicatorError> {
         let rank = self.store.rank();
         let to_next = self.blob(opened.next, Vec::new(), Vec::new())?;
         let to_previous = self.blob(opened.previous, vec![opened.inbox.remote()], opened.door.address())?;
@@ -229,7 +233,7 @@ impl Setup<'_> {
         Ok(())
     }
 
-    fn connect(&mut self, opened: Opened) -> Result<RingLinks, SetupError> {
+    fn connect(&mut self, opened: Opened) -> Result<RingLinks, CommunicatorError> {
         let Opened { next, previous, geometry, inbox, door } = opened;
         let (rank, world) = (self.store.rank(), self.store.world());
         let next_rank = if rank + 1 == world { 0 } else { rank + 1 };
@@ -237,7 +241,7 @@ impl Setup<'_> {
         let from_next = self.peer(next_rank, "previous")?;
         let from_previous = self.peer(previous_rank, "next")?;
         let [slots] = from_next.regions[..] else {
-            return Err(SetupError::Introduction { rank: next_rank });
+            return Err(CommunicatorError::Introduction { rank: next_rank });
         };
         let held = [
             Held { rank: next_rank, lane: next, blob: &from_next },
@@ -260,7 +264,7 @@ impl Setup<'_> {
         lane: LaneId,
         (rank, peer): (u32, &Blob),
         mailbox: B,
-    ) -> Result<Neighbour<B>, SetupError> {
+    ) -> Result<Neighbour<B>, CommunicatorError> {
         core.connect_lane_as(lane, peer, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
         let access = core.peer_access(lane)?;
         let name = core.lane(lane).ok_or(SetupError::LaneGone)?.name();
@@ -272,17 +276,17 @@ impl Setup<'_> {
         lane: LaneId,
         regions: Vec<RemoteMemory>,
         payload: Vec<u8>,
-    ) -> Result<Vec<u8>, SetupError> {
+    ) -> Result<Vec<u8>, CommunicatorError> {
         let blob = self.engine.blob(lane, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
         Ok(Blob { regions, payload, ..blob }.encode()?)
     }
 
-    fn peer(&mut self, rank: u32, end: &str) -> Result<Blob, SetupError> {
+    fn peer(&mut self, rank: u32, end: &str) -> Result<Blob, CommunicatorError> {
         let bytes = self.store.get(&self.key(format_args!("{rank}/{end}")), self.deadline)?;
         let (blob, _) = Blob::decode(&bytes, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
         if blob.epoch != self.options.epoch {
             let (ours, theirs) = (self.options.epoch.to_string(), blob.epoch.to_string());
-            return Err(SetupError::Differs { field: "epoch", rank, ours, theirs });
+            return Err(CommunicatorError::Differs { field: "epoch", rank, ours, theirs });
         }
         Ok(blob)
     }

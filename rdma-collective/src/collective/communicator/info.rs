@@ -5,7 +5,7 @@ use rdma_core::Context;
 use super::algorithms::TUNED;
 use super::tuning::Tuning;
 use super::{Algorithms, CommunicatorOptions};
-use crate::engine::SetupError;
+use crate::collective::CommunicatorError;
 use crate::link::codec::{NoRoom, Reader, Writer};
 use crate::liveness::Process;
 
@@ -120,13 +120,13 @@ impl Introduction {
     }
 
     /// Reads what `rank` has said.
-    pub(super) fn decode(bytes: &[u8], rank: u32) -> Result<Self, SetupError> {
-        let malformed = |_| SetupError::Introduction { rank };
+    pub(super) fn decode(bytes: &[u8], rank: u32) -> Result<Self, CommunicatorError> {
+        let malformed = |_| CommunicatorError::Introduction { rank };
         let mut reader = Reader::new(bytes);
         let version = reader.u16().map_err(malformed)?;
         if version != VERSION {
             let (ours, theirs) = (VERSION.to_string(), version.to_string());
-            return Err(SetupError::Differs { field: "version", rank, ours, theirs });
+            return Err(CommunicatorError::Differs { field: "version", rank, ours, theirs });
         }
         let soft = reader.u8().map_err(malformed)? != 0;
         let pid = reader.u32().map_err(malformed)?;
@@ -142,11 +142,11 @@ impl Introduction {
         let mut name = || {
             let len = usize::from(reader.u8().map_err(malformed)?);
             let told = reader.take(len).map_err(malformed)?;
-            Ok::<_, SetupError>(String::from_utf8_lossy(told).into_owned())
+            Ok::<_, CommunicatorError>(String::from_utf8_lossy(told).into_owned())
         };
         let (host, device, source, host_id) = (name()?, name()?, name()?, name()?);
         if !reader.rest().is_empty() {
-            return Err(SetupError::Introduction { rank });
+            return Err(CommunicatorError::Introduction { rank });
         }
         let info = RankInfo { pid, host, device, soft };
         let tuning = TableInfo { source, digest };
@@ -164,7 +164,7 @@ impl Introduction {
     }
 
     /// That `theirs`, which `rank` has said, goes with this.
-    pub(super) fn check(&self, theirs: &Self, rank: u32) -> Result<(), SetupError> {
+    pub(super) fn check(&self, theirs: &Self, rank: u32) -> Result<(), CommunicatorError> {
         let kind = |soft: bool| if soft { "the software device" } else { "an RDMA device" }.to_owned();
         let fields = [
             ("slots", self.slots.to_string(), theirs.slots.to_string()),
@@ -176,7 +176,7 @@ impl Introduction {
             ("device", kind(self.info.soft), kind(theirs.info.soft)),
         ];
         match fields.into_iter().find(|(_, ours, theirs)| ours != theirs) {
-            Some((field, ours, theirs)) => Err(SetupError::Differs { field, rank, ours, theirs }),
+            Some((field, ours, theirs)) => Err(CommunicatorError::Differs { field, rank, ours, theirs }),
             None => Ok(()),
         }
     }
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(Introduction::decode(&bytes, 1).unwrap(), introduction());
         for len in 0..bytes.len() {
             let error = Introduction::decode(&bytes[..len], 1).unwrap_err();
-            assert!(matches!(error, SetupError::Introduction { rank: 1 }), "{error}");
+            assert!(matches!(error, CommunicatorError::Introduction { rank: 1 }), "{error}");
         }
         assert!(Introduction::decode(&[&bytes[..], b"x"].concat(), 1).is_err());
         let mut other = bytes;

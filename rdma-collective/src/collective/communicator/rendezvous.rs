@@ -7,7 +7,7 @@ use rdma_core::Deadline;
 
 use super::Communicator;
 use crate::bootstrap::{JobToken, StoreClient};
-use crate::engine::SetupError;
+use crate::collective::CommunicatorError;
 
 /// See the module. All ranks come to the same gatherings in the same order.
 pub(crate) trait Rendezvous {
@@ -29,14 +29,14 @@ pub(crate) trait Rendezvous {
     /// # Errors
     ///
     /// It could not be told.
-    fn set(&mut self, key: &str, value: &[u8], deadline: Deadline) -> Result<(), SetupError>;
+    fn set(&mut self, key: &str, value: &[u8], deadline: Deadline) -> Result<(), CommunicatorError>;
 
     /// What another rank has set before the last gathering.
     ///
     /// # Errors
     ///
     /// It could not be heard.
-    fn get(&mut self, key: &str, deadline: Deadline) -> Result<Vec<u8>, SetupError>;
+    fn get(&mut self, key: &str, deadline: Deadline) -> Result<Vec<u8>, CommunicatorError>;
 
     /// What all ranks come with to `name`, by rank.
     ///
@@ -48,7 +48,7 @@ pub(crate) trait Rendezvous {
         name: &str,
         value: &[u8],
         deadline: Deadline,
-    ) -> Result<Vec<Vec<u8>>, SetupError>;
+    ) -> Result<Vec<Vec<u8>>, CommunicatorError>;
 }
 
 /// What a communicator was split from.
@@ -119,11 +119,11 @@ impl Rendezvous for StoreClient {
         None
     }
 
-    fn set(&mut self, key: &str, value: &[u8], deadline: Deadline) -> Result<(), SetupError> {
+    fn set(&mut self, key: &str, value: &[u8], deadline: Deadline) -> Result<(), CommunicatorError> {
         Ok(Self::set(self, key, value, deadline)?)
     }
 
-    fn get(&mut self, key: &str, deadline: Deadline) -> Result<Vec<u8>, SetupError> {
+    fn get(&mut self, key: &str, deadline: Deadline) -> Result<Vec<u8>, CommunicatorError> {
         Ok(Self::get(self, key, deadline)?)
     }
 
@@ -132,7 +132,7 @@ impl Rendezvous for StoreClient {
         name: &str,
         value: &[u8],
         deadline: Deadline,
-    ) -> Result<Vec<Vec<u8>>, SetupError> {
+    ) -> Result<Vec<Vec<u8>>, CommunicatorError> {
         Ok(Self::all_gather(self, name, value, deadline)?)
     }
 }

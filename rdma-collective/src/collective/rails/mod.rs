@@ -17,8 +17,8 @@ use stripe::{RAILS_MAX, RailSet};
 
 use crate::bootstrap::StoreClient;
 use crate::collective::CollectiveError;
+use crate::collective::CommunicatorError;
 use crate::collective::communicator::{Communicator, CommunicatorOptions};
-use crate::engine::SetupError;
 use crate::engine::{Driver, Engine};
 
 /// How [`Rails`] are made; alike on all ranks.
@@ -104,21 +104,21 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Rails`] when there are none, or more than 8; [`SetupError::RailUndriven`] when an engine has no thread of
-    /// its own, without which what a rail is behind with would not go on between calls; [`SetupError::Differs`] when ranks have not as many, or
+    /// [`CommunicatorError::Rails`] when there are none, or more than 8; [`CommunicatorError::RailUndriven`] when an engine has no thread of
+    /// its own, without which what a rail is behind with would not go on between calls; [`CommunicatorError::Differs`] when ranks have not as many, or
     /// other options; otherwise as for [`Communicator::new`].
     pub fn new(
         engines: &[Engine],
         store: &mut StoreClient,
         options: RailsOptions,
         deadline: Deadline,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, CommunicatorError> {
         let count = engines.len();
         if !(1..=RAILS_MAX).contains(&count) {
-            return Err(SetupError::Rails { count, max: RAILS_MAX });
+            return Err(CommunicatorError::Rails { count, max: RAILS_MAX });
         }
         if engines.iter().any(|engine| engine.options().driver != Driver::Thread) {
-            return Err(SetupError::RailUndriven);
+            return Err(CommunicatorError::RailUndriven);
         }
         check_alike(count, store, &options, deadline)?;
         let on = |(number, engine): (usize, &Engine)| {
@@ -128,7 +128,7 @@ impl Rails {
                 Communicator::new(engine, store, CommunicatorOptions { name, ..options.clone() }, deadline)?;
             Ok(Rail::new(comm))
         };
-        let rails = engines.iter().enumerate().map(on).collect::<Result<Vec<_>, SetupError>>()?;
+        let rails = engines.iter().enumerate().map(on).collect::<Result<Vec<_>, CommunicatorError>>()?;
         Ok(Self { rails, options, live: RailSet::first(count), failure: None })
     }
 
@@ -185,7 +185,7 @@ fn check_alike(
     store: &mut StoreClient,
     options: &RailsOptions,
     deadline: Deadline,
-) -> Result<(), SetupError> {
+) -> Result<(), CommunicatorError> {
     let RailsOptions { communicator: CommunicatorOptions { name, epoch, .. }, stripe_bytes_min, piece_bytes } =
         options;
     let own = format!("{count} rails, pieces of {piece_bytes} bytes from {stripe_bytes_min} on");
@@ -193,7 +193,7 @@ fn check_alike(
     match (0..).zip(told).find(|(_, theirs)| theirs != own.as_bytes()) {
         Some((rank, theirs)) => {
             let theirs = String::from_utf8_lossy(&theirs).replace(char::is_control, " ");
-            Err(SetupError::Differs {
+            Err(CommunicatorError::Differs {
                 field: "the number of rails, or their option,",
                 rank,
                 ours: own,

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::collective::{ParseNameError, ReduceError};
+use crate::ParseNameError;
+use crate::collective::ReduceError;
 
 /// The type of the elements of a collective, named as nccl-tests prints it.
 ///

@@ -92,12 +92,3 @@ pub enum AllocError {
     #[error(transparent)]
     Register(#[from] RegisterError),
 }
-
-/// A name that is no data type or no operation of this library.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} {name:?}; use one of {known}")]
-pub struct ParseNameError {
-    pub(crate) what: &'static str,
-    pub(crate) name: String,
-    pub(crate) known: String,
-}

@@ -11,7 +11,7 @@ mod reduction;
 
 pub use dtype::DataType;
 pub use element::Element;
-pub use error::{AllocError, ParseNameError, ReduceError, ScheduleError};
+pub use error::{AllocError, ReduceError, ScheduleError};
 pub(crate) use kernels::Operand;
 pub use kernels::Vectors;
 pub use op::ReduceOp;

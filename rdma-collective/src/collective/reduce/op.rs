@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::collective::ParseNameError;
+use crate::ParseNameError;
 
 /// How the elements of all ranks become one, named as nccl-tests prints it.
 ///

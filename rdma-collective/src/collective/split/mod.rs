@@ -12,8 +12,8 @@ use super::DataType;
 use super::call::Collective;
 use super::execute::Borrowed;
 use crate::collective::CollectiveError;
+use crate::collective::CommunicatorError;
 use crate::collective::communicator::{Communicator, CommunicatorOptions, Parent};
-use crate::engine::SetupError;
 
 impl Communicator {
     /// Makes communicators of the ranks of each `color`, of which this rank gets its own; `None` when it has no color.
@@ -27,7 +27,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Parent`] when a rank is lost, late until `deadline` or calls something else, by its number: this communicator has
+    /// [`CommunicatorError::Parent`] when a rank is lost, late until `deadline` or calls something else, by its number: this communicator has
     /// ended then, and no rank need have got another. Otherwise one of the ranks of this color could not be set up, which all of that
     /// color are told, and this communicator goes on. All errors name ranks of this communicator.
     ///
@@ -77,24 +77,25 @@ impl Communicator {
         color: Option<u32>,
         key: i32,
         deadline: Deadline,
-    ) -> Result<Option<Self>, SetupError> {
+    ) -> Result<Option<Self>, CommunicatorError> {
         let wishes = self.gather_words(&Wish { color, key }.encode(), deadline)?;
         let number = self.next_split();
         let made = color.map(|color| {
             let rank = self.rank();
-            let ranks = members::of_color(&wishes, color).map_err(|_| SetupError::Introduction { rank })?;
+            let ranks =
+                members::of_color(&wishes, color).map_err(|_| CommunicatorError::Introduction { rank })?;
             self.make(Parent { name: self.options().name.clone(), ranks, color, key }, number, deadline)
         });
         // Those of other colors may not be done.
         let others = self.sit_out(deadline).map_err(first_of_all);
         match (made.transpose(), others) {
             // What the ranks met by has failed, and whatever else did by that.
-            (Err(error @ SetupError::Parent(_)), _) | (_, Err(error)) | (Err(error), _) => Err(error),
+            (Err(error @ CommunicatorError::Parent(_)), _) | (_, Err(error)) | (Err(error), _) => Err(error),
             (Ok(made), Ok(())) => Ok(made),
         }
     }
 
-    fn make(&mut self, parent: Parent, number: u32, deadline: Deadline) -> Result<Self, SetupError> {
+    fn make(&mut self, parent: Parent, number: u32, deadline: Deadline) -> Result<Self, CommunicatorError> {
         let Parent { name, ranks, color, .. } = &parent;
         let ranks = ranks.clone();
         let name = format!("{name}/split{number}/color{color}");
@@ -113,21 +114,23 @@ impl Communicator {
 }
 
 /// What a communicator that has ended meanwhile has ended for.
-fn first_of_all(error: SetupError) -> SetupError {
+fn first_of_all(error: CommunicatorError) -> CommunicatorError {
     match error {
-        SetupError::Parent(CollectiveError::Ended { first }) => SetupError::Parent((*first).clone()),
+        CommunicatorError::Parent(CollectiveError::Ended { first }) => {
+            CommunicatorError::Parent((*first).clone())
+        }
         other => other,
     }
 }
 
 /// With the rank that it names as it is called in the communicator that was split.
-fn named_here(error: SetupError, ranks: &[u32]) -> SetupError {
+fn named_here(error: CommunicatorError, ranks: &[u32]) -> CommunicatorError {
     let here = |rank: u32| ranks.get(rank as usize).copied().unwrap_or(rank);
     match error {
-        SetupError::Rank { rank, reason } => SetupError::Rank { rank: here(rank), reason },
-        SetupError::Introduction { rank } => SetupError::Introduction { rank: here(rank) },
-        SetupError::Differs { field, rank, ours, theirs } => {
-            SetupError::Differs { field, rank: here(rank), ours, theirs }
+        CommunicatorError::Rank { rank, reason } => CommunicatorError::Rank { rank: here(rank), reason },
+        CommunicatorError::Introduction { rank } => CommunicatorError::Introduction { rank: here(rank) },
+        CommunicatorError::Differs { field, rank, ours, theirs } => {
+            CommunicatorError::Differs { field, rank: here(rank), ours, theirs }
         }
         other => other,
     }

@@ -19,7 +19,8 @@ use super::receive::{END_WITHIN, Receives};
 use super::revoking::Revoking;
 use super::verdict::{BlockVerdict, Verdicts};
 use crate::bootstrap::JobToken;
-use crate::engine::SetupError;
+use crate::kv::LinkError;
+
 use crate::engine::{Engine, Service};
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::PlanError;
@@ -92,7 +93,7 @@ impl Decode {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Handshake`] when nobody with the token comes before the deadline, [`SetupError::Layout`] with the
+    /// [`SetupError::Handshake`](crate::engine::SetupError::Handshake) when nobody with the token comes before the deadline, [`LinkError::Layout`] with the
     /// field in which the pools differ, others for what the device refuses.
     pub fn new(
         engine: &Engine,
@@ -101,7 +102,7 @@ impl Decode {
         token: &JobToken,
         options: &LinkOptions,
         deadline: Deadline,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, LinkError> {
         let mut opening = Opening::new(engine, pool, PoolUse::Destination, token, options)?;
         Ok(Self::over(opening.meet(meet, token, deadline)?, engine, pool, options))
     }
@@ -110,14 +111,14 @@ impl Decode {
     ///
     /// # Errors
     ///
-    /// [`SetupError::WrongUse`] and [`SetupError::OtherEngine`] for a pool that does not go with it, others for what the
+    /// [`LinkError::WrongUse`] and [`LinkError::OtherEngine`] for a pool that does not go with it, others for what the
     /// device refuses.
     pub fn prepare(
         engine: &Engine,
         pool: &Pool,
         token: &JobToken,
         options: &LinkOptions,
-    ) -> Result<Prepared<Self>, SetupError> {
+    ) -> Result<Prepared<Self>, LinkError> {
         Ok(Prepared::new(Opening::new(engine, pool, PoolUse::Destination, token, options)?))
     }
 

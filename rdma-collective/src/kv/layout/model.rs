@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
-use crate::collective::ParseNameError;
+use crate::ParseNameError;
 
 /// What a model keeps of a token, from the configuration that is published with its weights.
 ///
@@ -12,7 +12,7 @@ use crate::collective::ParseNameError;
 ///
 /// let model: Model = "llama-3.1-8b".parse()?;
 /// assert_eq!(model.token_bytes(), 131072);
-/// # Ok::<(), rdma_collective::collective::ParseNameError>(())
+/// # Ok::<(), rdma_collective::ParseNameError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {

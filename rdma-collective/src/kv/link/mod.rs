@@ -2,6 +2,7 @@
 //!
 //! How it comes to be is `prepare`'s; what one end says of its pool before, `payload`'s.
 
+mod error;
 mod payload;
 mod prepare;
 
@@ -18,6 +19,7 @@ use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::{ENVELOPE_BYTES, Kind};
 use crate::link::{LaneFailure, LaneName, PeerName};
 
+pub use error::LinkError;
 #[cfg(any(fuzzing, test))]
 pub(crate) use payload::fuzz;
 pub(super) use prepare::Opening;

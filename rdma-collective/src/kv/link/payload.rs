@@ -1,6 +1,7 @@
 //! What one end of a link says of its pool, in its blob.
 
 use crate::engine::SetupError;
+use crate::kv::LinkError;
 use crate::kv::layout::Shape;
 use crate::kv::pool::{Pool, PoolUse};
 use crate::link::codec::{Ended, Reader};
@@ -28,22 +29,22 @@ impl Payload {
         [&[purpose, 0, 0, 0][..], &self.shape.encode(), &self.hash.to_le_bytes()].concat()
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, SetupError> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, LinkError> {
         let ended = |Ended| SetupError::Peer { field: "description of its pool" };
         let mut reader = Reader::new(bytes);
         let purpose = match reader.array().map_err(ended)? {
             [1, 0, 0, 0] => PoolUse::Source,
             [2, 0, 0, 0] => PoolUse::Destination,
             [3, 0, 0, 0] => PoolUse::SourceToPull,
-            _ => return Err(ended(Ended)),
+            _ => return Err(ended(Ended).into()),
         };
         let shape = Shape::decode(&reader.array().map_err(ended)?)?;
         let hash = reader.u64().map_err(ended)?;
         if !reader.rest().is_empty() {
-            return Err(ended(Ended));
+            return Err(ended(Ended).into());
         }
         if hash != shape.layout_hash().0 {
-            return Err(SetupError::Peer { field: "layout hash" });
+            return Err(SetupError::Peer { field: "layout hash" }.into());
         }
         Ok(Self { purpose, shape, hash })
     }

@@ -12,6 +12,7 @@ use super::{CONTROL_BYTES_MIN, FENCE_WITHIN, Link, LinkOptions};
 use crate::bootstrap::JobToken;
 use crate::engine::SetupError;
 use crate::engine::{Engine, LaneId};
+use crate::kv::LinkError;
 use crate::kv::layout::Layout;
 use crate::kv::pool::{Pool, PoolUse};
 use crate::kv::{Decode, Prefill};
@@ -95,11 +96,11 @@ impl Prepared<Prefill> {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Blob`], [`SetupError::Layout`] with the field in which the pools differ, [`SetupError::OtherEpoch`],
-    /// [`SetupError::SameUse`]: the blob is not of an end that this one can be connected to, and nothing has happened; it
-    /// can be connected to another one. [`SetupError::PeerSilent`] at the deadline, [`SetupError::PeerLost`] and what the
-    /// device refuses use this end up: from then on it is [`SetupError::LaneGone`].
-    pub fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Prefill, SetupError> {
+    /// [`SetupError::Blob`](crate::engine::SetupError::Blob), [`LinkError::Layout`] with the field in which the pools differ, [`LinkError::OtherEpoch`],
+    /// [`LinkError::SameUse`]: the blob is not of an end that this one can be connected to, and nothing has happened; it
+    /// can be connected to another one. [`SetupError::PeerSilent`](crate::engine::SetupError::PeerSilent) at the deadline, [`SetupError::PeerLost`](crate::engine::SetupError::PeerLost) and what the
+    /// device refuses use this end up: from then on it is [`SetupError::LaneGone`](crate::engine::SetupError::LaneGone).
+    pub fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Prefill, LinkError> {
         let link = self.opening.connect(blob, deadline)?;
         Ok(Prefill::over(link, &self.opening.engine, &self.opening.pool, &self.opening.options))
     }
@@ -111,7 +112,7 @@ impl Prepared<Decode> {
     /// # Errors
     ///
     /// As for `connect` of a [`Prepared<Prefill>`].
-    pub fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Decode, SetupError> {
+    pub fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Decode, LinkError> {
         let link = self.opening.connect(blob, deadline)?;
         Ok(Decode::over(link, &self.opening.engine, &self.opening.pool, &self.opening.options))
     }
@@ -125,10 +126,10 @@ impl Opening {
         needed: PoolUse,
         token: &JobToken,
         options: &LinkOptions,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, LinkError> {
         let given = pool.purpose();
         if needed.is_source() != given.is_source() {
-            return Err(SetupError::WrongUse { needed, given });
+            return Err(LinkError::WrongUse { needed, given });
         }
         let lane_options = LaneOptions {
             epoch: options.epoch,
@@ -137,7 +138,7 @@ impl Opening {
             control_bytes_max: options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
         };
         if !pool.is_of(&engine.lock()) {
-            return Err(SetupError::OtherEngine);
+            return Err(LinkError::OtherEngine);
         }
         let lane = engine.open_lane(lane_options)?;
         let (engine, pool, job, options) =
@@ -147,7 +148,7 @@ impl Opening {
         Ok(opening)
     }
 
-    fn describe(&self, lane: LaneId) -> Result<Vec<u8>, SetupError> {
+    fn describe(&self, lane: LaneId) -> Result<Vec<u8>, LinkError> {
         let regions = match self.pool.purpose() {
             PoolUse::Source => Vec::new(),
             PoolUse::SourceToPull | PoolUse::Destination => vec![self.pool.remote()],
@@ -162,19 +163,19 @@ impl Opening {
         how: &Meet<'_>,
         token: &JobToken,
         deadline: Deadline,
-    ) -> Result<Link, SetupError> {
+    ) -> Result<Link, LinkError> {
         let mut met = meet(how, token, deadline)?;
         let theirs = met.exchange(&self.exported)?;
         // Both are connected when both have said so, and then nothing that is said over the lane is lost.
         self.join(&theirs, deadline, Some(met))
     }
 
-    fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Link, SetupError> {
+    fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Link, LinkError> {
         self.join(blob, deadline, None)
     }
 
     /// Connects the lane to the end that `blob` describes, which can be asked over the connection where it was met.
-    fn join(&mut self, blob: &[u8], deadline: Deadline, meeting: Option<Met>) -> Result<Link, SetupError> {
+    fn join(&mut self, blob: &[u8], deadline: Deadline, meeting: Option<Met>) -> Result<Link, LinkError> {
         let lane = self.lane.ok_or(SetupError::LaneGone)?;
         let (blob, rest) = Blob::decode(blob, LinkKind::KV, self.job)?;
         if !rest.is_empty() {
@@ -201,7 +202,7 @@ impl Opening {
         blob: &Blob,
         deadline: Deadline,
         meeting: Option<Met>,
-    ) -> Result<Joined, SetupError> {
+    ) -> Result<Joined, LinkError> {
         let first = self.pool.purpose() == PoolUse::Destination;
         let patience = if first && meeting.is_none() { deadline.remaining() } else { Duration::ZERO };
         let (name, access) = self.engine.lock_with(|core| {
@@ -209,7 +210,7 @@ impl Opening {
             let access = core.peer_access(lane)?;
             let lane = core.lane(lane).ok_or(SetupError::LaneGone)?;
             lane.set_quiet(true);
-            Ok::<_, SetupError>((lane.name(), access))
+            Ok::<_, LinkError>((lane.name(), access))
         })?;
         let control = meeting.map(Met::ready).transpose()?;
         if let Some(held) = control.as_ref().and_then(|control| control.try_clone().ok()) {
@@ -224,21 +225,21 @@ impl Opening {
     }
 
     /// That the peer's pool goes with ours.
-    fn check(&self, peer: &Blob) -> Result<(Layout, Option<RemoteMemory>), SetupError> {
+    fn check(&self, peer: &Blob) -> Result<(Layout, Option<RemoteMemory>), LinkError> {
         let payload = Payload::decode(&peer.payload)?;
         if payload.purpose.is_source() == self.pool.purpose().is_source() {
-            return Err(SetupError::SameUse(payload.purpose));
+            return Err(LinkError::SameUse(payload.purpose));
         }
         let (ours, theirs) = (self.options.epoch, peer.epoch);
         if ours != theirs {
-            return Err(SetupError::OtherEpoch { ours, theirs });
+            return Err(LinkError::OtherEpoch { ours, theirs });
         }
         let soft = self.engine.context().is_soft();
         if peer.soft != soft {
-            return Err(SetupError::OtherDevice { soft });
+            return Err(LinkError::OtherDevice { soft });
         }
         if peer.control_bytes_max < CONTROL_BYTES_MIN {
-            return Err(SetupError::Peer { field: "longest control message" });
+            return Err(SetupError::Peer { field: "longest control message" }.into());
         }
         self.pool.layout().shape().check_same(&payload.shape)?;
         let theirs = Layout::new(payload.shape)?;
@@ -248,7 +249,7 @@ impl Opening {
                 theirs.check_memory(region.len)?;
                 Some(*region)
             }
-            _ => return Err(SetupError::Peer { field: "list of regions" }),
+            _ => return Err(SetupError::Peer { field: "list of regions" }.into()),
         };
         Ok((theirs, remote))
     }

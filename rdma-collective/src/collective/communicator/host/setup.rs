@@ -9,6 +9,7 @@ use rdma_core::{Deadline, PeerAccess, PeerWindow, RemoteKey, RemoteMemory, Windo
 use super::super::connect::{CONTROL_BYTES_MAX, Setup, cut};
 use super::super::ring::RingLinks;
 use super::{HostGroup, RANKS_MAX};
+use crate::collective::CommunicatorError;
 use crate::engine::LaneId;
 use crate::engine::SetupError;
 use crate::link::codec::{Ended, Reader, Writer};
@@ -28,12 +29,15 @@ struct Offer {
 
 impl Setup<'_> {
     /// The windows of all ranks, if every rank can map those of all others; otherwise none of them has any.
-    pub(in super::super) fn host(&mut self, ring: &RingLinks) -> Result<Option<HostGroup>, SetupError> {
+    pub(in super::super) fn host(
+        &mut self,
+        ring: &RingLinks,
+    ) -> Result<Option<HostGroup>, CommunicatorError> {
         if self.store.world() > RANKS_MAX {
             return Ok(None);
         }
         let near = [ring.next.access, ring.previous.access] == [PeerAccess::Mapped; 2];
-        let offer = if near { self.offer(ring) } else { Err(SetupError::LaneGone) };
+        let offer = if near { self.offer(ring) } else { Err(SetupError::LaneGone.into()) };
         let lanes = offer.as_ref().map_or_else(|_| Vec::new(), |offer| offer.lanes.clone());
         let made = self.exchange(ring, offer);
         if !matches!(made, Ok(Some(_))) {
@@ -42,7 +46,7 @@ impl Setup<'_> {
         made
     }
 
-    fn offer(&self, ring: &RingLinks) -> Result<Offer, SetupError> {
+    fn offer(&self, ring: &RingLinks) -> Result<Offer, CommunicatorError> {
         let window = self.engine.pd().alloc_window(HostGroup::window_bytes(self.store.world()))?;
         let (epoch, control_bytes_max) = (self.options.epoch, CONTROL_BYTES_MAX);
         let mut lanes = Vec::new();
@@ -53,7 +57,7 @@ impl Setup<'_> {
                 Ok(lane) => lanes.push((rank, lane)),
                 Err(error) => {
                     self.fence(&lanes.iter().map(|(_, lane)| *lane).collect::<Vec<_>>());
-                    return Err(error);
+                    return Err(error.into());
                 }
             }
         }
@@ -71,8 +75,8 @@ impl Setup<'_> {
     fn exchange(
         &mut self,
         ring: &RingLinks,
-        offer: Result<Offer, SetupError>,
-    ) -> Result<Option<HostGroup>, SetupError> {
+        offer: Result<Offer, CommunicatorError>,
+    ) -> Result<Option<HostGroup>, CommunicatorError> {
         let encoded = offer.and_then(|offer| Ok((self.encode(&offer)?, offer)));
         if let Err(error) = &encoded {
             tracing::debug!(%error, "this rank has no window for the others");
@@ -110,7 +114,7 @@ impl Setup<'_> {
     }
 
     /// Its neighbours tell of a rank that is silent: nothing is said here.
-    fn connect_stranger(&self, lane: LaneId, (rank, blob): (u32, &Blob)) -> Result<(), SetupError> {
+    fn connect_stranger(&self, lane: LaneId, (rank, blob): (u32, &Blob)) -> Result<(), CommunicatorError> {
         let mut core = self.engine.lock();
         core.connect_lane_as(lane, blob, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
         if let Some(lane) = core.lane(lane) {
@@ -124,7 +128,7 @@ impl Setup<'_> {
         &mut self,
         what: &str,
         own: Result<T, E>,
-    ) -> Result<Option<T>, SetupError> {
+    ) -> Result<Option<T>, CommunicatorError> {
         let reason = own.as_ref().map_or_else(ToString::to_string, |_| String::new());
         let key = self.key(what);
         let reasons = self.store.all_gather(&key, cut(&reason, self.store.world()), self.deadline)?;
@@ -136,7 +140,7 @@ impl Setup<'_> {
         Ok(own.ok())
     }
 
-    fn encode(&self, offer: &Offer) -> Result<Vec<u8>, SetupError> {
+    fn encode(&self, offer: &Offer) -> Result<Vec<u8>, CommunicatorError> {
         let RemoteMemory { addr, len, rkey } = offer.window.remote();
         let mut bytes = vec![0; WINDOW_BYTES];
         let mut writer = Writer::new(&mut bytes);
@@ -149,13 +153,13 @@ impl Setup<'_> {
     }
 
     /// What `rank` has told: its window, and where this rank's lane to it leads unless it is a neighbour.
-    fn decode(&self, rank: u32, bytes: &[u8]) -> Result<(RemoteMemory, Option<Blob>), SetupError> {
-        let malformed = |_: Ended| SetupError::Introduction { rank };
+    fn decode(&self, rank: u32, bytes: &[u8]) -> Result<(RemoteMemory, Option<Blob>), CommunicatorError> {
+        let malformed = |_: Ended| CommunicatorError::Introduction { rank };
         let mut reader = Reader::new(bytes);
         let (addr, len) = (reader.u64().map_err(malformed)?, reader.u64().map_err(malformed)?);
         let rkey = RemoteKey(reader.u32().map_err(malformed)?);
         if len < HostGroup::window_bytes(self.store.world()) as u64 {
-            return Err(SetupError::Introduction { rank });
+            return Err(CommunicatorError::Introduction { rank });
         }
         let (mut rest, mut own) = (reader.rest(), None);
         for to in self.strangers(rank) {
@@ -164,7 +168,7 @@ impl Setup<'_> {
             own = own.or((to == self.store.rank()).then_some(blob));
         }
         if !rest.is_empty() {
-            return Err(SetupError::Introduction { rank });
+            return Err(CommunicatorError::Introduction { rank });
         }
         Ok((RemoteMemory { addr, len, rkey }, own))
     }

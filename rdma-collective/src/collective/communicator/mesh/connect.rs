@@ -11,6 +11,7 @@ use rdma_core::Deadline;
 
 use super::open::{Opened, Opening};
 use super::{Boxes, Link, Mesh, Reach};
+use crate::collective::CommunicatorError;
 use crate::collective::communicator::FENCE_WITHIN;
 use crate::engine::SetupError;
 use crate::engine::{Core, LaneId};
@@ -198,17 +199,22 @@ impl Mesh {
     }
 
     /// What `peer` has said for this rank, among what it has said for others.
-    fn find_blob(&self, peer: u32, word: &[u8]) -> Result<Blob, SetupError> {
+    fn find_blob(&self, peer: u32, word: &[u8]) -> Result<Blob, CommunicatorError> {
         let rank = self.rank;
         find_blob(word, self.job, peer, rank)?
             .filter(|blob| blob.epoch == self.epoch)
-            .ok_or(SetupError::Introduction { rank: peer })
+            .ok_or(CommunicatorError::Introduction { rank: peer })
     }
 }
 
 /// The blob for `rank`, in the word of `peer`: the place of each begins with its rank and one.
-pub(crate) fn find_blob(word: &[u8], job: u32, peer: u32, rank: u32) -> Result<Option<Blob>, SetupError> {
-    let odd = || SetupError::Introduction { rank: peer };
+pub(crate) fn find_blob(
+    word: &[u8],
+    job: u32,
+    peer: u32,
+    rank: u32,
+) -> Result<Option<Blob>, CommunicatorError> {
+    let odd = || CommunicatorError::Introduction { rank: peer };
     // A place that is not used begins with 0.
     let Some(wanted) = rank.checked_add(1) else { return Ok(None) };
     for place in word.get(1..).unwrap_or_default().chunks_exact(BLOB_BYTES) {
@@ -236,9 +242,9 @@ fn fence(core: &mut Core, lane: LaneId, deadline: Deadline) {
     }
 }
 
-fn make_link(core: &mut Core, link: Opened, peer: &Blob, manner: Manner) -> Result<Link, SetupError> {
+fn make_link(core: &mut Core, link: Opened, peer: &Blob, manner: Manner) -> Result<Link, CommunicatorError> {
     let Opened { rank, lane, mut outbox, inbox, .. } = link;
-    let [slots] = peer.regions[..] else { return Err(SetupError::Introduction { rank }) };
+    let [slots] = peer.regions[..] else { return Err(CommunicatorError::Introduction { rank }) };
     outbox.lead_to(slots)?;
     core.connect_lane_as(lane, peer, Instant::now(), manner)?;
     let access = core.peer_access(lane)?;

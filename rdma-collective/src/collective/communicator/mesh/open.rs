@@ -6,6 +6,7 @@ use rdma_core::{Access, Deadline};
 use super::super::connect::CONTROL_BYTES_MAX;
 use super::{Reach, geometry};
 use crate::collective::CollectiveError;
+use crate::collective::CommunicatorError;
 use crate::collective::communicator::{Communicator, FENCE_WITHIN};
 use crate::engine::SetupError;
 use crate::engine::{Engine, LaneId};
@@ -29,7 +30,7 @@ pub(super) struct Opening {
     pub(super) reach: Reach,
     pub(super) links: Vec<Opened>,
     /// Why there are not all of them.
-    pub(super) refused: Option<SetupError>,
+    pub(super) refused: Option<CommunicatorError>,
 }
 
 impl Opening {
@@ -103,7 +104,7 @@ impl Communicator {
         self.shared.lock().ring.as_ref().is_none_or(|ring| ring.mesh.reach() >= reach)
     }
 
-    fn open_link(&self, rank: u32) -> Result<Opened, SetupError> {
+    fn open_link(&self, rank: u32) -> Result<Opened, CommunicatorError> {
         let (engine, options) = (self.engine(), self.options());
         let geometry = geometry(options, self.size());
         let Geometry { slots, slot_bytes } = geometry;
@@ -131,7 +132,7 @@ impl Communicator {
     }
 }
 
-fn blob(engine: &Engine, lane: LaneId, job: u32, inbox: &Inbox) -> Result<Vec<u8>, SetupError> {
+fn blob(engine: &Engine, lane: LaneId, job: u32, inbox: &Inbox) -> Result<Vec<u8>, CommunicatorError> {
     let blob = engine.blob(lane, LinkKind::MESH, job)?;
     Ok(Blob { regions: vec![inbox.remote()], ..blob }.encode()?)
 }

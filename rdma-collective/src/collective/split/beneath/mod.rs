@@ -12,8 +12,8 @@ use rdma_core::Deadline;
 use super::words::{self, Word};
 use crate::bootstrap::JobToken;
 use crate::bootstrap::{BootstrapError, RankList};
+use crate::collective::CommunicatorError;
 use crate::collective::communicator::{Communicator, Origin, Parent, Rendezvous};
-use crate::engine::SetupError;
 
 /// What a rank may tell in one round.
 const WORDS_BYTES_MAX: u64 = 64 * 1024;
@@ -40,15 +40,16 @@ impl<'a> Beneath<'a> {
     }
 
     /// What the member of that rank has told: all but the gathering's own word is kept.
-    fn hear(&mut self, rank: u32, told: Option<Vec<u8>>, name: &str) -> Result<Vec<u8>, SetupError> {
-        let told = told.ok_or_else(|| SetupError::Rank { rank, reason: "it has given up".to_owned() })?;
-        let mut words = words::decode(&told).map_err(|_| SetupError::Introduction { rank })?;
+    fn hear(&mut self, rank: u32, told: Option<Vec<u8>>, name: &str) -> Result<Vec<u8>, CommunicatorError> {
+        let told =
+            told.ok_or_else(|| CommunicatorError::Rank { rank, reason: "it has given up".to_owned() })?;
+        let mut words = words::decode(&told).map_err(|_| CommunicatorError::Introduction { rank })?;
         match words.pop() {
             Some((key, value)) if key == name => {
                 self.heard.extend(words);
                 Ok(value)
             }
-            _ => Err(SetupError::Introduction { rank }),
+            _ => Err(CommunicatorError::Introduction { rank }),
         }
     }
 }
@@ -74,19 +75,24 @@ impl Rendezvous for Beneath<'_> {
         Some(&self.parent)
     }
 
-    fn set(&mut self, key: &str, value: &[u8], _: Deadline) -> Result<(), SetupError> {
+    fn set(&mut self, key: &str, value: &[u8], _: Deadline) -> Result<(), CommunicatorError> {
         self.untold.push((key.to_owned(), value.to_vec()));
         Ok(())
     }
 
-    fn get(&mut self, key: &str, _: Deadline) -> Result<Vec<u8>, SetupError> {
+    fn get(&mut self, key: &str, _: Deadline) -> Result<Vec<u8>, CommunicatorError> {
         let (waited, absent) = (Duration::ZERO, RankList::new(0, Vec::new()));
         let missing = || BootstrapError::KeyMissing { key: key.to_owned(), waited, absent };
         Ok(self.heard.get(key).cloned().ok_or_else(missing)?)
     }
 
     /// Up to the deadline of the whole: one that passes here would end what the ranks meet by.
-    fn all_gather(&mut self, name: &str, value: &[u8], _: Deadline) -> Result<Vec<Vec<u8>>, SetupError> {
+    fn all_gather(
+        &mut self,
+        name: &str,
+        value: &[u8],
+        _: Deadline,
+    ) -> Result<Vec<Vec<u8>>, CommunicatorError> {
         self.untold.push((name.to_owned(), value.to_vec()));
         let own = words::encode(&std::mem::take(&mut self.untold));
         let mut told = self.all.round(Some(&own), self.deadline)?;
@@ -98,19 +104,23 @@ impl Rendezvous for Beneath<'_> {
 
 impl Communicator {
     /// Goes on with the rounds until no rank has anything to tell.
-    pub(super) fn sit_out(&mut self, deadline: Deadline) -> Result<(), SetupError> {
+    pub(super) fn sit_out(&mut self, deadline: Deadline) -> Result<(), CommunicatorError> {
         loop {
             match self.round(None, deadline) {
                 Ok(told) if told.iter().all(Option::is_none) => return Ok(()),
                 // What is too long is those ranks' affair: they go on to this as well.
-                Ok(_) | Err(SetupError::Bootstrap(BootstrapError::TooLarge { .. })) => {}
+                Ok(_) | Err(CommunicatorError::Bootstrap(BootstrapError::TooLarge { .. })) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// What all ranks tell, by rank; `None` of one that has nothing to tell any more.
-    fn round(&mut self, own: Option<&[u8]>, deadline: Deadline) -> Result<Vec<Option<Vec<u8>>>, SetupError> {
+    fn round(
+        &mut self,
+        own: Option<&[u8]>,
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, CommunicatorError> {
         // One more than it is, of what there is.
         let len = own.map_or(0, |own| own.len() as u64 + 1);
         let lens = self.gather_words(&len.to_le_bytes(), deadline)?;

@@ -57,9 +57,9 @@ fn without_rank_3(instead: fn(&mut Beneath<'_>)) {
                     assert_eq!(data, [3]);
                 }
                 Err(
-                    SetupError::Rank { rank: 3, .. }
-                    | SetupError::Introduction { rank: 3 }
-                    | SetupError::Differs { rank: 3, .. },
+                    CommunicatorError::Rank { rank: 3, .. }
+                    | CommunicatorError::Introduction { rank: 3 }
+                    | CommunicatorError::Differs { rank: 3, .. },
                 ) => assert_eq!(color, 1),
                 Err(other) => panic!("{other}"),
             }

@@ -1,0 +1,63 @@
+//! Errors of making a communicator.
+
+use super::CollectiveError;
+use crate::bootstrap::BootstrapError;
+use crate::engine::SetupError;
+
+/// A communicator could not be made, on this rank or on another one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommunicatorError {
+    /// A lane, or its memory, could not be set up on this rank.
+    #[error(transparent)]
+    Setup(SetupError),
+    /// The ranks did not meet.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// An operation of the communicator that is split failed, and with it that communicator.
+    #[error(transparent)]
+    Parent(#[from] CollectiveError),
+    /// A rank has another option than this one.
+    #[error("{field} is {ours} here and {theirs} on rank {rank}; start all ranks alike")]
+    Differs {
+        /// What differs.
+        field: &'static str,
+        /// The other rank.
+        rank: u32,
+        /// Its value here.
+        ours: String,
+        /// Its value there.
+        theirs: String,
+    },
+    /// Another rank could not be set up, and has said why.
+    #[error("rank {rank} could not be set up: {reason}; mend it there")]
+    Rank {
+        /// That rank.
+        rank: u32,
+        /// Its error.
+        reason: String,
+    },
+    /// A rank sent an introduction that this release cannot read.
+    #[error("the introduction of rank {rank} cannot be read; run one release on all ranks")]
+    Introduction {
+        /// The rank.
+        rank: u32,
+    },
+    /// There are no rails, or more than there can be.
+    #[error("{count} rails; pass an engine for each, at least one and at most {max}")]
+    Rails {
+        /// How many.
+        count: usize,
+        /// How many there can be.
+        max: usize,
+    },
+    /// An engine of a rail is driven by its callers alone.
+    #[error("an engine of a rail has no thread of its own; make it with `Driver::Thread`")]
+    RailUndriven,
+}
+
+impl<E: Into<SetupError>> From<E> for CommunicatorError {
+    fn from(error: E) -> Self {
+        Self::Setup(error.into())
+    }
+}
