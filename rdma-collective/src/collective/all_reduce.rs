@@ -189,6 +189,7 @@ impl Communicator {
             return Err(CollectiveError::ForeignMemory);
         }
         let job = Box::new(Job::of_region(self.engine().id(), region.clone(), range));
-        self.start_call(Collective::AllReduce.by(op), data_type, job, deadline).map_err(|(_, error)| error)
+        self.start_call(Collective::AllReduce.by(op), data_type, job, deadline, |_| ())
+            .map_err(|(_, error)| error)
     }
 }

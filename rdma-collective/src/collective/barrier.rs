@@ -75,6 +75,7 @@ impl Communicator {
     /// ```
     pub fn start_barrier(&mut self, deadline: Deadline) -> Result<Pending<()>, CollectiveError> {
         let job = Box::new(Job::of_nothing(self.engine().id()));
-        self.start_call(Collective::Barrier.into(), DataType::U8, job, deadline).map_err(|(_, error)| error)
+        self.start_call(Collective::Barrier.into(), DataType::U8, job, deadline, |_| ())
+            .map_err(|(_, error)| error)
     }
 }

@@ -19,7 +19,6 @@ mod execute;
 mod gather;
 mod group;
 pub(crate) mod operation;
-mod pieces;
 mod points;
 mod rails;
 mod reduce;
@@ -37,8 +36,8 @@ mod uneven;
 pub mod numerics {}
 
 pub use communicator::{
-    Aborter, Algorithm, Algorithms, Communicator, CommunicatorOptions, Output, Pending, PendingFuture,
-    RankInfo, StillPending, UnknownAlgorithm, WaitError, tuning,
+    Aborter, Algorithm, Algorithms, Communicator, CommunicatorOptions, Pending, PendingFuture, RankInfo,
+    StillPending, UnknownAlgorithm, WaitError, tuning,
 };
 pub use error::{AbortReason, CollectiveError, Interrupted, OperationName};
 pub use group::Group;

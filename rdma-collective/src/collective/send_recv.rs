@@ -364,8 +364,14 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
         let points = [Collective::Send.at(to), Collective::Receive.at(from)];
-        self.start_points(output.into_job(Some(input)), &points, T::DATA_TYPE, deadline)
-            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
+        self.start_points(
+            output.into_job(Some(input)),
+            &points,
+            T::DATA_TYPE,
+            deadline,
+            Tensor::both_from_job,
+        )
+        .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
 
     /// Begins to send a tensor to rank `to` and to receive as much from rank `from` in its place, and returns at once; the tensor comes
@@ -390,7 +396,7 @@ impl Communicator {
         tensor: Tensor<T>,
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
-        self.start_points(tensor.into_job(None), points, T::DATA_TYPE, deadline)
-            .map_err(|(job, error)| Refused { object: Tensor::pair_from_job(job).1, error })
+        self.start_points(tensor.into_job(None), points, T::DATA_TYPE, deadline, Tensor::from_job)
+            .map_err(|(job, error)| Refused { object: Tensor::from_job(job), error })
     }
 }

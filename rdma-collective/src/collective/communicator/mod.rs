@@ -5,16 +5,13 @@
 mod abort;
 mod algorithms;
 mod announce;
-mod apart;
 mod blame;
-mod choice;
-mod clock;
 mod connect;
+mod gate;
 mod hold;
 mod host;
 mod hosts;
 mod info;
-mod job;
 mod leave;
 mod mesh;
 mod nccl;
@@ -22,14 +19,13 @@ mod options;
 mod pending;
 mod rendezvous;
 mod ring;
+mod shared;
 mod stalls;
 mod state;
 pub mod tuning;
-mod turn;
 
-use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -37,34 +33,31 @@ use rdma_core::{Deadline, PeerAccess};
 
 use crate::collective::CollectiveError;
 use crate::collective::call::Collective;
+use crate::collective::execute::{Among, CachedPlan, Job};
 use crate::engine::{Core, Driver, Engine, LEFT_FOR, Service};
+use crate::groups::Groups;
 
 pub use abort::Aborter;
 pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
-use apart::{Apart, Begun};
-use clock::Clock;
+use gate::{AtOnce, Begun, Clock, Drives, Turn};
 pub(crate) use host::{
-    HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike, message_bytes_max,
+    HostGroup, RANKS_MAX, ReduceScratch, UNIT_BYTES, Unlike, ZERO_COPY_PIECE_BYTES, message_bytes_max,
 };
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
-pub(crate) use job::{Among, Job, Looks};
 #[cfg(any(fuzzing, test))]
 pub(crate) use mesh::find_blob;
 pub(crate) use mesh::{Boxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
 pub use options::CommunicatorOptions;
-pub(crate) use pending::sealed::Output as JobOutput;
-pub use pending::{Output, Pending, PendingFuture, StillPending, WaitError};
+pub use pending::{Pending, PendingFuture, StillPending, WaitError};
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
-pub(crate) use ring::{Lost, Neighbour, PIECE_BYTES, Parts, RingLinks, Scratch, at_fault, violation};
+use ring::FENCE_WITHIN;
+pub(crate) use ring::{Lost, PIECE_BYTES, Parts, RingLinks, Scratch, at_fault, violation};
+use shared::Shared;
 pub(crate) use stalls::{Awaited, Direction};
-pub(crate) use state::State;
+use state::State;
 use tuning::{Orders, Peers};
-use turn::{AtOnce, Drives, Turn};
-
-/// How long a lane may take to end: nothing else on the engine goes on meanwhile.
-const FENCE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A group of ranks, seen from one of them.
 ///
@@ -99,23 +92,8 @@ pub struct Communicator {
     /// When such an operation drove the engine.
     driven: Instant,
     clock: Clock,
-    /// See [`last`](Self::last).
-    last: Option<Box<dyn Any + Send + Sync>>,
-}
-
-/// What a communicator and its pending operations have in common.
-pub(crate) struct Shared {
-    engine: Engine,
-    state: Arc<Mutex<State>>,
-    turn: Arc<Turn>,
-    host: Option<Arc<HostGroup>>,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// The plan of the last call in windows, since the next call is often the same.
+    last: Option<CachedPlan>,
 }
 
 impl Communicator {
@@ -195,11 +173,12 @@ impl Communicator {
     }
 
     /// Queues an operation behind those that are pending, for `deadline`.
-    pub(crate) fn start<T: Output>(
+    pub(in crate::collective) fn start<T>(
         &mut self,
-        job: Box<dyn Job>,
+        job: Box<Job>,
         deadline: Deadline,
-    ) -> Result<Pending<T>, (Box<dyn Job>, CollectiveError)> {
+        give_back: fn(Box<Job>) -> T,
+    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
         let shared = &self.shared;
         shared.hand_over();
         let id = shared.engine.lock_with(|core| {
@@ -210,9 +189,9 @@ impl Communicator {
             if shared.engine.options().driver == Driver::Thread {
                 state.leave(core, now + LEFT_FOR);
             }
-            Ok::<_, (Box<dyn Job>, CollectiveError)>(id)
+            Ok::<_, (Box<Job>, CollectiveError)>(id)
         })?;
-        Ok(Pending::new(Arc::clone(shared), id))
+        Ok(Pending::new(Arc::clone(shared), id, give_back))
     }
 
     /// Runs an operation on memory that is borrowed, behind those that are pending: `begin` is called once with its
@@ -315,6 +294,20 @@ impl Communicator {
         Drives { engine: &self.shared.engine, driven: &mut self.driven }
     }
 
+    /// Keeps an operation that has begun [without the engine](Self::at_once_or_apart), and whose messages are left.
+    pub(in crate::collective) fn set_apart<T>(
+        &mut self,
+        job: Box<Job>,
+        (started, deadline): (Instant, Deadline),
+        give_back: fn(Box<Job>) -> T,
+    ) -> Pending<T> {
+        let turn = &self.shared.turn;
+        turn.count();
+        let id = turn.next_id();
+        turn.apart.hold(Begun { id, job, deadline, started });
+        Pending::new(Arc::clone(&self.shared), id, give_back)
+    }
+
     /// That one more operation can be queued.
     pub(crate) fn check_queue(&self) -> Result<(), CollectiveError> {
         self.shared.lock().check_queue()
@@ -323,6 +316,69 @@ impl Communicator {
     /// Whether ranks leave each other messages without a link between.
     pub(crate) fn has_host_group(&self) -> bool {
         self.shared.host.is_some()
+    }
+
+    /// Which rank of the communicator that this one was [split](Self::split) from `rank` is; `None` of one that was not, and of no
+    /// rank.
+    #[must_use]
+    pub fn rank_in_parent(&self, rank: u32) -> Option<u32> {
+        self.origin.parent.as_ref()?.rank_of(rank)
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The number of another split, the same on all ranks.
+    pub(crate) fn next_split(&mut self) -> u32 {
+        self.splits = self.splits.wrapping_add(1);
+        self.splits.wrapping_sub(1)
+    }
+
+    /// How the ranks reach each other, as a [table](tuning) of ways has it.
+    #[must_use]
+    pub fn peers(&self) -> Peers {
+        if self.has_host_group() { Peers::Mapped } else { Peers::Links }
+    }
+
+    /// Whether the ranks are such that operations can go that way, be it asked for or not: `flat`, `pieces` and `direct` where they map
+    /// each other's memory, `hierarchical` where they are on several hosts and some of them together, unless they are
+    /// [`reproducible`](CommunicatorOptions::reproducible), and the others anywhere.
+    #[must_use]
+    pub fn can(&self, way: Algorithm) -> bool {
+        self.orders.have(way)
+    }
+
+    /// The ranks of each host.
+    pub(crate) fn hosts(&self) -> &Arc<Groups> {
+        self.hosts.groups()
+    }
+
+    pub(crate) fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
+    #[inline]
+    pub(in crate::collective) fn last(&self) -> Option<&CachedPlan> {
+        self.last.as_ref()
+    }
+
+    pub(in crate::collective) fn set_last(&mut self, last: CachedPlan) {
+        self.last = Some(last);
+    }
+
+    /// Says at INFO, once for each power of two of bytes, which way a collective takes.
+    pub(crate) fn chose(
+        &mut self,
+        (collective, bytes): (Collective, usize),
+        way: impl FnOnce(&Orders) -> String,
+    ) {
+        let class = (usize::BITS - bytes.saturating_sub(1).leading_zeros()).min(usize::BITS - 1);
+        let Some(said) = self.chosen.get_mut(usize::from(collective.code())) else { return };
+        if *said & (1 << class) == 0 {
+            *said |= 1 << class;
+            self.shared.lock().say_way(collective.name(), 1 << class, &way(&self.orders));
+        }
     }
 
     #[cfg(test)]

@@ -10,7 +10,11 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Among, Announcer, Begun, HostGroup, Job, Parts, RingLinks, Scratch, Turn, ring};
+use super::announce::Announcer;
+use super::gate::{Begun, Turn};
+use super::host::HostGroup;
+use super::ring::{self, Parts, RingLinks, Scratch};
+use crate::collective::execute::{Among, Job};
 use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{Core, Service};
@@ -37,14 +41,14 @@ pub(crate) struct State {
     /// Ended, for whoever waits for them.
     done: VecDeque<(Entry, Result<(), CollectiveError>)>,
     /// Ended with an error: the device may still use what they own.
-    failed: Vec<Box<dyn Job>>,
+    failed: Vec<Box<Job>>,
     ended: Option<Arc<CollectiveError>>,
     pub(super) announcer: Announcer,
 }
 
 struct Entry {
     id: u64,
-    job: Box<dyn Job>,
+    job: Box<Job>,
     deadline: Deadline,
     waker: Option<Waker>,
     /// Nobody waits for it.
@@ -52,7 +56,7 @@ struct Entry {
 }
 
 /// An operation that has ended: what it owns, unless the device may still use it.
-pub(super) type Ended = Result<Box<dyn Job>, CollectiveError>;
+pub(super) type Ended = Result<Box<Job>, CollectiveError>;
 
 impl State {
     pub(super) fn new(
@@ -133,9 +137,9 @@ impl State {
     /// Puts an operation behind the others; its number. A full queue gives it back.
     pub(super) fn push(
         &mut self,
-        job: Box<dyn Job>,
+        job: Box<Job>,
         deadline: Deadline,
-    ) -> Result<u64, (Box<dyn Job>, CollectiveError)> {
+    ) -> Result<u64, (Box<Job>, CollectiveError)> {
         if let Err(refused) = self.check_queue() {
             return Err((job, refused));
         }
@@ -310,10 +314,10 @@ impl State {
                 self.turn.count();
             }
         }
-        match entry.job.advance(&mut parts, core, now) {
+        match entry.job.advance(&mut parts, core) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending if entry.deadline.expired_at(now) => {
-                Some(Err(entry.job.give_up_late(&mut parts, core, now)))
+                Some(Err(entry.job.give_up_late(&mut parts, core)))
             }
             Poll::Pending => None,
         }

@@ -1,26 +1,39 @@
 //! An operation that owns its memory, so that it goes on whatever becomes of its caller.
 
-use std::any::Any;
 use std::ops::Range;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rdma_core::{Deadline, LocalBuf, Region};
 
 use super::buffers::{Borrowed, Buffers, Place, Registered};
+use super::direct::REVOKE_WITHIN;
+use super::pipeline::At;
+use super::plan::{Plan, Way};
 use super::running::{self, Running};
-use super::stage::At;
-use super::{Plan, Way};
 use crate::collective::CollectiveError;
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
-use crate::collective::communicator;
-use crate::collective::communicator::{
-    Among, Communicator, HostGroup, Looks, Output, Parts, Pending, Scratch,
-};
-use crate::engine::{Core, EngineId};
+use crate::collective::communicator::{HostGroup, Parts, Scratch};
+use crate::engine::{Core, Engine, EngineId};
 
-/// How long it may take that no other rank is at the memory any more: nothing else on the engine goes on meanwhile.
-pub(super) const REVOKE_WITHIN: Duration = Duration::from_secs(1);
+/// Among whom an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Among {
+    /// It has a number, the same on all ranks.
+    All,
+    /// The same, and was begun in the caller's thread: it cannot be too late to begin.
+    AllTold,
+    /// It has none, and lies before the next of all ranks.
+    Some,
+}
+
+/// For how long messages are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    Once,
+    /// As long as those take that come at once, at most until then.
+    Until(Deadline),
+}
 
 /// The memory of a tensor, and of the operation that it is in. It is one allocation, which goes from one to the other.
 #[derive(Debug)]
@@ -72,6 +85,17 @@ impl Job {
         Self { engine, memory, input: None, range: 0..BARRIER_BYTES, work: None }
     }
 
+    /// A job of the same engine that has no memory.
+    pub(in crate::collective) fn empty(&self) -> Box<Self> {
+        Box::new(Self {
+            engine: self.engine.clone(),
+            memory: Memory::Gone,
+            input: None,
+            range: 0..0,
+            work: None,
+        })
+    }
+
     /// Changes what is looked at and operated on; `false` when there is less.
     pub(in crate::collective) fn select(&mut self, range: Range<usize>) -> bool {
         let fits = range.start <= range.end
@@ -104,6 +128,11 @@ impl Job {
             Memory::Here(memory) => memory.get_mut(self.range.clone()).unwrap_or_default(),
             _ => &mut [],
         }
+    }
+
+    /// Whether its memory is registered with that engine.
+    pub(super) fn is_of(&self, engine: &Engine) -> bool {
+        engine.is(&self.engine)
     }
 
     /// Bytes of what is operated on, which is the output where there are two.
@@ -212,13 +241,21 @@ fn at_hand<'a>(
     }
 }
 
-impl communicator::Job for Job {
-    fn among(&self) -> Among {
+impl Job {
+    /// Among whom it is.
+    pub(in crate::collective) fn among(&self) -> Among {
         let points = |work: &Work| matches!(work.plan.way, Way::Points(_));
         if self.work.as_ref().is_some_and(points) { Among::Some } else { Among::All }
     }
 
-    fn begin(&mut self, parts: &mut Parts<'_>, core: &mut Core, sequence: u64, now: Instant) {
+    /// Starts it as number `sequence` of its communicator.
+    pub(in crate::collective) fn begin(
+        &mut self,
+        parts: &mut Parts<'_>,
+        core: &mut Core,
+        sequence: u64,
+        now: Instant,
+    ) {
         if !self.stays() {
             let origins = match &self.work {
                 Some(work) if self.input.is_some() => work.plan.origins,
@@ -235,7 +272,13 @@ impl communicator::Job for Job {
         }
     }
 
-    fn end_at_once(&mut self, host: &HostGroup, scratch: &mut Scratch, looks: Looks) -> bool {
+    /// Looks for the others' messages; whether it is done.
+    pub(in crate::collective) fn end_at_once(
+        &mut self,
+        host: &HostGroup,
+        scratch: &mut Scratch,
+        looks: Looks,
+    ) -> bool {
         let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.work_at_hand() else {
             return false;
         };
@@ -253,15 +296,17 @@ impl communicator::Job for Job {
         true
     }
 
-    fn can_be_left(&self) -> bool {
+    /// Whether it goes on by nothing but being driven, since no completion tells of what it waits for: then whoever waits for it
+    /// does that best.
+    pub(in crate::collective) fn can_be_left(&self) -> bool {
         self.work.as_ref().is_some_and(|work| matches!(work.running, Some(Running::Direct(_))))
     }
 
-    fn advance(
+    /// Goes on as far as it can; after `Ready` it is not called again.
+    pub(in crate::collective) fn advance(
         &mut self,
         parts: &mut Parts<'_>,
         core: &mut Core,
-        _: Instant,
     ) -> Poll<Result<(), CollectiveError>> {
         let outcome = if self.stays()
             && let Some((Work { plan, running }, mut buffers)) = self.work_at_hand()
@@ -283,17 +328,24 @@ impl communicator::Job for Job {
         outcome
     }
 
-    fn give_up_late(&mut self, parts: &mut Parts<'_>, core: &mut Core, _: Instant) -> CollectiveError {
+    /// The deadline has passed: tells the other ranks and says what was waited for.
+    pub(in crate::collective) fn give_up_late(
+        &mut self,
+        parts: &mut Parts<'_>,
+        core: &mut Core,
+    ) -> CollectiveError {
         running::late(self.work.as_mut().and_then(|work| work.running.as_mut()), parts, core)
     }
 
-    fn revoke(&mut self) {
+    /// It has failed: no other rank has a right to what it owns any more.
+    pub(in crate::collective) fn revoke(&mut self) {
         if let Memory::Lent(buffers) = &mut self.memory {
             buffers.revoke(Deadline::after(REVOKE_WITHIN));
         }
     }
 
-    fn release(&mut self, core: &mut Core) -> bool {
+    /// Takes back what the engine holds of it; `false` while the device still uses some.
+    pub(in crate::collective) fn release(&mut self, core: &mut Core) -> bool {
         self.revoke();
         self.work = None;
         match std::mem::replace(&mut self.memory, Memory::Gone) {
@@ -310,38 +362,5 @@ impl communicator::Job for Job {
                 true
             }
         }
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
-    }
-}
-
-impl Communicator {
-    /// That the memory of a job is of this engine.
-    pub(super) fn check_memory(&self, job: &Job) -> Result<(), CollectiveError> {
-        let is_own = |job: &Job| self.engine().is(&job.engine);
-        if is_own(job) && job.input.as_deref().is_none_or(is_own) {
-            Ok(())
-        } else {
-            Err(CollectiveError::ForeignMemory)
-        }
-    }
-
-    /// Queues a job that has [taken something on](Job::take_on), or gives it back.
-    pub(super) fn start_job<T: Output>(
-        &mut self,
-        job: Box<Job>,
-        deadline: Deadline,
-    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
-        self.start(job, deadline).map_err(|(job, error)| (from_any(job.into_any()), error))
-    }
-}
-
-/// The job that went into a queue.
-pub(in crate::collective) fn from_any(job: Box<dyn Any + Send>) -> Box<Job> {
-    match job.downcast() {
-        Ok(job) => job,
-        Err(_) => unreachable!("operations of this crate own a job"),
     }
 }

@@ -4,176 +4,36 @@
 //! The steps are `schedule`'s and `exchange`'s; what is called, and where its buffers lie, is `call`'s.
 
 mod buffers;
+mod calls;
 mod direct;
-mod flat;
+mod eager;
 mod flows;
-mod give_up;
-mod hurry;
+mod header_exchange;
 mod job;
-mod meeting;
 mod mesh;
-mod missing;
-mod owned;
-mod points;
+mod pipeline;
+mod plan;
 mod run;
 mod running;
-mod slices;
-mod stage;
-mod uneven;
+mod spin;
+mod stop;
 
 pub(super) use self::buffers::{Arithmetic, Borrowed};
 pub(super) use self::flows::Slices;
-pub(super) use self::job::{Job, from_any as job_from_any};
+pub(super) use self::job::{Among, Job, Looks};
+use self::pipeline::Pieces;
+pub(super) use self::plan::CachedPlan;
+use self::plan::{Connect, Elsewhere, InRounds, InWindows, Memory, Way};
 use super::DataType;
-use super::call::{Call, Origins, staging};
+use super::call::{Call, staging};
 use super::direct::Direct;
 use super::exchange::Exchange;
-use super::pieces::Pieces;
-use super::points::Points;
 use super::schedule::{Operation, Rounds, Schedule, Staging};
 use crate::collective::communicator::{
-    Algorithm, Communicator, NEAR_BYTES, Reach, VERDICT_BYTES, word_bytes,
+    Algorithm, Communicator, Reach, VERDICT_BYTES, ZERO_COPY_PIECE_BYTES, word_bytes,
 };
 use crate::collective::tuning::Class;
 use crate::collective::{CollectiveError, ScheduleError};
-
-/// An operation that can begin.
-#[derive(Clone, Debug)]
-pub(super) struct Plan {
-    call: Call,
-    arithmetic: Arithmetic,
-    /// Of this rank.
-    origins: Origins,
-    way: Way,
-}
-
-impl Plan {
-    /// That of a rank of so many.
-    #[inline]
-    fn new(call: Call, [rank, ranks]: [u32; 2], way: Way) -> Self {
-        Self { call, arithmetic: call.arithmetic(ranks), origins: call.origins(rank), way }
-    }
-}
-
-/// Which way an operation takes; the same on all ranks but for what each does with memory that is borrowed or its own, until they
-/// have told each other.
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
-enum Way {
-    Ring(Schedule),
-    Flat(InWindows),
-    Mesh(InRounds),
-    /// Between the rank and some others alone.
-    Points(Points),
-    Direct(Direct, Elsewhere),
-}
-
-/// What ranks of one host leave each other.
-#[derive(Clone, Copy, Debug)]
-enum InWindows {
-    /// All that is needed.
-    Messages(Exchange),
-    /// What is longer than that.
-    Pieces(Pieces),
-}
-
-/// Where all ranks of a host go on when not all of them own their memory.
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
-enum Elsewhere {
-    Pieces(Pieces),
-    Ring(Schedule),
-}
-
-/// Whose the memory of a call is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Memory {
-    Borrowed,
-    Owned,
-}
-
-/// What became of a call that went in windows: the same of each that is the same.
-#[derive(Debug)]
-struct Near {
-    call: Call,
-    memory: Memory,
-    what: InWindows,
-}
-
-impl Way {
-    fn taken(&self) -> Algorithm {
-        match self {
-            Self::Ring(_) => Algorithm::Ring,
-            Self::Flat(what) => what.taken(),
-            Self::Mesh(rounds) => rounds.by,
-            Self::Points(_) => Algorithm::Pairs,
-            Self::Direct(..) => Algorithm::Direct,
-        }
-    }
-
-    /// As it is said; where memory turns out to be borrowed it is another.
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Points(_) => "from rank to rank",
-            Self::Direct(_, Elsewhere::Ring(_)) => "direct, or ring where slices are borrowed",
-            Self::Direct(_, Elsewhere::Pieces(_)) => "direct, or pieces where slices are borrowed",
-            _ => self.taken().name(),
-        }
-    }
-}
-
-impl InWindows {
-    fn taken(&self) -> Algorithm {
-        match self {
-            Self::Messages(_) => Algorithm::Flat,
-            Self::Pieces(_) => Algorithm::Pieces,
-        }
-    }
-
-    #[inline]
-    fn call(&self) -> Call {
-        match self {
-            Self::Messages(exchange) => exchange.call,
-            Self::Pieces(pieces) => pieces.call,
-        }
-    }
-
-    #[inline]
-    fn ranks(&self) -> [u32; 2] {
-        match self {
-            Self::Messages(exchange) => [exchange.rank, exchange.ranks],
-            Self::Pieces(pieces) => [pieces.rank, pieces.ranks],
-        }
-    }
-
-    /// Whether it cannot do without the message of rank `from`.
-    #[inline]
-    fn needs(&self, from: u32) -> bool {
-        match self {
-            Self::Messages(exchange) => exchange.needs(from),
-            Self::Pieces(pieces) => pieces.needs(from),
-        }
-    }
-}
-
-/// What goes by links to ranks that are no neighbours.
-#[derive(Clone, Debug)]
-struct InRounds {
-    by: Algorithm,
-    steps: Rounds,
-    reach: Reach,
-    /// How ranks connect, unless they are connected.
-    connect: Option<Box<Connect>>,
-}
-
-/// What goes around the ring before the links of an operation are there.
-#[derive(Clone, Debug)]
-struct Connect {
-    /// The words of all ranks: how each reaches the others, and whether each could connect.
-    words: [Schedule; 2],
-    /// The operation itself, where there can be no links and it needs none.
-    instead: Option<Schedule>,
-}
 
 impl Communicator {
     /// The ways that it may take, as the table has them.
@@ -218,7 +78,7 @@ impl Communicator {
     fn direct(&self, call: Call, elsewhere: Elsewhere) -> Result<Way, ScheduleError> {
         let (ranks, options) = ([self.rank(), self.size()], self.options());
         let order = call.order(ranks, staging(options), options.reproducible)?;
-        let piece = direct::piece_bytes(call, ranks[1], NEAR_BYTES);
+        let piece = direct::piece_bytes(call, ranks[1], ZERO_COPY_PIECE_BYTES);
         Ok(Way::Direct(Direct::new(call, ranks, order, piece), elsewhere))
     }
 
@@ -254,7 +114,7 @@ impl Communicator {
     /// What is left in the windows of a host, when that is the way to take; it is said.
     #[inline]
     fn near(&mut self, call: Call, memory: Memory) -> Option<InWindows> {
-        match self.last::<Near>() {
+        match self.last() {
             Some(last) if last.call == call && last.memory == memory => Some(last.what),
             _ => self.another_near(call, memory),
         }
@@ -265,7 +125,7 @@ impl Communicator {
         let class = self.class(call);
         let what = self.in_windows(call, class, memory)?;
         self.say_way(call, class, (what.taken(), what.taken().name()));
-        self.set_last(Near { call, memory, what });
+        self.set_last(CachedPlan { call, memory, what });
         Some(what)
     }
 

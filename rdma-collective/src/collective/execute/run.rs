@@ -3,43 +3,20 @@
 use std::task::Poll;
 use std::time::Instant;
 
-use rdma_core::error::ReachError;
 use rdma_core::memory::Expect;
 
 use super::buffers::{Arithmetic, Buffers, Message, Piece};
-use super::give_up::Progress;
-use crate::collective::call::{Call, is_of_two};
+use super::stop::{Progress, Stop, is_ended_by, wrong};
+use crate::collective::ReduceError;
+use crate::collective::call::Call;
 use crate::collective::communicator::{
-    Awaited, Direction, HostGroup, Lost, RingLinks, Scratch, Unlike, Unlinked, at_fault, violation,
+    Awaited, Direction, HostGroup, Lost, RingLinks, Scratch, at_fault, violation,
 };
-use crate::collective::operation::{Abort, DAMAGED, Header, OPERATION};
+use crate::collective::operation::{DAMAGED, Header, OPERATION};
 use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
-use crate::collective::{AbortReason, ReduceError};
 use crate::engine::Core;
 use crate::link::LaneFailure;
 use crate::link::mailbox::HEADER_BYTES;
-
-/// Why an operation stops before its end.
-pub(super) enum Stop {
-    /// Nothing comes from a neighbour any more.
-    Lost(Lost),
-    /// Another rank gave up.
-    Abort(Abort),
-    /// Another rank is in another operation, or was.
-    Mismatch { ours: Header, theirs: Header },
-    /// Another rank sends another count than this one expects.
-    Counts { theirs: Header, expected: u64 },
-    /// A rank of this host has left what is no header.
-    Damaged(u32),
-    /// This process may not leave anything: it was forked from the one that the others know.
-    Refused(ReachError),
-    /// The arithmetic refused.
-    Reduce(ReduceError),
-    /// A rank could not be connected to others; all ranks know it.
-    Unlinked(Unlinked),
-    /// Nothing was sent, since an operation before it has found that there can be no link to that rank.
-    Unconnected(u32),
-}
 
 /// See the module. Buffers and links are the caller's, and the same at each call.
 #[derive(Debug)]
@@ -305,26 +282,6 @@ pub(super) fn check_strays(host: Option<&HostGroup>, ours: &Header) -> Result<()
     Ok(host.map_or(Ok(()), |host| host.check_strays(ours))?)
 }
 
-impl Stop {
-    /// A rank that is in an earlier operation than this one differs from what this one has called then: who only gives on its host
-    /// goes on before the others come.
-    pub(super) fn of_its_time(self, host: Option<&HostGroup>) -> Self {
-        let Self::Mismatch { ours, theirs } = self else { return self };
-        let earlier = theirs.sequence < ours.sequence && !is_of_two(&ours) && !is_of_two(&theirs);
-        let called = host.filter(|_| earlier).and_then(|host| host.called(theirs.sequence));
-        Self::Mismatch { ours: called.filter(|called| !called.agrees(&theirs)).unwrap_or(ours), theirs }
-    }
-}
-
-impl From<Unlike> for Stop {
-    fn from(unlike: Unlike) -> Self {
-        match unlike {
-            Unlike::Damaged(rank) => Self::Damaged(rank),
-            Unlike::Mismatch { ours, theirs } => Self::Mismatch { ours, theirs },
-        }
-    }
-}
-
 /// Tells the rank after this one, in a message of its own; `false` when there is no room for it now.
 pub(super) fn send_header(header: &Header, ring: &RingLinks, core: &mut Core) -> Result<bool, Stop> {
     let Some(lane) = core.lane(ring.next.lane) else { return Ok(false) };
@@ -335,16 +292,6 @@ pub(super) fn send_header(header: &Header, ring: &RingLinks, core: &mut Core) ->
             Err(Stop::Lost(violation(ring.next.rank, lane, what)))
         }
     }
-}
-
-/// Whether another rank has ended an operation, or this one's caller has.
-pub(super) fn is_ended_by(header: &Header, abort: &Abort) -> bool {
-    abort.sequence <= header.sequence && !is_found_here(header, abort)
-}
-
-/// Whether this rank has ended it by itself.
-pub(super) fn is_found_here(header: &Header, abort: &Abort) -> bool {
-    abort.reporter == header.rank && abort.reason != AbortReason::Requested
 }
 
 /// Whether what it may have to wait for is the rank after this one, or a buffer that is on its way there.
@@ -370,13 +317,4 @@ fn stage<B: Buffers>(
     let staged =
         next.mailbox.stage(lane, span.len, |out| made = make(with.buffers, message, out, with.scratch));
     made.map(|()| staged).map_err(Stop::Reduce)
-}
-
-/// The rank before this one has sent what it may not send.
-pub(super) fn wrong(ring: &RingLinks, core: &mut Core, what: &str) -> Stop {
-    let previous = &ring.previous;
-    Stop::Lost(match core.lane(previous.lane) {
-        Some(lane) => violation(previous.rank, lane, what),
-        None => Lost { rank: previous.rank, lane: previous.name, cause: LaneFailure::Fenced, away: None },
-    })
 }

@@ -7,13 +7,13 @@ use rdma_core::memory::Expect;
 
 use super::buffers::Buffers;
 use super::direct::{Came, Direct};
-use super::flat::Flat;
+use super::eager::Flat;
 use super::flows::{self, Flows, Lent, copy_own};
-use super::give_up::Progress;
 use super::mesh::{self, Mesh};
-use super::run::{Run, Stop, With};
-use super::stage::At;
-use super::{Elsewhere, Plan, Way};
+use super::pipeline::At;
+use super::plan::{Elsewhere, Plan, Way};
+use super::run::{Run, With};
+use super::stop::{Progress, Stop};
 use crate::collective::CollectiveError;
 use crate::collective::communicator::{HostGroup, Parts, RingLinks, Scratch};
 use crate::collective::points::Points;

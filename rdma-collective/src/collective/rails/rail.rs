@@ -100,10 +100,12 @@ impl Rail {
         }
         let mut tensor = self.memory(bytes)?;
         fill(&mut tensor);
-        self.comm.start_call(request, data_type, tensor.into_job(None), deadline).map_err(|(job, error)| {
-            self.spare.push(Tensor::pair_from_job(job).1);
-            error
-        })
+        self.comm.start_call(request, data_type, tensor.into_job(None), deadline, Tensor::from_job).map_err(
+            |(job, error)| {
+                self.spare.push(Tensor::from_job(job));
+                error
+            },
+        )
     }
 
     /// Memory of `bytes` for one operation.

@@ -16,7 +16,7 @@ fn start(comm: &mut Communicator) -> Pending<crate::collective::Tensor<f32>> {
     comm.start_all_reduce(tensor, ReduceOp::Sum, Deadline::after(60 * SECOND)).unwrap()
 }
 
-fn poll<T: Output>(future: &mut PendingFuture<T>, waker: &Waker) -> bool {
+fn poll<T>(future: &mut PendingFuture<T>, waker: &Waker) -> bool {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(waker)).is_ready()
 }
 

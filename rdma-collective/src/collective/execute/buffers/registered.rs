@@ -8,8 +8,7 @@ use rdma_core::{
     Access, Attached, AttachedRange, Deadline, Exported, ProtectionDomain, Region, RemoteMemory, Sharing,
 };
 
-use super::told::At;
-use super::{Arithmetic, Buffers, Message, Piece, Rights, Told, pieces};
+use super::{Arithmetic, At, Buffers, Message, Piece, Rights, Told, pieces};
 use crate::collective::ReduceError;
 use crate::collective::call::Origins;
 use crate::collective::communicator::Scratch;

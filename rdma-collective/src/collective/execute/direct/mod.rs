@@ -11,12 +11,11 @@ use rdma_core::memory::Expect;
 
 use self::reach::Reach;
 use super::buffers::{Arithmetic, Buffers, Rights, TOLD_BYTES, Told};
-use super::give_up::Progress;
-use super::job::REVOKE_WITHIN;
-use super::meeting::Meeting;
-use super::run::{Stop, With};
+use super::header_exchange::Meeting;
+use super::run::With;
+use super::stop::{Progress, Stop};
 use crate::collective::call::{Call, Collective};
-use crate::collective::communicator::{Awaited, HostGroup, Near, PIECE_BYTES, RANKS_MAX, RingLinks};
+use crate::collective::communicator::{Awaited, HostGroup, PIECE_BYTES, RANKS_MAX, ReduceScratch, RingLinks};
 use crate::collective::direct::{Direct as Moves, From, Move, To};
 use crate::collective::operation::Header;
 use crate::engine::Core;
@@ -25,6 +24,9 @@ use crate::engine::Core;
 const LOOK_EVERY: usize = 256 * 1024;
 /// How long others are let run before this rank naps.
 const YIELD_FOR: Duration = Duration::from_micros(300);
+
+/// How long it may take that no other rank is at the memory any more: nothing else on the engine goes on meanwhile.
+pub(super) const REVOKE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Bytes that are made at a time where memory lies, `most` at most: of more than two ranks what is reduced stays near until all
 /// have it, unless inputs come from no cache at all, which are read in longer runs then.
@@ -208,7 +210,7 @@ impl Direct {
 
     /// Makes what this rank has to make, or some of it; whether that is all.
     fn go_on<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
-        let mut near = host.near();
+        let mut near = host.reduce_scratch();
         let mut moved = 0;
         self.blocked = None;
         loop {
@@ -239,7 +241,7 @@ impl Direct {
         &mut self,
         with: &mut With<'_, B>,
         host: &HostGroup,
-        near: &mut Near,
+        near: &mut ReduceScratch,
         current: Move,
     ) -> Result<(), Halt> {
         let (Move { span, from, to, .. }, source) = (current, current.source());

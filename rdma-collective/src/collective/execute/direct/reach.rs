@@ -5,16 +5,18 @@ use rdma_core::memory::Expect;
 use rdma_core::{Deadline, PeerSlice, RemoteMemory};
 
 use super::{Halt, Moves};
-use crate::collective::communicator::{HostGroup, Lost, NEAR_BYTES, Near};
+use crate::collective::communicator::{HostGroup, Lost, ReduceScratch, ZERO_COPY_PIECE_BYTES};
 use crate::collective::execute::buffers::{Arithmetic, Place, Told};
-use crate::collective::execute::run::Stop;
+use crate::collective::execute::stop::Stop;
 use crate::collective::reduce::Operand;
 use crate::collective::schedule::{Source, Span};
 use crate::engine::Core;
 use crate::link::LaneFailure;
 
-const _: () =
-    assert!(NEAR_BYTES <= 256 * 1024, "a piece of two ranks in place is made at once or not at all");
+const _: () = assert!(
+    ZERO_COPY_PIECE_BYTES <= 256 * 1024,
+    "a piece of two ranks in place is made at once or not at all"
+);
 
 /// See the module.
 pub(super) struct Reach<'a> {
@@ -96,7 +98,7 @@ impl Reach<'_> {
     /// Makes `span` of the inputs of all ranks, of which there are two at least, from `first` on.
     pub(super) fn reduce(
         &mut self,
-        near: &mut Near,
+        near: &mut ReduceScratch,
         own: &Place,
         span: Span,
         first: u32,
@@ -105,7 +107,7 @@ impl Reach<'_> {
         let (ranks, rank) = (self.moves.ranks, self.moves.rank);
         let (reduction, of_rank) = (arithmetic.reduction(), |step: u32| (first + step) % ranks);
         let input = Operand::Region(&own.region, own.at(span));
-        let Near { made, read } = near;
+        let ReduceScratch { made, read } = near;
         // What has been made is an operand of what is made next, and the last is to be in `made`.
         let (mut out, mut sum) = (&mut made[..span.len], &mut read[..span.len]);
         if ranks % 2 == 1 {

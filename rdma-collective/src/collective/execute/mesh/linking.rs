@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use crate::collective::communicator::{Awaited, Reach, Unlinked};
 use crate::collective::execute::buffers::Borrowed;
-use crate::collective::execute::run::{Run, Stop, With};
+use crate::collective::execute::run::{Run, With};
+use crate::collective::execute::stop::Stop;
 
 /// See the module.
 #[derive(Debug)]

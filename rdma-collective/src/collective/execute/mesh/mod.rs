@@ -1,7 +1,6 @@
 //! One operation of one rank by messages to and from any others: takes the steps of its rounds as messages and slots allow. When it
 //! is the first that needs its links, all ranks make them before.
 
-mod headers;
 mod linking;
 mod places;
 
@@ -11,12 +10,12 @@ use std::time::Instant;
 use rdma_core::AttachedRange;
 
 use super::buffers::{Arithmetic, Buffers};
-use super::give_up::Progress;
-use super::run::{Run, Stop, With, check_strays, is_ended_by, send_header, wrong};
-use super::{InRounds, Plan};
-use crate::collective::communicator::{Awaited, Boxes, Direction, Link, Lost, Reach, RingLinks, violation};
+use super::plan::{InRounds, Plan};
+use super::run::{Run, With, check_strays, send_header};
+use super::stop::{Progress, Stop, is_ended_by, odd, wrong};
+use crate::collective::communicator::{Awaited, Boxes, Direction, Link, Lost, Reach, RingLinks};
 use crate::collective::operation::{DAMAGED, Header};
-use crate::collective::schedule::{Buffer, Place, Primitive, Rounds, Schedule};
+use crate::collective::schedule::{Buffer, Place, Primitive, Rounds, Schedule, Share, Span};
 use crate::engine::Core;
 use crate::link::Lane;
 use crate::link::LaneFailure;
@@ -296,6 +295,37 @@ impl Mesh {
         };
         Progress { header, sequence: header.sequence, bytes_outstanding: bytes.sum(), started, progressed }
     }
+
+    /// Whether the rank at the other end is in the same operation: its first message says so.
+    fn is_agreed(&self, link: &mut Link, core: &mut Core) -> Result<bool, Stop> {
+        let Boxes { inbox, received_before, agreed, .. } = &mut link.mailbox;
+        if !*agreed && inbox.arrived(*received_before).is_some() {
+            let expected = self.header_on(link.rank, |share| share.received);
+            match Header::read(&inbox.header(*received_before)) {
+                Ok(theirs) if expected.agrees(&theirs) => *agreed = true,
+                Ok(theirs) if self.is_of_another_length(&theirs) => {
+                    return Err(Stop::Counts { theirs, expected: expected.count });
+                }
+                Ok(theirs) => return Err(Stop::Mismatch { ours: self.header, theirs }),
+                Err(_) => return Err(odd(link, core, DAMAGED)),
+            }
+        }
+        Ok(link.mailbox.agreed)
+    }
+
+    /// What is in front of the first message to a rank, or from it: where parts are of any length, the elements that go there.
+    fn header_on(&self, peer: u32, part: impl Fn(Share) -> Option<Span>) -> Header {
+        let span = self.steps.share(peer).and_then(part);
+        let element = self.arithmetic.data_type.size();
+        let count = span.map_or(self.header.count, |span| (span.len / element) as u64);
+        Header { count, ..self.header }
+    }
+
+    /// Whether a rank is in the same operation, and sends another count.
+    fn is_of_another_length(&self, theirs: &Header) -> bool {
+        self.steps.share(theirs.rank).is_some()
+            && self.header.agrees(&Header { count: self.header.count, ..*theirs })
+    }
 }
 
 fn put<B: Buffers>(
@@ -366,14 +396,6 @@ pub(super) fn unsent(ring: &RingLinks, core: &mut Core) -> Option<u32> {
         // A peer that has left has received everything.
         let sent = lane.ranges_done() - ranges_before >= ranges || lane.is_drained();
         (!sent).then_some(link.rank)
-    })
-}
-
-/// The rank at the other end has sent what it may not send.
-pub(super) fn odd(link: &Link, core: &mut Core, what: &str) -> Stop {
-    Stop::Lost(match core.lane(link.lane) {
-        Some(lane) => violation(link.rank, lane, what),
-        None => Lost { rank: link.rank, lane: link.name, cause: LaneFailure::Fenced, away: None },
     })
 }
 

@@ -2,12 +2,68 @@
 
 use std::time::Instant;
 
-use super::run::Stop;
+use rdma_core::error::ReachError;
+
 use crate::collective::call::{is_of_two, name};
-use crate::collective::communicator::{Awaited, Direction, RingLinks, Unlinked};
+use crate::collective::communicator::{
+    Awaited, Direction, HostGroup, Link, Lost, RingLinks, Unlike, Unlinked, violation,
+};
 use crate::collective::operation::{Abort, DAMAGED, Header};
-use crate::collective::{AbortReason, CollectiveError, Interrupted};
+use crate::collective::{AbortReason, CollectiveError, Interrupted, ReduceError};
 use crate::engine::Core;
+use crate::link::LaneFailure;
+
+/// Why an operation stops before its end.
+pub(super) enum Stop {
+    /// Nothing comes from a neighbour any more.
+    Lost(Lost),
+    /// Another rank gave up.
+    Abort(Abort),
+    /// Another rank is in another operation, or was.
+    Mismatch { ours: Header, theirs: Header },
+    /// Another rank sends another count than this one expects.
+    Counts { theirs: Header, expected: u64 },
+    /// A rank of this host has left what is no header.
+    Damaged(u32),
+    /// This process may not leave anything: it was forked from the one that the others know.
+    Refused(ReachError),
+    /// The arithmetic refused.
+    Reduce(ReduceError),
+    /// A rank could not be connected to others; all ranks know it.
+    Unlinked(Unlinked),
+    /// Nothing was sent, since an operation before it has found that there can be no link to that rank.
+    Unconnected(u32),
+}
+
+impl Stop {
+    /// A rank that is in an earlier operation than this one differs from what this one has called then: who only gives on its host
+    /// goes on before the others come.
+    pub(super) fn of_its_time(self, host: Option<&HostGroup>) -> Self {
+        let Self::Mismatch { ours, theirs } = self else { return self };
+        let earlier = theirs.sequence < ours.sequence && !is_of_two(&ours) && !is_of_two(&theirs);
+        let called = host.filter(|_| earlier).and_then(|host| host.called(theirs.sequence));
+        Self::Mismatch { ours: called.filter(|called| !called.agrees(&theirs)).unwrap_or(ours), theirs }
+    }
+}
+
+impl From<Unlike> for Stop {
+    fn from(unlike: Unlike) -> Self {
+        match unlike {
+            Unlike::Damaged(rank) => Self::Damaged(rank),
+            Unlike::Mismatch { ours, theirs } => Self::Mismatch { ours, theirs },
+        }
+    }
+}
+
+/// Whether another rank has ended an operation, or this one's caller has.
+pub(super) fn is_ended_by(header: &Header, abort: &Abort) -> bool {
+    abort.sequence <= header.sequence && !is_found_here(header, abort)
+}
+
+/// Whether this rank has ended it by itself.
+pub(super) fn is_found_here(header: &Header, abort: &Abort) -> bool {
+    abort.reporter == header.rank && abort.reason != AbortReason::Requested
+}
 
 /// How far an operation has come.
 pub(super) struct Progress {
@@ -100,4 +156,21 @@ impl Progress {
             last_progress: core.driven().saturating_duration_since(self.progressed),
         }
     }
+}
+
+/// The rank before this one has sent what it may not send.
+pub(super) fn wrong(ring: &RingLinks, core: &mut Core, what: &str) -> Stop {
+    let previous = &ring.previous;
+    Stop::Lost(match core.lane(previous.lane) {
+        Some(lane) => violation(previous.rank, lane, what),
+        None => Lost { rank: previous.rank, lane: previous.name, cause: LaneFailure::Fenced, away: None },
+    })
+}
+
+/// The rank at the other end has sent what it may not send.
+pub(super) fn odd(link: &Link, core: &mut Core, what: &str) -> Stop {
+    Stop::Lost(match core.lane(link.lane) {
+        Some(lane) => violation(link.rank, lane, what),
+        None => Lost { rank: link.rank, lane: link.name, cause: LaneFailure::Fenced, away: None },
+    })
 }

@@ -3,28 +3,23 @@
 //! They have no number among the operations of all ranks, and lie before the next of those. On its link each has a number of its
 //! own, by which both ends know that they mean the same.
 
-mod memory;
-
 use std::task::Poll;
 use std::time::Instant;
 
 use rdma_core::AttachedRange;
+use rdma_core::memory::Expect;
 
-use super::buffers::Message;
-use super::give_up::Progress;
-use super::mesh::{ZERO_COPY_BYTES_MIN, check_length, odd, put_range, signal, unsent};
-use super::run::{Stop, is_ended_by};
+use super::buffers::{Borrowed, Buffers, Message};
+use super::mesh::{ZERO_COPY_BYTES_MIN, check_length, put_range, signal, unsent};
+use super::stop::{Progress, Stop, is_ended_by, odd};
 use crate::collective::DataType;
 use crate::collective::call::Collective;
 use crate::collective::communicator::{Awaited, Link, Lost, Reach, RingLinks};
 use crate::collective::operation::{DAMAGED, Header};
 use crate::collective::points::{Own, Point, Points};
-use crate::collective::schedule::Span;
+use crate::collective::schedule::{Source, Span};
 use crate::engine::Core;
 use crate::link::LaneFailure;
-
-pub(super) use self::memory::Lent;
-pub(in crate::collective) use self::memory::Slices;
 
 /// Where what is sent and received lies; `index` is that of the send or receive.
 pub(super) trait Memory {
@@ -39,6 +34,80 @@ pub(super) trait Memory {
 
     /// `received = sent`, both of them `len` bytes long.
     fn copy(&mut self, from: usize, to: usize, len: usize);
+}
+
+/// What an operation owns: it sends its input, and receives its output.
+pub(super) struct Lent<'a, B>(pub(super) &'a mut B);
+
+impl<B: Buffers> Memory for Lent<'_, B> {
+    fn range(&self, _: usize, span: Span) -> Option<AttachedRange> {
+        self.0.range(Source::Input, span)
+    }
+
+    fn read(&self, _: usize, span: Span, out: &mut [u8]) {
+        self.0.read(span, out);
+    }
+
+    fn copy_from(&mut self, _: usize, message: Message<'_>, span: Span) {
+        self.0.copy_from(message, span);
+    }
+
+    fn copy(&mut self, _: usize, _: usize, len: usize) {
+        self.0.copy(Span { offset: 0, len }, Expect::Cached);
+    }
+}
+
+/// A slice of the caller's for each.
+#[derive(Debug, Default)]
+pub(in crate::collective) struct Slices<'a>(Vec<Slice<'a>>);
+
+#[derive(Debug)]
+enum Slice<'a> {
+    Sent(&'a [u8]),
+    Received(&'a mut [u8]),
+}
+
+impl<'a> Slices<'a> {
+    pub(in crate::collective) fn send(&mut self, data: &'a [u8]) {
+        self.0.push(Slice::Sent(data));
+    }
+
+    pub(in crate::collective) fn receive(&mut self, data: &'a mut [u8]) {
+        self.0.push(Slice::Received(data));
+    }
+
+    fn sent(&self, index: usize) -> &'a [u8] {
+        match self.0.get(index) {
+            Some(Slice::Sent(data)) => data,
+            _ => &[],
+        }
+    }
+
+    fn received(&mut self, index: usize) -> &mut [u8] {
+        match self.0.get_mut(index) {
+            Some(Slice::Received(data)) => data,
+            _ => &mut [],
+        }
+    }
+}
+
+impl Memory for Slices<'_> {
+    fn range(&self, _: usize, _: Span) -> Option<AttachedRange> {
+        None
+    }
+
+    fn read(&self, index: usize, span: Span, out: &mut [u8]) {
+        out.copy_from_slice(&self.sent(index)[span.range()]);
+    }
+
+    fn copy_from(&mut self, index: usize, message: Message<'_>, span: Span) {
+        Borrowed::InPlace(self.received(index)).copy_from(message, span);
+    }
+
+    fn copy(&mut self, from: usize, to: usize, _: usize) {
+        let sent = self.sent(from);
+        self.received(to).copy_from_slice(sent);
+    }
 }
 
 /// See the module.

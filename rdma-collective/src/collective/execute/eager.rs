@@ -8,18 +8,16 @@ use rdma_core::Deadline;
 use rdma_core::error::ReachError;
 use rdma_core::memory::Expect;
 
-use super::InWindows;
 use super::buffers::{Arithmetic, Buffers, Told};
-use super::give_up::Progress;
-use super::hurry::{Looked, hurry, look_briefly};
-use super::meeting::Meeting;
-use super::missing::Missing;
-use super::run::{Stop, With};
-use super::stage::{At, Stage};
+use super::header_exchange::{Meeting, Missing};
+use super::pipeline::{At, Pieces, Stage};
+use super::plan::InWindows;
+use super::run::With;
+use super::spin::{Looked, hurry, look_briefly};
+use super::stop::{Progress, Stop};
 use crate::collective::ReduceError;
 use crate::collective::communicator::{Awaited, HostGroup, RingLinks, Scratch};
 use crate::collective::exchange::{Copied, Exchange, Reduced};
-use crate::collective::pieces::Pieces;
 
 /// How long the engine looks for the next piece when one has come, and for pieces that follow each other.
 const LOOK_FOR: Duration = Duration::from_micros(20);

@@ -1,0 +1,396 @@
+//! How calls begin: on slices of the caller's and on memory of the library's, with even parts and with parts of any length, among all
+//! ranks and between two.
+//!
+//! An eager or pipelined call begins in the caller's thread, without the engine; what is not done there at once, and every other call,
+//! the engine carries out.
+
+use std::time::Instant;
+
+use rdma_core::{Deadline, Refused};
+
+use super::buffers::Borrowed;
+use super::eager::Flat;
+use super::flows::{Flows, Lent, Memory as FlowMemory, Slices};
+use super::job::{Among, Job};
+use super::pipeline::At;
+use super::plan::{InWindows, Memory, Plan, Way};
+use super::running::{self, Running};
+use crate::collective::CollectiveError;
+use crate::collective::call::{Call, Collective, Request, staging};
+use crate::collective::communicator::{Algorithm, Communicator, Pending, Reach, link_geometry};
+use crate::collective::points::Points;
+use crate::collective::schedule::{Operation, Rounds, Staging};
+use crate::collective::uneven::{Counts, Sides};
+use crate::collective::{DataType, Element, Tensor};
+use crate::link::mailbox::Geometry;
+
+/// Calls on slices of the caller's.
+impl Communicator {
+    /// Carries a collective out on slices of the caller's.
+    pub(in crate::collective) fn call(
+        &mut self,
+        request: Request,
+        data_type: DataType,
+        mut buffers: Borrowed<'_>,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let ranks = [self.rank(), self.size()];
+        let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
+        buffers.lie_at(call.origins(ranks[0]));
+        let Some(what) = self.near(call, Memory::Borrowed) else {
+            let class = self.class(call);
+            let way = self.way(call, class, Memory::Borrowed)?;
+            self.say_way(call, class, (way.taken(), way.name()));
+            let plan = Plan::new(call, ranks, way);
+            return self.carry_out((&plan, None), &mut buffers, Instant::now(), deadline);
+        };
+        match self.call_at_once(&what, &mut buffers, deadline) {
+            AtOnce::Done => {
+                self.drives().now_and_then(Instant::now);
+                Ok(())
+            }
+            AtOnce::Left(flat, started) => {
+                let plan = Plan::new(call, ranks, Way::Flat(what));
+                self.carry_out((&plan, flat), &mut buffers, started, deadline)
+            }
+        }
+    }
+
+    /// The same in the thread of the caller, while nothing else is under way and the others are there.
+    ///
+    /// No exact clock is read before this rank's messages are left: others wait for them.
+    #[inline]
+    fn call_at_once(&mut self, what: &InWindows, buffers: &mut Borrowed<'_>, deadline: Deadline) -> AtOnce {
+        let Some(mut now) = self.at_once(deadline) else { return AtOnce::Left(None, Instant::now()) };
+        let mut flat = Flat::new(what, now.sequence, deadline.instant());
+        let refused = flat.begin(now.host, buffers, now.scratch).is_err();
+        let started = Instant::now();
+        if refused {
+            // With its reason there.
+            return AtOnce::Left(None, started);
+        }
+        flat.begun_at(started);
+        let mut at = At { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
+        let come = flat.hurry(&mut at, deadline, || {
+            now.drives.now_and_then(Instant::now);
+            now.turn.is_open()
+        });
+        if come && flat.finish(now.host, buffers, now.scratch).is_ok() {
+            now.done();
+            return AtOnce::Done;
+        }
+        AtOnce::Left(Some(flat), started)
+    }
+
+    /// The same with the engine at hand, from what has begun already on.
+    #[inline(never)]
+    pub(super) fn carry_out(
+        &mut self,
+        (plan, mut begun): (&Plan, Option<Flat>),
+        buffers: &mut Borrowed<'_>,
+        started: Instant,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let among = if begun.is_some() { Among::AllTold } else { Among::All };
+        self.run(
+            deadline,
+            among,
+            |parts, core, sequence| {
+                let told = begun.take().map(Running::Flat);
+                told.or_else(|| Running::begin(plan, parts, sequence, started))
+                    .inspect(|_| running::watch(parts, core, started))
+            },
+            |running, parts, core| running::advance(running.as_mut(), plan, parts, core, buffers),
+            |running, parts, core| running::late(running.as_mut(), parts, core),
+        )
+    }
+}
+
+/// Calls on memory that the operation owns.
+impl Communicator {
+    /// Begins a collective on a tensor, in its place.
+    pub(in crate::collective) fn start_in_place<T: Element>(
+        &mut self,
+        request: Request,
+        tensor: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+        self.start_call(request, T::DATA_TYPE, tensor.into_job(None), deadline, Tensor::from_job)
+            .map_err(|(job, error)| Refused { object: Tensor::from_job(job), error })
+    }
+
+    /// Begins a collective on a tensor, into another.
+    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
+    pub(in crate::collective) fn start_out_of_place<T: Element>(
+        &mut self,
+        request: Request,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+        let job = output.into_job(Some(input));
+        self.start_call(request, T::DATA_TYPE, job, deadline, Tensor::both_from_job)
+            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
+    }
+
+    /// Begins a collective on the memory of a job, or gives it back.
+    pub(in crate::collective) fn start_call<T>(
+        &mut self,
+        request: Request,
+        data_type: DataType,
+        mut job: Box<Job>,
+        deadline: Deadline,
+        give_back: fn(Box<Job>) -> T,
+    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
+        let ranks = [self.rank(), self.size()];
+        let call = Call::new(request, data_type, job.lengths(), ranks);
+        let call = match call.and_then(|call| self.check_memory(&job).map(|()| call)) {
+            Ok(call) => call,
+            Err(error) => return Err((job, error)),
+        };
+        let Some(what) = self.near(call, Memory::Owned) else {
+            let class = self.class(call);
+            let plan = self.way(call, class, Memory::Owned).map(|way| {
+                self.say_way(call, class, (way.taken(), way.name()));
+                Plan::new(call, ranks, way)
+            });
+            return self.start_planned(job, plan, deadline, give_back);
+        };
+        let began = match what {
+            InWindows::Messages(_) => self.leave_at_once(&what, &mut job, deadline),
+            // Others wait for what this rank makes of pieces: the engine sees to that while nobody waits here.
+            InWindows::Pieces(_) => Began::Not,
+        };
+        match began {
+            Began::Done(started) => {
+                self.drives().now_and_then(|| started);
+                Ok(Pending::done(job, give_back))
+            }
+            Began::Left(flat, started) => {
+                job.take_on(Plan::new(call, ranks, Way::Flat(what)), Some(Running::Flat(flat)));
+                let pending = self.set_apart(job, (started, deadline), give_back);
+                self.drives().now_and_then(|| started);
+                Ok(pending)
+            }
+            Began::Not => {
+                self.start_planned(job, Ok(Plan::new(call, ranks, Way::Flat(what))), deadline, give_back)
+            }
+        }
+    }
+
+    /// Leaves the messages of a job without the engine, if nothing else is under way and nothing of its memory has to be lent to a
+    /// device for it, and makes its result if those of the others are there.
+    ///
+    /// No lock is taken before they are looked for, which would wait until this rank's have arrived, and no exact clock is read before
+    /// those are left: others wait for them.
+    #[inline]
+    fn leave_at_once(&mut self, what: &InWindows, job: &mut Job, deadline: Deadline) -> Began {
+        let origins = what.call().origins(self.rank());
+        let Some(now) = self.at_once_or_apart(deadline) else { return Began::Not };
+        let Some(mut buffers) = job.at_hand(origins) else { return Began::Not };
+        let mut flat = Flat::new(what, now.sequence, deadline.instant());
+        if !flat.begin_soon(now.host, &buffers, now.scratch) {
+            return Began::Not;
+        }
+        let started = Instant::now();
+        flat.begun_at(started);
+        let mut at = At { host: now.host, buffers: &mut buffers, scratch: &mut *now.scratch };
+        let come = flat.has_all_soon(&mut at);
+        // If it cannot be made, the engine says why.
+        if come && flat.finish(now.host, &mut buffers, now.scratch).is_ok() {
+            now.done();
+            return Began::Done(started);
+        }
+        Began::Left(flat, started)
+    }
+
+    /// That the memory of a job is of this engine.
+    fn check_memory(&self, job: &Job) -> Result<(), CollectiveError> {
+        let is_own = |job: &Job| job.is_of(self.engine());
+        if is_own(job) && job.input.as_deref().is_none_or(is_own) {
+            Ok(())
+        } else {
+            Err(CollectiveError::ForeignMemory)
+        }
+    }
+
+    /// Queues a job that does what was planned, or gives it back with why nothing was.
+    fn start_planned<T>(
+        &mut self,
+        mut job: Box<Job>,
+        plan: Result<Plan, CollectiveError>,
+        deadline: Deadline,
+        give_back: fn(Box<Job>) -> T,
+    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
+        match plan {
+            Ok(plan) => {
+                job.take_on(plan, None);
+                self.start(job, deadline, give_back)
+            }
+            Err(error) => Err((job, error)),
+        }
+    }
+}
+
+/// Calls whose ranks have parts of any length.
+impl Communicator {
+    /// What this rank does with buffers of so many bytes.
+    fn plan_uneven(
+        &mut self,
+        (request, counts): (Request, Counts<'_>),
+        data_type: DataType,
+        [input, output]: [usize; 2],
+        memory: Memory,
+    ) -> Result<Plan, CollectiveError> {
+        let (rank, ranks, staging) = (self.rank(), self.size(), self.link_staging());
+        let shares = Sides { rank, ranks, data_type, input, output }.shares(request, counts)?;
+        // What all ranks know is told around the ring, and the rest from rank to rank.
+        let count = if request.collective == Collective::AllGatherV { output / data_type.size() } else { 0 };
+        let call = request.of(count, data_type);
+        let steps = Rounds::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
+        let way = self.by_links(call, (Algorithm::Pairs, steps, Reach::All), memory)?;
+        self.chose((call.collective, input.max(output)), |_| way.name().to_owned());
+        Ok(Plan::new(call, [rank, ranks], way))
+    }
+
+    /// Carries it out on slices of the caller's.
+    pub(in crate::collective) fn call_uneven(
+        &mut self,
+        what: (Request, Counts<'_>),
+        data_type: DataType,
+        input: &[u8],
+        output: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let started = Instant::now();
+        let plan = self.plan_uneven(what, data_type, [input.len(), output.len()], Memory::Borrowed)?;
+        self.carry_out((&plan, None), &mut Borrowed::out_of_place(input, output), started, deadline)
+    }
+
+    /// Begins it on a tensor, into another.
+    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
+    pub(in crate::collective) fn start_uneven<T: Element>(
+        &mut self,
+        what: (Request, Counts<'_>),
+        input: Tensor<T>,
+        output: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+        let job = output.into_job(Some(input));
+        let lengths = [job.input.as_deref().map_or(0, Job::len), job.len()];
+        let plan = self.check_memory(&job);
+        let plan = plan.and_then(|()| self.plan_uneven(what, T::DATA_TYPE, lengths, Memory::Owned));
+        self.start_planned(job, plan, deadline, Tensor::both_from_job)
+            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
+    }
+}
+
+/// Sends and receives.
+impl Communicator {
+    /// Carries sends and receives out on slices, one for each of `calls`.
+    pub(in crate::collective) fn call_points(
+        &mut self,
+        calls: &[Call],
+        mut slices: Slices<'_>,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let points = Points::new(calls, [self.rank(), self.size()], &self.link_staging())?;
+        self.run_points(&points, &mut slices, deadline)
+    }
+
+    /// Sends a slice and receives as much in its place.
+    pub(in crate::collective) fn call_in_place(
+        &mut self,
+        calls: [Call; 2],
+        data: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let points = Points::in_place(calls, [self.rank(), self.size()], &self.link_staging())?;
+        self.run_points(&points, &mut Lent(&mut Borrowed::InPlace(data)), deadline)
+    }
+
+    fn run_points<M: FlowMemory>(
+        &mut self,
+        points: &Points,
+        memory: &mut M,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.check_points(points)?;
+        let started = Instant::now();
+        self.run(
+            deadline,
+            Among::Some,
+            |parts, core, sequence| {
+                running::watch(parts, core, started);
+                parts
+                    .ring
+                    .is_some()
+                    .then(|| Running::Points(Flows::new(points, (parts.rank, sequence), started)))
+            },
+            |running, parts, core| running::advance_points(running.as_mut(), points, parts, core, memory),
+            |running, parts, core| running::late(running.as_mut(), parts, core),
+        )
+    }
+
+    /// Begins to send the input of a job, or to receive its output, or both; or gives it back.
+    pub(in crate::collective) fn start_points<T>(
+        &mut self,
+        job: Box<Job>,
+        requests: &[Request],
+        data_type: DataType,
+        deadline: Deadline,
+        give_back: fn(Box<Job>) -> T,
+    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
+        let calls = requests.iter().map(|request| {
+            let sent = job.input.as_deref().filter(|_| request.collective == Collective::Send);
+            Call::point(*request, data_type, sent.unwrap_or(&job).len())
+        });
+        let calls = match calls.collect::<Result<Vec<_>, _>>() {
+            Ok(calls) => calls,
+            Err(error) => return Err((job, error.into())),
+        };
+        let (ranks, staging) = ([self.rank(), self.size()], self.link_staging());
+        let points = match calls[..] {
+            [send, receive] if job.input.is_none() => Points::in_place([send, receive], ranks, &staging),
+            _ => Points::new(&calls, ranks, &staging),
+        };
+        let plan = points.and_then(|points| {
+            self.check_points(&points)?;
+            let call = points.all[0].call;
+            self.check_memory(&job)?;
+            Ok(Plan::new(call, [self.rank(), self.size()], Way::Points(points)))
+        });
+        self.start_planned(job, plan, deadline, give_back)
+    }
+
+    /// What the cut of messages between two ranks follows from.
+    pub(super) fn link_staging(&self) -> Staging {
+        let Geometry { slots, slot_bytes } = link_geometry(self.options(), self.size());
+        Staging { slots, slot_bytes, ..staging(self.options()) }
+    }
+
+    /// That there are links to the ranks.
+    fn check_points(&self, points: &Points) -> Result<(), CollectiveError> {
+        let mut others = points.all.iter().map(|point| point.peer);
+        let other = others.find(|peer| *peer != self.rank());
+        other.map_or(Ok(()), |peer| self.check_links(peer))
+    }
+}
+
+/// What came of an attempt.
+#[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
+enum AtOnce {
+    Done,
+    /// It has begun, or it has not, by then.
+    Left(Option<Flat>, Instant),
+}
+
+/// How far an operation has come when it begins.
+#[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
+enum Began {
+    /// It is done, and began then.
+    Done(Instant),
+    /// Its messages are left, since then.
+    Left(Flat, Instant),
+    Not,
+}
