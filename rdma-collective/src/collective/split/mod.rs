@@ -33,18 +33,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rdma_collective::collective::ReduceOp;
+    /// use rdma_collective::collective::{Communicator, ReduceOp};
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # fn run(join: Join) -> Result<(), Box<dyn std::error::Error>> {
-    /// # let deadline = Deadline::after(Duration::from_secs(30));
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// # Communicator::on_threads(3, |comm| {
+    /// let deadline = Deadline::after(Duration::from_secs(30));
     /// // Tensor parallelism within pairs of ranks; the last one of an odd number has no part in it.
     /// let pair = comm.rank() / 2;
     /// let color = (2 * pair + 1 < comm.size()).then_some(pair);
@@ -54,20 +47,8 @@ impl Communicator {
     ///     assert_eq!(data, [4 * pair + 1]);
     ///     tensor_parallel.close(deadline)?;
     /// }
-    /// # comm.close(deadline)?;
     /// # Ok(())
-    /// # }
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 3))?;
-    /// # let join = |rank| Join { address: server.address(), token, rank, world: 3 };
-    /// # let others = [1, 2].map(|rank| {
-    /// #     let join = join(rank);
-    /// #     std::thread::spawn(move || run(join).map_err(|error| error.to_string()))
-    /// # });
-    /// # run(join(0))?;
-    /// # for other in others {
-    /// #     other.join().unwrap()?;
-    /// # }
+    /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "ncclCommSplit")]

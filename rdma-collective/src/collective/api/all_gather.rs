@@ -1,12 +1,6 @@
 //! All-gather as callers see it: in place and out of place, typed and by bytes.
 
-use rdma_core::{Deadline, Refused};
-
-use super::call::Collective;
-use super::execute::Borrowed;
-use super::{DataType, Element, Tensor};
-use crate::collective::CollectiveError;
-use crate::collective::communicator::{Communicator, Pending};
+use super::*;
 
 impl Communicator {
     /// Brings the parts of all ranks to each of them: `data` is as long as all of them, one behind the other by rank.
@@ -24,32 +18,20 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let own = comm.rank() as usize * 1000;
     /// let mut data = vec![0; comm.size() as usize * 1000];
     /// data[own..own + 1000].fill(comm.rank());
-    /// comm.all_gather(&mut data, Deadline::after(Duration::from_secs(5)))?;
+    /// comm.all_gather(&mut data, deadline)?;
     /// assert!(data.chunks(1000).zip(0..).all(|(part, rank)| part == [rank; 1000]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "ncclAllGather")]
-    pub fn all_gather<T: Element>(
-        &mut self,
-        data: &mut [T],
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    pub fn all_gather<T: Element>(&mut self, data: &mut [T], deadline: Deadline) -> Result<()> {
         self.all_gather_bytes(T::as_bytes_mut(data), T::DATA_TYPE, deadline)
     }
 
@@ -68,7 +50,7 @@ impl Communicator {
         input: &[T],
         output: &mut [T],
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.all_gather_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, deadline)
     }
 
@@ -84,7 +66,7 @@ impl Communicator {
         data: &mut [u8],
         data_type: DataType,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::AllGather.into(), data_type, Borrowed::InPlace(data), deadline)
     }
 
@@ -99,7 +81,7 @@ impl Communicator {
         output: &mut [u8],
         data_type: DataType,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::AllGather.into(), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
@@ -117,19 +99,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let mut parts = comm.alloc::<f32>(comm.size() as usize * 1000)?;
     /// let own = comm.rank() as usize * 1000;
     /// parts[own..own + 1000].fill(1.0);
@@ -141,7 +115,7 @@ impl Communicator {
         &mut self,
         tensor: Tensor<T>,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_in_place(Collective::AllGather.into(), tensor, deadline)
     }
 
@@ -151,13 +125,103 @@ impl Communicator {
     /// # Errors
     ///
     /// As for [`start_all_gather`](Self::start_all_gather) and [`all_gather_into`](Self::all_gather_into).
-    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub fn start_all_gather_into<T: Element>(
         &mut self,
         input: Tensor<T>,
         output: Tensor<T>,
         deadline: Deadline,
-    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+    ) -> Started<(Tensor<T>, Tensor<T>)> {
         self.start_out_of_place(Collective::AllGather.into(), input, output, deadline)
+    }
+
+    /// Brings the `input` of all ranks, of any length each, into the `output` of all: `counts[i]` elements come from rank `i`, one behind
+    /// the other by rank.
+    ///
+    /// All ranks call it with the same counts and type, and each with an input of its own count.
+    /// Slices are copied through memory of the library, so that nothing of them is in use when this returns, whatever happened.
+    /// The first call that needs it connects each rank to all others, and takes the longer for that.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::CountsDoNotFit`] when there is not a count for each rank, or they are together not as many as the buffer's elements,
+    /// and then nothing is lost. [`CollectiveError::CountsDiffer`] when another rank sends this one another count than it expects: it
+    /// names both ranks and counts. Otherwise a rank that is lost, late until `deadline` or calls something else, by its
+    /// number, or one that could not be connected: the output is then undefined, and the communicator has ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
+    /// use rdma_core::Deadline;
+    ///
+    /// # Communicator::on_threads(2, |comm| {
+    /// let deadline = Deadline::after(Duration::from_secs(30));
+    /// // One element of rank 0, two of rank 1, and so on.
+    /// let input = vec![comm.rank(); comm.rank() as usize + 1];
+    /// let counts: Vec<usize> = (1..=comm.size() as usize).collect();
+    /// let mut output = vec![9; counts.iter().sum()];
+    /// comm.all_gather_v(&input, &mut output, &counts, deadline)?;
+    /// assert_eq!(output, [0, 1, 1]);
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "MPI_Allgatherv")]
+    pub fn all_gather_v<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        counts: &[usize],
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.all_gather_v_bytes(T::as_bytes(input), T::as_bytes_mut(output), counts, T::DATA_TYPE, deadline)
+    }
+
+    /// [`all_gather_v`](Self::all_gather_v) for a type that is known at run time: the bytes of elements as in memory, at any alignment. Counts are
+    /// of elements.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`all_gather_v`](Self::all_gather_v).
+    pub fn all_gather_v_bytes(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        counts: &[usize],
+        data_type: DataType,
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.call_uneven(
+            (Collective::AllGatherV.into(), Counts { received: counts, ..Counts::default() }),
+            data_type,
+            input,
+            output,
+            deadline,
+        )
+    }
+
+    /// Begins what [`all_gather_v`](Self::all_gather_v) does, on tensors, and returns at once; both come back.
+    ///
+    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix this with the
+    /// other calls.
+    ///
+    /// # Errors
+    ///
+    /// The tensors come back when it cannot begin: [`CollectiveError::ForeignMemory`] when one is of another engine,
+    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts that cannot be, as for
+    /// [`all_gather_v`](Self::all_gather_v). Waiting tells of the others; the tensors are lost then.
+    pub fn start_all_gather_v<T: Element>(
+        &mut self,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        counts: &[usize],
+        deadline: Deadline,
+    ) -> Started<(Tensor<T>, Tensor<T>)> {
+        self.start_uneven(
+            (Collective::AllGatherV.into(), Counts { received: counts, ..Counts::default() }),
+            input,
+            output,
+            deadline,
+        )
     }
 }

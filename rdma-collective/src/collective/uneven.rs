@@ -3,12 +3,6 @@
 //! They go straight from rank to rank. Nobody knows all counts: what the one end of a link sends and the other end expects is in front
 //! of the first message, and compared there.
 
-mod all_gather;
-mod all_to_all;
-mod gather;
-mod reduce_scatter;
-mod scatter;
-
 use super::DataType;
 use super::call::{Collective, Request};
 use super::schedule::{Share, Span};

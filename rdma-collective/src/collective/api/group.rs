@@ -2,13 +2,7 @@
 
 use std::fmt;
 
-use rdma_core::Deadline;
-
-use super::call::{Call, Collective};
-use super::execute::Slices;
-use super::{DataType, Element};
-use crate::collective::communicator::Communicator;
-use crate::collective::{CollectiveError, ReduceError};
+use super::*;
 
 /// Sends and receives that go on together when it is [run](Self::run), so that none of them waits for another.
 ///
@@ -17,20 +11,11 @@ use crate::collective::{CollectiveError, ReduceError};
 ///
 /// ```
 /// use std::time::Duration;
-/// use rdma_collective::collective::Group;
+/// use rdma_collective::collective::{Communicator, Group};
 /// use rdma_core::Deadline;
 ///
-/// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-/// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-/// # use rdma_collective::engine::{Engine, EngineOptions};
-/// # use rdma_core::{Device, SoftOptions};
-/// # let deadline = Deadline::after(Duration::from_secs(10));
-/// # let token = JobToken::random()?;
-/// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-/// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-/// # let mut store = StoreClient::connect(join, deadline)?;
-/// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-/// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+/// let mut comm = Communicator::init()?;
+/// let deadline = Deadline::after(Duration::from_secs(5));
 /// comm.connect(deadline)?;
 /// // One element for each rank, and one from each.
 /// let sent: Vec<u32> = (0..comm.size()).map(|to| 100 * comm.rank() + to).collect();
@@ -84,7 +69,7 @@ impl<'a> Group<'a> {
         self
     }
 
-    fn add(&mut self, call: Result<Call, ReduceError>) {
+    fn add(&mut self, call: std::result::Result<Call, ReduceError>) {
         match call {
             Ok(call) => self.calls.push(call),
             Err(error) => self.refused = self.refused.or(Some(error)),
@@ -98,7 +83,7 @@ impl<'a> Group<'a> {
     /// As for [`Communicator::send_bytes`] and [`Communicator::recv`], and [`CollectiveError::GroupTooLong`]; nothing was sent then. What
     /// a rank sends to itself it receives in the same group, as much of it and of the same type.
     #[doc(alias = "ncclGroupEnd")]
-    pub fn run(self, comm: &mut Communicator, deadline: Deadline) -> Result<(), CollectiveError> {
+    pub fn run(self, comm: &mut Communicator, deadline: Deadline) -> Result<()> {
         let Self { calls, slices, refused } = self;
         match refused {
             Some(error) => Err(error.into()),

@@ -2,13 +2,9 @@
 
 use std::ops::Range;
 
-use rdma_core::{Deadline, Refused, Region};
+use rdma_core::Region;
 
-use super::call::Collective;
-use super::execute::{Borrowed, Job};
-use super::{DataType, Element, ReduceOp, Tensor};
-use crate::collective::CollectiveError;
-use crate::collective::communicator::{Communicator, Pending};
+use super::*;
 
 impl Communicator {
     /// Reduces `data` over all ranks, and leaves the result on each of them in its place.
@@ -23,32 +19,18 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rdma_collective::collective::ReduceOp;
+    /// use rdma_collective::collective::{Communicator, ReduceOp};
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let mut gradients = vec![1.0_f32; 1 << 20];
-    /// comm.all_reduce(&mut gradients, ReduceOp::Sum, Deadline::after(Duration::from_secs(5)))?;
+    /// comm.all_reduce(&mut gradients, ReduceOp::Sum, deadline)?;
     /// assert!(gradients.iter().all(|sum| *sum == comm.size() as f32));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "ncclAllReduce")]
-    pub fn all_reduce<T: Element>(
-        &mut self,
-        data: &mut [T],
-        op: ReduceOp,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp, deadline: Deadline) -> Result<()> {
         self.all_reduce_bytes(T::as_bytes_mut(data), T::DATA_TYPE, op, deadline)
     }
 
@@ -66,7 +48,7 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.all_reduce_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, op, deadline)
     }
 
@@ -83,7 +65,7 @@ impl Communicator {
         data_type: DataType,
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::AllReduce.by(op), data_type, Borrowed::InPlace(data), deadline)
     }
 
@@ -99,7 +81,7 @@ impl Communicator {
         data_type: DataType,
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::AllReduce.by(op), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
@@ -110,20 +92,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rdma_collective::collective::ReduceOp;
+    /// use rdma_collective::collective::{Communicator, ReduceOp};
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let mut gradients = comm.alloc::<f32>(1 << 20)?;
     /// gradients.fill(1.0);
     /// let pending = comm.start_all_reduce(gradients, ReduceOp::Sum, deadline)?;
@@ -143,7 +116,7 @@ impl Communicator {
         tensor: Tensor<T>,
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_in_place(Collective::AllReduce.by(op), tensor, deadline)
     }
 
@@ -153,14 +126,13 @@ impl Communicator {
     /// # Errors
     ///
     /// As for [`start_all_reduce`](Self::start_all_reduce), and [`CollectiveError::LengthsDiffer`].
-    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub fn start_all_reduce_into<T: Element>(
         &mut self,
         input: Tensor<T>,
         output: Tensor<T>,
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+    ) -> Started<(Tensor<T>, Tensor<T>)> {
         self.start_out_of_place(Collective::AllReduce.by(op), input, output, deadline)
     }
 
@@ -180,7 +152,7 @@ impl Communicator {
         data_type: DataType,
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<Pending<()>, CollectiveError> {
+    ) -> Result<Pending<()>> {
         if range.start > range.end || range.end > region.len() {
             let Range { start, end } = range;
             return Err(CollectiveError::Range { start, end, len: region.len() });

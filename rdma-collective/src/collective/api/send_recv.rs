@@ -1,12 +1,6 @@
 //! Sends and receives as callers see them: alone and both at once, typed and by bytes.
 
-use rdma_core::{Deadline, Refused};
-
-use super::call::{Call, Collective, Request};
-use super::execute::Slices;
-use super::{DataType, Element, Tensor};
-use crate::collective::CollectiveError;
-use crate::collective::communicator::{Communicator, Pending};
+use super::*;
 
 impl Communicator {
     /// Sends `data` to rank `to`, which receives as many elements of the same type.
@@ -31,17 +25,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # fn run(join: Join) -> Result<(), Box<dyn std::error::Error>> {
-    /// # let deadline = Deadline::after(Duration::from_secs(30));
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// # Communicator::on_threads(2, |comm| {
+    /// let deadline = Deadline::after(Duration::from_secs(30));
     /// comm.connect(deadline)?;
     /// let mut data = [0.0_f32; 1000];
     /// match comm.rank() {
@@ -50,26 +38,13 @@ impl Communicator {
     ///     _ => {}
     /// }
     /// assert!(comm.rank() != 1 || data == [2.5; 1000]);
-    /// # comm.close(deadline)?;
     /// # Ok(())
-    /// # }
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 2))?;
-    /// # let join = |rank| Join { address: server.address(), token, rank, world: 2 };
-    /// # let (zero, one) = (join(0), join(1));
-    /// # let other = std::thread::spawn(move || run(one).map_err(|error| error.to_string()));
-    /// # run(zero)?;
-    /// # other.join().unwrap()?;
+    /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "ncclSend")]
     #[doc(alias = "MPI_Send")]
-    pub fn send<T: Element>(
-        &mut self,
-        data: &[T],
-        to: u32,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    pub fn send<T: Element>(&mut self, data: &[T], to: u32, deadline: Deadline) -> Result<()> {
         self.send_bytes(T::as_bytes(data), T::DATA_TYPE, to, deadline)
     }
 
@@ -83,17 +58,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # fn run(join: Join) -> Result<(), Box<dyn std::error::Error>> {
-    /// # let deadline = Deadline::after(Duration::from_secs(30));
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// # Communicator::on_threads(2, |comm| {
+    /// let deadline = Deadline::after(Duration::from_secs(30));
     /// comm.connect(deadline)?;
     /// let mut data = [0.0_f32; 1000];
     /// match comm.rank() {
@@ -102,26 +71,13 @@ impl Communicator {
     ///     _ => {}
     /// }
     /// assert!(comm.rank() != 1 || data == [2.5; 1000]);
-    /// # comm.close(deadline)?;
     /// # Ok(())
-    /// # }
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 2))?;
-    /// # let join = |rank| Join { address: server.address(), token, rank, world: 2 };
-    /// # let (zero, one) = (join(0), join(1));
-    /// # let other = std::thread::spawn(move || run(one).map_err(|error| error.to_string()));
-    /// # run(zero)?;
-    /// # other.join().unwrap()?;
+    /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "ncclRecv")]
     #[doc(alias = "MPI_Recv")]
-    pub fn recv<T: Element>(
-        &mut self,
-        data: &mut [T],
-        from: u32,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    pub fn recv<T: Element>(&mut self, data: &mut [T], from: u32, deadline: Deadline) -> Result<()> {
         self.recv_bytes(T::as_bytes_mut(data), T::DATA_TYPE, from, deadline)
     }
 
@@ -138,19 +94,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// comm.connect(deadline)?;
     /// let (rank, size) = (comm.rank(), comm.size());
     /// let mut found = [0];
@@ -166,7 +114,7 @@ impl Communicator {
         output: &mut [T],
         from: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         let (data, output) = (T::as_bytes(data), T::as_bytes_mut(output));
         self.send_recv_bytes(data, to, output, from, T::DATA_TYPE, deadline)
     }
@@ -180,19 +128,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// comm.connect(deadline)?;
     /// let (rank, size) = (comm.rank(), comm.size());
     /// let mut data = [rank; 1000];
@@ -210,7 +150,7 @@ impl Communicator {
         to: u32,
         from: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.send_recv_replace_bytes(T::as_bytes_mut(data), T::DATA_TYPE, to, from, deadline)
     }
 
@@ -225,7 +165,7 @@ impl Communicator {
         data_type: DataType,
         to: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         let mut slices = Slices::default();
         slices.send(data);
         let call = Call::point(Collective::Send.at(to), data_type, data.len())?;
@@ -243,7 +183,7 @@ impl Communicator {
         data_type: DataType,
         from: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         let call = Call::point(Collective::Receive.at(from), data_type, data.len())?;
         let mut slices = Slices::default();
         slices.receive(data);
@@ -263,7 +203,7 @@ impl Communicator {
         from: u32,
         data_type: DataType,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         let send = Call::point(Collective::Send.at(to), data_type, data.len())?;
         let receive = Call::point(Collective::Receive.at(from), data_type, output.len())?;
         let mut slices = Slices::default();
@@ -284,7 +224,7 @@ impl Communicator {
         to: u32,
         from: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         let [send, receive] = [Collective::Send.at(to), Collective::Receive.at(from)];
         let calls = [Call::point(send, data_type, data.len())?, Call::point(receive, data_type, data.len())?];
         self.call_in_place(calls, data, deadline)
@@ -304,7 +244,7 @@ impl Communicator {
         tensor: Tensor<T>,
         to: u32,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_points_on(&[Collective::Send.at(to)], tensor, deadline)
     }
 
@@ -319,7 +259,7 @@ impl Communicator {
         tensor: Tensor<T>,
         from: u32,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_points_on(&[Collective::Receive.at(from)], tensor, deadline)
     }
 
@@ -332,19 +272,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// comm.connect(deadline)?;
     /// let (rank, size) = (comm.rank(), comm.size());
     /// let [mut input, output] = [comm.alloc::<u32>(1000)?, comm.alloc(1000)?];
@@ -354,7 +286,6 @@ impl Communicator {
     /// assert!(output.iter().all(|found| *found == (rank + size - 1) % size));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub fn start_send_recv<T: Element>(
         &mut self,
         input: Tensor<T>,
@@ -362,7 +293,7 @@ impl Communicator {
         output: Tensor<T>,
         from: u32,
         deadline: Deadline,
-    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+    ) -> Started<(Tensor<T>, Tensor<T>)> {
         let points = [Collective::Send.at(to), Collective::Receive.at(from)];
         self.start_points(
             output.into_job(Some(input)),
@@ -386,7 +317,7 @@ impl Communicator {
         to: u32,
         from: u32,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_points_on(&[Collective::Send.at(to), Collective::Receive.at(from)], tensor, deadline)
     }
 
@@ -395,7 +326,7 @@ impl Communicator {
         points: &[Request],
         tensor: Tensor<T>,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_points(tensor.into_job(None), points, T::DATA_TYPE, deadline, Tensor::from_job)
             .map_err(|(job, error)| Refused { object: Tensor::from_job(job), error })
     }

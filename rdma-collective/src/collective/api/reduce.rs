@@ -1,12 +1,6 @@
 //! Reduce as callers see it: in place and out of place, typed and by bytes.
 
-use rdma_core::{Deadline, Refused};
-
-use super::call::Collective;
-use super::execute::Borrowed;
-use super::{DataType, Element, ReduceOp, Tensor};
-use crate::collective::CollectiveError;
-use crate::collective::communicator::{Communicator, Pending};
+use super::*;
 
 impl Communicator {
     /// Reduces `data` over all ranks, and leaves the result on rank `root` in its place.
@@ -26,22 +20,13 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rdma_collective::collective::ReduceOp;
+    /// use rdma_collective::collective::{Communicator, ReduceOp};
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let mut losses = vec![1.0_f64; 1000];
-    /// comm.reduce(&mut losses, ReduceOp::Sum, 0, Deadline::after(Duration::from_secs(5)))?;
+    /// comm.reduce(&mut losses, ReduceOp::Sum, 0, deadline)?;
     /// let expected = if comm.rank() == 0 { comm.size() } else { 1 };
     /// assert!(losses.iter().all(|sum| *sum == f64::from(expected)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -53,7 +38,7 @@ impl Communicator {
         op: ReduceOp,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.reduce_bytes(T::as_bytes_mut(data), T::DATA_TYPE, op, root, deadline)
     }
 
@@ -74,7 +59,7 @@ impl Communicator {
         op: ReduceOp,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.reduce_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, op, root, deadline)
     }
 
@@ -92,7 +77,7 @@ impl Communicator {
         op: ReduceOp,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::Reduce.by(op).at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
@@ -109,7 +94,7 @@ impl Communicator {
         op: ReduceOp,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(
             Collective::Reduce.by(op).at(root),
             data_type,
@@ -132,20 +117,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rdma_collective::collective::ReduceOp;
+    /// use rdma_collective::collective::{Communicator, ReduceOp};
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let mut losses = comm.alloc::<f64>(1000)?;
     /// losses.fill(1.0);
     /// let losses = comm.start_reduce(losses, ReduceOp::Avg, 0, deadline)?.wait(deadline)?;
@@ -158,7 +134,7 @@ impl Communicator {
         op: ReduceOp,
         root: u32,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_in_place(Collective::Reduce.by(op).at(root), tensor, deadline)
     }
 
@@ -168,7 +144,6 @@ impl Communicator {
     /// # Errors
     ///
     /// As for [`start_reduce`](Self::start_reduce) and [`reduce_into`](Self::reduce_into).
-    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub fn start_reduce_into<T: Element>(
         &mut self,
         input: Tensor<T>,
@@ -176,7 +151,7 @@ impl Communicator {
         op: ReduceOp,
         root: u32,
         deadline: Deadline,
-    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+    ) -> Started<(Tensor<T>, Tensor<T>)> {
         self.start_out_of_place(Collective::Reduce.by(op).at(root), input, output, deadline)
     }
 }

@@ -1,12 +1,6 @@
 //! Gather as callers see it: in place and out of place, typed and by bytes.
 
-use rdma_core::{Deadline, Refused};
-
-use super::call::Collective;
-use super::execute::Borrowed;
-use super::{DataType, Element, Tensor};
-use crate::collective::CollectiveError;
-use crate::collective::communicator::{Communicator, Pending};
+use super::*;
 
 impl Communicator {
     /// Brings the parts of all ranks to rank `root`: `data` is as long as all of them, one behind the other by rank.
@@ -32,35 +26,22 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let own = comm.rank() as usize * 1000;
     /// let mut data = vec![0; comm.size() as usize * 1000];
     /// data[own..own + 1000].fill(comm.rank());
-    /// comm.gather(&mut data, 0, Deadline::after(Duration::from_secs(5)))?;
+    /// comm.gather(&mut data, 0, deadline)?;
     /// if comm.rank() == 0 {
     ///     assert!(data.chunks(1000).zip(0..).all(|(part, rank)| part == [rank; 1000]));
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "ncclGather")]
-    pub fn gather<T: Element>(
-        &mut self,
-        data: &mut [T],
-        root: u32,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    pub fn gather<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
         self.gather_bytes(T::as_bytes_mut(data), T::DATA_TYPE, root, deadline)
     }
 
@@ -82,7 +63,7 @@ impl Communicator {
         output: &mut [T],
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.gather_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, root, deadline)
     }
 
@@ -99,7 +80,7 @@ impl Communicator {
         data_type: DataType,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::Gather.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
@@ -115,7 +96,7 @@ impl Communicator {
         data_type: DataType,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::Gather.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
@@ -131,19 +112,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let mut parts = comm.alloc::<f32>(comm.size() as usize * 1000)?;
     /// let own = comm.rank() as usize * 1000;
     /// parts[own..own + 1000].fill(1.0);
@@ -156,7 +129,7 @@ impl Communicator {
         tensor: Tensor<T>,
         root: u32,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_in_place(Collective::Gather.at(root), tensor, deadline)
     }
 
@@ -166,14 +139,108 @@ impl Communicator {
     /// # Errors
     ///
     /// As for [`start_gather`](Self::start_gather) and [`gather_into`](Self::gather_into).
-    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub fn start_gather_into<T: Element>(
         &mut self,
         input: Tensor<T>,
         output: Tensor<T>,
         root: u32,
         deadline: Deadline,
-    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+    ) -> Started<(Tensor<T>, Tensor<T>)> {
         self.start_out_of_place(Collective::Gather.at(root), input, output, deadline)
+    }
+
+    /// Brings the `input` of all ranks, of any length each, into the `output` of rank `root`: there `counts[i]` elements come from rank
+    /// `i`, one behind the other by rank.
+    ///
+    /// On other ranks output and counts are not looked at, and may be empty. All ranks call it with the same type and root.
+    /// Slices are copied through memory of the library, so that nothing of them is in use when this returns, whatever happened.
+    /// The first call that needs it connects each rank to all others, and takes the longer for that.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Schedule`] when `root` is no rank; then nothing is lost.
+    /// [`CollectiveError::CountsDoNotFit`] when there is not a count for each rank, or they are together not as many as the buffer's elements,
+    /// and then nothing is lost. [`CollectiveError::CountsDiffer`] when another rank sends this one another count than it expects: it
+    /// names both ranks and counts. Otherwise a rank that is lost, late until `deadline` or calls something else, by its
+    /// number, or one that could not be connected: the output is then undefined, and the communicator has ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
+    /// use rdma_core::Deadline;
+    ///
+    /// # Communicator::on_threads(2, |comm| {
+    /// let deadline = Deadline::after(Duration::from_secs(30));
+    /// // Rank 0 gets one element of itself, two of rank 1, and so on.
+    /// let input = vec![comm.rank(); comm.rank() as usize + 1];
+    /// let counts: Vec<usize> = (1..=comm.size() as usize).collect();
+    /// let mut output = vec![0; if comm.rank() == 0 { counts.iter().sum() } else { 0 }];
+    /// comm.gather_v(&input, &mut output, &counts, 0, deadline)?;
+    /// assert!(comm.rank() != 0 || output == [0, 1, 1]);
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "MPI_Gatherv")]
+    pub fn gather_v<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        counts: &[usize],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.gather_v_bytes(T::as_bytes(input), T::as_bytes_mut(output), counts, root, T::DATA_TYPE, deadline)
+    }
+
+    /// [`gather_v`](Self::gather_v) for a type that is known at run time: the bytes of elements as in memory, at any alignment. Counts are
+    /// of elements.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`gather_v`](Self::gather_v).
+    pub fn gather_v_bytes(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        counts: &[usize],
+        root: u32,
+        data_type: DataType,
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.call_uneven(
+            (Collective::GatherV.at(root), Counts { received: counts, ..Counts::default() }),
+            data_type,
+            input,
+            output,
+            deadline,
+        )
+    }
+
+    /// Begins what [`gather_v`](Self::gather_v) does, on tensors, and returns at once; both come back.
+    ///
+    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix this with the
+    /// other calls.
+    ///
+    /// # Errors
+    ///
+    /// The tensors come back when it cannot begin: [`CollectiveError::ForeignMemory`] when one is of another engine,
+    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts that cannot be, as for
+    /// [`gather_v`](Self::gather_v). Waiting tells of the others; the tensors are lost then.
+    pub fn start_gather_v<T: Element>(
+        &mut self,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        counts: &[usize],
+        root: u32,
+        deadline: Deadline,
+    ) -> Started<(Tensor<T>, Tensor<T>)> {
+        self.start_uneven(
+            (Collective::GatherV.at(root), Counts { received: counts, ..Counts::default() }),
+            input,
+            output,
+            deadline,
+        )
     }
 }

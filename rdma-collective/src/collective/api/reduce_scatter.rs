@@ -1,12 +1,6 @@
 //! Reduce-scatter as callers see it: in place and out of place, typed and by bytes.
 
-use rdma_core::{Deadline, Refused};
-
-use super::call::Collective;
-use super::execute::Borrowed;
-use super::{DataType, Element, ReduceOp, Tensor};
-use crate::collective::CollectiveError;
-use crate::collective::communicator::{Communicator, Pending};
+use super::*;
 
 impl Communicator {
     /// Reduces `data` over all ranks, and leaves each of them its part of the result, in its place.
@@ -24,23 +18,14 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rdma_collective::collective::ReduceOp;
+    /// use rdma_collective::collective::{Communicator, ReduceOp};
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let own = comm.rank() as usize * 1000;
     /// let mut gradients = vec![1.0_f32; comm.size() as usize * 1000];
-    /// comm.reduce_scatter(&mut gradients, ReduceOp::Sum, Deadline::after(Duration::from_secs(5)))?;
+    /// comm.reduce_scatter(&mut gradients, ReduceOp::Sum, deadline)?;
     /// assert!(gradients[own..own + 1000].iter().all(|sum| *sum == comm.size() as f32));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -50,7 +35,7 @@ impl Communicator {
         data: &mut [T],
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.reduce_scatter_bytes(T::as_bytes_mut(data), T::DATA_TYPE, op, deadline)
     }
 
@@ -70,7 +55,7 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.reduce_scatter_bytes_into(
             T::as_bytes(input),
             T::as_bytes_mut(output),
@@ -93,7 +78,7 @@ impl Communicator {
         data_type: DataType,
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::ReduceScatter.by(op), data_type, Borrowed::InPlace(data), deadline)
     }
 
@@ -109,7 +94,7 @@ impl Communicator {
         data_type: DataType,
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(
             Collective::ReduceScatter.by(op),
             data_type,
@@ -132,20 +117,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rdma_collective::collective::ReduceOp;
+    /// use rdma_collective::collective::{Communicator, ReduceOp};
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let mut gradients = comm.alloc::<f32>(comm.size() as usize * 1000)?;
     /// gradients.fill(1.0);
     /// let gradients = comm.start_reduce_scatter(gradients, ReduceOp::Avg, deadline)?.wait(deadline)?;
@@ -158,7 +134,7 @@ impl Communicator {
         tensor: Tensor<T>,
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_in_place(Collective::ReduceScatter.by(op), tensor, deadline)
     }
 
@@ -168,14 +144,85 @@ impl Communicator {
     /// # Errors
     ///
     /// As for [`start_reduce_scatter`](Self::start_reduce_scatter) and [`reduce_scatter_into`](Self::reduce_scatter_into).
-    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub fn start_reduce_scatter_into<T: Element>(
         &mut self,
         input: Tensor<T>,
         output: Tensor<T>,
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+    ) -> Started<(Tensor<T>, Tensor<T>)> {
         self.start_out_of_place(Collective::ReduceScatter.by(op), input, output, deadline)
+    }
+
+    /// Reduces `input` over all ranks and leaves each its part of the result: `counts[i]` elements, one behind the other by rank, go to
+    /// the `output` of rank `i`, which has as many.
+    ///
+    /// All ranks call it with the same counts, type and reduction. It is a [`reduce_into`](Self::reduce_into) to each rank in turn, with the
+    /// bits of that: where all counts are alike [`reduce_scatter_into`](Self::reduce_scatter_into) is faster.
+    /// Slices are copied through memory of the library, so that nothing of them is in use when this returns, whatever happened.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::CountsDoNotFit`] when there is not a count for each rank, or they are together not as many as the elements of
+    /// `input`, and [`CollectiveError::CountsDiffer`] when the count of this rank is not that of `output`; then nothing is lost. Otherwise
+    /// a rank that is lost, late until `deadline` or calls something else, such as other counts, by its number: the output is then
+    /// undefined, and the communicator has ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_collective::collective::{Communicator, ReduceOp};
+    /// use rdma_core::Deadline;
+    ///
+    /// # Communicator::on_threads(2, |comm| {
+    /// let deadline = Deadline::after(Duration::from_secs(30));
+    /// // One element of the sum for rank 0, two for rank 1, and so on.
+    /// let counts: Vec<usize> = (1..=comm.size() as usize).collect();
+    /// let input = vec![1.5_f32; counts.iter().sum()];
+    /// let mut output = vec![0.0; comm.rank() as usize + 1];
+    /// comm.reduce_scatter_v(&input, &mut output, &counts, ReduceOp::Sum, deadline)?;
+    /// assert!(output.iter().all(|sum| *sum == 1.5 * comm.size() as f32));
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "MPI_Reduce_scatter")]
+    pub fn reduce_scatter_v<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        counts: &[usize],
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let (input, output) = (T::as_bytes(input), T::as_bytes_mut(output));
+        self.reduce_scatter_v_bytes(input, output, counts, T::DATA_TYPE, op, deadline)
+    }
+
+    /// [`reduce_scatter_v`](Self::reduce_scatter_v) for a type that is known at run time: the bytes of elements as in memory, at any
+    /// alignment. Counts are of elements.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`reduce_scatter_v`](Self::reduce_scatter_v).
+    pub fn reduce_scatter_v_bytes(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        counts: &[usize],
+        data_type: DataType,
+        op: ReduceOp,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let (rank, ranks) = (self.rank(), self.size());
+        let sides = Sides { rank, ranks, data_type, input: input.len(), output: output.len() };
+        let parts = sides.reduced(Counts { sent: counts, ..Counts::default() })?;
+        for (root, part) in (0..).zip(parts) {
+            // One of nothing, too, by which other counts are found.
+            let output = if root == rank { &mut *output } else { &mut [] };
+            let buffers = Borrowed::out_of_place(&input[part.range()], output);
+            self.call(Collective::Reduce.by(op).at(root), data_type, buffers, deadline)?;
+        }
+        Ok(())
     }
 }

@@ -1,12 +1,6 @@
 //! Broadcast as callers see it: in place and out of place, typed and by bytes.
 
-use rdma_core::{Deadline, Refused};
-
-use super::call::Collective;
-use super::execute::Borrowed;
-use super::{DataType, Element, Tensor};
-use crate::collective::CollectiveError;
-use crate::collective::communicator::{Communicator, Pending};
+use super::*;
 
 impl Communicator {
     /// Brings the `data` of rank `root` to all ranks.
@@ -27,34 +21,21 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let mut weights = vec![0.0_f32; 1000];
     /// if comm.rank() == 0 {
     ///     weights.fill(1.5);
     /// }
-    /// comm.broadcast(&mut weights, 0, Deadline::after(Duration::from_secs(5)))?;
+    /// comm.broadcast(&mut weights, 0, deadline)?;
     /// assert!(weights.iter().all(|weight| *weight == 1.5));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "ncclBroadcast")]
-    pub fn broadcast<T: Element>(
-        &mut self,
-        data: &mut [T],
-        root: u32,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
         self.broadcast_bytes(T::as_bytes_mut(data), T::DATA_TYPE, root, deadline)
     }
 
@@ -74,7 +55,7 @@ impl Communicator {
         output: &mut [T],
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.broadcast_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, root, deadline)
     }
 
@@ -91,7 +72,7 @@ impl Communicator {
         data_type: DataType,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::Broadcast.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
@@ -107,7 +88,7 @@ impl Communicator {
         data_type: DataType,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.call(Collective::Broadcast.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
@@ -124,19 +105,11 @@ impl Communicator {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
     /// use rdma_core::Deadline;
     ///
-    /// # use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-    /// # use rdma_collective::collective::{Communicator, CommunicatorOptions};
-    /// # use rdma_collective::engine::{Engine, EngineOptions};
-    /// # use rdma_core::{Device, SoftOptions};
-    /// # let deadline = Deadline::after(Duration::from_secs(10));
-    /// # let token = JobToken::random()?;
-    /// # let server = StoreServer::bind("127.0.0.1:0".parse()?, StoreOptions::new(token, 1))?;
-    /// # let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    /// # let mut store = StoreClient::connect(join, deadline)?;
-    /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-    /// # let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
     /// let mut weights = comm.alloc::<f32>(1000)?;
     /// weights.fill(1.5);
     /// let weights = comm.start_broadcast(weights, 0, deadline)?.wait(deadline)?;
@@ -148,7 +121,7 @@ impl Communicator {
         tensor: Tensor<T>,
         root: u32,
         deadline: Deadline,
-    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+    ) -> Started<Tensor<T>> {
         self.start_in_place(Collective::Broadcast.at(root), tensor, deadline)
     }
 
@@ -158,14 +131,13 @@ impl Communicator {
     /// # Errors
     ///
     /// As for [`start_broadcast`](Self::start_broadcast) and [`broadcast_into`](Self::broadcast_into).
-    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub fn start_broadcast_into<T: Element>(
         &mut self,
         input: Tensor<T>,
         output: Tensor<T>,
         root: u32,
         deadline: Deadline,
-    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+    ) -> Started<(Tensor<T>, Tensor<T>)> {
         self.start_out_of_place(Collective::Broadcast.at(root), input, output, deadline)
     }
 }

@@ -1,0 +1,60 @@
+//! The barrier as callers see it.
+
+use super::*;
+
+impl Communicator {
+    /// Waits until all ranks have called it.
+    ///
+    /// What a rank wrote before, where all see it, the others see then. A rank that returns knows that all others have come, and
+    /// not that they have returned, too.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError`]: a rank that is lost, late until `deadline` or calls something else, by its number. The communicator
+    /// has ended then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
+    /// use rdma_core::Deadline;
+    ///
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
+    /// // … all ranks prepare their part …
+    /// comm.barrier(deadline)?;
+    /// // … and here each of them may rely on what the others have prepared.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "MPI_Barrier")]
+    pub fn barrier(&mut self, deadline: Deadline) -> Result<()> {
+        let around = &mut [0; BARRIER_BYTES];
+        self.call(Collective::Barrier.into(), DataType::U8, Borrowed::InPlace(around), deadline)
+    }
+
+    /// Tells the others that this rank has come, and returns at once; what comes back ends when all have.
+    ///
+    /// It runs behind the operations that are pending. Ranks may mix this with [`barrier`](Self::barrier).
+    ///
+    /// # Errors
+    ///
+    /// It cannot begin: [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`]. Waiting tells of the others, as for
+    /// [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
+    /// use rdma_core::Deadline;
+    ///
+    /// let mut comm = Communicator::init()?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
+    /// let all_here = comm.start_barrier(deadline)?;
+    /// // … what need not wait for the others …
+    /// all_here.wait(deadline)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_barrier(&mut self, deadline: Deadline) -> Result<Pending<()>> {
+        let job = Box::new(Job::of_nothing(self.engine().id()));
+        self.start_call(Collective::Barrier.into(), DataType::U8, job, deadline, |_| ())
+            .map_err(|(_, error)| error)
+    }
+}

@@ -1,0 +1,33 @@
+//! The calls of collectives: one file a collective, with its equal parts, its parts of any length (`_v`), and its tensors.
+//!
+//! The files are methods of [`Communicator`] and their documentation. They check nothing and choose nothing: `call` checks
+//! what is called, `execute` chooses how it is carried out and does it. The imports here serve all of the files.
+
+mod all_gather;
+mod all_reduce;
+mod all_to_all;
+mod barrier;
+mod broadcast;
+mod connect;
+mod gather;
+mod group;
+mod reduce;
+mod reduce_scatter;
+mod scatter;
+mod send_recv;
+
+use rdma_core::{Deadline, Refused};
+
+use super::call::{BARRIER_BYTES, Call, Collective, Request};
+use super::communicator::{Communicator, Pending};
+use super::execute::{Borrowed, Job, Slices};
+use super::uneven::{Counts, Sides};
+use super::{CollectiveError, DataType, Element, ReduceError, ReduceOp, Tensor};
+
+pub use group::Group;
+
+/// The result of an operation: an error says what ended it, and how to go on.
+pub type Result<T> = std::result::Result<T, CollectiveError>;
+
+/// The result of starting an operation on tensors: what waits for them, or the tensors themselves with the error.
+pub type Started<T> = std::result::Result<Pending<T>, Refused<T, CollectiveError>>;

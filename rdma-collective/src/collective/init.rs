@@ -1,0 +1,227 @@
+//! The newcomer's door: one call from the environment, or from nothing, to a communicator.
+//!
+//! This file only strings the steps together: `env` reads the launchers' variables, meets the other ranks and chooses
+//! the device; `engine` and `communicator` do the rest. A program that needs another order of them calls them itself,
+//! as [`env::join`](crate::env::join) shows.
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use rdma_core::{Deadline, Device, SoftOptions, Wire};
+
+use super::CommunicatorError;
+use super::communicator::tuning::TuningError;
+use super::communicator::{Communicator, CommunicatorOptions};
+use crate::bootstrap::{BootstrapError, JobToken, Join, LocalRanks, SpawnError};
+use crate::bootstrap::{StoreClient, StoreOptions, StoreServer};
+use crate::engine::{Engine, EngineOptions, SetupError};
+use crate::env::{EnvError, Environment, JoinError, Joined, SelectError};
+
+/// Options of [`Communicator::init_with`]. Every rank passes the same but for `device`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InitOptions {
+    /// The time within which all ranks must have met and connected (60 s: pods and jobs start seconds apart).
+    pub timeout: Duration,
+    /// The device by its name, `soft` for the software device, or `auto` (`auto`): the first RDMA device that works, as
+    /// far as NCCL's variables allow it, else the software device.
+    pub device: String,
+    /// The wire of the software device ([`Wire::Auto`]: shared memory on one host, TCP between hosts).
+    pub wire: Wire,
+    /// Options of the communicator. The variables `NCCL_ALGO`, `NCCL_HOSTID` and `RDMA_TUNING_FILE` override them.
+    pub communicator: CommunicatorOptions,
+}
+
+impl Default for InitOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            device: "auto".to_owned(),
+            wire: Wire::Auto,
+            communicator: CommunicatorOptions::default(),
+        }
+    }
+}
+
+/// The reason why [`Communicator::init`] made no communicator; the text says which step failed and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// The launcher's variables contradict each other, or the ranks did not meet.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(#[from] SelectError),
+    /// `NCCL_ALGO` or the tuning file cannot be read.
+    #[error(transparent)]
+    Tuning(#[from] TuningError),
+    /// The ranks met, and this one or another could not be connected.
+    #[error(transparent)]
+    Communicator(#[from] CommunicatorError),
+    /// The ranks on this host did not start, or one of them failed.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+}
+
+impl From<EnvError> for InitError {
+    fn from(error: EnvError) -> Self {
+        JoinError::from(error).into()
+    }
+}
+
+impl From<SetupError> for InitError {
+    fn from(error: SetupError) -> Self {
+        CommunicatorError::from(error).into()
+    }
+}
+
+impl From<BootstrapError> for InitError {
+    fn from(error: BootstrapError) -> Self {
+        JoinError::from(error).into()
+    }
+}
+
+impl Communicator {
+    /// Makes the communicator of all ranks that the launcher started, within 60 s; without a launcher, of this process alone.
+    ///
+    /// The launchers are torchrun, mpirun, srun, Kubernetes jobs and [`LocalRanks`]; `docs/environment.md` lists the
+    /// variables. The device is the first RDMA device that works, else the software device. NCCL's variables apply. The
+    /// choices are logged at INFO with `tracing`. Call it once in a process; [`split`](Self::split) makes more
+    /// communicators.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_collective::collective::{Communicator, ReduceOp};
+    /// use rdma_core::Deadline;
+    ///
+    /// let mut comm = Communicator::init()?;
+    /// let mut data = [1.5_f32; 4];
+    /// comm.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(Duration::from_secs(5)))?;
+    /// assert_eq!(data, [1.5 * comm.size() as f32; 4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InitError`]: the step that failed, and what to do.
+    #[doc(alias = "ncclCommInitRank")]
+    #[doc(alias = "MPI_Init")]
+    pub fn init() -> Result<Self, InitError> {
+        Self::init_with(InitOptions::default())
+    }
+
+    /// As [`init`](Self::init), with another timeout, device or options.
+    ///
+    /// ```
+    /// use rdma_collective::collective::{Communicator, InitOptions};
+    ///
+    /// let options = InitOptions { device: "soft".to_owned(), ..InitOptions::default() };
+    /// let comm = Communicator::init_with(options)?;
+    /// assert!(comm.rank() < comm.size());
+    /// # Ok::<(), rdma_collective::collective::InitError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`init`](Self::init).
+    pub fn init_with(options: InitOptions) -> Result<Self, InitError> {
+        let deadline = Deadline::after(options.timeout);
+        Self::init_in(&Environment::of_process()?, options, deadline)
+    }
+
+    /// As [`init`](Self::init); but without a launcher runs this program as `ranks` processes on this host, waits for
+    /// them, and returns `None` after all of them have ended.
+    ///
+    /// The processes are started with the arguments of this one and return `Some` from this call, so call it before the
+    /// program has done anything that should happen once. A rank meets the others by `deadline`; the process that
+    /// started the ranks kills those that have not ended by then.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use rdma_collective::collective::Communicator;
+    /// use rdma_core::Deadline;
+    ///
+    /// let deadline = Deadline::after(Duration::from_secs(60));
+    /// let Some(comm) = Communicator::init_or_spawn(2, deadline)? else { return Ok(()) };
+    /// println!("rank {} of {}", comm.rank(), comm.size());
+    /// # Ok::<(), rdma_collective::collective::InitError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`init`](Self::init); [`InitError::Spawn`] in the process that started the ranks names the rank that failed.
+    pub fn init_or_spawn(ranks: u32, deadline: Deadline) -> Result<Option<Self>, InitError> {
+        let environment = Environment::of_process()?;
+        if environment.launch.is_none() {
+            LocalRanks::spawn(ranks, |_| LocalRanks::same_program())?.wait(deadline)?;
+            return Ok(None);
+        }
+        Self::init_in(&environment, InitOptions::default(), deadline).map(Some)
+    }
+
+    fn init_in(
+        environment: &Environment,
+        options: InitOptions,
+        deadline: Deadline,
+    ) -> Result<Self, InitError> {
+        for line in environment.report() {
+            tracing::info!("{line}");
+        }
+        let mut joined = match &environment.launch {
+            Some(launch) => launch.join(deadline)?,
+            None => alone(deadline)?,
+        };
+        let InitOptions { device, wire, mut communicator, .. } = options;
+        environment.nccl.apply_to_communicator(&mut communicator)?;
+        let soft = SoftOptions { address: joined.address, wire, ..SoftOptions::default() };
+        let selected = environment.nccl.select(&device, soft, None)?;
+        let engine = Engine::new(&selected.context, selected.engine_options(&environment.nccl))?;
+        let comm = Self::new(&engine, &mut joined.store, communicator, deadline)?;
+        // Rank 0 serves the store: it must not leave before the others have read what they need from it.
+        joined.close(deadline)?;
+        Ok(comm)
+    }
+
+    /// Runs `body` on `ranks` threads, each of which is a rank: the fixture of examples in documentation.
+    #[doc(hidden)]
+    pub fn on_threads(
+        ranks: u32,
+        body: impl Fn(&mut Self) -> Result<(), Box<dyn Error>> + Sync,
+    ) -> Result<(), Box<dyn Error>> {
+        let (server, token) = serve(ranks)?;
+        let address = server.address();
+        let run = &|rank| -> Result<(), Box<dyn Error>> {
+            let deadline = Deadline::after(Duration::from_secs(30));
+            let mut store = StoreClient::connect(Join { address, token, rank, world: ranks }, deadline)?;
+            let engine =
+                Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+            let mut comm = Self::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
+            body(&mut comm)?;
+            Ok(comm.close(deadline)?)
+        };
+        thread::scope(|scope| {
+            let start = |rank| scope.spawn(move || run(rank).map_err(|error| error.to_string()));
+            let threads: Vec<_> = (0..ranks).map(start).collect();
+            for thread in threads {
+                thread.join().map_err(|_| "a rank panicked")??;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Meets nobody: this process is the only rank, and serves the store to itself.
+fn alone(deadline: Deadline) -> Result<Joined, BootstrapError> {
+    let (server, token) = serve(1)?;
+    let address = server.address();
+    let store = StoreClient::connect(Join { address, token, rank: 0, world: 1 }, deadline)?;
+    Ok(Joined { store, server: Some(server), address: address.ip() })
+}
+
+/// Serves a store on a free port of this host.
+fn serve(ranks: u32) -> Result<(StoreServer, JobToken), BootstrapError> {
+    let (loopback, token) = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), JobToken::random()?);
+    Ok((StoreServer::bind(loopback, StoreOptions::new(token, ranks))?, token))
+}
