@@ -7,20 +7,21 @@
 mod api;
 mod call;
 pub(crate) mod communicator;
-mod direct;
+mod eager_plan;
 mod error;
-mod exchange;
 mod execute;
 mod init;
 pub(crate) mod operation;
-mod points;
 mod rails;
+mod rank_of;
 mod reduce;
 pub mod schedule;
+mod send_recv_set;
 mod setup_error;
 mod split;
 mod tensor;
 mod uneven;
+mod zero_copy_plan;
 
 #[doc = include_str!("../../../docs/numerics.md")]
 pub mod numerics {}

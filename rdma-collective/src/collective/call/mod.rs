@@ -12,6 +12,7 @@ use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
 use super::{DataType, ReduceOp};
 use crate::collective::communicator::{Algorithm, CommunicatorOptions, Reach};
 use crate::collective::operation::Header;
+use crate::collective::rank_of::RankOf;
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
 use crate::groups::Groups;
 
@@ -92,7 +93,7 @@ impl Request {
     fn count_bytes(
         self,
         [input, output]: [usize; 2],
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
     ) -> Result<usize, CollectiveError> {
         // What other ranks pass for what the root alone has is not looked at.
         if self.collective.is_from_root() && rank != self.root {
@@ -129,7 +130,7 @@ impl Call {
         request: Request,
         data_type: DataType,
         lengths: Lengths,
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
     ) -> Result<Self, CollectiveError> {
         let elements = |bytes: usize| match bytes.is_multiple_of(data_type.size()) {
             true => Ok(bytes / data_type.size()),
@@ -147,10 +148,10 @@ impl Call {
             }
             (_, Lengths::InPlace(bytes)) => elements(bytes)?,
             (Collective::AllToAll, Lengths::OutOfPlace { input, output }) if input == output => {
-                return Self::new(request, data_type, Lengths::InPlace(input), [rank, ranks]);
+                return Self::new(request, data_type, Lengths::InPlace(input), RankOf { rank, size: ranks });
             }
             (_, Lengths::OutOfPlace { input, output }) => {
-                elements(request.count_bytes([input, output], [rank, ranks])?)?
+                elements(request.count_bytes([input, output], RankOf { rank, size: ranks })?)?
             }
         };
         Ok(request.of(count, data_type))
@@ -195,7 +196,7 @@ impl Call {
     /// The steps of rank `rank` of `ranks` around the ring; `None` of what needs other links.
     pub(super) fn schedule(
         &self,
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
         staging: Staging,
         reproducible: bool,
     ) -> Result<Option<Schedule>, ScheduleError> {
@@ -219,7 +220,7 @@ impl Call {
     /// The steps of rank `rank` of `ranks` in rounds, as that algorithm has them, on such hosts, and how far the links must reach.
     pub(super) fn rounds(
         &self,
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
         staging: Staging,
         (by, hosts): (Algorithm, &Arc<Groups>),
     ) -> Result<(Rounds, Reach), ScheduleError> {
@@ -244,7 +245,7 @@ impl Call {
     /// The order in which its schedule reduces.
     pub(super) fn order(
         &self,
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
         staging: Staging,
         reproducible: bool,
     ) -> Result<Order, ScheduleError> {

@@ -34,6 +34,7 @@ use rdma_core::{Deadline, PeerAccess};
 use crate::collective::CollectiveError;
 use crate::collective::call::Collective;
 use crate::collective::execute::{Among, CachedPlan, Job};
+use crate::collective::rank_of::RankOf;
 use crate::engine::{Core, Driver, Engine, LEFT_FOR, Service};
 use crate::groups::Groups;
 
@@ -53,7 +54,7 @@ pub use options::CommunicatorOptions;
 pub use pending::{Pending, PendingFuture, StillPending, WaitError};
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
 use ring::FENCE_WITHIN;
-pub(crate) use ring::{Lost, PIECE_BYTES, Parts, RingLinks, Scratch, at_fault, violation};
+pub(crate) use ring::{CommContext, Lost, PIECE_BYTES, RingLinks, Scratch, at_fault, violation};
 use shared::Shared;
 pub(crate) use stalls::{Awaited, Direction};
 use state::State;
@@ -93,7 +94,7 @@ pub struct Communicator {
     driven: Instant,
     clock: Clock,
     /// The plan of the last call in windows, since the next call is often the same.
-    last: Option<CachedPlan>,
+    pub(in crate::collective) cached_plan: Option<CachedPlan>,
 }
 
 impl Communicator {
@@ -132,7 +133,7 @@ impl Communicator {
             chosen: [0; Collective::CODES],
             driven: Instant::now(),
             clock: Clock::new(taken_over_within(engine)),
-            last: None,
+            cached_plan: None,
         }
     }
 
@@ -147,6 +148,11 @@ impl Communicator {
     pub fn size(&self) -> u32 {
         // A store serves fewer than 2^32 ranks.
         self.ranks.len() as u32
+    }
+
+    /// The rank, and how many there are.
+    pub(in crate::collective) fn rank_of(&self) -> RankOf {
+        RankOf { rank: self.rank, size: self.ranks.len() as u32 }
     }
 
     /// What all ranks have said of themselves, by rank.
@@ -200,9 +206,9 @@ impl Communicator {
         &mut self,
         deadline: Deadline,
         among: Among,
-        mut begin: impl FnMut(&mut Parts<'_>, &mut Core, u64) -> R,
-        mut step: impl FnMut(&mut R, &mut Parts<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
-        late: impl FnOnce(&mut R, &mut Parts<'_>, &mut Core) -> CollectiveError,
+        mut begin: impl FnMut(&mut CommContext<'_>, &mut Core, u64) -> R,
+        mut step: impl FnMut(&mut R, &mut CommContext<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
+        late: impl FnOnce(&mut R, &mut CommContext<'_>, &mut Core) -> CollectiveError,
     ) -> Result<(), CollectiveError> {
         let shared = &self.shared;
         shared.hand_over();
@@ -356,15 +362,6 @@ impl Communicator {
 
     pub(crate) fn orders(&self) -> &Orders {
         &self.orders
-    }
-
-    #[inline]
-    pub(in crate::collective) fn last(&self) -> Option<&CachedPlan> {
-        self.last.as_ref()
-    }
-
-    pub(in crate::collective) fn set_last(&mut self, last: CachedPlan) {
-        self.last = Some(last);
     }
 
     /// Says at INFO, once for each power of two of bytes, which way a collective takes.

@@ -86,7 +86,7 @@ pub(super) fn scratch() -> Box<Scratch> {
 }
 
 /// What an operation works with.
-pub(crate) struct Parts<'a> {
+pub(crate) struct CommContext<'a> {
     pub(crate) rank: u32,
     /// Absent when the rank is alone.
     pub(crate) ring: Option<&'a mut RingLinks>,

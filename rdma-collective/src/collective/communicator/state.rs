@@ -13,7 +13,7 @@ use rdma_core::Deadline;
 use super::announce::Announcer;
 use super::gate::{Begun, Turn};
 use super::host::HostGroup;
-use super::ring::{self, Parts, RingLinks, Scratch};
+use super::ring::{self, CommContext, RingLinks, Scratch};
 use crate::collective::execute::{Among, Job};
 use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
@@ -27,7 +27,7 @@ pub(crate) struct State {
     pub(super) rank: u32,
     pub(super) ring: Option<RingLinks>,
     pub(super) host: Option<Arc<HostGroup>>,
-    /// See [`Parts::look_at`].
+    /// See [`CommContext::look_at`].
     pub(super) look_at: Option<Instant>,
     scratch: Box<Scratch>,
     turn: Arc<Turn>,
@@ -120,9 +120,9 @@ impl State {
         self.turn.set_open(self.is_idle() && !self.borrowed && !failed);
     }
 
-    pub(crate) fn parts(&mut self) -> Parts<'_> {
+    pub(crate) fn parts(&mut self) -> CommContext<'_> {
         let Self { rank, ring, host, look_at, scratch, .. } = self;
-        Parts { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch }
+        CommContext { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch }
     }
 
     /// That one more can be queued.
@@ -297,7 +297,8 @@ impl State {
     fn run(&mut self, core: &mut Core, now: Instant) -> Option<Result<(), CollectiveError>> {
         let Self { rank, ring, host, look_at, scratch, queue, .. } = self;
         let entry = queue.front_mut()?;
-        let mut parts = Parts { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch };
+        let mut parts =
+            CommContext { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch };
         if let Some(first) = &self.ended {
             return Some(Err(CollectiveError::Ended { first: Arc::clone(first) }));
         }

@@ -9,17 +9,18 @@ use std::time::Instant;
 use rdma_core::{Deadline, Refused};
 
 use super::buffers::Borrowed;
-use super::eager::Flat;
-use super::flows::{Flows, Lent, Memory as FlowMemory, Slices};
+use super::eager::EagerExchange;
+use super::exec::{self, Exec};
 use super::job::{Among, Job};
 use super::pipeline::At;
-use super::plan::{InWindows, Memory, Plan, Way};
-use super::running::{self, Running};
+use super::plan::{ExecutionPlan, Ownership, Plan, ShmPlan, ShmProtocol};
+use super::send_recv::{Lent, Memory as FlowMemory, SendRecvExec, Slices};
 use crate::collective::CollectiveError;
-use crate::collective::call::{Call, Collective, Request, staging};
+use crate::collective::call::{Call, Collective, Origins, Request, staging};
 use crate::collective::communicator::{Algorithm, Communicator, Pending, Reach, link_geometry};
-use crate::collective::points::Points;
+use crate::collective::rank_of::RankOf;
 use crate::collective::schedule::{Operation, Rounds, Staging};
+use crate::collective::send_recv_set::SendRecvSet;
 use crate::collective::uneven::{Counts, Sides};
 use crate::collective::{DataType, Element, Tensor};
 use crate::link::mailbox::Geometry;
@@ -34,13 +35,15 @@ impl Communicator {
         mut buffers: Borrowed<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let ranks = [self.rank(), self.size()];
+        let ranks = self.rank_of();
         let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
-        buffers.lie_at(call.origins(ranks[0]));
-        let Some(what) = self.near(call, Memory::Borrowed) else {
+        if let Borrowed::OutOfPlace { origins, .. } = &mut buffers {
+            *origins = call.origins(ranks.rank);
+        }
+        let Some(what) = self.shm_plan(call, Ownership::Borrowed) else {
             let class = self.class(call);
-            let way = self.way(call, class, Memory::Borrowed)?;
-            self.say_way(call, class, (way.taken(), way.name()));
+            let way = self.plan_execution(call, class, Ownership::Borrowed)?;
+            self.announce_plan(call, class, (way.algorithm(), way.name()));
             let plan = Plan::new(call, ranks, way);
             return self.carry_out((&plan, None), &mut buffers, Instant::now(), deadline);
         };
@@ -50,7 +53,7 @@ impl Communicator {
                 Ok(())
             }
             AtOnce::Left(flat, started) => {
-                let plan = Plan::new(call, ranks, Way::Flat(what));
+                let plan = Plan::new(call, ranks, ExecutionPlan::Shm(what));
                 self.carry_out((&plan, flat), &mut buffers, started, deadline)
             }
         }
@@ -60,13 +63,13 @@ impl Communicator {
     ///
     /// No exact clock is read before this rank's messages are left: others wait for them.
     #[inline]
-    fn call_at_once(&mut self, what: &InWindows, buffers: &mut Borrowed<'_>, deadline: Deadline) -> AtOnce {
+    fn call_at_once(&mut self, what: &ShmPlan, buffers: &mut Borrowed<'_>, deadline: Deadline) -> AtOnce {
         let Some(mut now) = self.at_once(deadline) else { return AtOnce::Left(None, Instant::now()) };
-        let mut flat = Flat::new(what, now.sequence, deadline.instant());
+        let mut flat = EagerExchange::new(what, now.sequence, deadline.instant());
         let refused = flat.begin(now.host, buffers, now.scratch).is_err();
         let started = Instant::now();
         if refused {
-            // With its reason there.
+            // ExecContext its reason there.
             return AtOnce::Left(None, started);
         }
         flat.begun_at(started);
@@ -86,7 +89,7 @@ impl Communicator {
     #[inline(never)]
     pub(super) fn carry_out(
         &mut self,
-        (plan, mut begun): (&Plan, Option<Flat>),
+        (plan, mut begun): (&Plan, Option<EagerExchange>),
         buffers: &mut Borrowed<'_>,
         started: Instant,
         deadline: Deadline,
@@ -96,12 +99,12 @@ impl Communicator {
             deadline,
             among,
             |parts, core, sequence| {
-                let told = begun.take().map(Running::Flat);
-                told.or_else(|| Running::begin(plan, parts, sequence, started))
-                    .inspect(|_| running::watch(parts, core, started))
+                let told = begun.take().map(Exec::Shm);
+                told.or_else(|| Exec::begin(plan, parts, sequence, started))
+                    .inspect(|_| exec::watch(parts, core, started))
             },
-            |running, parts, core| running::advance(running.as_mut(), plan, parts, core, buffers),
-            |running, parts, core| running::late(running.as_mut(), parts, core),
+            |running, parts, core| exec::advance(running.as_mut(), plan, parts, core, buffers),
+            |running, parts, core| exec::late(running.as_mut(), parts, core),
         )
     }
 }
@@ -142,24 +145,26 @@ impl Communicator {
         deadline: Deadline,
         give_back: fn(Box<Job>) -> T,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
-        let ranks = [self.rank(), self.size()];
+        let ranks = self.rank_of();
         let call = Call::new(request, data_type, job.lengths(), ranks);
         let call = match call.and_then(|call| self.check_memory(&job).map(|()| call)) {
             Ok(call) => call,
             Err(error) => return Err((job, error)),
         };
-        let Some(what) = self.near(call, Memory::Owned) else {
+        let Some(what) = self.shm_plan(call, Ownership::Owned) else {
             let class = self.class(call);
-            let plan = self.way(call, class, Memory::Owned).map(|way| {
-                self.say_way(call, class, (way.taken(), way.name()));
+            let plan = self.plan_execution(call, class, Ownership::Owned).map(|way| {
+                self.announce_plan(call, class, (way.algorithm(), way.name()));
                 Plan::new(call, ranks, way)
             });
             return self.start_planned(job, plan, deadline, give_back);
         };
-        let began = match what {
-            InWindows::Messages(_) => self.leave_at_once(&what, &mut job, deadline),
+        let began = match what.protocol {
+            ShmProtocol::Eager(_) => {
+                self.leave_at_once((&what, call.origins(ranks.rank)), &mut job, deadline)
+            }
             // Others wait for what this rank makes of pieces: the engine sees to that while nobody waits here.
-            InWindows::Pieces(_) => Began::Not,
+            ShmProtocol::Pipelined(_) => Began::Not,
         };
         match began {
             Began::Done(started) => {
@@ -167,14 +172,17 @@ impl Communicator {
                 Ok(Pending::done(job, give_back))
             }
             Began::Left(flat, started) => {
-                job.take_on(Plan::new(call, ranks, Way::Flat(what)), Some(Running::Flat(flat)));
+                job.take_on(Plan::new(call, ranks, ExecutionPlan::Shm(what)), Some(Exec::Shm(flat)));
                 let pending = self.set_apart(job, (started, deadline), give_back);
                 self.drives().now_and_then(|| started);
                 Ok(pending)
             }
-            Began::Not => {
-                self.start_planned(job, Ok(Plan::new(call, ranks, Way::Flat(what))), deadline, give_back)
-            }
+            Began::Not => self.start_planned(
+                job,
+                Ok(Plan::new(call, ranks, ExecutionPlan::Shm(what))),
+                deadline,
+                give_back,
+            ),
         }
     }
 
@@ -184,11 +192,15 @@ impl Communicator {
     /// No lock is taken before they are looked for, which would wait until this rank's have arrived, and no exact clock is read before
     /// those are left: others wait for them.
     #[inline]
-    fn leave_at_once(&mut self, what: &InWindows, job: &mut Job, deadline: Deadline) -> Began {
-        let origins = what.call().origins(self.rank());
+    fn leave_at_once(
+        &mut self,
+        (what, origins): (&ShmPlan, Origins),
+        job: &mut Job,
+        deadline: Deadline,
+    ) -> Began {
         let Some(now) = self.at_once_or_apart(deadline) else { return Began::Not };
         let Some(mut buffers) = job.at_hand(origins) else { return Began::Not };
-        let mut flat = Flat::new(what, now.sequence, deadline.instant());
+        let mut flat = EagerExchange::new(what, now.sequence, deadline.instant());
         if !flat.begin_soon(now.host, &buffers, now.scratch) {
             return Began::Not;
         }
@@ -240,7 +252,7 @@ impl Communicator {
         (request, counts): (Request, Counts<'_>),
         data_type: DataType,
         [input, output]: [usize; 2],
-        memory: Memory,
+        ownership: Ownership,
     ) -> Result<Plan, CollectiveError> {
         let (rank, ranks, staging) = (self.rank(), self.size(), self.link_staging());
         let shares = Sides { rank, ranks, data_type, input, output }.shares(request, counts)?;
@@ -248,9 +260,9 @@ impl Communicator {
         let count = if request.collective == Collective::AllGatherV { output / data_type.size() } else { 0 };
         let call = request.of(count, data_type);
         let steps = Rounds::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
-        let way = self.by_links(call, (Algorithm::Pairs, steps, Reach::All), memory)?;
+        let way = self.plan_p2p(call, (Algorithm::Pairs, steps, Reach::All), ownership)?;
         self.chose((call.collective, input.max(output)), |_| way.name().to_owned());
-        Ok(Plan::new(call, [rank, ranks], way))
+        Ok(Plan::new(call, RankOf { rank, size: ranks }, way))
     }
 
     /// Carries it out on slices of the caller's.
@@ -263,7 +275,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         let started = Instant::now();
-        let plan = self.plan_uneven(what, data_type, [input.len(), output.len()], Memory::Borrowed)?;
+        let plan = self.plan_uneven(what, data_type, [input.len(), output.len()], Ownership::Borrowed)?;
         self.carry_out((&plan, None), &mut Borrowed::out_of_place(input, output), started, deadline)
     }
 
@@ -279,7 +291,7 @@ impl Communicator {
         let job = output.into_job(Some(input));
         let lengths = [job.input.as_deref().map_or(0, Job::len), job.len()];
         let plan = self.check_memory(&job);
-        let plan = plan.and_then(|()| self.plan_uneven(what, T::DATA_TYPE, lengths, Memory::Owned));
+        let plan = plan.and_then(|()| self.plan_uneven(what, T::DATA_TYPE, lengths, Ownership::Owned));
         self.start_planned(job, plan, deadline, Tensor::both_from_job)
             .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
@@ -294,7 +306,7 @@ impl Communicator {
         mut slices: Slices<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let points = Points::new(calls, [self.rank(), self.size()], &self.link_staging())?;
+        let points = SendRecvSet::new(calls, self.rank_of(), &self.link_staging())?;
         self.run_points(&points, &mut slices, deadline)
     }
 
@@ -305,13 +317,13 @@ impl Communicator {
         data: &mut [u8],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let points = Points::in_place(calls, [self.rank(), self.size()], &self.link_staging())?;
+        let points = SendRecvSet::in_place(calls, self.rank_of(), &self.link_staging())?;
         self.run_points(&points, &mut Lent(&mut Borrowed::InPlace(data)), deadline)
     }
 
     fn run_points<M: FlowMemory>(
         &mut self,
-        points: &Points,
+        points: &SendRecvSet,
         memory: &mut M,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
@@ -321,14 +333,14 @@ impl Communicator {
             deadline,
             Among::Some,
             |parts, core, sequence| {
-                running::watch(parts, core, started);
+                exec::watch(parts, core, started);
                 parts
                     .ring
                     .is_some()
-                    .then(|| Running::Points(Flows::new(points, (parts.rank, sequence), started)))
+                    .then(|| Exec::SendRecv(SendRecvExec::new(points, (parts.rank, sequence), started)))
             },
-            |running, parts, core| running::advance_points(running.as_mut(), points, parts, core, memory),
-            |running, parts, core| running::late(running.as_mut(), parts, core),
+            |running, parts, core| exec::advance_points(running.as_mut(), points, parts, core, memory),
+            |running, parts, core| exec::late(running.as_mut(), parts, core),
         )
     }
 
@@ -349,16 +361,16 @@ impl Communicator {
             Ok(calls) => calls,
             Err(error) => return Err((job, error.into())),
         };
-        let (ranks, staging) = ([self.rank(), self.size()], self.link_staging());
+        let (ranks, staging) = (self.rank_of(), self.link_staging());
         let points = match calls[..] {
-            [send, receive] if job.input.is_none() => Points::in_place([send, receive], ranks, &staging),
-            _ => Points::new(&calls, ranks, &staging),
+            [send, receive] if job.input.is_none() => SendRecvSet::in_place([send, receive], ranks, &staging),
+            _ => SendRecvSet::new(&calls, ranks, &staging),
         };
         let plan = points.and_then(|points| {
             self.check_points(&points)?;
             let call = points.all[0].call;
             self.check_memory(&job)?;
-            Ok(Plan::new(call, [self.rank(), self.size()], Way::Points(points)))
+            Ok(Plan::new(call, self.rank_of(), ExecutionPlan::SendRecv(points)))
         });
         self.start_planned(job, plan, deadline, give_back)
     }
@@ -370,7 +382,7 @@ impl Communicator {
     }
 
     /// That there are links to the ranks.
-    fn check_points(&self, points: &Points) -> Result<(), CollectiveError> {
+    fn check_points(&self, points: &SendRecvSet) -> Result<(), CollectiveError> {
         let mut others = points.all.iter().map(|point| point.peer);
         let other = others.find(|peer| *peer != self.rank());
         other.map_or(Ok(()), |peer| self.check_links(peer))
@@ -382,7 +394,7 @@ impl Communicator {
 enum AtOnce {
     Done,
     /// It has begun, or it has not, by then.
-    Left(Option<Flat>, Instant),
+    Left(Option<EagerExchange>, Instant),
 }
 
 /// How far an operation has come when it begins.
@@ -391,6 +403,6 @@ enum Began {
     /// It is done, and began then.
     Done(Instant),
     /// Its messages are left, since then.
-    Left(Flat, Instant),
+    Left(EagerExchange, Instant),
     Not,
 }

@@ -8,16 +8,17 @@ use rdma_core::Deadline;
 use rdma_core::error::ReachError;
 use rdma_core::memory::Expect;
 
-use super::buffers::{Arithmetic, Buffers, Told};
-use super::header_exchange::{Meeting, Missing};
-use super::pipeline::{At, Pieces, Stage};
-use super::plan::InWindows;
-use super::run::With;
+use super::buffers::{Arithmetic, BufferAdvert, Buffers};
+use super::header_exchange::{HeaderExchange, RankSet};
+use super::pipeline::{At, Pipeline, PipelinePlan};
+use super::plan::{ShmPlan, ShmProtocol};
+use super::ring_exec::ExecContext;
 use super::spin::{Looked, hurry, look_briefly};
 use super::stop::{Progress, Stop};
 use crate::collective::ReduceError;
 use crate::collective::communicator::{Awaited, HostGroup, RingLinks, Scratch};
-use crate::collective::exchange::{Copied, Exchange, Reduced};
+use crate::collective::eager_plan::{Copied, EagerPlan, Reduced};
+use crate::collective::operation::Header;
 
 /// How long the engine looks for the next piece when one has come, and for pieces that follow each other.
 const LOOK_FOR: Duration = Duration::from_micros(20);
@@ -29,9 +30,9 @@ const ROOM_WITHIN: Duration = Duration::from_millis(1);
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::collective) struct Flat {
+pub(in crate::collective) struct EagerExchange {
     content: Content,
-    meeting: Meeting,
+    meeting: HeaderExchange,
     /// Whether the engine looks again at once.
     look_soon: bool,
     started: Instant,
@@ -40,35 +41,34 @@ pub(in crate::collective) struct Flat {
 /// What the messages have, or tell of.
 #[derive(Debug)]
 enum Content {
-    Messages(Exchange, Arithmetic),
-    Pieces(Stage),
+    Messages(EagerPlan, Arithmetic),
+    Pipelined(Pipeline),
 }
 
-impl Flat {
+impl EagerExchange {
+    /// Begins nothing yet: the exchange of a plan, as operation `sequence`.
     #[inline]
-    pub(super) fn new(what: &InWindows, sequence: u64, started: Instant) -> Self {
-        let [rank, ranks] = what.ranks();
-        let call = what.call();
-        let all = Missing::all_but(rank, ranks);
-        let needed = all.iter().filter(|from| what.needs(*from)).collect();
-        let content = match *what {
-            InWindows::Messages(exchange) => Content::Messages(exchange, call.arithmetic(ranks)),
-            InWindows::Pieces(pieces) => Content::Pieces(Stage::new(pieces, call.arithmetic(ranks))),
+    pub(super) fn new(plan: &ShmPlan, sequence: u64, started: Instant) -> Self {
+        let ShmPlan { header, others, needed, arithmetic, protocol } = *plan;
+        let content = match protocol {
+            ShmProtocol::Eager(plan) => Content::Messages(plan, arithmetic),
+            ShmProtocol::Pipelined(plan) => Content::Pipelined(Pipeline::new(plan, arithmetic, others)),
         };
-        let meeting = Meeting::with(call.header(rank, sequence), [all, needed], started);
+        let meeting = HeaderExchange::new(Header { sequence, ..header }, [others, needed], started);
         Self { content, meeting, look_soon: false, started }
     }
 
     /// Of ranks that have met, and told each other that they go on in pieces.
     pub(super) fn go_on<B: Buffers>(
-        pieces: Pieces,
-        meeting: Meeting,
+        pieces: PipelinePlan,
+        meeting: HeaderExchange,
         started: Instant,
         with: &mut At<'_, B>,
     ) -> Self {
-        let mut stage = Stage::new(pieces, pieces.call.arithmetic(pieces.ranks));
+        let arithmetic = pieces.call.arithmetic(pieces.ranks);
+        let mut stage = Pipeline::new(pieces, arithmetic, RankSet::all_but(pieces.rank, pieces.ranks));
         stage.begin(with.host, with.buffers, with.scratch);
-        Self { content: Content::Pieces(stage), meeting, look_soon: false, started }
+        Self { content: Content::Pipelined(stage), meeting, look_soon: false, started }
     }
 
     /// When it has begun, for who did not look at the clock before.
@@ -141,10 +141,10 @@ impl Flat {
                     host.put(to, &self.meeting.header, message)?;
                 }
             }
-            Content::Pieces(stage) => {
+            Content::Pipelined(stage) => {
                 stage.begin(host, buffers, scratch);
                 // Ranks that own their memory ask where that of the others is.
-                let told = Told::BORROWED.encode();
+                let told = BufferAdvert::BORROWED.encode();
                 host.others().try_for_each(|to| host.put(to, &self.meeting.header, &told))?;
             }
         }
@@ -163,25 +163,25 @@ impl Flat {
         }
         let met = self.meeting.look(with.host)?;
         match &mut self.content {
-            Content::Pieces(stage) if met => stage.go(with).map_err(Stop::Reduce),
+            Content::Pipelined(stage) if met => stage.go(with).map_err(Stop::Reduce),
             _ => Ok(met),
         }
     }
 
     /// How far it has come, in no unit.
     #[inline]
-    fn way(&self) -> (bool, Missing, u64) {
-        let Meeting { begun, missing, .. } = self.meeting;
+    fn way(&self) -> (bool, RankSet, u64) {
+        let HeaderExchange { begun, missing, .. } = self.meeting;
         match &self.content {
             Content::Messages(..) => (begun, missing, 0),
-            Content::Pieces(stage) => (begun, missing, stage.step()),
+            Content::Pipelined(stage) => (begun, missing, stage.step()),
         }
     }
 
     /// The ranks that it waits for.
-    fn missing(&self) -> Missing {
+    fn missing(&self) -> RankSet {
         match &self.content {
-            Content::Pieces(stage) if self.meeting.missing.is_empty() => stage.missing(),
+            Content::Pipelined(stage) if self.meeting.missing.is_empty() => stage.missing(),
             _ => self.meeting.missing,
         }
     }
@@ -194,7 +194,7 @@ impl Flat {
 
     #[inline]
     fn is_in_pieces(&self) -> bool {
-        matches!(self.content, Content::Pieces(_))
+        matches!(self.content, Content::Pipelined(_))
     }
 
     /// Looks once; whether all has come. Not when something is none of this operation.
@@ -244,7 +244,7 @@ impl Flat {
         buffers: &mut B,
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
-        // Pieces are in it already.
+        // PipelinePlan are in it already.
         let Content::Messages(exchange, arithmetic) = &self.content else { return Ok(()) };
         for Copied { span, from } in exchange.copied() {
             if from == exchange.rank {
@@ -265,13 +265,14 @@ impl Flat {
     /// One look with the engine at hand, which knows what becomes of the others.
     pub(super) fn advance<B: Buffers>(
         &mut self,
-        with: &mut With<'_, B>,
+        with: &mut ExecContext<'_, B>,
         host: &HostGroup,
     ) -> Poll<Result<(), Stop>> {
         match self.try_advance(with, host) {
             Ok(true) => Poll::Ready(Ok(())),
             Ok(false) => {
-                let (awaited, Meeting { header, progressed, .. }) = (self.waits_for(with.ring), self.meeting);
+                let (awaited, HeaderExchange { header, progressed, .. }) =
+                    (self.waits_for(with.ring), self.meeting);
                 with.ring.wait(with.core, header.sequence, awaited, progressed);
                 Poll::Pending
             }
@@ -279,7 +280,11 @@ impl Flat {
         }
     }
 
-    fn try_advance<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
+    fn try_advance<B: Buffers>(
+        &mut self,
+        with: &mut ExecContext<'_, B>,
+        host: &HostGroup,
+    ) -> Result<bool, Stop> {
         self.meeting.listen(with.ring, with.core, None)?;
         // Who has gone has left its messages before.
         let ended = with.ring.ended(with.core);
@@ -299,7 +304,11 @@ impl Flat {
     }
 
     /// Looks, and again for a while as long as pieces come: the next one is there before the engine looks again.
-    fn look_for_more<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
+    fn look_for_more<B: Buffers>(
+        &mut self,
+        with: &mut ExecContext<'_, B>,
+        host: &HostGroup,
+    ) -> Result<bool, Stop> {
         let mut at = At { host, buffers: with.buffers, scratch: with.scratch };
         let (mut way, begun) = (self.way(), Instant::now());
         let mut until = begun;
@@ -321,7 +330,7 @@ impl Flat {
 
     pub(super) fn waits_for(&self, ring: &RingLinks) -> Awaited {
         let awaited = match &self.content {
-            Content::Pieces(stage) if self.meeting.missing.is_empty() => stage.awaited(),
+            Content::Pipelined(stage) if self.meeting.missing.is_empty() => stage.awaited(),
             _ => self.meeting.missing,
         };
         awaited.waits_for(ring)
@@ -333,10 +342,10 @@ impl Flat {
     }
 
     pub(super) fn progress(&self) -> Progress {
-        let Meeting { header, progressed, missing, .. } = self.meeting;
+        let HeaderExchange { header, progressed, missing, .. } = self.meeting;
         let bytes_outstanding = match &self.content {
             Content::Messages(exchange, _) => missing.iter().map(|rank| exchange.received(rank) as u64).sum(),
-            Content::Pieces(stage) => stage.outstanding(),
+            Content::Pipelined(stage) => stage.outstanding(),
         };
         Progress { header, sequence: header.sequence, bytes_outstanding, started: self.started, progressed }
     }
@@ -345,12 +354,12 @@ impl Flat {
 /// Makes a range of the output of this rank's input and of all messages.
 #[inline]
 fn reduce<B: Buffers>(
-    exchange: &Exchange,
+    exchange: &EagerPlan,
     arithmetic: Arithmetic,
     Reduced { span, at, first }: Reduced,
     At { host, buffers, scratch: [all, one] }: &mut At<'_, B>,
 ) -> Result<(), ReduceError> {
-    let Exchange { rank: own, ranks, .. } = *exchange;
+    let EagerPlan { rank: own, ranks, .. } = *exchange;
     let message = |from| (at, exchange.received(from));
     let is_long = span.len >= IN_PLACE_BYTES_MIN && arithmetic.goes_by_tiles();
     // Of two operands it is all the same which one is first.

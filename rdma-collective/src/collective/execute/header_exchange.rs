@@ -22,28 +22,22 @@ const EARLY: &str = "a message around the ring before it could know that it goes
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Meeting {
+pub(super) struct HeaderExchange {
     pub(super) header: Header,
     /// Ranks whose messages it cannot do without.
-    needed: Missing,
+    needed: RankSet,
     /// Ranks whose messages have not come: before it has begun those of earlier rounds that make room for its own.
-    pub(super) missing: Missing,
+    pub(super) missing: RankSet,
     /// Whether this rank leaves its messages, or has.
     pub(super) begun: bool,
     /// When it came further last, as far as that is looked at.
     pub(super) progressed: Instant,
 }
 
-impl Meeting {
-    /// Of all of so many ranks.
-    #[inline]
-    pub(super) fn new(header: Header, ranks: u32, started: Instant) -> Self {
-        Self::with(header, [Missing::all_but(header.rank, ranks); 2], started)
-    }
-
+impl HeaderExchange {
     /// Of `all` others, of which it needs some.
     #[inline]
-    pub(super) fn with(header: Header, [all, needed]: [Missing; 2], started: Instant) -> Self {
+    pub(super) fn new(header: Header, [all, needed]: [RankSet; 2], started: Instant) -> Self {
         Self { header, needed, missing: all, begun: false, progressed: started }
     }
 
@@ -189,9 +183,9 @@ impl Meeting {
 
 /// Ranks, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Missing(u32);
+pub(in crate::collective) struct RankSet(u32);
 
-impl Missing {
+impl RankSet {
     /// All of so many but that one.
     #[inline]
     pub(super) fn all_but(rank: u32, ranks: u32) -> Self {
@@ -256,7 +250,7 @@ impl Missing {
     }
 }
 
-impl FromIterator<u32> for Missing {
+impl FromIterator<u32> for RankSet {
     fn from_iter<I: IntoIterator<Item = u32>>(ranks: I) -> Self {
         Self(ranks.into_iter().fold(0, |missing, rank| missing | 1 << rank))
     }

@@ -7,13 +7,13 @@ use std::time::Instant;
 use rdma_core::{Deadline, LocalBuf, Region};
 
 use super::buffers::{Borrowed, Buffers, Place, Registered};
-use super::direct::REVOKE_WITHIN;
+use super::exec::{self, Exec};
 use super::pipeline::At;
-use super::plan::{Plan, Way};
-use super::running::{self, Running};
+use super::plan::{ExecutionPlan, Plan};
+use super::zero_copy::REVOKE_WITHIN;
 use crate::collective::CollectiveError;
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
-use crate::collective::communicator::{HostGroup, Parts, Scratch};
+use crate::collective::communicator::{CommContext, HostGroup, Scratch};
 use crate::engine::{Core, Engine, EngineId};
 
 /// Among whom an operation is.
@@ -52,7 +52,7 @@ pub(in crate::collective) struct Job {
 struct Work {
     plan: Plan,
     /// Absent before it begins, and when the rank is alone.
-    running: Option<Running>,
+    running: Option<Exec>,
 }
 
 #[derive(Debug)]
@@ -151,14 +151,15 @@ impl Job {
     /// Whether the operation needs none of its memory lent to the device, and has it.
     fn stays(&self) -> bool {
         let here = |job: &Self| matches!(job.memory, Memory::Here(_));
-        let flat = self.work.as_ref().is_some_and(|work| matches!(work.plan.way, Way::Flat(_)));
+        let flat =
+            self.work.as_ref().is_some_and(|work| matches!(work.plan.execution, ExecutionPlan::Shm(_)));
         let own = matches!(self.memory, Memory::Own(_));
         own || flat && here(self) && self.input.as_deref().is_none_or(here)
     }
 
     /// What it does from now on.
     #[inline]
-    pub(super) fn take_on(&mut self, plan: Plan, running: Option<Running>) {
+    pub(super) fn take_on(&mut self, plan: Plan, running: Option<Exec>) {
         self.work = Some(Work { plan, running });
     }
 
@@ -244,14 +245,14 @@ fn at_hand<'a>(
 impl Job {
     /// Among whom it is.
     pub(in crate::collective) fn among(&self) -> Among {
-        let points = |work: &Work| matches!(work.plan.way, Way::Points(_));
+        let points = |work: &Work| matches!(work.plan.execution, ExecutionPlan::SendRecv(_));
         if self.work.as_ref().is_some_and(points) { Among::Some } else { Among::All }
     }
 
     /// Starts it as number `sequence` of its communicator.
     pub(in crate::collective) fn begin(
         &mut self,
-        parts: &mut Parts<'_>,
+        parts: &mut CommContext<'_>,
         core: &mut Core,
         sequence: u64,
         now: Instant,
@@ -267,8 +268,8 @@ impl Job {
             }
         }
         if let Some(work) = &mut self.work {
-            running::watch(parts, core, now);
-            work.running = Running::begin(&work.plan, parts, sequence, now);
+            exec::watch(parts, core, now);
+            work.running = Exec::begin(&work.plan, parts, sequence, now);
         }
     }
 
@@ -279,7 +280,7 @@ impl Job {
         scratch: &mut Scratch,
         looks: Looks,
     ) -> bool {
-        let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.work_at_hand() else {
+        let Some((Work { running: Some(Exec::Shm(flat)), .. }, mut buffers)) = self.work_at_hand() else {
             return false;
         };
         let mut at = At { host, buffers: &mut buffers, scratch };
@@ -299,23 +300,23 @@ impl Job {
     /// Whether it goes on by nothing but being driven, since no completion tells of what it waits for: then whoever waits for it
     /// does that best.
     pub(in crate::collective) fn can_be_left(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| matches!(work.running, Some(Running::Direct(_))))
+        self.work.as_ref().is_some_and(|work| matches!(work.running, Some(Exec::ZeroCopy(_))))
     }
 
     /// Goes on as far as it can; after `Ready` it is not called again.
     pub(in crate::collective) fn advance(
         &mut self,
-        parts: &mut Parts<'_>,
+        parts: &mut CommContext<'_>,
         core: &mut Core,
     ) -> Poll<Result<(), CollectiveError>> {
         let outcome = if self.stays()
             && let Some((Work { plan, running }, mut buffers)) = self.work_at_hand()
         {
-            running::advance(running.as_mut(), plan, parts, core, &mut buffers)
+            exec::advance(running.as_mut(), plan, parts, core, &mut buffers)
         } else if let (Some(Work { plan, running }), Memory::Lent(buffers)) =
             (&mut self.work, &mut self.memory)
         {
-            running::advance(running.as_mut(), plan, parts, core, buffers)
+            exec::advance(running.as_mut(), plan, parts, core, buffers)
         } else {
             return Poll::Ready(Err(CollectiveError::ForeignMemory));
         };
@@ -331,10 +332,10 @@ impl Job {
     /// The deadline has passed: tells the other ranks and says what was waited for.
     pub(in crate::collective) fn give_up_late(
         &mut self,
-        parts: &mut Parts<'_>,
+        parts: &mut CommContext<'_>,
         core: &mut Core,
     ) -> CollectiveError {
-        running::late(self.work.as_mut().and_then(|work| work.running.as_mut()), parts, core)
+        exec::late(self.work.as_mut().and_then(|work| work.running.as_mut()), parts, core)
     }
 
     /// It has failed: no other rank has a right to what it owns any more.

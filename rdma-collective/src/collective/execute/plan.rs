@@ -1,148 +1,162 @@
 //! Plans: which algorithm and protocol a call takes, and the schedule that goes with it.
 //!
-//! Plans are plain data, so that executors, the queue and the communicator can share them. How a plan is chosen is in the parent module.
+//! Plans are plain data, so that executors, the queue and the communicator can share them. `planning` chooses them.
 
 use super::buffers::Arithmetic;
-use super::pipeline::Pieces;
+use super::header_exchange::RankSet;
+use super::pipeline::PipelinePlan;
 use crate::collective::call::{Call, Origins};
 use crate::collective::communicator::{Algorithm, Reach};
-use crate::collective::direct::Direct;
-use crate::collective::exchange::Exchange;
-use crate::collective::points::Points;
+use crate::collective::eager_plan::EagerPlan;
+use crate::collective::operation::Header;
+use crate::collective::rank_of::RankOf;
 use crate::collective::schedule::{Rounds, Schedule};
+use crate::collective::send_recv_set::SendRecvSet;
+use crate::collective::zero_copy_plan::ZeroCopyPlan;
 
 /// An operation that can begin.
 #[derive(Clone, Debug)]
 pub(in crate::collective) struct Plan {
     pub(in crate::collective) call: Call,
     pub(in crate::collective) arithmetic: Arithmetic,
-    /// Of this rank.
+    /// Where the buffers of this rank begin.
     pub(in crate::collective) origins: Origins,
-    pub(in crate::collective) way: Way,
+    pub(in crate::collective) execution: ExecutionPlan,
 }
 
 impl Plan {
-    /// That of a rank of so many.
+    /// The plan of rank `of.rank`.
     #[inline]
-    pub(in crate::collective) fn new(call: Call, [rank, ranks]: [u32; 2], way: Way) -> Self {
-        Self { call, arithmetic: call.arithmetic(ranks), origins: call.origins(rank), way }
+    pub(in crate::collective) fn new(call: Call, of: RankOf, execution: ExecutionPlan) -> Self {
+        Self { call, arithmetic: call.arithmetic(of.size), origins: call.origins(of.rank), execution }
     }
 }
 
-/// Which way an operation takes; the same on all ranks but for what each does with memory that is borrowed or its own, until they
-/// have told each other.
+/// The algorithm and the protocol of one operation.
+///
+/// All ranks come to the same plan, except for what each does with borrowed and with registered buffers: that they learn from each other
+/// in the first messages, and then all take the [`Fallback`].
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
-pub(in crate::collective) enum Way {
+pub(in crate::collective) enum ExecutionPlan {
+    /// Over the links to the neighbours in the ring.
     Ring(Schedule),
-    Flat(InWindows),
-    Mesh(InRounds),
-    /// Between the rank and some others alone.
-    Points(Points),
-    Direct(Direct, Elsewhere),
+    /// Through the windows of a host.
+    Shm(ShmPlan),
+    /// Over links to any ranks.
+    P2p(P2pPlan),
+    /// Between this rank and some others alone.
+    SendRecv(SendRecvSet),
+    /// In the buffers of the peers.
+    ZeroCopy(ZeroCopyPlan, Fallback),
 }
 
-/// What ranks of one host leave each other.
+/// An operation through the windows of a host: everything that does not change from one call to the next that is the same.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::collective) enum InWindows {
-    /// All that is needed.
-    Messages(Exchange),
-    /// What is longer than that.
-    Pieces(Pieces),
+pub(in crate::collective) struct ShmPlan {
+    /// The header of this rank's messages, but for the number of the operation.
+    pub(in crate::collective) header: Header,
+    /// The other ranks of the host.
+    pub(in crate::collective) others: RankSet,
+    /// The ranks without whose messages this one cannot end.
+    pub(in crate::collective) needed: RankSet,
+    pub(in crate::collective) arithmetic: Arithmetic,
+    pub(in crate::collective) protocol: ShmProtocol,
 }
 
-/// Where all ranks of a host go on when not all of them own their memory.
+/// How the bytes go through the windows.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::collective) enum ShmProtocol {
+    /// In the messages of the exchange themselves.
+    Eager(EagerPlan),
+    /// In pieces behind them, because there are more than a message holds.
+    Pipelined(PipelinePlan),
+}
+
+/// How the ranks of a host go on when some of them have borrowed buffers, which no peer can reach.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
-pub(in crate::collective) enum Elsewhere {
-    Pieces(Pieces),
+pub(in crate::collective) enum Fallback {
+    Pipelined(PipelinePlan),
     Ring(Schedule),
 }
 
-/// Whose the memory of a call is.
+/// Who owns the buffers of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::collective) enum Memory {
+pub(in crate::collective) enum Ownership {
+    /// The caller: slices that are borrowed until the call returns.
     Borrowed,
+    /// The operation: registered memory of the library.
     Owned,
 }
 
-/// What became of a call that went in windows: the same of each that is the same.
+/// The plan of the last call through windows. A next call that is the same takes it without looking into the tuning table.
 #[derive(Debug)]
 pub(in crate::collective) struct CachedPlan {
     pub(in crate::collective) call: Call,
-    pub(in crate::collective) memory: Memory,
-    pub(in crate::collective) what: InWindows,
+    pub(in crate::collective) ownership: Ownership,
+    pub(in crate::collective) plan: ShmPlan,
 }
 
-impl Way {
-    pub(in crate::collective) fn taken(&self) -> Algorithm {
+impl ExecutionPlan {
+    pub(in crate::collective) fn algorithm(&self) -> Algorithm {
         match self {
             Self::Ring(_) => Algorithm::Ring,
-            Self::Flat(what) => what.taken(),
-            Self::Mesh(rounds) => rounds.by,
-            Self::Points(_) => Algorithm::Pairs,
-            Self::Direct(..) => Algorithm::Direct,
+            Self::Shm(plan) => plan.algorithm(),
+            Self::P2p(plan) => plan.algorithm,
+            Self::SendRecv(_) => Algorithm::Pairs,
+            Self::ZeroCopy(..) => Algorithm::Direct,
         }
     }
 
-    /// As it is said; where memory turns out to be borrowed it is another.
+    /// The name at INFO; where a peer turns out to have borrowed buffers another one is taken.
     pub(in crate::collective) fn name(&self) -> &'static str {
         match self {
-            Self::Points(_) => "from rank to rank",
-            Self::Direct(_, Elsewhere::Ring(_)) => "direct, or ring where slices are borrowed",
-            Self::Direct(_, Elsewhere::Pieces(_)) => "direct, or pieces where slices are borrowed",
-            _ => self.taken().name(),
+            Self::SendRecv(_) => "from rank to rank",
+            Self::ZeroCopy(_, Fallback::Ring(_)) => "direct, or ring where slices are borrowed",
+            Self::ZeroCopy(_, Fallback::Pipelined(_)) => "direct, or pieces where slices are borrowed",
+            _ => self.algorithm().name(),
         }
     }
 }
 
-impl InWindows {
-    pub(in crate::collective) fn taken(&self) -> Algorithm {
-        match self {
-            Self::Messages(_) => Algorithm::Flat,
-            Self::Pieces(_) => Algorithm::Pieces,
+impl ShmPlan {
+    pub(in crate::collective) fn new(call: Call, of: RankOf, protocol: ShmProtocol) -> Self {
+        let others = RankSet::all_but(of.rank, of.size);
+        let needs = |from: &u32| match &protocol {
+            ShmProtocol::Eager(plan) => plan.needs(*from),
+            ShmProtocol::Pipelined(plan) => plan.needs(*from),
+        };
+        Self {
+            header: call.header(of.rank, 0),
+            others,
+            needed: others.iter().filter(needs).collect(),
+            arithmetic: call.arithmetic(of.size),
+            protocol,
         }
     }
 
-    #[inline]
-    pub(in crate::collective) fn call(&self) -> Call {
-        match self {
-            Self::Messages(exchange) => exchange.call,
-            Self::Pieces(pieces) => pieces.call,
-        }
-    }
-
-    #[inline]
-    pub(in crate::collective) fn ranks(&self) -> [u32; 2] {
-        match self {
-            Self::Messages(exchange) => [exchange.rank, exchange.ranks],
-            Self::Pieces(pieces) => [pieces.rank, pieces.ranks],
-        }
-    }
-
-    /// Whether it cannot do without the message of rank `from`.
-    #[inline]
-    pub(in crate::collective) fn needs(&self, from: u32) -> bool {
-        match self {
-            Self::Messages(exchange) => exchange.needs(from),
-            Self::Pieces(pieces) => pieces.needs(from),
+    pub(in crate::collective) fn algorithm(&self) -> Algorithm {
+        match self.protocol {
+            ShmProtocol::Eager(_) => Algorithm::Flat,
+            ShmProtocol::Pipelined(_) => Algorithm::Pieces,
         }
     }
 }
 
 /// What goes by links to ranks that are no neighbours.
 #[derive(Clone, Debug)]
-pub(in crate::collective) struct InRounds {
-    pub(in crate::collective) by: Algorithm,
+pub(in crate::collective) struct P2pPlan {
+    pub(in crate::collective) algorithm: Algorithm,
     pub(in crate::collective) steps: Rounds,
     pub(in crate::collective) reach: Reach,
     /// How ranks connect, unless they are connected.
-    pub(in crate::collective) connect: Option<Box<Connect>>,
+    pub(in crate::collective) connect: Option<Box<LinkSetup>>,
 }
 
 /// What goes around the ring before the links of an operation are there.
 #[derive(Clone, Debug)]
-pub(in crate::collective) struct Connect {
+pub(in crate::collective) struct LinkSetup {
     /// The words of all ranks: how each reaches the others, and whether each could connect.
     pub(in crate::collective) words: [Schedule; 2],
     /// The operation itself, where there can be no links and it needs none.

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
-use super::*;
 use crate::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-use crate::collective::ReduceOp;
-use crate::collective::communicator::{CommunicatorOptions, RingLinks};
+use crate::collective::call::staging;
+use crate::collective::communicator::{Communicator, CommunicatorOptions, RingLinks};
 use crate::collective::operation::{ABORT, Header, OPERATION, WAITS};
+use crate::collective::schedule::Staging;
+use crate::collective::{CollectiveError, ReduceOp};
 use crate::engine::{Core, Engine, EngineOptions};
 use crate::link::LaneFailure;
 use crate::link::control::Kind;
@@ -51,7 +52,7 @@ fn against(wrong: impl FnOnce(&mut Core, &mut RingLinks) + Send + 'static) -> Co
 
 #[test]
 fn who_goes_around_the_ring_before_it_can_know_is_named() {
-    // With slots so short it is not cut into pieces.
+    // ExecContext slots so short it is not cut into pieces.
     let error = against_on((Wire::Local, 16 * 1024), COUNT, |comm| {
         comm.with_ring(|core, ring| {
             let lane = core.lane(ring.next.lane).unwrap();

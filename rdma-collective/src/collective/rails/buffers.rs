@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::collective::call::{Holds, Lengths, Request};
+use crate::collective::rank_of::RankOf;
 
 /// See the module.
 pub(super) enum Buffers<'a> {
@@ -37,7 +38,7 @@ impl Buffers<'_> {
 }
 
 impl Shape {
-    pub(super) fn new(request: Request, [rank, ranks]: [u32; 2], part: usize) -> Self {
+    pub(super) fn new(request: Request, RankOf { rank, size: ranks }: RankOf, part: usize) -> Self {
         Self { request, rank: rank as usize, ranks: ranks as usize, part }
     }
 
@@ -103,7 +104,7 @@ mod tests {
 
     /// What is in the memory of bytes 1..3 of a part of 4, and in a buffer that gets it back.
     fn through(request: impl Into<Request>, rank: u32, mut buffers: Buffers<'_>) -> Vec<u8> {
-        let shape = Shape::new(request.into(), [rank, 2], 4);
+        let shape = Shape::new(request.into(), RankOf { rank, size: 2 }, 4);
         let mut memory = vec![0; shape.parts() * 2];
         shape.fill(&mut memory, &buffers, 1..3);
         let filled = memory.clone();

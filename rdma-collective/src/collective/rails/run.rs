@@ -12,6 +12,7 @@ use super::stripe::{STATEMENT_BYTES, Statement, Stripes, pieces};
 use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective, Request};
 use crate::collective::communicator::{Pending, StillPending, WaitError};
+use crate::collective::rank_of::RankOf;
 use crate::collective::{DataType, Tensor};
 
 /// How long one rail is waited for while others are under way too: their engines may have nobody else to drive them.
@@ -37,7 +38,7 @@ impl Rails {
         buffers: &mut Buffers<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let ranks = [self.rank(), self.size()];
+        let ranks = RankOf { rank: self.rank(), size: self.size() };
         let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
         let shape = Shape::new(request, ranks, call.bytes());
         let task = Task { call: (request, data_type), shape, deadline };
@@ -189,7 +190,7 @@ impl Rails {
     ) -> Result<Statement, CollectiveError> {
         let lost = (0..self.rails.len()).filter(|number| self.rails[*number].has_failed()).collect();
         let own = Statement { done: results.iter().map(|(number, _)| *number).collect(), lost };
-        let ranks = [self.rank(), self.size()];
+        let ranks = RankOf { rank: self.rank(), size: self.size() };
         let mut statements = vec![0; STATEMENT_BYTES * self.size() as usize];
         let at = STATEMENT_BYTES * self.rank() as usize;
         statements[at..at + STATEMENT_BYTES].copy_from_slice(&own.encode());

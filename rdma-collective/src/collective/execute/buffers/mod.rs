@@ -124,7 +124,7 @@ pub(super) trait Buffers {
 
     /// Lets the other ranks come to what is read of it and what is written, and tells where that is; `None` when they cannot.
     /// `origins` are those of buffers out of place.
-    fn export(&mut self, _pd: &ProtectionDomain, _rights: Rights, _origins: Origins) -> Option<Told> {
+    fn export(&mut self, _pd: &ProtectionDomain, _rights: Rights, _origins: Origins) -> Option<BufferAdvert> {
         None
     }
 
@@ -178,13 +178,6 @@ impl<'a> Borrowed<'a> {
             Self::OutOfPlace { input, output, .. } => {
                 Lengths::OutOfPlace { input: input.len(), output: output.len() }
             }
-        }
-    }
-
-    /// Where they begin, unless in place.
-    pub(super) fn lie_at(&mut self, at: Origins) {
-        if let Self::OutOfPlace { origins, .. } = self {
-            *origins = at;
         }
     }
 
@@ -414,7 +407,7 @@ impl Arithmetic {
 }
 
 /// Bytes of it in a message.
-pub(in crate::collective::execute) const TOLD_BYTES: usize = 24;
+pub(in crate::collective::execute) const ADVERT_BYTES: usize = 24;
 
 /// What the other ranks do with the memory of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -432,7 +425,7 @@ pub(in crate::collective::execute) struct At {
 
 /// Where the first elements of its input and of its output are; both 0 when its memory is borrowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::collective::execute) struct Told {
+pub(in crate::collective::execute) struct BufferAdvert {
     pub(in crate::collective::execute) input: At,
     pub(in crate::collective::execute) output: At,
 }
@@ -444,7 +437,7 @@ impl At {
     }
 }
 
-impl Told {
+impl BufferAdvert {
     pub(in crate::collective::execute) const BORROWED: Self =
         Self { input: At { addr: 0, rkey: 0 }, output: At { addr: 0, rkey: 0 } };
 
@@ -458,23 +451,23 @@ impl Told {
         self.output.rkey != 0
     }
 
-    pub(in crate::collective::execute) fn encode(&self) -> [u8; TOLD_BYTES] {
-        let mut bytes = [0; TOLD_BYTES];
-        for (half, at) in bytes.chunks_exact_mut(TOLD_BYTES / 2).zip([self.input, self.output]) {
+    pub(in crate::collective::execute) fn encode(&self) -> [u8; ADVERT_BYTES] {
+        let mut bytes = [0; ADVERT_BYTES];
+        for (half, at) in bytes.chunks_exact_mut(ADVERT_BYTES / 2).zip([self.input, self.output]) {
             half[..8].copy_from_slice(&at.addr.to_le_bytes());
             half[8..].copy_from_slice(&at.rkey.to_le_bytes());
         }
         bytes
     }
 
-    pub(in crate::collective::execute) fn decode(bytes: &[u8; TOLD_BYTES]) -> Self {
+    pub(in crate::collective::execute) fn decode(bytes: &[u8; ADVERT_BYTES]) -> Self {
         let at = |at: usize| {
             let (mut addr, mut rkey) = ([0; 8], [0; 4]);
             addr.copy_from_slice(&bytes[at..at + 8]);
             rkey.copy_from_slice(&bytes[at + 8..at + 12]);
             At { addr: u64::from_le_bytes(addr), rkey: u32::from_le_bytes(rkey) }
         };
-        Self { input: at(0), output: at(TOLD_BYTES / 2) }
+        Self { input: at(0), output: at(ADVERT_BYTES / 2) }
     }
 }
 
@@ -484,10 +477,12 @@ mod tests {
 
     #[test]
     fn it_comes_back_and_none_is_borrowed() {
-        let told =
-            Told { input: At { addr: u64::MAX - 7, rkey: 9 }, output: At { addr: 1 << 40, rkey: u32::MAX } };
-        assert_eq!(Told::decode(&told.encode()), told);
-        assert!(!told.is_borrowed() && Told::default().is_borrowed());
-        assert!(Told::decode(&[0; TOLD_BYTES]).is_borrowed());
+        let told = BufferAdvert {
+            input: At { addr: u64::MAX - 7, rkey: 9 },
+            output: At { addr: 1 << 40, rkey: u32::MAX },
+        };
+        assert_eq!(BufferAdvert::decode(&told.encode()), told);
+        assert!(!told.is_borrowed() && BufferAdvert::default().is_borrowed());
+        assert!(BufferAdvert::decode(&[0; ADVERT_BYTES]).is_borrowed());
     }
 }

@@ -8,7 +8,7 @@ use rdma_core::{
     Access, Attached, AttachedRange, Deadline, Exported, ProtectionDomain, Region, RemoteMemory, Sharing,
 };
 
-use super::{Arithmetic, At, Buffers, Message, Piece, Rights, Told, pieces};
+use super::{Arithmetic, At, BufferAdvert, Buffers, Message, Piece, Rights, pieces};
 use crate::collective::ReduceError;
 use crate::collective::call::Origins;
 use crate::collective::communicator::Scratch;
@@ -240,18 +240,21 @@ impl Buffers for Registered {
         }
     }
 
-    fn export(&mut self, pd: &ProtectionDomain, rights: Rights, origins: Origins) -> Option<Told> {
+    fn export(&mut self, pd: &ProtectionDomain, rights: Rights, origins: Origins) -> Option<BufferAdvert> {
         let read = if rights.read { Access::REMOTE_READ } else { Access::empty() };
         let write = if rights.write { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::empty() };
         let told = match &mut self.input {
             Some(input) => input.export(pd, read, origins.input).and_then(|input| {
-                Some(Told { input, output: self.output.export(pd, write, origins.output)? })
+                Some(BufferAdvert { input, output: self.output.export(pd, write, origins.output)? })
             }),
             None => self.output.export(pd, read | write, 0).map(|at| {
                 let from = |right, origin: usize| {
                     if right { At { addr: at.addr + origin as u64, ..at } } else { At::default() }
                 };
-                Told { input: from(rights.read, origins.input), output: from(rights.write, origins.output) }
+                BufferAdvert {
+                    input: from(rights.read, origins.input),
+                    output: from(rights.write, origins.output),
+                }
             }),
         };
         if told.is_none() {

@@ -7,7 +7,7 @@
 //!
 //! A window has two generations of units, one a rank. Of round `i`, in generation `i` modulo 2, a rank has made what lies in the
 //! unit of its own number, and has put what lies in the others: for rank `r` in unit `r`, for all in the one after its own. A rank
-//! tells of what it has put and of what it has made, in the order of its [steps](Pieces::step), which is why two generations are
+//! tells of what it has put and of what it has made, in the order of its [steps](PipelinePlan::step), which is why two generations are
 //! enough:
 //!
 //! - It puts round `i + 1` once all have made round `i - 1`, so that they have read what it put for that; in a broadcast, where
@@ -19,20 +19,23 @@
 use rdma_core::memory::Expect;
 
 use super::buffers::{Arithmetic, Buffers};
-use super::header_exchange::Missing;
+use super::header_exchange::RankSet;
 use crate::collective::ReduceError;
 use crate::collective::call::{Call, Collective, staging};
 use crate::collective::communicator::{CommunicatorOptions, HostGroup, PIECE_BYTES, Scratch, UNIT_BYTES};
+use crate::collective::rank_of::RankOf;
 use crate::collective::schedule::{ChunkPlace, Chunking, Order, Span};
 
 /// The part of one rank.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::collective) struct Pieces {
+pub(in crate::collective) struct PipelinePlan {
     pub(in crate::collective) call: Call,
     pub(in crate::collective) rank: u32,
     pub(in crate::collective) ranks: u32,
     cut: Chunking,
     order: Order,
+    /// Where what is copied is expected.
+    expect: Expect,
 }
 
 /// What a rank does next. Each step is of a round.
@@ -40,7 +43,7 @@ pub(in crate::collective) struct Pieces {
 pub(in crate::collective) enum Step {
     /// Leaves what the others need, and tells them.
     Put(u64),
-    /// Goes on when all have put that it [awaits](Pieces::awaits).
+    /// Goes on when all have put that it [awaits](PipelinePlan::awaits).
     AwaitPut(u64),
     /// Makes its part of what they have put, and tells them.
     Make(u64),
@@ -61,11 +64,11 @@ pub(in crate::collective) enum Made {
     Reduced { span: Span, first: u32, kept: bool, left: bool },
 }
 
-impl Pieces {
+impl PipelinePlan {
     /// `None` for what goes another way. All ranks that call the same come to the same.
     pub(in crate::collective) fn new(
         call: Call,
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
         options: &CommunicatorOptions,
     ) -> Option<Self> {
         let staging = staging(options);
@@ -84,8 +87,9 @@ impl Pieces {
             Collective::Broadcast => Chunking::new(count, element, 1, &staging),
             _ => return None,
         };
-        let order = call.order([rank, ranks], staging, options.reproducible).ok()?;
-        Some(Self { call, rank, ranks, cut: cut.ok()?.finer(UNIT_BYTES), order })
+        let order = call.order(RankOf { rank, size: ranks }, staging, options.reproducible).ok()?;
+        let cut = cut.ok()?.finer(UNIT_BYTES);
+        Some(Self { call, rank, ranks, cut, order, expect: call.expect(ranks) })
     }
 
     pub(in crate::collective) fn rounds(&self) -> u64 {
@@ -214,16 +218,14 @@ const STEPS: u64 = 20;
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::collective) struct Stage {
-    pieces: Pieces,
+pub(in crate::collective) struct Pipeline {
+    pieces: PipelinePlan,
     arithmetic: Arithmetic,
-    /// Where what is copied is expected.
-    expect: Expect,
     rank: u32,
     /// The number of the step that is next.
     at: u64,
     /// Ranks that have not come as far as it wants.
-    missing: Missing,
+    missing: RankSet,
 }
 
 /// What a step works with.
@@ -233,12 +235,11 @@ pub(in crate::collective) struct At<'a, B> {
     pub(in crate::collective) scratch: &'a mut Scratch,
 }
 
-impl Stage {
-    pub(in crate::collective) fn new(pieces: Pieces, arithmetic: Arithmetic) -> Self {
+impl Pipeline {
+    pub(in crate::collective) fn new(pieces: PipelinePlan, arithmetic: Arithmetic, others: RankSet) -> Self {
         // Until it has looked: at its deadline somebody has to be named.
-        let missing = Missing::all_but(pieces.rank, pieces.ranks);
-        let expect = pieces.call.expect(pieces.ranks);
-        Self { pieces, arithmetic, expect, rank: pieces.rank, at: 0, missing }
+        let missing = others;
+        Self { pieces, arithmetic, rank: pieces.rank, at: 0, missing }
     }
 
     /// Leaves the first pieces. Whatever the others do, it is read by those alone that go on in pieces.
@@ -249,7 +250,7 @@ impl Stage {
         scratch: &mut Scratch,
     ) {
         self.put(0, host, buffers, scratch);
-        host.tell(Pieces::mark(Step::Put(0)));
+        host.tell(PipelinePlan::mark(Step::Put(0)));
         self.at = 1;
     }
 
@@ -267,7 +268,7 @@ impl Stage {
                 Step::Put(round) => {
                     self.put(round, with.host, with.buffers, with.scratch);
                     if round < self.pieces.rounds() {
-                        with.host.tell(Pieces::mark(step));
+                        with.host.tell(PipelinePlan::mark(step));
                     }
                 }
                 Step::AwaitPut(_) | Step::AwaitMade(_) => {
@@ -279,7 +280,7 @@ impl Stage {
                     for made in self.pieces.make(round) {
                         self.make(round, made, with)?;
                     }
-                    with.host.tell(Pieces::mark(step));
+                    with.host.tell(PipelinePlan::mark(step));
                 }
                 Step::Take(round) => {
                     for made in self.pieces.take(round) {
@@ -299,13 +300,13 @@ impl Stage {
     }
 
     /// Who it knows that it waits for.
-    pub(in crate::collective) fn missing(&self) -> Missing {
+    pub(in crate::collective) fn missing(&self) -> RankSet {
         self.missing
     }
 
     /// Who is to be named: anyone when it is late itself.
-    pub(in crate::collective) fn awaited(&self) -> Missing {
-        let all = Missing::all_but(self.rank, self.pieces.ranks);
+    pub(in crate::collective) fn awaited(&self) -> RankSet {
+        let all = RankSet::all_but(self.rank, self.pieces.ranks);
         if self.missing.is_empty() { all } else { self.missing }
     }
 
@@ -315,7 +316,7 @@ impl Stage {
 
     fn have_told(&mut self, host: &HostGroup, step: Step) -> bool {
         let awaited = host.others().filter(|of| self.pieces.awaits(step, *of));
-        self.missing = awaited.filter(|of| !host.has_told(*of, Pieces::mark(step))).collect();
+        self.missing = awaited.filter(|of| !host.has_told(*of, PipelinePlan::mark(step))).collect();
         self.missing.is_empty()
     }
 
@@ -328,10 +329,10 @@ impl Stage {
     fn make<B: Buffers>(&self, round: u64, made: Made, with: &mut At<'_, B>) -> Result<(), ReduceError> {
         let host = with.host;
         match made {
-            Made::Own { span } => with.buffers.copy(span, self.expect),
+            Made::Own { span } => with.buffers.copy(span, self.pieces.expect),
             Made::Copied { span, from, unit } => {
                 let At { buffers, scratch, .. } = with;
-                buffers.write_in_pieces(span, self.expect, scratch, |at, out, expect| {
+                buffers.write_in_pieces(span, self.pieces.expect, scratch, |at, out, expect| {
                     host.fetch(from, (round, unit), at, (out, expect));
                 });
             }

@@ -20,7 +20,7 @@ struct Left {
 /// A rank and where it is.
 struct Rank {
     /// Of all operations, one after the other.
-    steps: Vec<(usize, Pieces, Step)>,
+    steps: Vec<(usize, PipelinePlan, Step)>,
     at: usize,
 }
 
@@ -32,7 +32,7 @@ struct Touched {
     output: Vec<Span>,
 }
 
-fn touched(operation: usize, pieces: &Pieces, step: Step) -> Touched {
+fn touched(operation: usize, pieces: &PipelinePlan, step: Step) -> Touched {
     let mut touched = Touched::default();
     let (rank, ranks) = (pieces.rank, pieces.ranks);
     let mut note = |round: u64, made, taken: bool| match made {
@@ -85,7 +85,7 @@ fn ranks_of(calls: &[Call], ranks: u32) -> Vec<Rank> {
     let options = CommunicatorOptions::default();
     let rank = |rank| {
         let steps = calls.iter().enumerate().flat_map(|(operation, call)| {
-            let pieces = Pieces::new(*call, [rank, ranks], &options).unwrap();
+            let pieces = PipelinePlan::new(*call, RankOf { rank, size: ranks }, &options).unwrap();
             (0..).map_while(move |at| pieces.step(at)).map(move |step| (operation, pieces, step))
         });
         Rank { steps: steps.collect(), at: 0 }
@@ -102,7 +102,7 @@ fn check(calls: &[Call], ranks: u32) {
     let places: Vec<HashMap<(usize, u64), usize>> = all
         .iter()
         .map(|rank| {
-            let told = |(at, (operation, _, step)): (usize, &(usize, Pieces, Step))| match step {
+            let told = |(at, (operation, _, step)): (usize, &(usize, PipelinePlan, Step))| match step {
                 Step::Put(round) => Some(((*operation, 2 * round), at)),
                 Step::Make(round) => Some(((*operation, 2 * round + 1), at)),
                 _ => None,
@@ -220,7 +220,12 @@ fn every_element_is_made_once_and_of_all_ranks() {
             for count in [0, 1, 2, 3 * UNIT - 1, 200_003] {
                 let call = call(request, count);
                 for rank in 0..ranks {
-                    let pieces = Pieces::new(call, [rank, ranks], &CommunicatorOptions::default()).unwrap();
+                    let pieces = PipelinePlan::new(
+                        call,
+                        RankOf { rank, size: ranks },
+                        &CommunicatorOptions::default(),
+                    )
+                    .unwrap();
                     let steps = (0..).map_while(|at| pieces.step(at));
                     let mut made: Vec<Span> = steps
                         .flat_map(|step| touched(0, &pieces, step).output)
@@ -241,11 +246,15 @@ fn every_element_is_made_once_and_of_all_ranks() {
 
 #[test]
 fn ranks_tell_more_and_more() {
-    let pieces =
-        Pieces::new(call(Collective::AllGather, 7 * UNIT), [0, 2], &CommunicatorOptions::default()).unwrap();
+    let pieces = PipelinePlan::new(
+        call(Collective::AllGather, 7 * UNIT),
+        RankOf { rank: 0, size: 2 },
+        &CommunicatorOptions::default(),
+    )
+    .unwrap();
     let steps = (0..).map_while(|at| pieces.step(at));
     let told = steps.filter(|step| matches!(step, Step::Put(_) | Step::Make(_)));
-    let told: Vec<u64> = told.filter(|step| *step != Step::Put(7)).map(Pieces::mark).collect();
+    let told: Vec<u64> = told.filter(|step| *step != Step::Put(7)).map(PipelinePlan::mark).collect();
     assert_eq!(told.len(), 14);
     assert!(told.is_sorted_by(|one, next| one < next) && told.iter().all(|mark| *mark < pieces.marks()));
 }
@@ -270,7 +279,7 @@ proptest! {
             }
         }
         for rank in 0..ranks {
-            let pieces = Pieces::new(call, [rank, ranks], &options).unwrap();
+            let pieces = PipelinePlan::new(call, RankOf { rank, size: ranks }, &options).unwrap();
             for made in (0..pieces.rounds()).flat_map(|round| pieces.make(round)) {
                 let Made::Reduced { span, first: from, .. } = made else { panic!("{made:?}") };
                 prop_assert!(first[span.offset / 4..span.range().end / 4].iter().all(|first| *first == from));
@@ -282,7 +291,7 @@ proptest! {
 #[test]
 fn what_has_little_memory_or_no_root_is_the_rings() {
     let options = CommunicatorOptions::default();
-    let is_ours = |call, options: &_| Pieces::new(call, [0, 2], options).is_some();
+    let is_ours = |call, options: &_| PipelinePlan::new(call, RankOf { rank: 0, size: 2 }, options).is_some();
     assert!(is_ours(call(Collective::AllGather, UNIT), &options));
     let little = CommunicatorOptions { slot_bytes: UNIT_BYTES - 1, ..options.clone() };
     assert!(!is_ours(call(Collective::AllGather, UNIT), &little));

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use super::DataType;
 use super::call::{Call, Collective, Request, name};
 use super::schedule::{Cut, Staging};
+use crate::collective::rank_of::RankOf;
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
 
 /// How many may go on together.
-pub(crate) const POINTS_MAX: usize = 4096;
+pub(crate) const TRANSFERS_MAX: usize = 4096;
 
 /// A send or a receive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Point {
+pub(super) struct Transfer {
     pub(super) call: Call,
     /// The other rank.
     pub(super) peer: u32,
@@ -26,7 +27,7 @@ pub(super) struct Point {
 
 /// A send of the rank to itself, and its receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Own {
+pub(super) struct SelfTransfer {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) bytes: usize,
@@ -34,20 +35,20 @@ pub(super) struct Own {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Points {
-    pub(super) all: Vec<Point>,
-    pub(super) own: Vec<Own>,
+pub(super) struct SendRecvSet {
+    pub(super) all: Vec<Transfer>,
+    pub(super) own: Vec<SelfTransfer>,
 }
 
-impl Points {
+impl SendRecvSet {
     /// Of `calls` in their order, each a [`Collective::Send`] or a [`Collective::Receive`] of `rank`.
     pub(super) fn new(
         calls: &[Call],
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
         staging: &Staging,
     ) -> Result<Self, CollectiveError> {
-        if calls.len() > POINTS_MAX {
-            return Err(CollectiveError::GroupTooLong { max: POINTS_MAX });
+        if calls.len() > TRANSFERS_MAX {
+            return Err(CollectiveError::GroupTooLong { max: TRANSFERS_MAX });
         }
         let (mut all, mut last) = (Vec::with_capacity(calls.len()), BTreeMap::new());
         let mut own = [Vec::new(), Vec::new()];
@@ -62,7 +63,7 @@ impl Points {
             }
             let cut = Cut::new(call.data_type.size(), staging)?.with_empty();
             let behind = last.insert((peer, sends), index);
-            all.push(Point { call: *call, peer, sends, cut, behind, in_place: None });
+            all.push(Transfer { call: *call, peer, sends, cut, behind, in_place: None });
         }
         let [sent, received] = own;
         if sent.len() != received.len() {
@@ -70,7 +71,7 @@ impl Points {
         }
         let own = sent.into_iter().zip(received).map(|(from, to)| {
             calls[from].check_alike(&calls[to], rank)?;
-            Ok(Own { from, to, bytes: calls[from].bytes() })
+            Ok(SelfTransfer { from, to, bytes: calls[from].bytes() })
         });
         Ok(Self { own: own.collect::<Result<_, CollectiveError>>()?, all })
     }
@@ -78,10 +79,10 @@ impl Points {
     /// A send and a receive of as much, in its place.
     pub(super) fn in_place(
         [send, receive]: [Call; 2],
-        ranks: [u32; 2],
+        of: RankOf,
         staging: &Staging,
     ) -> Result<Self, CollectiveError> {
-        let mut points = Self::new(&[send, receive], ranks, staging)?;
+        let mut points = Self::new(&[send, receive], of, staging)?;
         for (point, other) in points.all.iter_mut().zip([1, 0]) {
             point.in_place = Some(other);
         }
@@ -127,8 +128,8 @@ mod tests {
         Collective::Receive.at(from).of(count, DataType::F32)
     }
 
-    fn points(calls: &[Call]) -> Result<Points, CollectiveError> {
-        Points::new(calls, [1, 4], &STAGING)
+    fn points(calls: &[Call]) -> Result<SendRecvSet, CollectiveError> {
+        SendRecvSet::new(calls, RankOf { rank: 1, size: 4 }, &STAGING)
     }
 
     #[test]
@@ -141,7 +142,8 @@ mod tests {
     #[test]
     fn what_a_rank_sends_to_itself_meets_its_receives_in_order() {
         let own = points(&[receive(1, 5), send(1, 5), send(0, 9), send(1, 6), receive(1, 6)]).unwrap().own;
-        let [first, second] = [Own { from: 1, to: 0, bytes: 20 }, Own { from: 3, to: 4, bytes: 24 }];
+        let [first, second] =
+            [SelfTransfer { from: 1, to: 0, bytes: 20 }, SelfTransfer { from: 3, to: 4, bytes: 24 }];
         assert_eq!(own, [first, second]);
         for alone in [&[send(1, 5)][..], &[receive(1, 5)], &[send(1, 5), receive(1, 5), send(1, 5)]] {
             assert!(matches!(points(alone), Err(CollectiveError::ToItself { rank: 1 })));
@@ -166,9 +168,9 @@ mod tests {
                 CollectiveError::Schedule(ScheduleError::RankOutOfRange { ranks: 4, .. })
             ));
         }
-        assert!(points(&[send(0, 1); POINTS_MAX]).is_ok());
-        let error = points(&[send(0, 1); POINTS_MAX + 1]).unwrap_err();
-        assert!(matches!(error, CollectiveError::GroupTooLong { max: POINTS_MAX }));
+        assert!(points(&[send(0, 1); TRANSFERS_MAX]).is_ok());
+        let error = points(&[send(0, 1); TRANSFERS_MAX + 1]).unwrap_err();
+        assert!(matches!(error, CollectiveError::GroupTooLong { max: TRANSFERS_MAX }));
     }
 
     #[test]

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
-use crate::collective::call::{Call, Collective, Lengths};
+use crate::collective::call::{Call, Collective, Lengths, staging};
 use crate::collective::communicator::{Communicator, CommunicatorOptions, Reach};
-use crate::collective::execute::run::Run;
-use crate::collective::execute::staging;
+use crate::collective::execute::ring_exec::RingExec;
 use crate::collective::execute::tests::each_client;
 use crate::collective::{DataType, ReduceOp};
 use crate::engine::{Engine, EngineOptions};
@@ -52,13 +51,12 @@ fn what_was_opened_for_other_operations_goes_with_links_that_could_not_be_made()
 #[test]
 fn what_goes_around_in_the_end_counts_from_there() {
     each_rank(2, EngineOptions::default().max_cqe, |comm| {
-        let call =
-            Call::new(Collective::Broadcast.at(0), DataType::U8, Lengths::InPlace(10), [comm.rank(), 2]);
+        let call = Call::new(Collective::Broadcast.at(0), DataType::U8, Lengths::InPlace(10), comm.rank_of());
         let call = call.unwrap();
-        let steps = call.schedule([comm.rank(), 2], staging(comm.options()), false).unwrap().unwrap();
+        let steps = call.schedule(comm.rank_of(), staging(comm.options()), false).unwrap().unwrap();
         let now = Instant::now();
         let progress = comm.with_ring(|_, ring| {
-            let mut run = Run::new(ring, (&call, steps, call.arithmetic(2)), (comm.rank(), 0), now);
+            let mut run = RingExec::new(ring, (&call, steps, call.arithmetic(2)), (comm.rank(), 0), now);
             run.go_on(ring, now + Duration::from_secs(9));
             run.progress()
         });

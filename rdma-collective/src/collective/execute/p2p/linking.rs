@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::collective::communicator::{Awaited, Reach, Unlinked};
 use crate::collective::execute::buffers::Borrowed;
-use crate::collective::execute::run::{Run, With};
+use crate::collective::execute::ring_exec::{ExecContext, RingExec};
 use crate::collective::execute::stop::Stop;
 
 /// See the module.
@@ -15,11 +15,11 @@ use crate::collective::execute::stop::Stop;
 pub(super) struct Linking {
     reach: Reach,
     /// What links are to be reached by, and then whether all ranks could connect.
-    words: [Run; 2],
+    words: [RingExec; 2],
     /// Which of them is under way.
     turn: Option<Turn>,
     /// What there is to do without links.
-    instead: Option<Box<Run>>,
+    instead: Option<Box<RingExec>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +29,7 @@ enum Turn {
 }
 
 impl Linking {
-    pub(super) fn new(reach: Reach, words: [Run; 2], instead: Option<Run>) -> Self {
+    pub(super) fn new(reach: Reach, words: [RingExec; 2], instead: Option<RingExec>) -> Self {
         Self { reach, words, turn: None, instead: instead.map(Box::new) }
     }
 
@@ -38,7 +38,10 @@ impl Linking {
     /// # Errors
     ///
     /// Why it ends, if only because there are no links.
-    pub(super) fn advance<B>(&mut self, with: &mut With<'_, B>) -> Poll<Result<Result<(), Box<Run>>, Stop>> {
+    pub(super) fn advance<B>(
+        &mut self,
+        with: &mut ExecContext<'_, B>,
+    ) -> Poll<Result<Result<(), Box<RingExec>>, Stop>> {
         loop {
             let unlinked = match self.turn {
                 None => {
@@ -77,7 +80,7 @@ impl Linking {
         }
     }
 
-    fn go_around<B>(&mut self, with: &With<'_, B>, unlinked: Unlinked) -> Result<Box<Run>, Stop> {
+    fn go_around<B>(&mut self, with: &ExecContext<'_, B>, unlinked: Unlinked) -> Result<Box<RingExec>, Stop> {
         let mut run = self.instead.take().ok_or(Stop::Unlinked(unlinked))?;
         if self.turn.is_some() {
             run.go_on(with.ring, with.core.driven());
@@ -86,7 +89,7 @@ impl Linking {
     }
 
     /// What is under way.
-    fn run(&self) -> &Run {
+    fn run(&self) -> &RingExec {
         let [words, verdicts] = &self.words;
         if matches!(self.turn, Some(Turn::Verdicts)) { verdicts } else { words }
     }
@@ -103,11 +106,11 @@ impl Linking {
 }
 
 /// Brings the words of all ranks to each, as far as that goes now.
-fn carry<B>(run: &mut Run, with: &mut With<'_, B>) -> Result<Poll<()>, Stop> {
-    let With { ring, host, core, scratch, .. } = with;
+fn carry<B>(run: &mut RingExec, with: &mut ExecContext<'_, B>) -> Result<Poll<()>, Stop> {
+    let ExecContext { ring, host, core, scratch, .. } = with;
     let Some(mut connecting) = ring.mesh.take_connecting() else { return Ok(Poll::Ready(())) };
     let buffers = &mut Borrowed::InPlace(&mut connecting.words);
-    let polled = run.advance(&mut With { ring, host: *host, core, buffers, scratch });
+    let polled = run.advance(&mut ExecContext { ring, host: *host, core, buffers, scratch });
     ring.mesh.put_connecting(Some(connecting));
     match polled {
         Poll::Ready(outcome) => outcome.map(Poll::Ready),

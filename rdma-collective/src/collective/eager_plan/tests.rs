@@ -41,7 +41,7 @@ fn every_byte_is_made_once_of_what_all_ranks_send() {
             for call in calls(count, ranks) {
                 for rank in 0..ranks {
                     let options = CommunicatorOptions::default();
-                    let part = |rank| Exchange::new(call, [rank, ranks], &options).unwrap();
+                    let part = |rank| EagerPlan::new(call, RankOf { rank, size: ranks }, &options).unwrap();
                     let own = part(rank);
                     let mut at = output(&call, rank, ranks);
                     // In the elements of the operation a message lies where it is used.
@@ -78,7 +78,7 @@ proptest! {
                 }
             }
         }
-        let exchange = Exchange::new(call, [0, ranks], &options).unwrap();
+        let exchange = EagerPlan::new(call, RankOf { rank: 0, size: ranks }, &options).unwrap();
         prop_assert_eq!(exchange.copied().count(), 0);
         for Reduced { span, first: from, .. } in exchange.reduced() {
             prop_assert!(first[span.offset / 4..span.range().end / 4].iter().all(|first| *first == from));
@@ -91,11 +91,13 @@ fn what_is_long_goes_another_way_and_what_the_ring_refuses_is_the_rings() {
     let call = |count| Collective::AllReduce.by(ReduceOp::Sum).of(count, DataType::F64);
     let options = CommunicatorOptions::default();
     for ranks in [2, 4, 5, 16] {
-        let (is_flat, most) =
-            (|call| Exchange::new(call, [0, ranks], &options).is_some(), message_bytes_max(ranks) / 8);
+        let (is_flat, most) = (
+            |call| EagerPlan::new(call, RankOf { rank: 0, size: ranks }, &options).is_some(),
+            message_bytes_max(ranks) / 8,
+        );
         assert!(is_flat(call(most)) && !is_flat(call(most + 1)), "{ranks}");
     }
-    let is_flat = |call, options: &_| Exchange::new(call, [0, 2], options).is_some();
+    let is_flat = |call, options: &_| EagerPlan::new(call, RankOf { rank: 0, size: 2 }, options).is_some();
     assert!(!is_flat(call(usize::MAX), &options));
     let small = CommunicatorOptions { slot_bytes: 16, ..options.clone() };
     assert!(is_flat(call(2), &small) && !is_flat(call(3), &small));

@@ -8,12 +8,13 @@ use super::call::{Call, Collective, Holds, staging};
 use super::schedule::{Order, Span};
 use super::{DataType, ReduceOp};
 use crate::collective::communicator::{CommunicatorOptions, message_bytes_max};
+use crate::collective::rank_of::RankOf;
 
 const NONE: Span = Span { offset: 0, len: 0 };
 
 /// The part of one rank.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Exchange {
+pub(super) struct EagerPlan {
     pub(super) call: Call,
     pub(super) rank: u32,
     pub(super) ranks: u32,
@@ -35,10 +36,14 @@ pub(super) struct Reduced {
     pub(super) first: u32,
 }
 
-impl Exchange {
+impl EagerPlan {
     /// `None` for what goes another way. All ranks that call the same come to the same.
     #[inline]
-    pub(super) fn new(call: Call, [rank, ranks]: [u32; 2], options: &CommunicatorOptions) -> Option<Self> {
+    pub(super) fn new(
+        call: Call,
+        RankOf { rank, size: ranks }: RankOf,
+        options: &CommunicatorOptions,
+    ) -> Option<Self> {
         let bytes = call.bytes();
         // Whatever the ring refuses, or cuts into rounds, is the ring's.
         let whole = options.slots > 0 && options.slot_bytes >= bytes.max(call.data_type.size());
@@ -49,7 +54,7 @@ impl Exchange {
         let order = if may_change_places(call, ranks) {
             Order::from(0)
         } else {
-            call.order([rank, ranks], staging(options), options.reproducible).ok()?
+            call.order(RankOf { rank, size: ranks }, staging(options), options.reproducible).ok()?
         };
         Some(Self { call, rank, ranks, order })
     }

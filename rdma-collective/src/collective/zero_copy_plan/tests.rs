@@ -23,9 +23,9 @@ fn calls(count: usize, ranks: u32) -> Vec<Call> {
     roots.chain(rest).map(call).collect()
 }
 
-fn direct(call: Call, rank: u32, ranks: u32, reproducible: bool) -> Direct {
-    let order = call.order([rank, ranks], staging(), reproducible).unwrap();
-    Direct::new(call, [rank, ranks], order, PIECE)
+fn direct(call: Call, rank: u32, ranks: u32, reproducible: bool) -> ZeroCopyPlan {
+    let order = call.order(RankOf { rank, size: ranks }, staging(), reproducible).unwrap();
+    ZeroCopyPlan::new(call, RankOf { rank, size: ranks }, order, PIECE)
 }
 
 /// A cell of memory: the operands that it is made of, in order; the operand of a rank is its number, and where that may be of
@@ -87,7 +87,7 @@ fn expected(call: &Call, rank: u32, ranks: u32, at: usize, order: Order) -> Opti
 }
 
 fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: impl FnMut(usize) -> usize) {
-    let steps = |rank| Direct { in_place, ..direct(call, rank, ranks, reproducible) };
+    let steps = |rank| ZeroCopyPlan { in_place, ..direct(call, rank, ranks, reproducible) };
     let all = steps(0).lengths().into_iter().max().unwrap_or_default();
     let is_in_place = |rank: u32| in_place & 1 << rank != 0;
     let mut memories: Vec<Memory> = (0..ranks)
@@ -139,7 +139,7 @@ fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: 
         }
     }
     for (rank, memory) in (0..).zip(&memories) {
-        let order = call.order([rank, ranks], staging(), reproducible).unwrap();
+        let order = call.order(RankOf { rank, size: ranks }, staging(), reproducible).unwrap();
         for at in 0..all {
             let made = expected(&call, rank, ranks, at, order);
             let stays = is_in_place(rank) && made == Some(vec![operand(&call, rank, at)]);
@@ -236,7 +236,7 @@ fn ranks_of_an_all_to_all_have_as_much_to_make_in_and_out_of_place() {
     let call = Request::from(Collective::AllToAll).of(100_001, DataType::I16);
     for in_place in [0, u32::MAX] {
         for rank in 0..7 {
-            let moves = Direct { in_place, ..direct(call, rank, 7, false) };
+            let moves = ZeroCopyPlan { in_place, ..direct(call, rank, 7, false) };
             let others = moves.filter(|made| made.from != From::One(rank));
             let bytes: usize = others.map(|made| made.span.len).sum();
             let expected = 6 * call.bytes() / if in_place == 0 { 1 } else { 2 };

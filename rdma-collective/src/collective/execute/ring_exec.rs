@@ -20,7 +20,7 @@ use crate::link::mailbox::HEADER_BYTES;
 
 /// See the module. Buffers and links are the caller's, and the same at each call.
 #[derive(Debug)]
-pub(in crate::collective) struct Run {
+pub(in crate::collective) struct RingExec {
     pub(super) steps: Schedule,
     /// The step that is next; `None` at the end.
     pub(super) step: Option<Step>,
@@ -39,7 +39,7 @@ pub(in crate::collective) struct Run {
 }
 
 /// What a run works with at each call.
-pub(super) struct With<'a, B> {
+pub(super) struct ExecContext<'a, B> {
     pub(super) ring: &'a mut RingLinks,
     pub(super) host: Option<&'a HostGroup>,
     pub(super) core: &'a mut Core,
@@ -47,7 +47,7 @@ pub(super) struct With<'a, B> {
     pub(super) scratch: &'a mut Scratch,
 }
 
-impl Run {
+impl RingExec {
     /// What `rank` has planned, as its operation `sequence`.
     pub(super) fn new(
         ring: &RingLinks,
@@ -85,7 +85,7 @@ impl Run {
     }
 
     /// Takes all steps that can be taken now.
-    pub(super) fn advance<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
+    pub(super) fn advance<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>) -> Poll<Result<(), Stop>> {
         match self.try_advance(with) {
             Ok(true) => Poll::Ready(check_strays(with.host, &self.header)),
             Ok(false) => {
@@ -98,7 +98,7 @@ impl Run {
         }
     }
 
-    fn try_advance<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Result<bool, Stop> {
+    fn try_advance<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>) -> Result<bool, Stop> {
         let taken = with.ring.take_arrivals(with.core);
         // What another rank has found out comes before what this one finds: it may have ended because of that.
         if let Some(abort) = with.ring.abort.filter(|abort| is_ended_by(&self.header, abort)) {
@@ -186,7 +186,7 @@ impl Run {
     }
 
     /// Takes one step; `false` when it has to wait.
-    fn take<B: Buffers>(&mut self, with: &mut With<'_, B>, step: Step) -> Result<bool, Stop> {
+    fn take<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>, step: Step) -> Result<bool, Stop> {
         match step {
             Step::Put { message, source, span, .. } => Ok(self.put(with, message, source, span)),
             Step::WaitCount { message, .. } => {
@@ -226,7 +226,13 @@ impl Run {
         }
     }
 
-    fn put<B: Buffers>(&mut self, with: &mut With<'_, B>, message: u64, source: Source, span: Span) -> bool {
+    fn put<B: Buffers>(
+        &mut self,
+        with: &mut ExecContext<'_, B>,
+        message: u64,
+        source: Source,
+        span: Span,
+    ) -> bool {
         let next = &mut with.ring.next;
         let Some(lane) = with.core.lane(next.lane) else { return false };
         if !next.mailbox.is_ready(lane) {
@@ -242,7 +248,7 @@ impl Run {
     }
 
     /// A message is as long as both ranks must think it is; its number in the mailbox.
-    fn check_length<B>(&self, with: &mut With<'_, B>, message: u64, span: Span) -> Result<u64, Stop> {
+    fn check_length<B>(&self, with: &mut ExecContext<'_, B>, message: u64, span: Span) -> Result<u64, Stop> {
         let number = self.received_before + message;
         let expected = span.len + if message == 0 { HEADER_BYTES } else { 0 };
         if with.ring.previous.mailbox.arrived(number) == Some(expected) {
@@ -305,7 +311,7 @@ fn waits_for_next(step: Step) -> bool {
 
 /// Makes the next message of one that has arrived; `false` while there is no buffer for it.
 fn stage<B: Buffers>(
-    with: &mut With<'_, B>,
+    with: &mut ExecContext<'_, B>,
     number: u64,
     span: Span,
     make: impl FnOnce(&B, Message<'_>, &mut [u8], &mut Scratch) -> Result<(), ReduceError>,

@@ -12,13 +12,14 @@ use std::ops::Range;
 
 use super::call::{Call, Collective, Holds};
 use super::schedule::{Order, Span};
+use crate::collective::rank_of::RankOf;
 
 /// Bytes of a cache line, which no two ranks share.
 const LINE: usize = 64;
 
 /// The steps of one rank.
 #[derive(Clone, Debug)]
-pub(super) struct Direct {
+pub(super) struct ZeroCopyPlan {
     pub(super) call: Call,
     pub(super) rank: u32,
     pub(super) ranks: u32,
@@ -65,9 +66,9 @@ impl Move {
     }
 }
 
-impl Direct {
+impl ZeroCopyPlan {
     /// Of a call that a schedule can be made of.
-    pub(super) fn new(call: Call, [rank, ranks]: [u32; 2], order: Order, piece: usize) -> Self {
+    pub(super) fn new(call: Call, RankOf { rank, size: ranks }: RankOf, order: Order, piece: usize) -> Self {
         debug_assert!(piece.is_multiple_of(LINE));
         Self { call, rank, ranks, order, piece, in_place: 0, task: 0, done: 0 }
     }
@@ -184,7 +185,7 @@ impl Direct {
     }
 }
 
-impl Iterator for Direct {
+impl Iterator for ZeroCopyPlan {
     type Item = Move;
 
     fn next(&mut self) -> Option<Move> {

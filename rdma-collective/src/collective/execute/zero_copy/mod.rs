@@ -1,7 +1,7 @@
 //! One operation of one rank on memory of all ranks where it lies: they tell each other where that is, each makes its share,
 //! and says that it is done.
 
-mod reach;
+mod peer_buffers;
 
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 use rdma_core::memory::Expect;
 
-use self::reach::Reach;
-use super::buffers::{Arithmetic, Buffers, Rights, TOLD_BYTES, Told};
-use super::header_exchange::Meeting;
-use super::run::With;
+use self::peer_buffers::PeerBuffers;
+use super::buffers::{ADVERT_BYTES, Arithmetic, BufferAdvert, Buffers, Rights};
+use super::header_exchange::{HeaderExchange, RankSet};
+use super::ring_exec::ExecContext;
 use super::stop::{Progress, Stop};
 use crate::collective::call::{Call, Collective};
 use crate::collective::communicator::{Awaited, HostGroup, PIECE_BYTES, RANKS_MAX, ReduceScratch, RingLinks};
-use crate::collective::direct::{Direct as Moves, From, Move, To};
 use crate::collective::operation::Header;
+use crate::collective::zero_copy_plan::{From, Move, To, ZeroCopyPlan};
 use crate::engine::Core;
 
 /// Bytes that are made between two looks at what becomes of the others, and at the time.
@@ -40,31 +40,31 @@ pub(super) fn piece_bytes(call: Call, ranks: u32, most: usize) -> usize {
 }
 
 /// What an operation has come to.
-pub(super) enum Came {
+pub(super) enum Outcome {
     Done,
     /// Not all ranks own their memory, and all know it: nothing is done, and it goes another way. The round of messages is not ended.
-    Elsewhere,
+    Fallback,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Phase {
     Telling,
-    Meeting,
+    HeaderExchange,
     Moving,
     Leaving,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Direct {
-    moves: Moves,
+pub(super) struct ZeroCopy {
+    moves: ZeroCopyPlan,
     /// Where what is copied is expected.
     expect: Expect,
     arithmetic: Arithmetic,
-    meeting: Meeting,
-    stage: Stage,
+    meeting: HeaderExchange,
+    stage: Phase,
     /// By rank.
-    told: [Told; RANKS_MAX as usize],
+    told: [BufferAdvert; RANKS_MAX as usize],
     /// What is being moved, and whether it is made.
     current: Option<Move>,
     made: bool,
@@ -84,16 +84,20 @@ enum Halt {
     Stop(Stop),
 }
 
-impl Direct {
-    pub(super) fn new(moves: Moves, sequence: u64, started: Instant) -> Self {
-        let Moves { call, rank, ranks, .. } = moves;
+impl ZeroCopy {
+    pub(super) fn new(moves: ZeroCopyPlan, sequence: u64, started: Instant) -> Self {
+        let ZeroCopyPlan { call, rank, ranks, .. } = moves;
         Self {
             moves,
             expect: call.expect(ranks),
             arithmetic: call.arithmetic(ranks),
-            meeting: Meeting::new(call.header(rank, sequence), ranks, started),
-            stage: Stage::Telling,
-            told: [Told::default(); RANKS_MAX as usize],
+            meeting: HeaderExchange::new(
+                call.header(rank, sequence),
+                [RankSet::all_but(rank, ranks); 2],
+                started,
+            ),
+            stage: Phase::Telling,
+            told: [BufferAdvert::default(); RANKS_MAX as usize],
             current: None,
             made: false,
             stored: 0,
@@ -114,21 +118,22 @@ impl Direct {
     }
 
     /// The first messages of all.
-    pub(super) fn meeting(&self) -> Meeting {
+    pub(super) fn meeting(&self) -> HeaderExchange {
         self.meeting
     }
 
     /// Goes on as far as it can, and not for long. Ranks that come elsewhere may go `around` the ring.
     pub(super) fn advance<B: Buffers>(
         &mut self,
-        with: &mut With<'_, B>,
+        with: &mut ExecContext<'_, B>,
         host: &HostGroup,
         around: bool,
-    ) -> Poll<Result<Came, Stop>> {
+    ) -> Poll<Result<Outcome, Stop>> {
         match self.try_advance(with, host, around) {
             Ok(Some(came)) => Poll::Ready(Ok(came)),
             Ok(None) => {
-                let (awaited, Meeting { header, progressed, .. }) = (self.waits_for(with.ring), self.meeting);
+                let (awaited, HeaderExchange { header, progressed, .. }) =
+                    (self.waits_for(with.ring), self.meeting);
                 with.ring.wait(with.core, header.sequence, awaited, progressed);
                 Poll::Pending
             }
@@ -138,39 +143,39 @@ impl Direct {
 
     fn try_advance<B: Buffers>(
         &mut self,
-        with: &mut With<'_, B>,
+        with: &mut ExecContext<'_, B>,
         host: &HostGroup,
         around: bool,
-    ) -> Result<Option<Came>, Stop> {
+    ) -> Result<Option<Outcome>, Stop> {
         self.meeting.listen(with.ring, with.core, around.then_some(host))?;
-        if self.stage == Stage::Telling {
+        if self.stage == Phase::Telling {
             if !self.meeting.attend(with.ring, with.core, host)? {
                 return Ok(None);
             }
             self.meeting.begin(host);
             let told = self.export(with.core, with.buffers);
             self.tell(host, &told.encode())?;
-            self.stage = Stage::Meeting;
+            self.stage = Phase::HeaderExchange;
         }
-        if self.stage == Stage::Meeting {
+        if self.stage == Phase::HeaderExchange {
             if !self.meeting.attend_patiently(with.ring, with.core, host)? {
                 return Ok(None);
             }
             if !self.hear(host) {
                 with.buffers.revoke(Deadline::after(REVOKE_WITHIN));
-                return Ok(Some(Came::Elsewhere));
+                return Ok(Some(Outcome::Fallback));
             }
             host.end_round();
             self.meeting.again(host, with.core.driven());
-            self.stage = Stage::Moving;
+            self.stage = Phase::Moving;
         }
-        if self.stage == Stage::Moving {
+        if self.stage == Phase::Moving {
             if !self.go_on(with, host)? {
                 self.meeting.attend(with.ring, with.core, host)?;
                 return Ok(None);
             }
             self.tell(host, &[])?;
-            self.stage = Stage::Leaving;
+            self.stage = Phase::Leaving;
             self.waits = Instant::now();
         }
         if !self.meeting.attend_patiently(with.ring, with.core, host)? {
@@ -178,11 +183,11 @@ impl Direct {
         }
         host.end_round();
         with.buffers.revoke(Deadline::after(REVOKE_WITHIN));
-        Ok(Some(Came::Done))
+        Ok(Some(Outcome::Done))
     }
 
-    fn export<B: Buffers>(&mut self, core: &Core, buffers: &mut B) -> Told {
-        let Moves { call, rank, .. } = self.moves;
+    fn export<B: Buffers>(&mut self, core: &Core, buffers: &mut B) -> BufferAdvert {
+        let ZeroCopyPlan { call, rank, .. } = self.moves;
         self.moves.in_place = u32::from(buffers.is_in_place()) << rank;
         let rights = Rights { read: self.moves.reads(rank), write: self.moves.writes(rank) };
         let told = buffers.export(core.pd(), rights, call.origins(rank)).unwrap_or_default();
@@ -198,9 +203,9 @@ impl Direct {
     /// Whether all ranks own their memory: where it is.
     fn hear(&mut self, host: &HostGroup) -> bool {
         for from in host.others() {
-            let mut bytes = [0; TOLD_BYTES];
-            host.read(from, (0, TOLD_BYTES), &mut bytes);
-            let told = Told::decode(&bytes);
+            let mut bytes = [0; ADVERT_BYTES];
+            host.read(from, (0, ADVERT_BYTES), &mut bytes);
+            let told = BufferAdvert::decode(&bytes);
             self.told[from as usize] = told;
             // Of an all-to-all, others store to those alone that are in place.
             self.moves.in_place |= u32::from(told.is_stored_to()) << from;
@@ -209,7 +214,7 @@ impl Direct {
     }
 
     /// Makes what this rank has to make, or some of it; whether that is all.
-    fn go_on<B: Buffers>(&mut self, with: &mut With<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
+    fn go_on<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
         let mut near = host.reduce_scratch();
         let mut moved = 0;
         self.blocked = None;
@@ -239,7 +244,7 @@ impl Direct {
     /// Makes one move, or the rest of it.
     fn take<B: Buffers>(
         &mut self,
-        with: &mut With<'_, B>,
+        with: &mut ExecContext<'_, B>,
         host: &HostGroup,
         near: &mut ReduceScratch,
         current: Move,
@@ -248,7 +253,7 @@ impl Direct {
         let own = self.moves.rank;
         let Some([input, output]) = with.buffers.places() else { return Ok(()) };
         let mut reach =
-            Reach { core: with.core, host, moves: &self.moves, expect: self.expect, told: &self.told };
+            PeerBuffers { core: with.core, host, moves: &self.moves, expect: self.expect, told: &self.told };
         match (from, to) {
             (From::One(rank), To::One(other)) if rank == own && other == own => {
                 with.buffers.copy(span, self.expect)
@@ -312,7 +317,7 @@ impl Direct {
 
     /// When to look again after `now`, since messages wake nobody: at once while there is something to be made.
     pub(super) fn look_at(&self, now: Instant) -> Instant {
-        let works = self.stage == Stage::Moving && self.blocked.is_none();
+        let works = self.stage == Phase::Moving && self.blocked.is_none();
         if works || now.saturating_duration_since(self.waits) < YIELD_FOR {
             now
         } else {
@@ -323,7 +328,7 @@ impl Direct {
     pub(super) fn progress(&self) -> Progress {
         let current = self.current.map_or(0, |current| current.span.len);
         let bytes_outstanding = (self.moves.left() + current) as u64;
-        let Meeting { header, progressed, .. } = self.meeting;
+        let HeaderExchange { header, progressed, .. } = self.meeting;
         Progress { header, sequence: header.sequence, bytes_outstanding, started: self.started, progressed }
     }
 }

@@ -10,14 +10,14 @@ use rdma_core::AttachedRange;
 use rdma_core::memory::Expect;
 
 use super::buffers::{Borrowed, Buffers, Message};
-use super::mesh::{ZERO_COPY_BYTES_MIN, check_length, put_range, signal, unsent};
+use super::p2p::{ZERO_COPY_BYTES_MIN, check_length, put_range, signal, unsent};
 use super::stop::{Progress, Stop, is_ended_by, odd};
 use crate::collective::DataType;
 use crate::collective::call::Collective;
 use crate::collective::communicator::{Awaited, Link, Lost, Reach, RingLinks};
 use crate::collective::operation::{DAMAGED, Header};
-use crate::collective::points::{Own, Point, Points};
 use crate::collective::schedule::{Source, Span};
+use crate::collective::send_recv_set::{SelfTransfer, SendRecvSet, Transfer};
 use crate::engine::Core;
 use crate::link::LaneFailure;
 
@@ -112,9 +112,9 @@ impl Memory for Slices<'_> {
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::collective) struct Flows {
-    flows: Vec<Flow>,
-    own: Vec<Own>,
+pub(in crate::collective) struct SendRecvExec {
+    flows: Vec<TransferExec>,
+    own: Vec<SelfTransfer>,
     rank: u32,
     /// Operations of all ranks before it.
     sequence: u64,
@@ -126,8 +126,8 @@ pub(in crate::collective) struct Flows {
 }
 
 #[derive(Debug)]
-struct Flow {
-    point: Point,
+struct TransferExec {
+    point: Transfer,
     /// Sends, or receives, over the link before it.
     number: u64,
     /// The number of its first message in the mailbox, once it is its turn.
@@ -139,14 +139,14 @@ struct Flow {
 }
 
 /// What the rank does by itself.
-pub(super) fn copy_own<M: Memory>(own: &[Own], memory: &mut M) {
-    for Own { from, to, bytes } in own.iter().copied() {
+pub(super) fn copy_own<M: Memory>(own: &[SelfTransfer], memory: &mut M) {
+    for SelfTransfer { from, to, bytes } in own.iter().copied() {
         memory.copy(from, to, bytes);
     }
 }
 
-impl Flow {
-    fn new(point: Point) -> Self {
+impl TransferExec {
+    fn new(point: Transfer) -> Self {
         let chunks = point.cut.chunks(point.call.bytes());
         Self { point, number: 0, first: None, chunks, moved: 0, given_back: 0 }
     }
@@ -252,10 +252,10 @@ impl Flow {
     }
 }
 
-impl Flows {
+impl SendRecvExec {
     /// What `rank` does before operation `sequence` of all ranks.
-    pub(super) fn new(points: &Points, (rank, sequence): (u32, u64), started: Instant) -> Self {
-        let flows = points.all.iter().map(|point| Flow::new(*point)).collect();
+    pub(super) fn new(points: &SendRecvSet, (rank, sequence): (u32, u64), started: Instant) -> Self {
+        let flows = points.all.iter().map(|point| TransferExec::new(*point)).collect();
         let own = points.own.clone();
         Self { flows, own, rank, sequence, begun: false, at: 0, started, progressed: started }
     }
@@ -360,7 +360,7 @@ impl Flows {
 
     /// Up to which chunk there is room for what is received: in place, what lies there has to be put before.
     fn end(&self, index: usize) -> u64 {
-        let Flow { point, chunks, .. } = &self.flows[index];
+        let TransferExec { point, chunks, .. } = &self.flows[index];
         point.in_place.map_or(*chunks, |sent| self.flows[sent].moved)
     }
 
@@ -369,7 +369,8 @@ impl Flows {
     fn check_lanes(&mut self, ring: &RingLinks, core: &mut Core) -> Result<(), Stop> {
         let near = ring.ended(core).into_iter().flatten().filter(Lost::is_loss);
         let undone = |rank| {
-            let waits = |flow: &Flow| flow.point.peer == rank && !flow.is_done() && !flow.has_more(ring);
+            let waits =
+                |flow: &TransferExec| flow.point.peer == rank && !flow.is_done() && !flow.has_more(ring);
             self.flows.iter().position(waits)
         };
         let linked = ring.mesh.ended(core);
@@ -403,7 +404,7 @@ impl Flows {
 
     pub(super) fn progress(&self) -> Progress {
         let Self { sequence, started, progressed, .. } = *self;
-        let bytes_outstanding = self.flows.iter().map(Flow::left).sum();
+        let bytes_outstanding = self.flows.iter().map(TransferExec::left).sum();
         Progress { header: self.header(), sequence, bytes_outstanding, started, progressed }
     }
 }

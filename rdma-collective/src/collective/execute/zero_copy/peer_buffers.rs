@@ -4,9 +4,9 @@ use rdma_core::error::ReachError;
 use rdma_core::memory::Expect;
 use rdma_core::{Deadline, PeerSlice, RemoteMemory};
 
-use super::{Halt, Moves};
+use super::{Halt, ZeroCopyPlan};
 use crate::collective::communicator::{HostGroup, Lost, ReduceScratch, ZERO_COPY_PIECE_BYTES};
-use crate::collective::execute::buffers::{Arithmetic, Place, Told};
+use crate::collective::execute::buffers::{Arithmetic, BufferAdvert, Place};
 use crate::collective::execute::stop::Stop;
 use crate::collective::reduce::Operand;
 use crate::collective::schedule::{Source, Span};
@@ -19,16 +19,16 @@ const _: () = assert!(
 );
 
 /// See the module.
-pub(super) struct Reach<'a> {
+pub(super) struct PeerBuffers<'a> {
     pub(super) core: &'a mut Core,
     pub(super) host: &'a HostGroup,
-    pub(super) moves: &'a Moves,
+    pub(super) moves: &'a ZeroCopyPlan,
     /// Where what is stored for good is expected.
     pub(super) expect: Expect,
-    pub(super) told: &'a [Told],
+    pub(super) told: &'a [BufferAdvert],
 }
 
-impl Reach<'_> {
+impl PeerBuffers<'_> {
     /// Does it to the input or the output of another rank, in which `span` begins where it is told.
     fn at(
         &mut self,

@@ -2,7 +2,7 @@
 //! is the first that needs its links, all ranks make them before.
 
 mod linking;
-mod places;
+mod memory;
 
 use std::task::Poll;
 use std::time::Instant;
@@ -10,8 +10,8 @@ use std::time::Instant;
 use rdma_core::AttachedRange;
 
 use super::buffers::{Arithmetic, Buffers};
-use super::plan::{InRounds, Plan};
-use super::run::{Run, With, check_strays, send_header};
+use super::plan::{P2pPlan, Plan};
+use super::ring_exec::{ExecContext, RingExec, check_strays, send_header};
 use super::stop::{Progress, Stop, is_ended_by, odd, wrong};
 use crate::collective::communicator::{Awaited, Boxes, Direction, Link, Lost, Reach, RingLinks};
 use crate::collective::operation::{DAMAGED, Header};
@@ -22,15 +22,15 @@ use crate::link::LaneFailure;
 use crate::link::mailbox::HEADER_BYTES;
 
 use self::linking::Linking;
-use self::places::Memory;
-pub(super) use self::places::copy;
+use self::memory::Memory;
+pub(super) use self::memory::copy;
 
 /// Bytes from which a message is sent from where it lies instead of being copied.
 pub(super) const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::collective) struct Mesh {
+pub(in crate::collective) struct P2pExec {
     steps: Rounds,
     /// The step that is next; `None` at the end.
     step: Option<Primitive>,
@@ -53,13 +53,13 @@ enum Phase {
     Linking(Box<Linking>),
     Steps,
     /// There are no links, and none are needed around the ring.
-    Around(Box<Run>),
+    Around(Box<RingExec>),
 }
 
-impl Mesh {
+impl P2pExec {
     pub(super) fn new(
         plan: &Plan,
-        rounds: &InRounds,
+        rounds: &P2pPlan,
         ring: &RingLinks,
         (rank, sequence): (u32, u64),
         started: Instant,
@@ -69,7 +69,7 @@ impl Mesh {
         let named = (rank, sequence);
         let linking = rounds.connect.as_deref().map(|with| {
             let run = |steps: &Schedule| {
-                Run::new(ring, (&plan.call, steps.clone(), plan.arithmetic), named, started)
+                RingExec::new(ring, (&plan.call, steps.clone(), plan.arithmetic), named, started)
             };
             Box::new(Linking::new(
                 rounds.reach,
@@ -92,7 +92,7 @@ impl Mesh {
     }
 
     /// Goes on as far as it can.
-    pub(super) fn advance<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
+    pub(super) fn advance<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>) -> Poll<Result<(), Stop>> {
         loop {
             match &mut self.phase {
                 Phase::Begin(linking) => {
@@ -120,12 +120,12 @@ impl Mesh {
         }
     }
 
-    fn begin_steps<B>(&self, with: &mut With<'_, B>) -> Phase {
+    fn begin_steps<B>(&self, with: &mut ExecContext<'_, B>) -> Phase {
         with.ring.mesh.begin(self.steps.scratch_bytes());
         Phase::Steps
     }
 
-    fn advance_steps<B: Buffers>(&mut self, with: &mut With<'_, B>) -> Poll<Result<(), Stop>> {
+    fn advance_steps<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>) -> Poll<Result<(), Stop>> {
         let mut scratch = std::mem::take(&mut with.ring.mesh.scratch);
         let outcome = self.try_advance(with, &mut scratch);
         with.ring.mesh.scratch = scratch;
@@ -142,7 +142,11 @@ impl Mesh {
         }
     }
 
-    fn try_advance<B: Buffers>(&mut self, with: &mut With<'_, B>, scratch: &mut [u8]) -> Result<bool, Stop> {
+    fn try_advance<B: Buffers>(
+        &mut self,
+        with: &mut ExecContext<'_, B>,
+        scratch: &mut [u8],
+    ) -> Result<bool, Stop> {
         let taken = with.ring.take_arrivals(with.core);
         // What another rank has found out comes before what this one finds: it may have ended because of that.
         if let Some(abort) = with.ring.abort.filter(|abort| is_ended_by(&self.header, abort)) {
@@ -191,11 +195,11 @@ impl Mesh {
     /// Takes one step; `false` when it has to wait.
     fn take<B: Buffers>(
         &mut self,
-        with: &mut With<'_, B>,
+        with: &mut ExecContext<'_, B>,
         scratch: &mut [u8],
         step: Primitive,
     ) -> Result<bool, Stop> {
-        let With { ring, core, buffers, scratch: pieces, .. } = with;
+        let ExecContext { ring, core, buffers, scratch: pieces, .. } = with;
         let mut memory = Memory { buffers: *buffers, scratch, pieces };
         let (Primitive::Put { to: peer, .. }
         | Primitive::Signal { to: peer, .. }
