@@ -1,7 +1,7 @@
 //! A list of blocks of one piece of memory, written to those of another, in one go or all over the place.
 
 use rdma_core::error::RangeError;
-use rdma_core::memory::{Expect, copy_slice};
+use rdma_core::memory::{CacheHint, copy_slice};
 use rdma_core::{Deadline, Wire, Work};
 
 use crate::pair;
@@ -74,7 +74,7 @@ pub fn write(wire: Wire, list: List) -> Outcome<()> {
     end.region.copy_in(0, &vec![1; list.bytes])?;
     let blocks: Vec<_> = list.offsets().collect();
     // A message that goes to one place over and over stands alone.
-    let expect = Expect::of_total(list.bytes);
+    let hint = CacheHint::of_total(list.bytes);
     let seconds = median_of(|| {
         let mut left = blocks.len();
         for blocks in blocks.chunks(SIGNAL_EVERY) {
@@ -83,7 +83,7 @@ pub fn write(wire: Wire, list: List) -> Outcome<()> {
                 let works = blocks.iter().map(|&(from, to)| {
                     left -= 1;
                     let target = end.peer.slice(to as u64..(to + list.block) as u64)?;
-                    let work = Work::write(source.range(from, list.block), target).expecting(expect);
+                    let work = Work::write(source.range(from, list.block), target).with_cache_hint(hint);
                     let signalled = left.is_multiple_of(SIGNAL_EVERY);
                     Ok::<_, RangeError>(if signalled { work } else { work.unsignalled() })
                 });
@@ -149,7 +149,7 @@ pub fn copy(list: List) -> Outcome<f64> {
 ///
 /// None: it is as other measurements are.
 pub fn copy_around_caches(list: List) -> Outcome<f64> {
-    copy_by(list, |target, source| copy_slice(source, target, Expect::Streamed))
+    copy_by(list, |target, source| copy_slice(source, target, CacheHint::Streamed))
 }
 
 fn copy_by(list: List, copy: impl Fn(&mut [u8], &[u8])) -> Outcome<f64> {

@@ -1,7 +1,7 @@
-//! What kernels and drivers are known to do otherwise than the suite asks.
+//! Deviations: where kernels and drivers are known to differ from the suite.
 //!
-//! Each entry says why, cites where that can be read, and comes with a case of its own that
-//! asserts what happens instead. The software device has none.
+//! Each entry says why, cites the source, and has a case of its own, which asserts what happens instead. The software
+//! device has no deviation.
 
 use rdma_core::{CompletionStatus, EventKind, QpState, QueuePairOptions, Segment, Work, WorkerOptions};
 
@@ -10,15 +10,15 @@ use crate::{CaseResult, Lab, check, check_eq};
 
 /// A known deviation.
 pub struct Deviation {
-    /// The case that does not hold, by name.
+    /// The name of the case that does not hold.
     pub case: &'static str,
-    /// Why, and the source.
+    /// The reason, with its source.
     pub why: &'static str,
-    /// What holds instead.
+    /// The case that holds instead.
     pub instead: fn(&Lab) -> CaseResult,
 }
 
-/// The deviations known of the lab's device.
+/// Returns the known deviations of the device of the lab.
 #[must_use]
 pub fn of(lab: &Lab) -> Vec<Deviation> {
     if lab.device.is_soft() {
@@ -27,7 +27,7 @@ pub fn of(lab: &Lab) -> Vec<Deviation> {
     if lab.device.name().starts_with("rxe") { rxe() } else { Vec::new() }
 }
 
-/// The kernel's soft-RoCE, as of Linux 6.1.
+/// Deviations of the kernel's soft-RoCE, as of Linux 6.1.
 fn rxe() -> Vec<Deviation> {
     vec![
         Deviation {
@@ -100,5 +100,5 @@ fn rxe_overrun_is_an_event(lab: &Lab) -> CaseResult {
             None => std::thread::sleep(std::time::Duration::from_millis(1)),
         }
     }
-    Err("32 completions in a queue of 4, and no event told it".into())
+    Err("32 completions in a queue of 4 entries raised no event".into())
 }

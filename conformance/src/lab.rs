@@ -1,4 +1,4 @@
-//! What a case works with: an open device, and connected pairs of queue pairs on it.
+//! The lab: an open device, and connected pairs of queue pairs on it, for a case to work with.
 
 use std::time::Duration;
 
@@ -14,46 +14,46 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 /// The device under test.
 pub struct Lab {
-    /// The device, to open it again.
+    /// The device, for cases that open it again.
     pub device: Device,
-    /// It, open.
+    /// The open device.
     pub context: Context,
-    /// The port to use.
+    /// The port that queue pairs use.
     pub port: PortNum,
-    /// The GID to send from.
+    /// The GID that queue pairs send from.
     pub gid: GidEntry,
-    /// How long anything may take before the case fails.
+    /// The longest wait for anything, before the case fails.
     pub patience: Duration,
-    /// The ack timeout of connections: long enough for an emulated machine.
+    /// The acknowledgement timeout of connections: long enough for an emulated machine.
     pub ack_timeout: AckTimeout,
     /// `HOST:PORT` of a peer process, for the cases across two processes.
     pub peer: Option<String>,
 }
 
-/// One side of a pair: a worker with a queue pair of its own.
+/// An end of a connection: a worker with a queue pair of its own.
 pub struct End {
-    /// Serves the queue pair.
+    /// The worker of the queue pair.
     pub worker: Worker,
-    /// Where its memory is registered.
+    /// The protection domain of its memory.
     pub pd: ProtectionDomain,
-    /// Connected to the other end.
+    /// The queue pair, connected to the other end.
     pub qp: QueuePair<ReadyToSend>,
 }
 
-/// How a pair is made.
+/// Options of a pair.
 #[derive(Clone)]
 pub struct PairOptions {
-    /// What each queue pair lets its peer do.
+    /// The rights that each queue pair grants its peer.
     pub access: Access,
-    /// Depths and inline data.
+    /// Queue depths and inline data.
     pub queues: QueuePairOptions,
-    /// Retries and timers.
+    /// Retries and timers of the connections.
     pub retry: RetryOptions,
-    /// The completion queues.
+    /// Options of the two workers.
     pub worker: WorkerOptions,
 }
 
-/// Both ends of a connection.
+/// The two ends of a connection.
 pub type Both = (End, End);
 
 impl Lab {
@@ -61,7 +61,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// What opening, querying and choosing run into.
+    /// The device does not open, or has no such port or GID.
     pub fn open(device: &Device, gid_index: Option<u32>) -> Result<Self> {
         let context = device.open()?;
         let port = context.port(PortNum(1))?;
@@ -84,13 +84,13 @@ impl Lab {
         })
     }
 
-    /// The deadline of one step.
+    /// Returns the deadline of a step that begins now.
     #[must_use]
     pub fn soon(&self) -> Deadline {
         Deadline::after(self.patience)
     }
 
-    /// Options with all remote rights and this lab's timers.
+    /// Returns options with all remote rights and the timers of this lab.
     #[must_use]
     pub fn options(&self) -> PairOptions {
         PairOptions {
@@ -101,20 +101,20 @@ impl Lab {
         }
     }
 
-    /// Two connected ends in one protection domain.
+    /// Makes two connected ends in one protection domain, with the default [`options`](Self::options).
     ///
     /// # Errors
     ///
-    /// What creating and connecting run into.
+    /// The device refuses to create or connect the queue pairs.
     pub fn pair(&self) -> Result<Both> {
         self.pair_with(&self.options())
     }
 
-    /// Two connected ends in one protection domain, made as `options` say.
+    /// Makes two connected ends in one protection domain.
     ///
     /// # Errors
     ///
-    /// What creating and connecting run into.
+    /// The device refuses to create or connect the queue pairs.
     pub fn pair_with(&self, options: &PairOptions) -> Result<Both> {
         let pd = self.context.alloc_pd()?;
         let (mut left, left_qp) = self.half(&pd, options)?;
@@ -125,11 +125,11 @@ impl Lab {
         Ok((End { worker: left, pd: pd.clone(), qp: left_qp }, End { worker: right, pd, qp: right_qp }))
     }
 
-    /// A worker with a queue pair in INIT.
+    /// Makes a worker with a queue pair in INIT.
     ///
     /// # Errors
     ///
-    /// What creating them runs into.
+    /// The device refuses to create either.
     pub fn half(&self, pd: &ProtectionDomain, options: &PairOptions) -> Result<(Worker, QueuePair<Init>)> {
         let mut worker = self.context.worker(options.worker.clone())?;
         let qp = worker.create_queue_pair(pd, &options.queues)?;
@@ -138,20 +138,20 @@ impl Lab {
         Ok((worker, qp))
     }
 
-    /// What a peer needs to reach `qp`.
+    /// Returns the endpoint by which a peer reaches `qp`.
     ///
     /// # Errors
     ///
-    /// What asking the port runs into.
+    /// The port does not answer, or has no such GID.
     pub fn endpoint(&self, worker: &Worker, qp: &QueuePair<Init>) -> Result<Endpoint> {
         Ok(qp.endpoint(worker, self.gid.index)?)
     }
 
-    /// INIT to RTS, towards `peer`.
+    /// Moves a queue pair from INIT to RTS, connected to `peer`.
     ///
     /// # Errors
     ///
-    /// What the device says.
+    /// The device refuses a step.
     pub fn connect(
         &self,
         worker: &mut Worker,
@@ -165,29 +165,29 @@ impl Lab {
 }
 
 impl End {
-    /// The next completion.
+    /// Waits for the next completion.
     ///
     /// # Errors
     ///
-    /// None came in time.
+    /// No completion came in time.
     pub fn wait(&mut self, lab: &Lab) -> Result<Completion> {
         Ok(self.worker.wait(lab.soon())?)
     }
 
-    /// The next completion, which must be a success.
+    /// Waits for the next completion, which must be a success.
     ///
     /// # Errors
     ///
-    /// It is a failure, or none came in time.
+    /// The completion is a failure, or none came in time.
     pub fn done(&mut self, lab: &Lab) -> Result<Success> {
         Ok(self.wait(lab)?.result?)
     }
 
-    /// The next completion must have failed with `status`.
+    /// Waits for the next completion, which must have failed with `status`.
     ///
     /// # Errors
     ///
-    /// It did not, or none came in time.
+    /// The completion differs, or none came in time.
     pub fn fails_with(&mut self, lab: &Lab, status: CompletionStatus) -> CaseResult {
         match self.wait(lab)?.result {
             Err(failure) if failure.status == status => Ok(()),
@@ -195,11 +195,11 @@ impl End {
         }
     }
 
-    /// No completion may come for a short while.
+    /// Checks that no completion comes for 50 ms.
     ///
     /// # Errors
     ///
-    /// One came.
+    /// A completion came.
     pub fn stays_silent(&mut self) -> CaseResult {
         match self.worker.wait(Deadline::after(Duration::from_millis(50))) {
             Err(rdma_core::error::PollError::DeadlineExceeded { .. }) => Ok(()),

@@ -1,8 +1,8 @@
-//! One suite of verbs cases for every device and wire.
+//! The conformance suite: cases that every device and every wire must pass.
 //!
-//! [`cases::all`] lists them, [`Lab`] is what a case works with, [`run`] runs them one by one
-//! under a watchdog, and [`deviations`] names what a kernel or driver is known to do otherwise,
-//! each entry with its source, and asserted: a deviation that has gone away fails the run.
+//! [`cases::all`] lists the cases, a [`Lab`] is the device that a case works with, and [`run`] runs cases one by one
+//! under a watchdog. [`deviations`] lists where a kernel or driver is known to differ, each entry with its source. The
+//! suite asserts each deviation, so one that has gone away fails the run.
 
 pub mod cases;
 pub mod deviations;
@@ -15,17 +15,17 @@ pub use lab::{Both, End, Lab, PairOptions};
 pub use report::{Outcome, Report};
 pub use run::run;
 
-/// What a case returns: nothing, or what was not as it must be.
+/// The result of a case; an error says which expectation did not hold.
 pub type CaseResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// One thing that a device must do.
+/// A case: one behaviour that a device must show.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// Its name: `file::function`.
+    /// The name of the case: `file::function`.
     pub name: &'static str,
-    /// Whether it asserts an exact status, errno or flush.
+    /// Whether the case asserts an exact status, errno or flush.
     pub exact: bool,
-    /// The case itself.
+    /// The function that carries the case out.
     pub run: fn(&Lab) -> CaseResult,
 }
 
@@ -44,7 +44,7 @@ macro_rules! check {
     };
 }
 
-/// Fails the case unless both are equal.
+/// Fails the case unless both values are equal.
 #[macro_export]
 macro_rules! check_eq {
     ($left:expr, $right:expr) => {{

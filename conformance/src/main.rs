@@ -1,6 +1,6 @@
-//! `conformance`: runs the suite on any device, and ends in `N passed, N failed, N skipped`.
+//! `conformance`: runs the suite on a device, and ends with `N passed, N failed, N skipped`.
 //!
-//! Exit status: 0 when nothing failed, 1 when something did, 2 when it could not run.
+//! Exit status: 0 when no case failed, 1 when one did, 2 when the suite could not run.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -25,7 +25,7 @@ struct Args {
     /// The address that the software device listens on.
     #[arg(long, default_value = "127.0.0.1")]
     address: std::net::IpAddr,
-    /// The GID to send from, by its index; chosen when it is not given.
+    /// The index of the GID to send from; without it the library chooses one.
     #[arg(long)]
     gid_index: Option<u32>,
     /// HOST:PORT of a `conformance --serve` on another host; otherwise one is started here.
@@ -44,7 +44,7 @@ struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WireName {
-    /// Within this process as `local`, beyond as `mapped`.
+    /// `local` inside this process, `mapped` to others.
     Auto,
     Local,
     Mapped,
@@ -135,7 +135,7 @@ fn chosen(args: &Args, across: bool) -> Vec<Case> {
     cases
 }
 
-/// Another process of this program, serving on a free port of this host.
+/// Starts this program as a peer, which serves on a free port of this host.
 fn start_peer(args: &Args) -> Result<(Child, String)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--device", &args.device, "--wire", args.wire.name(), "--serve", "127.0.0.1:0"]);

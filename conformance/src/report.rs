@@ -1,27 +1,27 @@
-//! What a run prints and counts.
+//! The outcomes of a run: what it prints and counts.
 
 use std::fmt;
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It held.
+    /// The case held.
     Passed,
-    /// It did not hold.
+    /// The case did not hold, for this reason.
     Failed(String),
-    /// It was not asked of this device; says why, with the source.
+    /// A known deviation held instead, for this reason.
     Skipped(String),
 }
 
-/// What became of all of them.
+/// The outcomes of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// By name, in the order of running.
+    /// The outcome of each case, in the order of running.
     pub outcomes: Vec<(&'static str, Outcome)>,
 }
 
 impl Report {
-    /// How many passed, failed and were skipped.
+    /// Counts the cases that passed, failed and were skipped.
     #[must_use]
     pub fn counts(&self) -> (usize, usize, usize) {
         let count =
@@ -33,7 +33,7 @@ impl Report {
         )
     }
 
-    /// The names of those that failed.
+    /// Returns the names of the failed cases.
     #[must_use]
     pub fn failed(&self) -> Vec<&'static str> {
         self.outcomes

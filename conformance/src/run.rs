@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::deviations::{self, Deviation};
 use crate::{Case, CaseResult, Lab, Outcome, Report};
 
-/// A case that is still running after this much more than its own patience hangs.
+/// Time beyond the patience of the lab after which a running case counts as hanging.
 const HANG_AFTER: Duration = Duration::from_secs(120);
 
-/// Runs `cases` on `lab` and tells `each` what became of every one.
+/// Runs `cases` on `lab`, and calls `each` with every outcome.
 ///
-/// A case that hangs fails, and ends the run: what it holds cannot be taken from it.
+/// A case that hangs fails and ends the run, because its thread cannot be stopped and still uses the device.
 pub fn run(lab: &Arc<Lab>, cases: &[Case], mut each: impl FnMut(&'static str, &Outcome)) -> Report {
     let known = deviations::of(lab);
     let mut report = Report::default();
@@ -45,7 +45,7 @@ fn run_case(lab: &Arc<Lab>, case: &Case, deviation: Option<&Deviation>) -> (Outc
     }
 }
 
-/// `None` when it does not end; a panic is an error.
+/// Runs a case on a thread of its own. Returns `None` when the case does not end; a panic is an error.
 fn watch(lab: &Arc<Lab>, body: fn(&Lab) -> CaseResult) -> Option<CaseResult> {
     let (tell, told) = mpsc::channel();
     let own = Arc::clone(lab);

@@ -1,4 +1,4 @@
-//! Ten faults planted in the software device, one at a time: each is caught by the case named for it.
+//! Each of ten planted faults of the software device must be caught by the case that is named for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use conformance::{Case, Lab, Outcome, cases, run};
 use rdma_core::fault::Planted;
 use rdma_core::{Device, SoftOptions, Wire};
 
-/// A fault, and the case that catches it.
+/// Each planted fault, with the case that catches it.
 const CAUGHT_BY: [(Planted, &str); 10] = [
     (Planted::RangeWrap, "access::a_range_whose_end_wraps"),
     (Planted::ForeignKey, "access::a_key_of_another_domain"),
@@ -24,7 +24,7 @@ const CAUGHT_BY: [(Planted, &str); 10] = [
 fn outcome(planted: Option<Planted>, wire: Wire, case: Case) -> Outcome {
     let device = Device::soft(SoftOptions { wire, planted, ..SoftOptions::default() });
     let mut lab = Lab::open(&device, None).unwrap();
-    // Some faults show as silence: do not wait long for what never comes.
+    // Some faults show as silence, so the wait for completions that never come must be short.
     lab.patience = Duration::from_secs(if planted.is_some() { 3 } else { 60 });
     let mut report = run(&Arc::new(lab), &[case], |_, _| {});
     report.outcomes.remove(0).1

@@ -1,4 +1,4 @@
-//! The whole suite on the software device, once a wire: exactly what the program runs.
+//! Runs the whole suite on the software device, once for each wire, exactly as the program does.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ fn the_suite_holds_over_tcp_and_between_two_processes() {
     suite("tcp");
 }
 
-/// The suite promises a number of cases, and how many of them are exact.
+/// The suite must not shrink: it promises at least 60 cases, of which 25 are exact.
 #[test]
 fn there_are_as_many_cases_as_promised() {
     let cases = conformance::cases::all();

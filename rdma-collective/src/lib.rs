@@ -18,3 +18,12 @@ mod parse_name;
 pub use parse_name::ParseNameError;
 #[cfg(test)]
 mod netsim;
+
+/// Compiles and runs the Rust blocks of the documents, so that they stay true.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../docs/guide.md")]
+    mod guide {}
+}

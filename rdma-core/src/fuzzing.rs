@@ -1,11 +1,12 @@
-//! What the fuzz targets call: each takes any bytes and panics when something does not hold.
+//! Entry points of the fuzz targets. Each takes any bytes, and panics when a property of the parser does not
+//! hold.
 
-/// The frames of the software device's TCP wire.
+/// Parses `data` as frames of the software device's TCP wire.
 pub fn message(data: &[u8]) {
     crate::backend::soft::fuzz::message(data);
 }
 
-/// The packets by which processes meet for the mapped wire.
+/// Parses `data` as packets of the rendezvous, by which processes of one host set up the mapped wire.
 pub fn rendezvous(data: &[u8]) {
     crate::backend::soft::rendezvous_fuzz::packet(data);
 }

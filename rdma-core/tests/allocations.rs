@@ -1,6 +1,7 @@
-//! Posting and completing allocate nothing: counted over the whole process, so over every thread of the library.
+//! Posting and completing allocate nothing. Allocations are counted in the whole process, so in every thread
+//! of the library.
 //!
-//! One test a device, alone in its process: what another test allocated would be counted as well.
+//! One test for each device, alone in its process, because allocations of another test would be counted, too.
 
 use std::alloc::System;
 use std::time::Duration;
@@ -37,7 +38,7 @@ fn nothing_is_allocated_on_the_software_device() {
     }
 }
 
-/// Chains of writes with an immediate, whose receives are posted again as they complete.
+/// Runs chains of writes with an immediate, whose receives are posted again as they complete.
 fn nothing_is_allocated(context: &Context) {
     let pd = context.alloc_pd().unwrap();
     let mut worker = context.worker(WorkerOptions::default()).unwrap();
@@ -49,7 +50,8 @@ fn nothing_is_allocated(context: &Context) {
     let before = ALLOCATOR.stats();
     drop(std::hint::black_box(Box::new(0_u64)));
     assert!((ALLOCATOR.stats() - before).allocations > 0, "the counter counts");
-    // Threads that start, of the device or of the test harness, allocate once: they spoil a window, not all of them.
+    // A thread that starts, of the device or of the test harness, allocates once. It spoils one window, but
+    // not all of them.
     let windows: Vec<_> = (0..WINDOWS_MAX)
         .map(|_| {
             let before = ALLOCATOR.stats();

@@ -1,4 +1,4 @@
-//! Bad input gets a clear error, and nothing is lost: each test asserts the error, and that later work succeeds.
+//! Bad input gets a clear error and loses nothing: each test checks the error, and that later work succeeds.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-/// Those that the device has within a process; any of them says the same.
+/// The wires that a device can use within a process; all of them must give the same errors.
 const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
 
 fn rig(wire: Wire, faults: Option<FaultPlan>) -> Rig {
@@ -44,7 +44,7 @@ impl Rig {
         }
     }
 
-    /// A new connection takes the place of one that a refusal ended, and works.
+    /// Connects again after a refusal ended the connection, and checks that the new connection works.
     fn works_again(&mut self) {
         (self.left, self._right) = loopback(&mut self.worker, &self.pd).unwrap();
         self.works();
@@ -114,7 +114,8 @@ fn a_peer_that_cannot_be_reached() {
     let gid = Gid::from(std::net::Ipv4Addr::new(192, 0, 2, 1));
     let peer = Endpoint { qp_num: QpNum(7), psn: Psn::new(0), lid: Lid(0), gid, mtu: Mtu::MTU_4096 };
     let options = QueuePairOptions::default();
-    // More than the completion queue has room for at a time.
+    // More connections than the completion queue has room for at a time, so that a leaked one would be
+    // noticed.
     for _ in 0..=WorkerOptions::default().max_cqe / options.max_send_wr {
         let qp = rig.worker.create_queue_pair(&rig.pd, &options).unwrap();
         let qp = qp.init(&mut rig.worker, &InitOptions::default()).unwrap();
@@ -136,7 +137,7 @@ fn zero_ranges() {
         let error = rig.pd.alloc_local(0).unwrap_err();
         assert!(matches!(error, RegisterError::ZeroLength), "{error}");
         let target = rig.pd.alloc_region(64, OPEN).unwrap();
-        // A message of nothing is valid, wherever it points.
+        // An empty message is valid, wherever it points.
         rig.worker
             .post(&rig.left, Work::write(Segment::Empty, target.remote().slice(64..64).unwrap()))
             .unwrap();
@@ -158,7 +159,7 @@ fn unaligned_ranges() {
     }
 }
 
-/// Overlapping targets of one connection are valid: the later write wins, byte for byte.
+/// Overlapping targets of one connection are valid: the later write wins for each byte.
 #[test]
 fn overlapping_ranges() {
     for wire in WIRES {
@@ -172,7 +173,7 @@ fn overlapping_ranges() {
     }
 }
 
-/// Between regions and within one, every range there is and those that end one byte behind.
+/// Copies every range between two regions and within one, and ranges that end one byte too far.
 #[test]
 fn copies_between_regions() {
     let rig = rig(Wire::Auto, None);
@@ -283,7 +284,7 @@ fn a_deregistration_that_fails() {
         region.copy_in(0, &[5; 64]).unwrap();
         let refused = region.deregister().unwrap_err();
         assert!(refused.to_string().contains("ibv_dereg_mr failed"), "{refused}");
-        // It is still registered, and can be closed again.
+        // The region is still registered after the refusal, and can be deregistered again.
         rig.write(&[6; 64], refused.object.remote()).unwrap();
         assert_eq!(refused.object.deregister().unwrap()[..], [6; 64]);
         rig.works();

@@ -1,16 +1,16 @@
-//! The software device's thread: there while a device is open, and idle while nothing happens.
+//! The driver thread of software devices: it exists while a device is open, and sleeps while nothing happens.
 //!
-//! One test, alone in its process: another test's device would keep the thread.
+//! One test alone in its process, because a device of another test would keep the thread alive.
 
 use std::time::{Duration, Instant};
 
 use rdma_core::{Device, SoftOptions};
 
-/// The threads of this process that serve software devices, by their number.
+/// Returns the ids of this process's driver threads.
 fn drivers() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     tasks
-        // A thread may end while it is looked at.
+        // A thread may end between the listing and the read.
         .filter(|task| {
             std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "rdma-soft")
         })
@@ -30,7 +30,7 @@ fn wait_for(count: usize) -> Vec<String> {
     }
 }
 
-/// How often a thread gave up its core to wait.
+/// Returns how often a thread gave up its core in order to wait.
 fn waits(thread: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));

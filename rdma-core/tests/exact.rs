@@ -1,5 +1,5 @@
-//! Deregistration and destruction are exact on the software device: when they return, a write
-//! that is under way, chunk by chunk, ends where it is.
+//! Deregistration and destruction are exact on the software device: once they return, a write that is under
+//! way lands no further chunk.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rdma_core::{
 };
 
 const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
-/// Many chunks of what a wire places in one hold of its lock.
+/// Bytes of a write: 8 MiB, many of the chunks (256 KiB) that a wire places in one hold of its lock.
 const BYTES: usize = 8 << 20;
 const ROUNDS: u8 = 12;
 
@@ -43,7 +43,7 @@ fn pair(wire: Wire, retry: &RetryOptions) -> (End, End) {
     (End { pd: a_pd, worker: a_worker, qp: a_qp }, End { pd: b_pd, worker: b_worker, qp: b_qp })
 }
 
-/// Writes all of `to` with `fill`, again and again, until that fails; tells how it failed.
+/// Writes `fill` to all of `to` again and again until that fails; returns the status of the failure.
 fn write_until_refused(mut end: End, to: RemoteMemory, fill: u8) -> CompletionStatus {
     let source = end.pd.alloc_region(BYTES, Access::LOCAL_WRITE).unwrap();
     source.copy_in(0, &vec![fill; BYTES]).unwrap();
@@ -56,7 +56,7 @@ fn write_until_refused(mut end: End, to: RemoteMemory, fill: u8) -> CompletionSt
     }
 }
 
-/// Waits until the first byte is written, which is well before the last.
+/// Waits until the first byte is written, which is well before the last one.
 fn wait_for_the_first(region: &Region, fill: u8) {
     let (mut first, deadline) = ([0], soon());
     while first != [fill] {

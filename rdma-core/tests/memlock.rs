@@ -1,9 +1,9 @@
-//! Limits on pinning against a real kernel and device: each refusal gives its own message, and later work
+//! Limits on pinning with a real kernel and device: each refusal has its own message, and later work
 //! succeeds.
 //!
-//! Needs an RDMA device (soft-RoCE will do) and root, so every test is ignored by default and run by
-//! `cargo xtask soft-roce`. Limits are of a process: each test runs again in a child of its own, which gives
-//! up CAP_IPC_LOCK and sets the limit. How messages come about without a device is in `pinning.rs`.
+//! The tests need root and an RDMA device (soft-RoCE will do), so they are ignored by default; `cargo xtask
+//! soft-roce` runs them. Limits belong to a process, so each test runs again in a child of its own, which
+//! gives up CAP_IPC_LOCK and sets the limit. Messages without a device are tested in `pinning.rs`.
 
 use rdma_core::error::RegisterError;
 use rdma_core::{Access, Context, DeviceList, LocalBuf, ProtectionDomain, Region, WorkerOptions};
@@ -17,7 +17,7 @@ use std::{env, fs, io};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Set in a child, to the directory of the cgroup that it is to join if there is one.
+/// Set in a child: the directory of the cgroup that it should join, or "none".
 const CHILD: &str = "MEMLOCK_TEST_CHILD";
 
 #[test]
@@ -105,7 +105,7 @@ fn an_rdma_cgroup_that_is_full() {
     register(&pd, 4096).expect("an object was given back");
 }
 
-/// Want of memory ends in a killed process on most kernels: the warning has to come before.
+/// On most kernels a lack of memory kills the process, so the warning must come before.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask soft-roce"]
 fn a_memory_cgroup_that_is_too_small() {
@@ -135,7 +135,7 @@ fn a_memory_cgroup_that_is_too_small() {
 
     tracing_subscriber::fmt().with_ansi(false).with_writer(io::stderr).init();
     let (_, pd) = open();
-    // More than the group will ever have is refused at once; what it does not have now is warned of.
+    // More than the group can ever have is refused at once. More than it has now is only warned about.
     let beyond = register(&pd, 256 * MIB).map(drop).unwrap_err();
     eprintln!("refused: {beyond}");
     let _held = register(&pd, 96 * MIB).expect("there is room for one");
@@ -143,15 +143,15 @@ fn a_memory_cgroup_that_is_too_small() {
     eprintln!("refused: {refused}");
 }
 
-/// Which of both processes of a test this is.
+/// The process of a test that is running: every test runs in two.
 enum Role {
-    /// The one that the harness started; the child has ended.
+    /// The process that the harness started; its child has ended.
     Parent(Output),
-    /// The one that gives up CAP_IPC_LOCK, with the directory of its cgroup when it asked for one.
+    /// The process that gives up CAP_IPC_LOCK, with the directory of its cgroup if the test asked for one.
     Child(PathBuf),
 }
 
-/// In the parent, runs the test again in a child of its own, which may join a cgroup of `controller`.
+/// Runs the test again in a child, if this is the parent; the child may join a cgroup of `controller`.
 fn start(test: &str, controller: Option<&str>) -> Role {
     if let Some(group) = env::var_os(CHILD) {
         drop_ipc_lock();
@@ -161,7 +161,7 @@ fn start(test: &str, controller: Option<&str>) -> Role {
     let directory = group.as_ref().map_or(Path::new("none"), |group| &group.directory);
     let mut command = Command::new(env::current_exe().unwrap());
     command.args([test, "--exact", "--ignored", "--nocapture"]).env(CHILD, directory);
-    // The child compares snapshots; the sources that it would update may not be writable where it runs.
+    // The child compares snapshots, but the sources may be read-only where it runs.
     command.env("INSTA_UPDATE", "no").env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"));
     let output = command.output().expect("the child starts");
     let stdout = String::from_utf8_lossy(&output.stdout);
@@ -196,7 +196,7 @@ fn register(pd: &ProtectionDomain, bytes: u64) -> Result<LocalBuf, RegisterError
     pd.alloc_local(usize::try_from(bytes).unwrap())
 }
 
-/// The message of a refusal, without the name that the device happens to have.
+/// Returns the message of a refusal, with the name of the device replaced.
 fn refusal<T>(context: &Context, result: &Result<T, RegisterError>) -> String {
     match result {
         Ok(_) => panic!("{} was not refused", context.name()),
@@ -204,7 +204,7 @@ fn refusal<T>(context: &Context, result: &Result<T, RegisterError>) -> String {
     }
 }
 
-/// What `work` logs.
+/// Returns the log of `work`.
 fn warnings<T>(work: impl FnOnce() -> T) -> String {
     let (reader, writer) = io::pipe().unwrap();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(writer)).finish();
@@ -212,7 +212,7 @@ fn warnings<T>(work: impl FnOnce() -> T) -> String {
     io::read_to_string(reader).unwrap()
 }
 
-/// Gives up CAP_IPC_LOCK for this thread, the one that registers.
+/// Gives up CAP_IPC_LOCK in this thread, which is the one that registers.
 fn drop_ipc_lock() {
     let mut sets = capabilities(None).unwrap();
     sets.effective.remove(CapabilitySet::IPC_LOCK);
@@ -224,7 +224,7 @@ fn limit_memlock(soft: u64, hard: Option<u64>) {
         .expect("the limit can be set");
 }
 
-/// A cgroup made for one test; it goes once the child has ended.
+/// A cgroup for one test, removed once the child has ended.
 struct Group {
     directory: PathBuf,
 }

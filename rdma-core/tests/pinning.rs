@@ -1,6 +1,6 @@
-//! The pinning diagnosis over fixture trees of every cgroup layout, and over rubbish.
+//! The pinning diagnosis with fixture trees of every cgroup layout, and with damaged ones.
 //!
-//! Each message is held whole, by a snapshot. What a real kernel does is left to `memlock.rs`.
+//! A snapshot holds each whole message. The behaviour of a real kernel is tested in `memlock.rs`.
 
 use proptest::prelude::*;
 use rdma_core::memory::pinning::{
@@ -20,12 +20,12 @@ fn read(name: &str) -> PinningSnapshot {
     snapshot
 }
 
-/// The text without the folder that this checkout happens to be in.
+/// Returns the text without the path of this checkout.
 fn shown(text: impl std::fmt::Display, name: &str) -> String {
     text.to_string().replace(&fixture(name).display().to_string(), "")
 }
 
-/// Which limit lacked how many bytes.
+/// Returns the limit that lacks bytes, and how many.
 fn short_of(diagnosis: &PinningDiagnosis) -> (&'static str, u64) {
     match diagnosis.cause() {
         PinningCause::MemlockTooSmall { shortfall_bytes, .. } => ("memlock", *shortfall_bytes),
@@ -35,7 +35,7 @@ fn short_of(diagnosis: &PinningDiagnosis) -> (&'static str, u64) {
     }
 }
 
-/// Which rdma limit is reached.
+/// Returns the rdma limit that is reached: resource, limit and use.
 fn full(diagnosis: &PinningDiagnosis) -> (RdmaResource, u64, u64) {
     match diagnosis.cause() {
         PinningCause::RdmaCgroup { resource, max, current, .. } => (*resource, *max, *current),
@@ -85,7 +85,8 @@ fn eperm_with_room_to_pin_is_not_a_limit() {
 fn enomem_from_memlock_counts_what_is_pinned_and_whole_pages() {
     let at_the_limit = read("v1").explain(libc::ENOMEM, PinningNeed::range(0x1fff, 45_057), "rxe0");
     let diagnosis = read("v1").explain(libc::ENOMEM, PinningNeed::range(0x1fff, 45_058), "rxe0");
-    // 45057 bytes from the last byte of a page touch 12 pages; with the 4 pinned that is 16, as many as fit.
+    // 45057 bytes from the last byte of a page touch 12 pages. With the 4 pinned ones that is 16, the most
+    // that fit.
     assert_eq!(at_the_limit.cause(), &PinningCause::NotExplained);
     let pinned =
         PinningCause::MemlockTooSmall { limit_bytes: 65536, pinned_bytes: 16384, shortfall_bytes: 4096 };
@@ -152,7 +153,7 @@ fn eagain_names_the_resource_and_the_group() {
     let diagnosis = read("v2").explain(libc::EAGAIN, PinningNeed::length(MIB), "rxe0");
     assert_message!("eagain_own_group", "v2", diagnosis);
 
-    // In the hybrid tree the parent refuses; in v1 it is the number of open devices.
+    // In the hybrid tree the parent group refuses; in v1 the number of open devices does.
     let hybrid = read("hybrid").explain(libc::EAGAIN, PinningNeed::length(MIB), "rxe0");
     assert_eq!(full(&hybrid), (RdmaResource::HcaObject, 3, 3));
     assert_message!("eagain_ancestor", "hybrid", hybrid);
@@ -165,7 +166,7 @@ fn eagain_at_opening_is_about_open_devices_alone() {
     let diagnosis = read("v1").explain_open(libc::EAGAIN, "mlx5_0");
     assert_eq!(full(&diagnosis), (RdmaResource::HcaHandle, 2, 2));
     assert_message!("eagain_open", "v1", diagnosis);
-    // Here objects are what there are too many of, and opening creates none.
+    // Here too many objects exist, and opening a device creates none.
     let other = read("v2").explain_open(libc::EAGAIN, "rxe0");
     assert_eq!(other.cause(), &PinningCause::NotExplained);
     assert_eq!(read("v2").explain_open(libc::EACCES, "rxe0").cause(), &PinningCause::NotALimit);
@@ -216,7 +217,7 @@ fn a_need_that_fits_is_admitted_to_the_last_byte() {
 
 #[test]
 fn the_last_object_of_an_rdma_cgroup_is_admitted_and_no_more() {
-    // mlx5_0 has 1999 of 2000 objects there.
+    // mlx5_0 has 1999 of 2000 objects in this tree.
     assert_eq!(read("v1").check_before(PinningNeed::length(4096), "mlx5_0"), Ok(()));
     assert!(read("hybrid").check_before(PinningNeed::length(4096), "rxe0").is_err());
     assert_eq!(read("hybrid").check_before(PinningNeed::length(4096), "mlx5_0"), Ok(()));
@@ -263,7 +264,7 @@ fn this_machine_is_read() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any file may hold anything: it is read or refused, and every message can be made from it.
+    /// Any file may contain anything: it is read or refused, and every message can be printed.
     #[test]
     fn rubbish_in_any_file_never_panics(
         name in prop::sample::select(vec!["v1", "hybrid", "v2", "v2-container"]),
@@ -290,7 +291,7 @@ proptest! {
     }
 }
 
-/// Copies a tree, links as links, and lists its files.
+/// Copies a tree, links as links, and adds its files to `files`.
 fn copy(from: &Path, to: &Path, files: &mut Vec<PathBuf>) {
     std::fs::create_dir_all(to).unwrap();
     let mut entries: Vec<_> = std::fs::read_dir(from).unwrap().map(Result::unwrap).collect();

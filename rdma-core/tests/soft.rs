@@ -1,4 +1,4 @@
-//! What is special about the software device: its options, its GIDs, its limits and its events.
+//! Properties of the software device alone: its options, its GIDs, its limits and its events.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn the_routable_gid_says_where_the_device_listens() {
 fn addresses_that_cannot_be_are_refused() {
     let ipv6 = refused(SoftOptions { address: IpAddr::V6(Ipv6Addr::LOCALHOST), ..SoftOptions::default() });
     assert!(ipv6.contains("IPv6") && ipv6.contains("choose another address"), "{ipv6}");
-    // TEST-NET-1 is nobody's.
+    // 192.0.2.0/24 (TEST-NET-1) is assigned to nobody, so no interface has this address.
     let foreign =
         refused(SoftOptions { address: Ipv4Addr::new(192, 0, 2, 1).into(), ..SoftOptions::default() });
     assert!(foreign.contains("interface"), "{foreign}");
@@ -84,7 +84,7 @@ fn a_peer_that_the_wire_cannot_reach_is_refused() {
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
         let qp = worker.create_queue_pair(&pd, &QueuePairOptions::default()).unwrap();
         let qp = qp.init(&mut worker, &InitOptions::default()).unwrap();
-        // As if another process had sent it: the same but for the random part.
+        // Make the GID look like that of another process: such GIDs differ in their random part.
         let mut peer = qp.endpoint(&worker, gid_index).unwrap();
         peer.gid.0[if gid_index == 0 { 15 } else { 11 }] ^= 0x55;
         let path = PathOptions { gid_index: 1, ..PathOptions::default() };

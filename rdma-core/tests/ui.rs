@@ -1,4 +1,4 @@
-//! What must not compile.
+//! Misuse that must not compile.
 
 #[test]
 fn misuse_does_not_compile() {

@@ -15,6 +15,7 @@ mod tally;
 mod test;
 mod tidy;
 mod times;
+mod transcripts;
 mod workspace;
 
 use std::process::ExitCode;

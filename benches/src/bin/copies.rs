@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use benches::ratio::{Bound, HEAD, Row, median};
 use clap::Parser;
 use rdma_core::Memory;
-use rdma_core::memory::{Expect, copy_slice};
+use rdma_core::memory::{CacheHint, copy_slice};
 use rustix::time::{ClockId, clock_gettime};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -56,13 +56,13 @@ fn run(args: &Args) -> Result<bool> {
     );
     let bytes = args.list_mib << 20;
     for (block, least) in [(4 << 10, 0.9), (16 << 10, 1.0), (64 << 10, 1.0), (256 << 10, 1.0)] {
-        all_hold &= list(args, bytes, block, least, [Some(Expect::of_total(bytes)), None])?;
+        all_hold &= list(args, bytes, block, least, [Some(CacheHint::of_total(bytes)), None])?;
     }
     println!("\nThe same by the expectation that follows from their bytes, beside the other one:\n\n{HEAD}");
     for bytes in [1 << 20, 4 << 20, bytes] {
-        let expect = Expect::of_total(bytes);
-        let other = if expect == Expect::Cached { Expect::Streamed } else { Expect::Cached };
-        all_hold &= list(args, bytes, 64 << 10, 1.0, [Some(expect), Some(other)])?;
+        let hint = CacheHint::of_total(bytes);
+        let other = if hint == CacheHint::Cached { CacheHint::Streamed } else { CacheHint::Cached };
+        all_hold &= list(args, bytes, 64 << 10, 1.0, [Some(hint), Some(other)])?;
     }
     Ok(all_hold)
 }
@@ -94,9 +94,9 @@ fn single(args: &Args) -> Result<bool> {
         for (from, to) in PLACES {
             let (source, target) = (&source[from..from + bytes], &mut target[to..to + bytes]);
             rows.push(measure("", args.pairs, SINGLE_MIN, bytes * copies, |ours| {
-                let expect = ours.then_some(Expect::of_total(bytes));
+                let hint = ours.then_some(CacheHint::of_total(bytes));
                 for _ in 0..copies {
-                    copy(black_box(source), black_box(target), expect);
+                    copy(black_box(source), black_box(target), hint);
                 }
             })?);
         }
@@ -111,13 +111,13 @@ fn single(args: &Args) -> Result<bool> {
 }
 
 /// One row: the same blocks in the same order on both sides, ours and theirs, each as [`copy`] takes it.
-fn list(args: &Args, bytes: usize, block: usize, least: f64, sides: [Option<Expect>; 2]) -> Result<bool> {
+fn list(args: &Args, bytes: usize, block: usize, least: f64, sides: [Option<CacheHint>; 2]) -> Result<bool> {
     let blocks = bytes / block;
     let (source, mut target) = (touched(POOL * bytes)?, touched(POOL * bytes)?);
     let mut random = 0x2545_F491_4F6C_DD1D_u64;
     let (from, to) = (shuffled(POOL * blocks, &mut random), shuffled(POOL * blocks, &mut random));
     let rounds = ((256 << 20) / bytes).max(1);
-    let beside = sides.map(|side| side.map_or("memcpy".to_owned(), |expect| format!("{expect:?}")));
+    let beside = sides.map(|side| side.map_or("memcpy".to_owned(), |hint| format!("{hint:?}")));
     let name = format!("{blocks} blocks of {}, {}", figure(block), beside.join(" over "));
     let row = measure(&name, args.pairs, least, bytes * rounds, |is_ours| {
         for _ in 0..rounds {
@@ -132,9 +132,9 @@ fn list(args: &Args, bytes: usize, block: usize, least: f64, sides: [Option<Expe
 }
 
 /// By the library with an expectation, else by the C library.
-fn copy(source: &[u8], target: &mut [u8], ours: Option<Expect>) {
+fn copy(source: &[u8], target: &mut [u8], ours: Option<CacheHint>) {
     match ours {
-        Some(expect) => copy_slice(source, target, expect),
+        Some(hint) => copy_slice(source, target, hint),
         None => target.copy_from_slice(source),
     }
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use benches::ratio::median;
 use clap::Parser;
 use rdma_collective::collective::{Element, ReduceOp, Reduction, Vectors, bf16, f16};
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rustix::time::{ClockId, clock_gettime};
 
 /// What the widest vectors must be of the plain loops and of the portable kernel. At sizes that memory bounds all are alike.
@@ -81,14 +81,14 @@ impl<T: Element> Sum<'_, T> {
     /// GB/s of the plain loops, of each kind of vectors, and of the last of them around the caches.
     fn row(mut self, args: &Args, vectors: &[Vectors], add: impl Fn(T, T) -> T + Copy) -> Vec<f64> {
         let rounds = ((args.turn_mib << 20) / size_of_val(self.out)).max(1);
-        let kernels = vectors.iter().map(|&vectors| (vectors, Expect::Cached));
-        let streamed = vectors.last().map(|&widest| (widest, Expect::Streamed));
+        let kernels = vectors.iter().map(|&vectors| (vectors, CacheHint::Cached));
+        let streamed = vectors.last().map(|&widest| (widest, CacheHint::Streamed));
         let kernels: Vec<_> = kernels.chain(streamed).collect();
         let mut figures = vec![Vec::new(); 1 + kernels.len()];
         for _ in 0..args.turns {
             figures[0].push(self.timed(rounds, |sum| sum.plain(add)));
-            for (&(vectors, expect), figures) in kernels.iter().zip(&mut figures[1..]) {
-                let reduction = Reduction::new(T::DATA_TYPE, ReduceOp::Sum).with(vectors).expecting(expect);
+            for (&(vectors, hint), figures) in kernels.iter().zip(&mut figures[1..]) {
+                let reduction = Reduction::new(T::DATA_TYPE, ReduceOp::Sum).with(vectors).with_cache_hint(hint);
                 figures.push(self.timed(rounds, |sum| sum.by(reduction)));
             }
         }

@@ -1,4 +1,4 @@
-//! Requests that the peer must refuse: keys, ranges and rights.
+//! Requests that the peer must refuse because of a wrong key, range or right.
 
 use rdma_core::{Access, CompletionStatus, QpState, RemoteMemory, Work};
 
@@ -26,7 +26,7 @@ cases!("access":
     other_connections_go_on,
 );
 
-/// `left` writes `len` bytes to `to`, which must be refused, and nothing of `right`'s may change.
+/// Writes `len` bytes from `left` to `to`, which the peer must refuse.
 fn refused_write(lab: &Lab, left: &mut End, to: RemoteMemory) -> CaseResult {
     let buffer = filled(left, &pattern(9, to.len as usize))?;
     post(left, Work::write(buffer, to))?;
@@ -40,7 +40,7 @@ fn refused_read(lab: &Lab, left: &mut End, from: RemoteMemory, status: Completio
     check_eq!(completion.result.err().map(|failure| failure.status), Some(status));
     check!(
         completion.buffer.is_some_and(|buffer| buffer.iter().all(|byte| *byte == 0x11)),
-        "bytes came all the same"
+        "the buffer of a refused read changed"
     );
     Ok(())
 }
@@ -190,7 +190,7 @@ fn a_refused_write_changes_nothing(lab: &Lab) -> CaseResult {
     let (mut left, right) = lab.pair()?;
     let target = right.pd.alloc_region(3 * 4096, OPEN)?;
     target.copy_in(0, &pattern(2, target.len()))?;
-    // It begins inside the region and reaches two pages beyond.
+    // The range begins inside the region and ends two pages beyond.
     let remote = target.remote();
     refused_write(
         lab,

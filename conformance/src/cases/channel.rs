@@ -86,7 +86,7 @@ fn an_overrun_is_told(lab: &Lab) -> CaseResult {
         post_recv(&mut right, 0)?;
     }
     for _ in 0..32 {
-        // The sender overruns as well, and may be told while posting.
+        // The queue of the sender overruns as well, which posting may already report.
         if post(&mut left, Work::send(Segment::Empty)).is_err() {
             break;
         }
@@ -99,5 +99,5 @@ fn an_overrun_is_told(lab: &Lab) -> CaseResult {
             Ok(_) => std::thread::sleep(Duration::from_micros(100)),
         }
     }
-    Err("32 completions in a queue of 4, and no overrun was told".into())
+    Err("32 completions in a queue of 4 entries, and no poll reported an overrun".into())
 }

@@ -55,7 +55,7 @@ fn a_queue_pair_that_may_overrun_is_refused(lab: &Lab) -> CaseResult {
     Ok(())
 }
 
-/// Another handle of the same device is another device to verbs.
+/// To verbs, another context of the same device is another device.
 fn a_domain_of_another_context_is_refused(lab: &Lab) -> CaseResult {
     let foreign = lab.device.open()?.alloc_pd()?;
     let mut worker = lab.context.worker(WorkerOptions::default())?;

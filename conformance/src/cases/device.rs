@@ -100,7 +100,7 @@ fn gid_index_that_does_not_exist(lab: &Lab) -> CaseResult {
         ConnectError::NoSuchGid { index: 9999, table, .. } => check!(!table.is_empty()),
         other => return Err(format!("expected NoSuchGid, got {other:?}").into()),
     }
-    // The queue pair came back and connects with the right index.
+    // The refused queue pair comes back, and connects with the right index.
     lab.connect(&mut worker, refused.object, &peer, &options).map(drop)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Ending a queue pair within a deadline.
+//! The fence: ends a queue pair within a deadline.
 
 use std::time::{Duration, Instant};
 
@@ -47,9 +47,9 @@ fn a_queue_pair_of_another_worker_is_refused(lab: &Lab) -> CaseResult {
     write(lab, &mut right, &pattern(1, 8), target.remote())
 }
 
-/// A peer writes as fast as it can; after the fence not one byte changes any more.
+/// A peer writes as fast as it can. After the fence no byte may change any more.
 fn no_write_lands_after_it(lab: &Lab) -> CaseResult {
-    // The attacker learns of the fence by the silence of its peer: let it not wait long.
+    // The attacker notices the fence only by the silence of its peer, so its retries must be short.
     let mut options = lab.options();
     options.retry.retry_cnt = 1;
     for _ in 0..5 {
@@ -115,7 +115,7 @@ fn what_was_done_before_is_told_as_done(lab: &Lab) -> CaseResult {
         std::thread::yield_now();
     }
     left.worker.fence(left.qp, lab.soon())?;
-    // It landed; whether its acknowledgement made it is a matter of time, both answers are true.
+    // The write landed. Its acknowledgement may or may not have arrived in time, so both completions are correct.
     if let Err(failure) = left.worker.wait(lab.soon())?.result {
         check_eq!(failure.status, CompletionStatus::WR_FLUSH_ERR);
     }

@@ -1,4 +1,4 @@
-//! What is left when a queue pair ends.
+//! Flushing: the completions of requests that are left when a queue pair ends.
 
 use rdma_core::{CompletionStatus, RnrRetry, Segment, Work};
 

@@ -1,4 +1,4 @@
-//! What many cases do.
+//! Helpers that many cases use.
 
 use rdma_core::{Access, LocalBuf, Region, RemoteKey, RemoteMemory, Segment, Work};
 
@@ -6,24 +6,24 @@ use crate::{CaseResult, End, Lab};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Rights of a region that peers may use in every way.
+/// The rights of a region that peers may read and write.
 pub(crate) const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
-/// `len` bytes that depend on `seed` and on their place.
+/// Returns `len` bytes that depend on `seed` and on their offset.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 29) as u8)
         .collect()
 }
 
-/// A posted-to-be buffer that holds `bytes`.
+/// Allocates a buffer that holds `bytes`.
 pub(crate) fn filled(end: &End, bytes: &[u8]) -> Result<LocalBuf> {
     let mut buffer = end.pd.alloc_local(bytes.len().max(1))?;
     buffer[..bytes.len()].copy_from_slice(bytes);
     Ok(buffer.slice(0..bytes.len())?)
 }
 
-/// All of a region's bytes.
+/// Returns all bytes of a region.
 pub(crate) fn bytes_of(region: &Region) -> Result<Vec<u8>> {
     let mut bytes = vec![0; region.len()];
     region.copy_out(0, &mut bytes)?;
@@ -51,7 +51,7 @@ pub(crate) fn write(lab: &Lab, left: &mut End, bytes: &[u8], to: RemoteMemory) -
     Ok(())
 }
 
-/// The same memory under another key.
+/// Returns `memory` under another key.
 pub(crate) fn with_key(memory: RemoteMemory, rkey: u32) -> RemoteMemory {
     RemoteMemory { rkey: RemoteKey(rkey), ..memory }
 }

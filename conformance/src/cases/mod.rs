@@ -1,4 +1,4 @@
-//! The cases, a file per verb or per subject.
+//! The cases, a file for each verb or subject.
 
 mod access;
 mod batch;
@@ -22,7 +22,7 @@ mod write_imm;
 
 use crate::Case;
 
-/// Lists the functions of a file as cases; `exact` marks those that assert an exact status, errno or flush.
+/// Lists the functions of a file as cases; `#[exact]` marks those that assert an exact status, errno or flush.
 macro_rules! cases {
     ($file:literal: $($(#[$exact:ident])? $name:ident),* $(,)?) => {
         pub(crate) const CASES: &[crate::Case] = &[$(
@@ -46,7 +46,7 @@ macro_rules! exact {
 
 pub(crate) use {cases, exact};
 
-/// Every case that runs in one process.
+/// Returns every case that runs in one process.
 #[must_use]
 pub fn all() -> Vec<Case> {
     [
@@ -72,7 +72,7 @@ pub fn all() -> Vec<Case> {
     .concat()
 }
 
-/// Every case that needs a peer process.
+/// Returns every case that needs a peer process.
 #[must_use]
 pub fn across_processes() -> Vec<Case> {
     crate::peer::CASES.to_vec()

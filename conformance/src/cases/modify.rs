@@ -1,4 +1,4 @@
-//! RESET to INIT to RTR to RTS.
+//! The steps from RESET to INIT, RTR and RTS.
 
 use rdma_core::error::{ConnectError, QueryError};
 use rdma_core::{InitOptions, Opcode, PathOptions, PortNum, QpState, QueuePairOptions, Work, WorkerOptions};
@@ -78,7 +78,7 @@ fn psns_differ(lab: &Lab) -> CaseResult {
     }
     psns.sort_unstable();
     psns.dedup();
-    // Sixteen of 2^24: a repeat is a one in 140,000 event, two are not chance.
+    // Among sixteen draws of 2^24 one repetition has a chance of 1 in 140,000, so two are a defect.
     check!(psns.len() >= 15, "{psns:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Memory of a peer that is mapped here, reached at once; where it is not, that is an error at once.
+//! Mapped access: memory of a mapped peer is accessed at once; of another peer, that is an error at once.
 
 use rdma_core::error::ReachError;
 use rdma_core::{Access, PeerAccess};
@@ -13,7 +13,7 @@ cases!("reach":
     ends_with_the_registration,
 );
 
-/// More than one chunk, and no whole number of them.
+/// Bytes of an access: more than one chunk of 256 KiB, and not a whole number of chunks.
 const BYTES: usize = (300 << 10) + 8;
 
 fn brings_bytes_and_flags_where_the_peer_is_mapped(lab: &Lab) -> CaseResult {
@@ -59,7 +59,7 @@ fn keeps_to_the_bounds_and_the_rights(lab: &Lab) -> CaseResult {
     let refused = left.worker.peer_slice(&left.qp, foreign, lab.soon()).ready();
     check!(matches!(refused, Err(ReachError::Revoked)), "{refused:?}");
     check!(bytes_of(&readable)?.iter().all(|byte| *byte == 0), "something was written");
-    // Neither end has heard of it.
+    // Neither queue pair has changed its state.
     let target = right.pd.alloc_region(8, OPEN)?;
     write(lab, &mut left, &pattern(2, 8), target.remote())
 }

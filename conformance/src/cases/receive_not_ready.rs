@@ -78,7 +78,7 @@ fn the_peer_lives_on(lab: &Lab) -> CaseResult {
     post(&mut left, Work::send(Segment::Empty))?;
     left.fails_with(lab, CompletionStatus::RNR_RETRY_EXC_ERR)?;
     check_eq!(right.qp.query_state(&mut right.worker)?, QpState::RTS);
-    // Its worker serves other queue pairs as before.
+    // The worker of the peer serves other queue pairs as before.
     let (mut third, mut fourth) = lab.pair()?;
     post_recv(&mut fourth, 0)?;
     post(&mut third, Work::send(Segment::Empty))?;

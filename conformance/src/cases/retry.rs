@@ -13,7 +13,7 @@ cases!("retry":
     #[exact] what_was_posted_behind_it_is_flushed_in_order,
 );
 
-/// Few and short retries: the point is that they end.
+/// Options with few and short retries, because the cases wait until they are used up.
 fn impatient(lab: &Lab) -> PairOptions {
     let mut options = lab.options();
     options.retry.retry_cnt = 1;

@@ -1,4 +1,4 @@
-//! Deregistration under attack: after it returns, not one byte of a peer's write lands.
+//! Deregistration while a peer writes: after it returns, no byte of the peer lands.
 
 use super::cases;
 use super::fence::{attack, wait_for_a_write};
@@ -28,7 +28,7 @@ fn no_write_lands_after_deregistration(lab: &Lab) -> CaseResult {
     Ok(())
 }
 
-/// The next owner of the memory registers it again; the old key must not reach it.
+/// Registers the memory again after a revocation: the old key must not reach it.
 fn no_write_lands_in_memory_registered_again(lab: &Lab) -> CaseResult {
     for _ in 0..10 {
         let (left, right) = lab.pair()?;

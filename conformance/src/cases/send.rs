@@ -1,4 +1,4 @@
-//! Sends into receives.
+//! Sends into posted receives.
 
 use rdma_core::{CompletionStatus, Opcode, QpState, Segment, Work};
 

@@ -1,4 +1,4 @@
-//! Windows: mapped where the peer is, an error at once where it is not, and closed to requests everywhere.
+//! Windows: mapped where the peer is mapped, an error at once where it is not, and closed to requests everywhere.
 
 use rdma_core::error::ReachError;
 use rdma_core::{CompletionStatus, PeerAccess, Work};

@@ -105,7 +105,7 @@ fn to_a_wrong_key_takes_no_receive(lab: &Lab) -> CaseResult {
     let wrong = super::helpers::with_key(target.remote(), target.rkey().0 ^ 0x5555);
     post(&mut left, Work::write(buffer, wrong).with_imm(1))?;
     left.fails_with(lab, CompletionStatus::REM_ACCESS_ERR)?;
-    // The receive was not consumed: it is flushed with the queue pair.
+    // The write must not consume the receive, so the receive is flushed with the queue pair.
     right.fails_with(lab, CompletionStatus::WR_FLUSH_ERR)?;
     right.stays_silent()
 }

@@ -1,4 +1,4 @@
-//! The cases.
+//! The cases that need a peer process.
 
 use rdma_core::{CompletionStatus, Opcode, QpState, RemoteMemory, RnrRetry, Segment, Work};
 
@@ -129,7 +129,7 @@ fn no_write_lands_after_the_peer_revoked(lab: &Lab) -> CaseResult {
         }
         remote.end.done(lab)?;
         remote.tell(Request::Revoke)?;
-        // The attack goes on until the peer refuses.
+        // Writing goes on until the peer refuses it.
         while remote.end.wait(lab)?.result.is_ok() {
             let again = Work::write(attached.range(0, 64 << 10), remote.region);
             if remote.end.worker.post(&remote.end.qp, again).is_err() {

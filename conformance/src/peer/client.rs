@@ -1,4 +1,4 @@
-//! The side that tells, and works with its own end.
+//! The client: gives orders to the peer process, and works with its own end.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::{CaseResult, End, Lab};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Our end, and the told peer.
+/// Our end of a connection to the peer process, and the line to give it orders.
 pub(super) struct Remote {
     pub(super) end: End,
-    /// The peer's region.
+    /// The region that the peer exports.
     pub(super) region: RemoteMemory,
     lines: Lines,
 }
 
 impl Remote {
-    /// A connection to the peer process, which exports `bytes`.
+    /// Connects to the peer process, which exports a region of `bytes`.
     pub(super) fn connect(lab: &Lab, options: &crate::PairOptions, bytes: usize) -> Result<Self> {
         let peer = lab.peer.as_ref().ok_or("no peer process: name one with --peer HOST:PORT")?;
         let stream = TcpStream::connect(peer)?;
@@ -38,18 +38,18 @@ impl Remote {
         }
     }
 
-    /// Tells the peer, and takes its answer.
+    /// Gives an order and waits for the answer.
     pub(super) fn ask(&mut self, request: Request) -> Result<Answer> {
         self.tell(request)?;
         self.answer()
     }
 
-    /// Tells the peer, who will answer later.
+    /// Gives an order; the answer comes later.
     pub(super) fn tell(&mut self, request: Request) -> CaseResult {
         self.lines.say(&request)
     }
 
-    /// The answer to what was told.
+    /// Waits for the answer to the last order.
     pub(super) fn answer(&mut self) -> Result<Answer> {
         match self.lines.hear()? {
             Some(Answer::Error(error)) => Err(format!("the peer: {error}").into()),
@@ -58,7 +58,7 @@ impl Remote {
         }
     }
 
-    /// Tells the peer, who must answer `expected`.
+    /// Gives an order, whose answer must be `expected`.
     pub(super) fn expect(&mut self, request: Request, expected: &Answer) -> CaseResult {
         let answer = self.ask(request)?;
         if answer == *expected {
@@ -69,5 +69,5 @@ impl Remote {
     }
 }
 
-/// A moment for the peer's acknowledgements to settle.
+/// A pause of 20 ms, for acknowledgements of the peer to arrive.
 pub(super) const A_MOMENT: Duration = Duration::from_millis(20);

@@ -1,7 +1,7 @@
 //! Cases across two processes, on one host or on two.
 //!
-//! The other process runs the same program with `--serve`; it does what it is told over a TCP
-//! connection ([`protocol`]), on its own device.
+//! The peer is the same program, started with `--serve`. It takes orders over a TCP connection ([`protocol`]) and
+//! carries them out on its own device.
 
 mod across;
 mod client;

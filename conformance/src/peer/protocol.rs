@@ -1,4 +1,4 @@
-//! What the two processes say to each other: a line of JSON each way, at most 4 KiB long.
+//! The protocol between the two processes: a line of JSON each way, at most 4 KiB long.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 /// Bytes of the longest line.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// An endpoint, in numbers.
+/// An endpoint as plain numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     qp_num: u32,
@@ -40,7 +40,7 @@ impl From<Address> for Endpoint {
     }
 }
 
-/// A region of the peer, in numbers.
+/// A region of the peer as plain numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exported {
     addr: u64,
@@ -60,36 +60,36 @@ impl From<Exported> for RemoteMemory {
     }
 }
 
-/// What the peer is asked to do.
+/// An order to the peer.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum Request {
     /// Make a queue pair, connect it to `to`, and export a region of `bytes`.
     Connect {
-        /// Our end.
+        /// The endpoint of the client.
         to: Address,
         /// Bytes of the region.
         bytes: usize,
     },
-    /// Post a receive of so many bytes.
+    /// Post a receive of this many bytes.
     PostRecv(usize),
-    /// Take the next completion.
+    /// Wait for the next completion.
     Wait,
-    /// Fill the region with a pattern.
+    /// Fill the region with the pattern of this seed.
     Fill(u64),
-    /// Tell whether the region holds that pattern in `len` bytes at `at`, and zeros elsewhere.
+    /// Say whether the region holds a pattern in `len` bytes at `at`, and zeros elsewhere.
     Holds {
-        /// The pattern's seed.
+        /// The seed of the pattern.
         seed: u64,
-        /// Where it begins.
+        /// The offset of the pattern.
         at: usize,
-        /// Its bytes.
+        /// The length of the pattern in bytes.
         len: usize,
     },
     /// Send a pattern.
     Send {
-        /// Its seed.
+        /// The seed of the pattern.
         seed: u64,
-        /// Its bytes.
+        /// The length of the pattern in bytes.
         len: usize,
     },
     /// Deregister the region, overwrite it with ones, and watch for a while that it stays so.
@@ -100,32 +100,32 @@ pub enum Request {
     Die,
 }
 
-/// What the peer answers.
+/// The answer of the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Done.
+    /// The order is carried out.
     Done,
-    /// To `Connect`.
+    /// The answer to `Connect`.
     Connected {
-        /// Its end.
+        /// The endpoint of the peer.
         end: Address,
-        /// Its region.
+        /// The region that the peer exports.
         region: Exported,
     },
-    /// To `Wait`.
+    /// The answer to `Wait`: a success.
     Completed {
-        /// Bytes.
+        /// The length of the message in bytes.
         bytes: u32,
-        /// Immediate.
+        /// The immediate, if the message carried one.
         imm: Option<u32>,
         /// The received bytes, when there is a buffer of at most 256.
         data: Vec<u8>,
     },
-    /// To `Wait`: it failed.
+    /// The answer to `Wait`: a failure with this status.
     Failed(u32),
-    /// To `Holds` and `Revoke`.
+    /// The answer to `Holds` and `Revoke`.
     Is(bool),
-    /// It could not be done.
+    /// The order could not be carried out, for this reason.
     Error(String),
 }
 
@@ -135,13 +135,13 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Over `stream`, whose timeouts bound each line.
+    /// Wraps `stream`, whose timeouts bound each line.
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         Self { reader: BufReader::new(stream) }
     }
 
-    /// Says `message`.
+    /// Sends `message`.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Lines {
         Ok(self.reader.get_mut().write_all(&line)?)
     }
 
-    /// The next message; `None` when the other side has closed.
+    /// Receives the next message; `None` when the other side has closed the connection.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Lines {
         match line.last() {
             None => Ok(None),
             Some(b'\n') => Ok(Some(serde_json::from_slice(&line)?)),
-            Some(_) => Err("a line that is too long or cut short".into()),
+            Some(_) => Err("the line is too long or cut short".into()),
         }
     }
 }

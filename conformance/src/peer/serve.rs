@@ -1,4 +1,4 @@
-//! The side that does what it is told.
+//! The server: the peer process, which carries orders out.
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{End, Lab};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Serves one connection after the other until one asks this process to die, or for ever.
+/// Serves one connection after the other, until a client orders this process to die.
 ///
 /// # Errors
 ///
@@ -44,7 +44,7 @@ fn session(lab: &Lab, stream: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// What the told side holds.
+/// The objects of the peer side of a connection.
 struct Side {
     worker: Worker,
     pd: rdma_core::ProtectionDomain,

@@ -22,6 +22,16 @@ pub(super) struct Counts<'a> {
     pub(super) received: &'a [usize],
 }
 
+impl<'a> Counts<'a> {
+    pub(super) fn sent(sent: &'a [usize]) -> Self {
+        Self { sent, ..Self::default() }
+    }
+
+    pub(super) fn received(received: &'a [usize]) -> Self {
+        Self { received, ..Self::default() }
+    }
+}
+
 /// Who takes part, and with what.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sides {

@@ -5,7 +5,7 @@
 //! a header, which some messages carry: what it says is the user's. Which lane the messages take is the user's, too.
 
 use rdma_core::error::RangeError;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteKey, RemoteMemory};
 
 use super::imm::{self, Imm, SLOTS_MAX};
@@ -179,7 +179,7 @@ impl Outbox {
             self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent)) + HEADER_BYTES as u64;
         let Ok(to) = self.slots.slice(at..at + len as u64) else { return false };
         let (imm, signalled) = self.announce();
-        lane.write_range(range, to, imm, Expect::Cached, signalled || last);
+        lane.write_range(range, to, imm, CacheHint::Cached, signalled || last);
         true
     }
 

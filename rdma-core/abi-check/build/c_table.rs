@@ -1,4 +1,4 @@
-//! The table as C answers it.
+//! The table of sizes, offsets and constants, as C source.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use syn::Type;
 use crate::declarations::{Declarations, Structure};
 use crate::names;
 
-/// A C file that defines `abi_rows`, ended by a row without a name.
+/// Returns a C file that defines `abi_rows`; its last row has no name.
 pub fn table(declarations: &Declarations) -> String {
     let mut text = String::from(HEAD);
     for structure in &declarations.structures {
@@ -77,7 +77,7 @@ fn rows_of(declarations: &Declarations, structure: &Structure, text: &mut String
     }
 }
 
-/// The C type of a field that points to data or to a function that is called.
+/// Returns the C type of a field that points to data or to a function that is called.
 fn pointer(of: &Type) -> Option<String> {
     if let Some(function) = names::function_pointer(of) {
         let arguments = function.inputs.iter().map(|argument| argument.ty.clone()).collect::<Vec<_>>();

@@ -1,15 +1,15 @@
-//! What rdma-core declares, parsed from its source.
+//! Parser of rdma-core's own declarations, from their Rust source.
 
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Fields, Ident, Item, LitStr, Token, Type, braced, token};
 
-/// All structures, enums, numbers and functions.
+/// All structures, enums, constants and functions that rdma-core declares.
 #[derive(Default)]
 pub struct Declarations {
     pub structures: Vec<Structure>,
     pub enums: Vec<Enum>,
-    /// Numbers outside an enum.
+    /// Constants outside of an enum.
     pub constants: Vec<String>,
     pub functions: Vec<Function>,
 }
@@ -20,7 +20,7 @@ pub struct Structure {
     pub fields: Vec<(String, Type)>,
 }
 
-/// A C enum: its name, its integer type and its numbers.
+/// A C enum: its name, its integer type and its constants.
 pub struct Enum {
     pub name: String,
     pub repr: Type,
@@ -36,7 +36,7 @@ pub struct Function {
 }
 
 impl Declarations {
-    /// Adds what one source file declares.
+    /// Adds the declarations of one source file.
     pub fn read(&mut self, source: &str) {
         for item in syn::parse_file(source).unwrap().items {
             match item {
@@ -66,7 +66,7 @@ impl Declarations {
         }
     }
 
-    /// Fails when the parser understood less than what is surely there.
+    /// Fails when the parser found fewer declarations than there surely are.
     pub fn check_plausible(&self) {
         let numbers: usize = self.enums.iter().map(|one| one.constants.len()).sum();
         let fields: usize = self.structures.iter().map(|one| one.fields.len()).sum();
@@ -75,7 +75,7 @@ impl Declarations {
         assert!(self.functions.len() >= 20, "{} functions", self.functions.len());
     }
 
-    /// Whether values of this type are signed; `None` for what is no integer.
+    /// Returns whether values of this type are signed; `None` for types that are no integers.
     pub fn signed(&self, of: &Type) -> Option<bool> {
         let name = of.to_token_stream().to_string();
         match name.as_str() {

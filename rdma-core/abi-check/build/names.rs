@@ -1,9 +1,9 @@
-//! Where a name of ours is not the name in C or in rdma-sys.
+//! Names that differ between rdma-core, C and rdma-sys.
 
 use quote::ToTokens;
 use syn::Type;
 
-/// Structures that C declares without a name: the member that holds them, and rdma-sys' name.
+/// Structures without a name in C: our name, the member that holds them, and the name in rdma-sys.
 const UNNAMED: [(&str, &str, &str); 6] = [
     ("ibv_async_event_element", "((struct ibv_async_event *)0)->element", "ibv_async_event_element_t"),
     ("ibv_send_wr_wr", "((struct ibv_send_wr *)0)->wr", "wr_t"),
@@ -13,18 +13,18 @@ const UNNAMED: [(&str, &str, &str); 6] = [
     ("ibv_send_wr_bind_mw", "((struct ibv_send_wr *)0)->bind_mw", "bind_mw_t"),
 ];
 
-/// The structure that grows at its front, so that only distances from its last field hold.
+/// The structure that grows at its front, so only distances from its last field are stable.
 pub const ANCHORED: (&str, &str) = ("verbs_context", "context");
 
-/// Types of exported functions that a plain translation of ours does not give: the header's, and why it is ours too.
+/// Functions whose C type is not the literal translation of ours: the type in the header.
 const PROTOTYPES: [(&str, &str); 2] = [
-    // The older structure, which ours begins with.
+    // The header declares an older structure, which is a prefix of ours.
     ("ibv_query_port", "int (*)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *)"),
     // Big-endian 64 bits are `unsigned long long` in C.
     ("ibv_get_device_guid", "__be64 (*)(struct ibv_device *)"),
 ];
 
-/// The C type of one of our structures.
+/// Returns the C type of one of our structures.
 pub fn c_structure(name: &str) -> String {
     match UNNAMED.iter().find(|unnamed| unnamed.0 == name) {
         Some(unnamed) => format!("__typeof__({})", unnamed.1),
@@ -33,7 +33,7 @@ pub fn c_structure(name: &str) -> String {
     }
 }
 
-/// The C name of a field.
+/// Returns the C name of a field.
 pub fn c_field(structure: &str, field: &str) -> String {
     match (structure, field) {
         ("ibv_send_wr", "qp_type") => "qp_type.xrc.remote_srqn".to_owned(),
@@ -41,12 +41,12 @@ pub fn c_field(structure: &str, field: &str) -> String {
     }
 }
 
-/// rdma-sys' path of one of our structures.
+/// Returns the path in rdma-sys of one of our structures.
 pub fn rdma_sys_structure(name: &str) -> &str {
     UNNAMED.iter().find(|unnamed| unnamed.0 == name).map_or(name, |unnamed| unnamed.2)
 }
 
-/// rdma-sys' name of a field.
+/// Returns the name in rdma-sys of a field.
 pub fn rdma_sys_field<'a>(structure: &str, field: &'a str) -> &'a str {
     match (structure, field) {
         ("ibv_wc" | "ibv_send_wr", "imm_data") => "imm_data_invalidated_rkey_union",
@@ -56,7 +56,7 @@ pub fn rdma_sys_field<'a>(structure: &str, field: &'a str) -> &'a str {
     }
 }
 
-/// rdma-sys' expression for a number of an enum.
+/// Returns the expression in rdma-sys for a constant of an enum.
 pub fn rdma_sys_constant(of: &str, constant: &str) -> String {
     match of {
         "ibv_wc_flags" | "ibv_access_flags" | "ibv_qp_attr_mask" | "ibv_send_flags" => {
@@ -67,7 +67,7 @@ pub fn rdma_sys_constant(of: &str, constant: &str) -> String {
     }
 }
 
-/// The C type that one of ours stands for; `None` where only size and sign are compared.
+/// Returns the C type of one of ours; `None` where only size and sign are compared.
 pub fn c_type(of: &Type) -> Option<String> {
     match of {
         Type::Ptr(pointer) => Some(format!("{} *", c_type(&pointer.elem)?)),
@@ -88,7 +88,7 @@ pub fn c_type(of: &Type) -> Option<String> {
     }
 }
 
-/// The C type of a pointer to an exported function of ours.
+/// Returns the C type of a pointer to one of our exported functions.
 pub fn c_prototype(name: &str, arguments: &[Type], result: Option<&Type>) -> String {
     if let Some(known) = PROTOTYPES.iter().find(|known| known.0 == name) {
         return known.1.to_owned();
@@ -99,7 +99,7 @@ pub fn c_prototype(name: &str, arguments: &[Type], result: Option<&Type>) -> Str
     format!("{} (*)({arguments})", result.map_or("void".to_owned(), translate))
 }
 
-/// The function type inside `Option<unsafe extern "C" fn(…) -> …>`, if that is what the type is.
+/// Returns the function type inside of `Option<unsafe extern "C" fn(…) -> …>`; `None` for other types.
 pub fn function_pointer(of: &Type) -> Option<&syn::TypeBareFn> {
     let Type::Path(path) = of else { return None };
     let last = path.path.segments.last().filter(|segment| segment.ident == "Option")?;

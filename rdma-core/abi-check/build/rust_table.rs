@@ -1,11 +1,11 @@
-//! The table as our declarations and rdma-sys answer it.
+//! The table of sizes, offsets and constants, as Rust source for our declarations and for rdma-sys.
 
 use std::fmt::Write as _;
 
 use crate::declarations::Declarations;
 use crate::names;
 
-/// Every row that C has, with the values of our declarations.
+/// Returns every row of the C table, with the values of our declarations.
 pub fn ours(declarations: &Declarations) -> String {
     let mut text = String::from("&[\n");
     for structure in &declarations.structures {
@@ -37,7 +37,7 @@ pub fn ours(declarations: &Declarations) -> String {
     text
 }
 
-/// The rows that rdma-sys can answer: sizes, offsets and the numbers of enums.
+/// Returns the rows that rdma-sys can answer: sizes, offsets and constants of enums.
 pub fn rdma_sys(declarations: &Declarations) -> String {
     let mut text = String::from("&[\n");
     for structure in &declarations.structures {
@@ -60,7 +60,7 @@ pub fn rdma_sys(declarations: &Declarations) -> String {
     text
 }
 
-/// The symbols and their versions, to be looked up in the installed library.
+/// Returns the symbols with their versions, for a lookup in the installed library.
 pub fn symbols(declarations: &Declarations) -> String {
     let mut text = String::from("&[\n");
     for function in &declarations.functions {

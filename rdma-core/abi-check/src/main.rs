@@ -1,5 +1,6 @@
-//! Holds every size, offset, type and number of rdma-core's own declarations against the C headers and against
-//! rdma-sys, and every symbol version against the installed library. Prints what was held; exits with 1 on a mismatch.
+//! Compares every size, offset, type and constant of rdma-core's own declarations with the C headers and with
+//! rdma-sys, and every symbol version with the installed library. Prints the number of rows compared; exits
+//! with 1 on a mismatch.
 //!
 //! ```text
 //! LIBCLANG_PATH=/usr/lib/llvm-14/lib cargo run --manifest-path rdma-core/abi-check/Cargo.toml
@@ -28,12 +29,12 @@ fn main() -> ExitCode {
     if mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints the rows that differ and their number.
+/// Prints the rows that differ, and returns their number.
 fn compare(other: &str, ours: &HashMap<&str, i64>, theirs: &[Row]) -> usize {
     let mut mismatches = 0;
     for (name, value) in theirs {
         let our_value = ours[name];
-        // A structure that newer headers make longer is at least as long there.
+        // Newer headers may append fields to this structure, so theirs may be longer than ours.
         let holds = if GROWING.contains(name) { *value >= our_value } else { *value == our_value };
         if !holds {
             println!("MISMATCH {name}: ours {our_value}, {other} {value}");
@@ -46,7 +47,7 @@ fn compare(other: &str, ours: &HashMap<&str, i64>, theirs: &[Row]) -> usize {
 
 const GROWING: [&str; 2] = ["sizeof ibv_port_attr", "sizeof verbs_context"];
 
-/// What the headers say, as a C compiler reads them.
+/// Returns the rows as a C compiler computes them from the headers.
 fn c_rows() -> Vec<Row> {
     #[repr(C)]
     struct CRow {
@@ -57,7 +58,8 @@ fn c_rows() -> Vec<Row> {
         static abi_rows: [CRow; 0];
     }
     let mut rows = Vec::new();
-    // SAFETY: the generated table ends in a row whose name is null; names are literals.
+    // SAFETY: the generated table ends in a row whose name is null, so the loop never leaves it; all other
+    // names are literals.
     let mut row = (&raw const abi_rows).cast::<CRow>();
     unsafe {
         while !(*row).name.is_null() {
@@ -68,14 +70,14 @@ fn c_rows() -> Vec<Row> {
     rows
 }
 
-/// Prints the symbols that the installed library does not have under our version.
+/// Prints the symbols that the installed library lacks in our version, and returns their number.
 fn look_up(symbols: &[(&CStr, &CStr)]) -> usize {
-    // SAFETY: rdma-sys links the library, so that it is open already.
+    // SAFETY: rdma-sys links the library, so it is loaded already and `dlopen` runs no initialiser.
     let handle = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
     assert!(!handle.is_null(), "libibverbs.so.1 does not open");
     let mut missing = 0;
     for (symbol, version) in symbols {
-        // SAFETY: an open handle and two C strings.
+        // SAFETY: the handle is open, since it was checked, and both strings end in a null byte.
         if unsafe { libc::dlvsym(handle, symbol.as_ptr(), version.as_ptr()) }.is_null() {
             println!("MISSING {symbol:?} of {version:?}");
             missing += 1;
@@ -85,7 +87,7 @@ fn look_up(symbols: &[(&CStr, &CStr)]) -> usize {
     missing
 }
 
-/// The size of what a projection points to.
+/// Returns the size of the type that a projection points to.
 fn size_of_pointee<S, F>(project: fn(*const S) -> *const F) -> usize {
     let _ = project;
     size_of::<F>()

@@ -1,4 +1,6 @@
-//! The enum of both backends: every call of [`interface`](super::interface), passed on.
+//! Dispatch: the enum of both backends, which passes every call of [`interface`](super::interface) on.
+//!
+//! An enum rather than `dyn`, so that posting is monomorphic and inlined down to the backend.
 
 #![expect(unsafe_code, reason = "passes on the calls whose callers vouch for memory")]
 
@@ -7,8 +9,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::interface::{
-    Context, ProtectionDomain, RawCompletion, RawPostError, RawReach, RawRecv, RawSend, RawWorker, Reached,
-    Slot,
+    Context, MappedAccess, MappedOutcome, ProtectionDomain, RawCompletion, RawPostError, RawRecv, RawSend,
+    RawWorker, Slot,
 };
 use super::{ibverbs, soft};
 use crate::error::{ConnectError, CreateError, OpenError, PollError, QueryError, ReachError, RegisterError};
@@ -54,7 +56,7 @@ macro_rules! each {
     };
 }
 
-/// The devices that libibverbs lists.
+/// Lists the devices of libibverbs. Software devices are made, not listed.
 pub(crate) fn list_devices() -> Result<Vec<AnyDevice>, OpenError> {
     Ok(ibverbs::Device::list()?.into_iter().map(AnyDevice::Ibverbs).collect())
 }
@@ -132,7 +134,8 @@ impl ProtectionDomain for AnyPd {
         access: Access,
         backing: Option<&Backing>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
-        // SAFETY: the caller's promise is passed on unchanged.
+        // SAFETY: the caller promises that the range stays mapped; the backend asks for exactly that, since both have
+        // the contract of the trait.
         each!(AnyPd, self, it => unsafe { it.register(addr, len, access, backing) })
     }
 }
@@ -183,18 +186,25 @@ impl RawWorker for AnyWorker {
     }
 
     unsafe fn post_send(&mut self, slot: Slot, chain: &[RawSend]) -> Result<(), RawPostError> {
-        // SAFETY: the caller's promise is passed on unchanged.
+        // SAFETY: the caller vouches for the local ranges, as the trait asks; the backend's contract is the trait's,
+        // so it holds.
         each!(AnyWorker, self, it => unsafe { it.post_send(slot, chain) })
     }
 
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
-        // SAFETY: the caller's promise is passed on unchanged.
+        // SAFETY: the caller vouches for the local ranges, as the trait asks; the backend's contract is the trait's,
+        // so it holds.
         each!(AnyWorker, self, it => unsafe { it.post_recv(slot, chain) })
     }
 
-    unsafe fn reach(&mut self, slot: Slot, reach: &RawReach) -> Result<Reached, ReachError> {
-        // SAFETY: the caller's promise is passed on unchanged.
-        each!(AnyWorker, self, it => unsafe { it.reach(slot, reach) })
+    unsafe fn access_mapped(
+        &mut self,
+        slot: Slot,
+        access: &MappedAccess,
+    ) -> Result<MappedOutcome, ReachError> {
+        // SAFETY: the caller vouches for the local range, as the trait asks; the backend's contract is the trait's, so
+        // it holds.
+        each!(AnyWorker, self, it => unsafe { it.access_mapped(slot, access) })
     }
 
     fn window(&mut self, slot: Slot, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {

@@ -1,34 +1,35 @@
-//! Which requests a device may still be working on, and the memory that they own.
+//! In-flight rings: the requests a device may still be working on, with the memory that they own.
 //!
-//! One [`Ring`] a queue. A request enters at the tail when it is posted and leaves at the head
-//! when its completion, or that of a later one, proves that the device is done with it. The
-//! device is handed a `wr_id` made of slot, generation, queue and sequence; what it returns
-//! is checked against the ring and is never a pointer.
+//! Each queue has one [`Ring`]. A request enters at the tail when it is posted, and leaves at the head when its
+//! completion, or that of a later request, proves that the device is done with it. The device gets a `wr_id` made of
+//! slot, generation, queue and sequence. A `wr_id` that comes back is checked against the ring and is never a pointer,
+//! so a faulty device cannot make this process free memory twice.
 
 use super::interface::Slot;
 use super::work::Work;
 use crate::WorkId;
 
-/// Bits of a `wr_id` that count requests of one queue; wraps.
+/// Bits of a `wr_id` that count the requests of one queue, wrapping. 2^40 is far beyond the depth of any
+/// queue, so no two requests in flight share a sequence.
 const SEQUENCE_BITS: u32 = 40;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 const GENERATION_MASK: u8 = 0x7f;
 
-/// Which queue of a queue pair.
+/// The send or the receive queue of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Queue {
     Send,
     Recv,
 }
 
-/// The parts of a `wr_id`.
+/// The parts of a `wr_id`, from the highest bits to the lowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag {
     pub(super) slot: Slot,
-    /// 7 bits: tells a completion of a destroyed queue pair from one of its successor.
+    /// 7 bits: distinguishes the completions of a destroyed queue pair from those of its successor in the slot.
     pub(super) generation: u8,
     pub(super) queue: Queue,
-    /// 40 bits.
+    /// 40 bits: the position of the request in its queue, wrapping.
     pub(super) sequence: u64,
 }
 
@@ -63,27 +64,27 @@ impl Tag {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) work: Work,
-    /// The attached region it uses, by its index in the worker's table.
+    /// The attached region that the request uses, by its index in [`Regions`](super::worker).
     pub(super) region: Option<u32>,
     pub(super) bytes: u32,
-    /// Posted by the fence itself; its completion is told to no one.
+    /// The fence posted this receive for itself: its completion is not reported.
     pub(super) sentinel: bool,
 }
 
-/// The requests in flight of one queue, oldest first; its depth is fixed.
+/// The requests in flight of one queue, oldest first, up to a fixed depth.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// A power of two of them, so that places stay consistent when the sequence wraps.
+    /// A power of two of them, so that a sequence keeps its index when the 40 bits wrap.
     entries: Box<[Option<Entry>]>,
     capacity: usize,
-    /// Sequence of the oldest; 40 bits, wrapping.
+    /// Sequence of the oldest entry; 40 bits, wrapping.
     oldest: u64,
-    /// How many are in flight.
+    /// Requests in flight.
     len: usize,
 }
 
 impl Ring {
-    /// A ring for `capacity` requests, of which the first gets the sequence `first`.
+    /// Makes a ring for `capacity` requests; the first one gets the sequence `first`.
     pub(super) fn new(capacity: usize, first: u64) -> Self {
         let entries = (0..capacity.max(1).next_power_of_two()).map(|_| None).collect();
         Self { entries, capacity, oldest: first & SEQUENCE_MASK, len: 0 }
@@ -104,7 +105,7 @@ impl Ring {
         (self.oldest as usize).wrapping_add(ahead) & (self.entries.len() - 1)
     }
 
-    /// Whether another fits.
+    /// Whether no further request fits.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.len >= self.capacity
@@ -116,9 +117,11 @@ impl Ring {
         (self.oldest + self.len as u64) & SEQUENCE_MASK
     }
 
-    /// Makes room for the newest, which the caller puts there; `None` when the ring is full. With its sequence.
+    /// Reserves the entry of the next request and returns it with its sequence; `None` when the ring is full.
+    ///
+    /// The caller must fill the entry: it counts as in flight from now on.
     #[inline]
-    pub(super) fn newest(&mut self) -> Option<(u64, &mut Option<Entry>)> {
+    pub(super) fn reserve_newest(&mut self) -> Option<(u64, &mut Option<Entry>)> {
         if self.is_full() {
             return None;
         }
@@ -127,18 +130,18 @@ impl Ring {
         Some((sequence, &mut self.entries[index]))
     }
 
-    /// Adds the newest; gives it back when the ring is full.
+    /// Adds a request, or gives it back when the ring is full.
     pub(super) fn push(&mut self, entry: Entry) -> Result<u64, Entry> {
-        match self.newest() {
-            Some((sequence, place)) => {
-                *place = Some(entry);
+        match self.reserve_newest() {
+            Some((sequence, cell)) => {
+                *cell = Some(entry);
                 Ok(sequence)
             }
             None => Err(entry),
         }
     }
 
-    /// Takes the newest back out, because it was not posted after all.
+    /// Takes the newest request out again, because the device did not take it.
     pub(super) fn pop_newest(&mut self) -> Option<Entry> {
         if self.len == 0 {
             return None;
@@ -148,9 +151,11 @@ impl Ring {
         self.entries[index].take()
     }
 
-    /// Takes the oldest out, with its sequence: the caller empties its place.
+    /// Releases the entry of the oldest request and returns it with its sequence.
+    ///
+    /// The caller must empty the entry, because the slot may be reserved again at once.
     #[inline]
-    pub(super) fn oldest(&mut self) -> Option<(u64, &mut Option<Entry>)> {
+    pub(super) fn release_oldest(&mut self) -> Option<(u64, &mut Option<Entry>)> {
         if self.len == 0 {
             return None;
         }
@@ -159,14 +164,14 @@ impl Ring {
         Some((sequence, &mut self.entries[index]))
     }
 
-    /// How many entries are older than `sequence`; `None` when it is not in flight.
+    /// Counts the requests older than `sequence`; `None` when `sequence` is not in flight.
     #[inline]
     pub(super) fn ahead_of(&self, sequence: u64) -> Option<usize> {
         let ahead = usize::try_from(sequence.wrapping_sub(self.oldest) & SEQUENCE_MASK).ok()?;
         (ahead < self.len).then_some(ahead)
     }
 
-    /// The entry `ahead` places after the oldest.
+    /// The request `ahead` positions after the oldest.
     #[inline]
     pub(super) fn peek(&self, ahead: usize) -> Option<&Entry> {
         if ahead >= self.len { None } else { self.entries[self.index(ahead)].as_ref() }
@@ -197,7 +202,7 @@ mod tests {
             prop_assert_eq!(Tag::decode(tag.encode().0), tag);
         }
 
-        /// Against a queue, at the begin of the sequence and across its wrap.
+        /// The ring against a `VecDeque`, at the begin of the sequence and across its wrap.
         #[test]
         fn the_ring_is_a_queue(capacity in 1_usize..9, near_wrap: bool, steps in prop::collection::vec(0_u8..3, 0..200)) {
             let mut ring = Ring::new(capacity, if near_wrap { SEQUENCE_MASK - 20 } else { 0 });
@@ -216,7 +221,7 @@ mod tests {
                         }
                     },
                     1 => {
-                        let oldest = ring.oldest().map(|(at, place)| (at, place.take().unwrap().bytes));
+                        let oldest = ring.release_oldest().map(|(at, cell)| (at, cell.take().unwrap().bytes));
                         prop_assert_eq!(oldest, model.pop_front());
                     }
                     _ => {

@@ -1,8 +1,7 @@
-//! The seam: what a backend offers, in addresses and keys.
+//! The seam: the calls that a backend offers, in terms of addresses and keys.
 //!
-//! Sealed: the two implementations are in this folder, and [`dispatch`](super::dispatch) is
-//! the enum of both. Queue pairs are named by a slot that the caller chose, so that no handle
-//! of one backend can reach the other.
+//! Only the two backends in this folder implement these traits; [`dispatch`](super::dispatch) is the enum of both. The
+//! caller names a queue pair by a [`Slot`] of its own choice, so no handle of one backend can reach the other.
 
 #![expect(unsafe_code, reason = "declares the calls whose callers vouch for memory")]
 
@@ -12,14 +11,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError, RegisterError};
-use crate::memory::{Backing, Expect, PeerWindow, Registration};
+use crate::memory::{Backing, CacheHint, PeerWindow, Registration};
 use crate::{
     Access, AsyncEvent, Deadline, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
     PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RemoteMemory, RetryOptions,
     WorkerOptions,
 };
 
-/// Names a queue pair of a worker to its backend; chosen by the caller, reused after `destroy_qp`.
+/// The name of a queue pair of a worker. The caller chooses it, and may reuse it after `destroy_qp` returned `Ok`.
 pub(crate) type Slot = u16;
 
 /// An open device.
@@ -30,27 +29,30 @@ pub(crate) trait Context: Send + Sync + Sized + 'static {
     fn name(&self) -> &str;
     fn query_device(&self) -> Result<DeviceAttributes, QueryError>;
     fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError>;
-    /// The filled entries of the port's table.
+    /// The filled entries of the GID table of a port.
     fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError>;
     fn alloc_pd(self: &Arc<Self>) -> Result<Self::Pd, CreateError>;
     fn create_worker(self: &Arc<Self>, options: &WorkerOptions) -> Result<Self::Worker, CreateError>;
-    /// The next asynchronous event, without waiting.
+    /// Takes the next asynchronous event; never waits.
     fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError>;
-    /// Readable when `next_event` has one.
+    /// A descriptor that is readable while `next_event` has an event.
     fn event_fd(&self) -> BorrowedFd<'_>;
 }
 
-/// A protection domain of an open device; keeps what it depends on alive.
+/// A protection domain of an open device, which it keeps open.
 pub(crate) trait ProtectionDomain: Send + Sync {
-    /// Whether it lets processes of this host map memory that has a backing.
+    /// Whether processes of this host may map registered memory that has a backing.
     fn shares_memory(&self) -> bool;
 
-    /// Registers `len` bytes at `addr`, which begin with those of `backing` if they can be shared. `access` and `len` were checked; an errno that may be
-    /// a pinning limit becomes [`RegisterError::Refused`] with its explanation.
+    /// Registers `len` bytes at `addr`. If the memory can be shared, `backing` describes the memfd behind it, whose
+    /// first byte is at `addr`.
+    ///
+    /// The caller has checked `access` and `len`. An errno that may be a pinning limit becomes
+    /// [`RegisterError::Refused`] with an explanation.
     ///
     /// # Safety
     ///
-    /// The range is mapped, readable and writable, until `deregister` of the result returned `Ok`.
+    /// The range stays mapped, readable and writable, until `deregister` of the result returned `Ok`.
     unsafe fn register(
         &self,
         addr: *mut u8,
@@ -60,7 +62,7 @@ pub(crate) trait ProtectionDomain: Send + Sync {
     ) -> Result<Box<dyn Registration>, RegisterError>;
 }
 
-/// What a send-queue request does.
+/// The operation of a send-queue request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RawOpcode {
     Send,
@@ -70,85 +72,75 @@ pub(crate) enum RawOpcode {
     Read,
 }
 
-/// One request for a send queue.
+/// A request for a send queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawSend {
     pub(crate) wr_id: u64,
     pub(crate) opcode: RawOpcode,
     pub(crate) signalled: bool,
     pub(crate) inline: bool,
-    /// Local range; `len` 0 means none, and then `addr` and `lkey` mean nothing.
+    /// The local range. `len` 0 means no memory; `addr` and `lkey` are then meaningless.
     pub(crate) addr: u64,
     pub(crate) len: u32,
     pub(crate) lkey: u32,
-    /// Only for writes and reads.
+    /// The remote range, as long as the local one. Meaningful for writes and reads only.
     pub(crate) remote_addr: u64,
     pub(crate) rkey: u32,
-    /// Only for opcodes with one; host order.
+    /// The immediate in host byte order. Meaningful for opcodes with an immediate only.
     pub(crate) imm: u32,
-    /// For a device that copies in the poster's thread.
-    pub(crate) expect: Expect,
+    /// A cache hint for a device that copies in the posting thread.
+    pub(crate) hint: CacheHint,
 }
 
-/// One request for a receive queue.
+/// A request for a receive queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawRecv {
     pub(crate) wr_id: u64,
-    /// Local range; `len` 0 means none.
+    /// The local range; `len` 0 means no memory.
     pub(crate) addr: u64,
     pub(crate) len: u32,
     pub(crate) lkey: u32,
 }
 
-/// Memory of a peer, and what is done to it at once, if it is mapped here.
+/// An access to memory of a peer that is mapped here; carried out at once, without a work request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RawReach {
+pub(crate) struct MappedAccess {
     pub(crate) remote_addr: u64,
-    /// Of a flag 4 or 8, of a look any, of a copy at most what goes into 32 bits.
+    /// Bytes: 4 or 8 for a flag, any number for a probe, at most `u32::MAX` otherwise.
     pub(crate) len: u64,
     pub(crate) rkey: u32,
-    pub(crate) touch: RawTouch,
+    pub(crate) op: MappedOp,
 }
 
-/// What is done to it, with as many bytes here.
+/// The operation of a [`MappedAccess`]. A local range is as long as the remote one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum RawTouch {
-    /// Nothing: whether something could be.
-    Look,
-    Write {
-        from: u64,
-        expect: Expect,
-    },
-    Read {
-        to: u64,
-        expect: Expect,
-    },
-    /// Stores a flag.
-    Store {
-        bits: u64,
-    },
-    /// Loads a flag.
+pub(crate) enum MappedOp {
+    /// Checks whether the memory could be accessed, and touches nothing.
+    Probe,
+    /// Copies to the peer.
+    Write { from: u64, hint: CacheHint },
+    /// Copies from the peer.
+    Read { to: u64, hint: CacheHint },
+    /// Stores a flag, with release ordering.
+    Store { bits: u64 },
+    /// Loads a flag, with acquire ordering.
     Load,
-    /// Has it worked on where it lies, by what is at `work`, for which these are the bytes from `begin` on.
-    Run {
-        run: RunInPlace,
-        work: *mut (),
-        begin: usize,
-        needs: Access,
-    },
+    /// Calls `run` on the mapped bytes. They are the bytes of the work from `begin` on.
+    InPlace { run: InPlaceFn, work: *mut (), begin: usize, needs: Access },
 }
 
-/// [`InPlace::run`](crate::memory::InPlace::run) of what is there: what works, where the bytes are, from where on and to where.
-pub(crate) type RunInPlace = unsafe fn(*mut (), *mut u8, Range<usize>);
+/// A monomorphic [`InPlace::run`](crate::memory::InPlace::run): the work, the address of the mapped bytes, and their
+/// range within the work.
+pub(crate) type InPlaceFn = unsafe fn(*mut (), *mut u8, Range<usize>);
 
-impl RawTouch {
-    /// What the peer must allow.
+impl MappedOp {
+    /// The rights that the peer must have granted.
     pub(crate) fn needs(self) -> Access {
         match self {
-            Self::Look => Access::empty(),
+            Self::Probe => Access::empty(),
             Self::Write { .. } | Self::Store { .. } => Access::REMOTE_WRITE,
             Self::Read { .. } | Self::Load => Access::REMOTE_READ,
-            Self::Run { needs, .. } => needs,
+            Self::InPlace { needs, .. } => needs,
         }
     }
 
@@ -157,18 +149,19 @@ impl RawTouch {
     }
 }
 
-/// What came of it.
+/// The outcome of a [`MappedAccess`] that was not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reached {
-    /// It is done; of a load, what was there.
+pub(crate) enum MappedOutcome {
+    /// The access is complete; the number is the loaded flag, 0 for other operations.
     Done(u64),
-    /// The memory is not mapped yet, or the peer does not answer for now: to be tried again.
+    /// The memory is not mapped yet, or the peer is silent for now: try again later.
     NotYet,
 }
 
-/// One entry of a completion queue. All but `wr_id`, `status`, `vendor_error` and `qp_num` is
-/// meaningful only when `status` is 0, and `write_imm`, `byte_len` and `imm` only for a receive
-/// (`byte_len` also for a read).
+/// An entry of a completion queue.
+///
+/// A failed completion defines only `wr_id`, `status`, `vendor_error` and `qp_num`: read `status` first. A successful
+/// one also defines `write_imm` and `imm` for a receive, and `byte_len` for a receive or read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RawCompletion {
     pub(crate) wr_id: u64,
@@ -176,31 +169,33 @@ pub(crate) struct RawCompletion {
     pub(crate) vendor_error: u32,
     pub(crate) qp_num: u32,
     pub(crate) byte_len: u32,
-    /// The receive took the immediate of a write, not a send.
+    /// The receive took the immediate of a write, rather than a send.
     pub(crate) write_imm: bool,
     pub(crate) imm: Option<u32>,
 }
 
-/// A chain was posted in part: the first `posted` requests were, the rest were not.
+/// A partial post: the device took the first `posted` requests of the chain, and none of the others.
 #[derive(Debug)]
 pub(crate) struct RawPostError {
     pub(crate) posted: usize,
     pub(crate) source: io::Error,
 }
 
-/// Receives of the fence's own, for which a queue pair has room beyond `max_recv_wr`.
+/// Receives that the fence posts for itself; each queue pair has room for them beyond `max_recv_wr`.
 pub(crate) const SENTINELS: u32 = 1;
 
 /// A completion queue with its channel and its queue pairs; used by one thread at a time.
 ///
-/// After a call named `destroy_qp` returned `Ok`, and only then, the device touches no memory
-/// of the queue pair's requests any more. Dropping the worker destroys what is left; what
-/// cannot be destroyed is leaked and logged.
+/// Only once `destroy_qp` returned `Ok` does the device touch no memory of that queue pair's requests any more. Moving
+/// to ERR or taking a flushed completion proves nothing. Dropping the worker destroys the remaining queue pairs, and
+/// leaks and logs those that cannot be destroyed.
 pub(crate) trait RawWorker: Send {
     type Pd: ProtectionDomain;
 
-    /// Creates a reliable-connection queue pair in RESET. The limits in `options` are met or exceeded, and
-    /// [`SENTINELS`] more receives fit in, unless the device has no more.
+    /// Creates a reliable-connection queue pair in RESET.
+    ///
+    /// Its queues are at least as deep as `options` asks, and hold [`SENTINELS`] more receives unless the device
+    /// cannot.
     fn create_qp(
         &mut self,
         slot: Slot,
@@ -208,7 +203,7 @@ pub(crate) trait RawWorker: Send {
         options: &QueuePairOptions,
     ) -> Result<QpNum, CreateError>;
     fn modify_to_init(&mut self, slot: Slot, options: &InitOptions) -> Result<(), ConnectError>;
-    /// `mtu` of `options` is filled in.
+    /// Connects the queue pair to `peer`, whose requests it answers from now on.
     fn modify_to_rtr(
         &mut self,
         slot: Slot,
@@ -216,52 +211,57 @@ pub(crate) trait RawWorker: Send {
         options: &PathOptions,
     ) -> Result<(), ConnectError>;
     fn modify_to_rts(&mut self, slot: Slot, psn: Psn, options: &RetryOptions) -> Result<(), ConnectError>;
-    /// From any state; may be repeated. Every request outstanding is flushed.
+    /// Moves to ERR, from any state; may be repeated. The device flushes every outstanding request.
     fn modify_to_err(&mut self, slot: Slot) -> io::Result<()>;
     fn query_state(&self, slot: Slot) -> Result<QpState, QueryError>;
-    /// Meaningful from RTR on.
+    /// How the peer of the queue pair is reached; meaningful from RTR on.
     fn peer_access(&self, slot: Slot) -> PeerAccess;
 
-    /// Posts the chain with one doorbell. May finish requests before it returns; allocates nothing.
+    /// Posts a chain with one doorbell. May complete requests before it returns; allocates nothing.
     ///
     /// # Safety
     ///
-    /// Each local range stays mapped, and is read or written by no one else, until the request
-    /// completed or `destroy_qp` returned `Ok`. The chain is no longer than what is free of
+    /// Each local range stays mapped until its request completed or `destroy_qp` returned `Ok`, and nobody else
+    /// writes it until then, nor reads it if the request writes it. The chain is no longer than the free part of
     /// `max_send_wr`.
     unsafe fn post_send(&mut self, slot: Slot, chain: &[RawSend]) -> Result<(), RawPostError>;
 
-    /// Posts the chain of receives.
+    /// Posts a chain of receives with one doorbell; allocates nothing.
     ///
     /// # Safety
     ///
-    /// As for [`post_send`](Self::post_send), with `max_recv_wr` and [`SENTINELS`].
+    /// The local ranges stay as [`post_send`](Self::post_send) asks. The chain is no longer than the free part of
+    /// `max_recv_wr` and [`SENTINELS`] together.
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError>;
 
-    /// Reaches into memory of the peer that is mapped here; never waits.
+    /// Accesses memory of the peer that is mapped here; never waits.
     ///
     /// # Safety
     ///
-    /// What `reach` has here is mapped for the whole call, writable for a read, and no reference to it is used but one that
-    /// nobody else has. A flag is aligned.
-    unsafe fn reach(&mut self, slot: Slot, _: &RawReach) -> Result<Reached, ReachError> {
+    /// The local range of the operation is mapped for the whole call, and writable for a read. No reference to it
+    /// exists but one that nobody else uses meanwhile. A flag is aligned to its length. The `work` of an in-place
+    /// operation is alive and has the type that `run` expects.
+    unsafe fn access_mapped(&mut self, slot: Slot, _: &MappedAccess) -> Result<MappedOutcome, ReachError> {
         Err(ReachError::NotMapped { access: self.peer_access(slot) })
     }
 
-    /// A window of the peer, once it is mapped here; never waits.
+    /// Returns a window of the peer once it is mapped here, `None` before; never waits.
     fn window(&mut self, slot: Slot, _: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
         Err(ReachError::NotMapped { access: self.peer_access(slot) })
     }
 
-    /// Takes completions, oldest first, and tells how many; never waits, allocates nothing.
+    /// Takes completions, oldest first, and returns their number; never waits, allocates nothing.
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError>;
     /// Makes the next completion raise an event on the channel.
     fn request_notify(&mut self) -> Result<(), PollError>;
-    /// Readable when an event was raised.
+    /// A descriptor that is readable once an event was raised.
     fn channel_fd(&self) -> BorrowedFd<'_>;
-    /// Takes and acknowledges the events raised so far, without waiting.
+    /// Takes and acknowledges the events raised so far; never waits.
     fn consume_events(&mut self) -> Result<(), PollError>;
 
-    /// A peer that is in the midst of an access is waited for no longer than until `deadline`, whatever is done about it then.
+    /// Destroys the queue pair. Fails, and changes nothing for the memory in flight, when the device refuses.
+    ///
+    /// A backend whose peers access memory themselves waits for a peer in the middle of an access until `deadline` at
+    /// most; afterwards it revokes the access another way, or fails.
     fn destroy_qp(&mut self, slot: Slot, deadline: Deadline) -> io::Result<()>;
 }

@@ -1,10 +1,11 @@
-//! What carries work requests out: libibverbs, or a device in software.
+//! Backends: libibverbs, and a software device. Both carry work requests out.
 //!
-//! The seam is cut at work requests. Above it [`Worker`](worker::Worker) takes owned buffers,
-//! keeps them in [`in_flight`] tables until the device is done with them and gives them back;
-//! below it the two backends see addresses and keys ([`interface`]). No packet and no C struct
-//! crosses it. Everything that `unsafe` code trusts (which buffer is in flight, which key names
-//! which memory) lives in this folder, once for both backends.
+//! The seam between the API and a backend is cut at work requests. Above it [`worker::WorkerCore`] takes owned
+//! buffers, keeps them in [`in_flight`] rings until the device is done with them, and gives them back. Below it a
+//! backend sees addresses and keys ([`interface`]). No packet and no C struct crosses the seam.
+//!
+//! This folder holds everything that `unsafe` code trusts (which buffer is in flight, which key names which memory),
+//! once for both backends. The types that users see are in [`verbs`](crate::verbs) and [`memory`](crate::memory).
 
 pub(crate) mod dispatch;
 pub(crate) mod ibverbs;

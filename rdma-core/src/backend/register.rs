@@ -1,4 +1,6 @@
-//! From a mapping to registered memory.
+//! Registration: turns a mapping into registered memory, and registered memory into an export for peers.
+//!
+//! The memory kinds are in [`memory`](crate::memory); how a device registers is the backend's.
 
 #![expect(unsafe_code, reason = "vouches to the backend that the mapping outlives its registration")]
 
@@ -10,9 +12,9 @@ use crate::error::RegisterError;
 use crate::memory::{Exported, Mapping, PdId, Registered};
 use crate::{Access, Sharing};
 
-/// Why a registration is refused that is longer than any the device takes; `None` when it is not.
+/// Explains the refusal of a registration longer than `max_mr_size`; `None` if `len` is within the bound.
 pub(super) fn beyond_device(device: &str, len: u64, max_mr_size: u64) -> Option<String> {
-    // A driver that reports no bound reports 0 or all ones.
+    // Drivers without a bound report 0 or all ones.
     (max_mr_size > 0 && len > max_mr_size).then(|| {
         format!(
             "device {device} registers at most {max_mr_size} bytes at once (max_mr_size): use a smaller pool, or several"
@@ -20,7 +22,7 @@ pub(super) fn beyond_device(device: &str, len: u64, max_mr_size: u64) -> Option<
     })
 }
 
-/// Registers all of `mapping`; on an error the mapping comes back.
+/// Registers all of `mapping`, or gives it back with the error.
 pub(crate) fn register(
     pd: &AnyPd,
     mut mapping: Mapping,
@@ -32,17 +34,20 @@ pub(crate) fn register(
     }
     if pd.shares_memory() {
         mapping.share();
-        tell_sharing(&mapping);
+        log_sharing(&mapping);
     }
-    // SAFETY: `Registered` owns the mapping and unmaps it only after `deregister` returned `Ok`;
-    // when `register` fails there is no registration.
+    // SAFETY: `Registered` owns the mapping and unmaps it only after `deregister` returned `Ok`, so the range outlives
+    // its registration. When `register` fails there is no registration.
     match unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) } {
         Ok(registration) => Ok(Registered::new(mapping, registration, access, id)),
         Err(error) => Err((mapping, error)),
     }
 }
 
-/// Registers registered memory once more, for peers; [`Exported`] keeps it for as long as that stands.
+/// Registers registered memory once more, under a key that peers may use. [`Exported`] keeps the memory registered
+/// until that key is revoked.
+///
+/// The registration of an earlier export is renewed if there is one to spare, because that is cheaper than a new one.
 pub(crate) fn export(
     pd: &AnyPd,
     memory: &Arc<Registered>,
@@ -52,21 +57,22 @@ pub(crate) fn export(
     let registration = match spare.take_if(|spare| spare.renew(access, mapping.backing())) {
         Some(spare) => spare,
         None => {
-            // SAFETY: `Exported` keeps `memory`, and with it the mapping, until `deregister` returned `Ok`.
+            // SAFETY: `Exported` keeps `memory` alive, and with it the mapping, so that the range stays mapped until
+            // `deregister` returned `Ok`.
             unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) }?
         }
     };
     Ok(Exported::new(Arc::clone(memory), registration))
 }
 
-/// Says how peers of this host reach memory that the library did not allocate.
-fn tell_sharing(mapping: &Mapping) {
+/// Logs how peers of this host reach memory that the library did not allocate.
+fn log_sharing(mapping: &Mapping) {
     let bytes = mapping.len();
     match mapping.sharing() {
         Sharing::Allocated => {}
-        Sharing::InPlace => tracing::info!(bytes, "memory of the caller's is shared in place"),
+        Sharing::InPlace => tracing::info!(bytes, "the caller's memory is shared in place"),
         Sharing::Unshared(reason) => {
-            tracing::info!(bytes, %reason, "memory of the caller's is not shared; peers reach it over TCP");
+            tracing::info!(bytes, %reason, "the caller's memory is not shared; peers reach it over TCP");
         }
     }
 }
@@ -76,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_longer_than_a_bound_that_there_is_is_beyond_it() {
+    fn a_registration_longer_than_the_bound_is_explained() {
         assert_eq!(beyond_device("a", 1 << 40, 0), None);
         assert_eq!(beyond_device("a", 1 << 40, u64::MAX), None);
         assert_eq!(beyond_device("a", 4096, 4096), None);

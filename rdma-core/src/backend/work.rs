@@ -1,13 +1,16 @@
-//! Work requests with the memory that they own, and their completions.
+//! Work requests, which own their local memory, and the completions that give it back.
+//!
+//! Posting them is [`worker`](super::worker)'s; this file only describes them.
 
 use super::interface::RawOpcode;
 use crate::error::RangeError;
-use crate::memory::Expect;
+use crate::memory::CacheHint;
 use crate::{Failure, LocalBuf, Opcode, QpNum, RemoteKey, RemoteMemory, Success, WorkId};
 
-/// A region that a worker holds, so that posting a range of it moves nothing and counts nothing atomically.
+/// The name of a region that a worker holds, from [`Worker::attach`](crate::Worker::attach).
 ///
-/// Made by [`Worker::attach`](crate::Worker::attach); a plain name, checked at every post.
+/// Posting a range of an attached region moves no buffer and touches no atomic counter. The name is a plain value: it
+/// keeps nothing alive, and each post checks that the region is still attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Attached {
     pub(super) worker: u32,
@@ -16,7 +19,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// `len` bytes at `offset` of the region. Checked when it is posted.
+    /// Names `len` bytes at `offset` of the region. The bounds are checked when the range is posted.
     #[inline]
     #[must_use]
     pub fn range(self, offset: usize, len: usize) -> AttachedRange {
@@ -24,7 +27,7 @@ impl Attached {
     }
 }
 
-/// A range of an attached region.
+/// A range of an attached region, from [`Attached::range`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttachedRange {
     pub(super) region: Attached,
@@ -36,12 +39,12 @@ pub struct AttachedRange {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub enum Segment {
-    /// None: a message of zero bytes, or a receive that takes immediates only.
+    /// No memory: a message of zero bytes, or a receive for immediates only.
     #[default]
     Empty,
-    /// The view of an owned buffer, which moves into the worker.
+    /// The view of an owned buffer. The buffer moves into the worker and comes back with the completion.
     Owned(LocalBuf),
-    /// A range of a region that the worker holds.
+    /// A range of an attached region, which stays with the worker.
     Attached(AttachedRange),
 }
 
@@ -59,18 +62,19 @@ impl From<AttachedRange> for Segment {
     }
 }
 
-/// What a [`Work`] does.
+/// The operation of a [`Work`], which also decides its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// What that says, by way of the send queue.
+    /// An operation of the send queue.
     Send(RawOpcode),
+    /// A receive, for the receive queue.
     Recv,
 }
 
-/// Of a request that names none.
+/// The remote memory of a request that has none.
 const NO_REMOTE: RemoteMemory = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
 
-/// One work request, to be posted to a queue pair.
+/// A work request for a queue pair; posting moves its local memory into the worker.
 ///
 /// ```
 /// use rdma_core::{Opcode, RemoteKey, RemoteMemory, Segment, Work};
@@ -85,20 +89,20 @@ const NO_REMOTE: RemoteMemory = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(
 pub struct Work {
     pub(super) operation: Operation,
     pub(super) segment: Segment,
-    /// Only for writes and reads.
+    /// Meaningful for writes and reads only.
     pub(super) remote: RemoteMemory,
-    /// Only for operations with one.
+    /// Meaningful for operations with an immediate only.
     pub(super) imm: u32,
     pub(super) signalled: bool,
     pub(super) inline: bool,
-    pub(super) expect: Expect,
+    pub(super) hint: CacheHint,
 }
 
 impl Work {
     #[inline]
     fn new(operation: Operation, segment: Segment, remote: RemoteMemory) -> Self {
-        let (signalled, inline, expect) = (true, false, Expect::Cached);
-        Self { operation, segment, remote, imm: 0, signalled, inline, expect }
+        let (signalled, inline, hint) = (true, false, CacheHint::Cached);
+        Self { operation, segment, remote, imm: 0, signalled, inline, hint }
     }
 
     /// Sends `segment` into a receive that the peer has posted.
@@ -109,8 +113,8 @@ impl Work {
 
     /// Writes `segment` to the peer's memory; both must have the same length.
     ///
-    /// The peer learns nothing of it, unless an immediate goes with it. Do not infer that a
-    /// write has landed from the arrival of another: count immediates.
+    /// The peer is not notified, unless the write carries [an immediate](Self::with_imm). Never infer from the arrival
+    /// of one write that an earlier one has landed, because devices may reorder them: count immediates.
     #[inline]
     pub fn write(segment: impl Into<Segment>, to: RemoteMemory) -> Self {
         Self::new(Operation::Send(RawOpcode::Write), segment.into(), to)
@@ -128,7 +132,9 @@ impl Work {
         Self::new(Operation::Recv, segment.into(), NO_REMOTE)
     }
 
-    /// With an immediate, which takes a receive at the peer. Of no effect on reads and receives.
+    /// Adds an immediate, which consumes one receive at the peer.
+    ///
+    /// Reads and receives have none: on them this has no effect.
     #[inline]
     pub fn with_imm(mut self, value: u32) -> Self {
         let opcode = match self.operation {
@@ -140,39 +146,44 @@ impl Work {
         self
     }
 
-    /// Without a completion of its own: it is told when a later request of the queue pair
-    /// completes. Signal at least one in every `max_send_wr`, or the queue never frees.
+    /// Asks the device for no completion of this request.
+    ///
+    /// The worker still reports one, when a later signalled request of the same queue completes. Signal at least one
+    /// request in every `max_send_wr`, otherwise the queue fills up and never frees.
     #[inline]
     pub fn unsignalled(mut self) -> Self {
         self.signalled = false;
         self
     }
 
-    /// The device takes the bytes while posting, which spares it a read of memory; for small
-    /// sends and writes, up to `max_inline_data`.
+    /// Lets the device copy the bytes while posting, which saves it a read of memory.
+    ///
+    /// For sends and writes of up to [`max_inline_data`](crate::QueuePairOptions::max_inline_data) bytes; posting
+    /// longer ones fails. Reads and receives ignore it.
     #[inline]
     pub fn inline(mut self) -> Self {
         self.inline = true;
         self
     }
 
-    /// Says where its bytes are expected to be, for a device that copies them while posting (the software device, between
-    /// processes of one host): for one of many that move more than the caches hold, [`Expect::of_total`] of all their
-    /// bytes. It then leaves the caches to others, and takes two thirds of the time. For a few, it would take longer.
+    /// Says where its bytes are expected to be, for a device that copies them while posting (the software device,
+    /// between processes of one host): for one of many that move more than the caches hold, [`CacheHint::of_total`] of
+    /// all their bytes. It then leaves the caches to others, and takes two thirds of the time. For a few, it would
+    /// take longer.
     ///
     /// ```
-    /// use rdma_core::memory::Expect;
+    /// use rdma_core::memory::CacheHint;
     /// use rdma_core::{RemoteKey, RemoteMemory, Segment, Work};
     /// let blocks: Vec<RemoteMemory> = vec![];
     /// let total = blocks.iter().map(|block| block.len as usize).sum();
     /// for block in blocks {
-    ///     let work = Work::write(Segment::Empty, block).expecting(Expect::of_total(total));
+    ///     let work = Work::write(Segment::Empty, block).with_cache_hint(CacheHint::of_total(total));
     ///     # let _ = work;
     /// }
     /// ```
     #[inline]
-    pub fn expecting(mut self, expect: Expect) -> Self {
-        self.expect = expect;
+    pub fn with_cache_hint(mut self, hint: CacheHint) -> Self {
+        self.hint = hint;
         self
     }
 
@@ -186,13 +197,13 @@ impl Work {
         }
     }
 
-    /// All of it; what is left has no memory.
+    /// Moves the request out, and leaves an empty receive, which owns nothing.
     #[inline(always)]
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::recv(Segment::Empty))
     }
 
-    /// The buffer that it owns, given back.
+    /// Returns the owned buffer, if there is one.
     #[inline]
     pub(super) fn into_buffer(self) -> Option<LocalBuf> {
         match self.segment {
@@ -201,7 +212,7 @@ impl Work {
         }
     }
 
-    /// The local memory, given back.
+    /// Returns the local memory of the request, such as that of a refused one.
     #[inline]
     #[must_use]
     pub fn into_segment(self) -> Segment {
@@ -209,28 +220,29 @@ impl Work {
     }
 }
 
-/// What became of one work request; every posted request has exactly one, signalled or not.
+/// The outcome of one work request. Every posted request has exactly one completion, signalled or not.
 ///
-/// Completions of one queue come in the order of posting. A request that was posted
-/// unsignalled is told when a later one of its queue completes.
+/// Completions of one queue come in the order of posting. An unsignalled request is reported when a later signalled one
+/// of its queue completes, or when its queue pair is [fenced](crate::Worker::fence).
 #[doc(alias = "ibv_wc")]
 #[derive(Debug)]
 #[must_use]
 pub struct Completion {
-    /// What posting it returned.
+    /// The id that posting the request returned.
     pub id: WorkId,
-    /// The queue pair it was posted to.
+    /// The queue pair that the request was posted to.
     pub qp_num: QpNum,
-    /// The owned buffer that was posted, given back.
+    /// The owned buffer of the request, given back.
     pub buffer: Option<LocalBuf>,
-    /// Done, or why not.
+    /// The success, or the status of the failure. After a failure the contents of a receive or read buffer are
+    /// unspecified.
     pub result: Result<Success, Failure>,
 }
 
-/// The longest message of a reliable connection, by the InfiniBand specification.
+/// Bytes of the longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
 pub(super) const MESSAGE_BYTES_MAX: u64 = 1 << 31;
 
-/// Whether `offset..offset + len` lies within `bound`.
+/// Checks that the range lies within the `bound` bytes of its region.
 pub(super) fn check_range(range: &AttachedRange, bound: usize) -> Result<(), RangeError> {
     RangeError::check(range.offset as u64, range.len as u64, bound as u64)
 }

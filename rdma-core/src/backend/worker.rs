@@ -1,14 +1,14 @@
-//! The worker's core: owned buffers in, completions out, over either backend.
+//! The worker core: takes owned requests, returns completions, over either backend.
 //!
-//! It resolves what a request names into addresses and keys, keeps the memory in flight, and
-//! turns what the device reports into completions in posting order. The unsafe promise that
-//! the backend asks for (memory stays valid until the completion or the destruction) is kept
-//! by [`Ring`](super::in_flight::Ring) and by nothing else.
+//! [`post`] resolves the memory that a request names into addresses and keys, [`poll`] turns the reports of the device
+//! into completions in posting order, [`fence`] ends queue pairs, [`mapped_access`] touches peer memory without a
+//! request. A backend asks for one unsafe promise: memory stays valid until the completion or the destruction. Only the
+//! [`Ring`]s and [`Regions`] keep it.
 
 mod fence;
+mod mapped_access;
 mod poll;
 mod post;
-mod reach;
 mod regions;
 #[cfg(test)]
 mod tests;
@@ -16,8 +16,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+pub(crate) use mapped_access::{InPlaceWork, PeerOp};
 pub(crate) use post::Batch;
-pub(crate) use reach::{Reach, Run};
 
 use super::in_flight::{Queue, Ring, Tag};
 use super::interface::{RawCompletion, RawRecv, RawSend, RawWorker, SENTINELS, Slot};
@@ -30,10 +30,10 @@ use crate::{
 };
 use regions::Regions;
 
-/// Completions taken from the device at a time.
+/// Completions taken from the device in one call, at most.
 const POLL_BATCH: usize = 64;
 
-/// Names a queue pair of one worker.
+/// The name of a queue pair: its worker, slot and generation, so that a stale handle never names a successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct QpHandle {
     pub(crate) worker: u32,
@@ -42,16 +42,17 @@ pub(crate) struct QpHandle {
     pub(crate) qp_num: QpNum,
 }
 
-/// What the core keeps of a queue pair.
+/// A queue pair with its requests in flight.
 struct Qp {
     num: QpNum,
     slot: Slot,
     generation: u8,
     pd: PdId,
     send: Ring,
-    /// One deeper than asked for: the fence's sentinel always fits.
+    /// Deeper than asked for by [`SENTINELS`], so that the sentinel of the fence always fits.
     recv: Ring,
     max_inline_data: u32,
+    /// Completion queue entries that this queue pair may fill.
     reserved: u64,
 }
 
@@ -65,49 +66,52 @@ impl Qp {
     }
 }
 
-/// A slot, and what outlives its queue pairs.
+/// The entry of one slot, with the counters that outlive its queue pairs.
 #[derive(Default)]
-struct Place {
+struct QpEntry {
     generation: u8,
-    /// Sequences of the next requests. They go on from one queue pair to the next, so that what
-    /// a device still says of one is not taken for its successor's when generations repeat.
+    /// Sequences of the next requests. They go on from one queue pair to the next: generations repeat after 128 queue
+    /// pairs, and a late completion of a destroyed queue pair must not match a request of the current one.
     next_send: u64,
     next_recv: u64,
     qp: Option<Qp>,
 }
 
-impl Place {
-    /// Its queue pair, if that is of `generation`.
+impl QpEntry {
+    /// Returns the queue pair, if it has this generation.
     #[inline]
     fn named(&mut self, generation: u8) -> Option<&mut Qp> {
         self.qp.as_mut().filter(|qp| qp.generation == generation)
     }
 }
 
-/// See the module.
-pub(crate) struct Core<R: RawWorker> {
+/// A completion queue with its queue pairs, the requests in flight and the attached regions.
+pub(crate) struct WorkerCore<R: RawWorker> {
     raw: R,
     id: u32,
-    /// The process that made it: a forked child inherits the value, not the right to end queue pairs.
+    /// The process that made the worker. A forked child inherits the value, but the queue pairs stay its parent's.
     pid: u32,
     options: WorkerOptions,
-    /// By slot.
-    qps: Vec<Place>,
+    /// Queue pairs by slot.
+    qps: Vec<QpEntry>,
     regions: Regions,
-    /// Completions decoded and not yet taken. Its capacity covers all that can be in flight.
+    /// Completions decoded and not yet returned. The capacity covers all requests that can be in flight, so polling
+    /// never allocates.
     ready: VecDeque<Completion>,
     polled: Box<[RawCompletion]>,
-    /// Set once the device's word cannot be trusted any more.
+    /// The `wr_id` of the first completion that cannot be right. Once set, polling only fails: the device can no longer
+    /// be trusted about which memory it is done with.
     broken: Option<u64>,
+    /// Requests of the current batch, gathered for one doorbell.
     sends: Vec<RawSend>,
     recvs: Vec<RawRecv>,
-    /// Entries of the completion queue that queue pairs have reserved.
+    /// Completion queue entries that all queue pairs may fill together.
     reserved: u64,
 }
 
 static NEXT_WORKER: AtomicU32 = AtomicU32::new(1);
 
-impl<R: RawWorker> Core<R> {
+impl<R: RawWorker> WorkerCore<R> {
     pub(crate) fn new(raw: R, options: WorkerOptions) -> Self {
         Self {
             raw,
@@ -142,7 +146,7 @@ impl<R: RawWorker> Core<R> {
         let asked = QueuePairOptions { max_send_wr: max_send, ..options.clone() };
         let num = self.raw.create_qp(slot, pd, &asked)?;
         self.reserved += needed;
-        let Place { generation, next_send, next_recv, .. } = self.qps[usize::from(slot)];
+        let QpEntry { generation, next_send, next_recv, .. } = self.qps[usize::from(slot)];
         let send = Ring::new(max_send as usize, next_send);
         let recv = Ring::new(max_recv as usize, next_recv);
         self.sends.reserve(max_send as usize);
@@ -163,7 +167,7 @@ impl<R: RawWorker> Core<R> {
     }
 
     fn free_slot(&mut self) -> Result<Slot, CreateError> {
-        let index = self.qps.iter().position(|place| place.qp.is_none()).unwrap_or(self.qps.len());
+        let index = self.qps.iter().position(|entry| entry.qp.is_none()).unwrap_or(self.qps.len());
         let beyond = CreateError::BeyondLimit {
             option: "queue pairs of one worker",
             asked: index as u64 + 1,
@@ -171,7 +175,7 @@ impl<R: RawWorker> Core<R> {
         };
         let slot = Slot::try_from(index).map_err(|_| beyond)?;
         if index == self.qps.len() {
-            self.qps.push(Place::default());
+            self.qps.push(QpEntry::default());
         }
         Ok(slot)
     }
@@ -179,7 +183,7 @@ impl<R: RawWorker> Core<R> {
     fn in_flight_max(&self) -> usize {
         self.qps
             .iter()
-            .filter_map(|place| place.qp.as_ref())
+            .filter_map(|entry| entry.qp.as_ref())
             .map(|qp| qp.send.capacity() + qp.recv.capacity())
             .sum()
     }
@@ -246,28 +250,28 @@ impl<R: RawWorker> Core<R> {
         self.raw.channel_fd()
     }
 
-    /// Frees the slot of a destroyed queue pair.
+    /// Frees the slot of a destroyed queue pair for a successor of the next generation.
     fn forget_qp(&mut self, slot: Slot) {
-        if let Some(place) = self.qps.get_mut(usize::from(slot))
-            && let Some(qp) = place.qp.take()
+        if let Some(entry) = self.qps.get_mut(usize::from(slot))
+            && let Some(qp) = entry.qp.take()
         {
             self.reserved -= qp.reserved;
-            place.generation = Tag::next_generation(place.generation);
-            (place.next_send, place.next_recv) = (qp.send.next_sequence(), qp.recv.next_sequence());
+            entry.generation = Tag::next_generation(entry.generation);
+            (entry.next_send, entry.next_recv) = (qp.send.next_sequence(), qp.recv.next_sequence());
         }
     }
 }
 
-impl<R: RawWorker> Drop for Core<R> {
+impl<R: RawWorker> Drop for WorkerCore<R> {
     fn drop(&mut self) {
-        // All together have that time.
+        // All queue pairs share one deadline, because a drop must not block for long.
         let deadline = Deadline::in_drop();
         for slot in 0..self.qps.len() {
             let Some(qp) = self.qps[slot].qp.take() else { continue };
             if let Err(error) = self.raw.destroy_qp(slot as Slot, deadline) {
-                tracing::error!(%error, qp = %qp.num, "destroying a queue pair failed; its memory in flight is leaked");
+                tracing::error!(%error, qp = %qp.num, "a queue pair could not be destroyed; its memory in flight is leaked");
                 std::mem::forget(qp);
-                // Attached regions may be in flight as well.
+                // The device may still access attached regions, too: they must stay mapped.
                 self.regions.leak();
             }
         }

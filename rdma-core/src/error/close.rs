@@ -1,13 +1,15 @@
-//! The kernel refuses to release something.
+//! [`CloseError`]: the device refused to release an object.
 
 use std::io;
 
-/// The device refused to release an object; the object is still there.
+/// A device refused to release an object; the object still exists.
+///
+/// Its source is a [`Quarantine`](super::Quarantine) when a stopped peer still accesses the memory.
 #[derive(Debug, thiserror::Error)]
 #[error("{verb} failed: {source}; the object still exists: close what depends on it, then close it again")]
 pub struct CloseError {
-    /// The verb that failed, by its C name.
+    /// The C name of the verb that failed.
     pub verb: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }

@@ -1,4 +1,4 @@
-//! Moving a queue pair towards RTS.
+//! Errors of connecting a queue pair and of choosing its GID.
 
 use std::fmt;
 use std::io;
@@ -14,44 +14,44 @@ pub enum ConnectError {
         "port {port} of {device} is {state}, not ACTIVE: check cable and switch, or `ip link set NETDEV up`"
     )]
     PortDown {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// The port.
+        /// Number of the port.
         port: PortNum,
-        /// Its state.
+        /// State of the port.
         state: PortState,
     },
-    /// The GID table has no such entry.
+    /// The GID table of the port has no entry at the requested index.
     #[error("port {port} of {device} has no GID at index {index}: its table has {}", show_gids(table))]
     NoSuchGid {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// The port.
+        /// Number of the port.
         port: PortNum,
-        /// The index asked for.
+        /// The requested index.
         index: u32,
-        /// What there is.
+        /// The entries that the table has.
         table: Vec<GidEntry>,
     },
     /// The device refused the transition.
     #[error("queue pair {qp_num} was refused {to}: {source}; {mend}")]
     Refused {
-        /// The queue pair.
+        /// Number of the queue pair.
         qp_num: QpNum,
-        /// The state it was to reach.
+        /// The state that the queue pair should have reached.
         to: QpState,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What usually mends it.
+        /// The usual remedy.
         mend: String,
     },
-    /// The port or the queue pair could not be asked.
+    /// The port or the queue pair did not answer a query.
     #[error(transparent)]
     Query(#[from] super::QueryError),
     /// The queue pair belongs to another worker.
     #[error("queue pair {qp_num} belongs to another worker: hand it to the one that created it")]
     ForeignWorker {
-        /// The queue pair.
+        /// Number of the queue pair.
         qp_num: QpNum,
     },
 }
@@ -64,19 +64,19 @@ fn show_gids(table: &[GidEntry]) -> String {
     entries.join(", ")
 }
 
-/// Why one entry of a GID table was not chosen.
+/// The reason why an entry of a GID table was not chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GidRejection {
-    /// It is of another type than asked for.
+    /// The entry has another type than the requested one.
     WrongType,
-    /// It is of the other address family than asked for.
+    /// The entry has another address family than the requested one.
     WrongFamily,
-    /// Its network interface is not in this network namespace.
+    /// The entry's network interface is not in this network namespace.
     NoNetdev,
-    /// It is link-local, and a routable one is there.
+    /// The entry is link-local, and a routable entry exists.
     LinkLocal,
-    /// Another one ranks before it.
+    /// Another entry ranks higher.
     RankedLower,
 }
 
@@ -95,9 +95,9 @@ impl fmt::Display for GidRejection {
 /// No entry of a port's GID table can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoUsableGid {
-    /// The port.
+    /// Number of the port.
     pub port: PortNum,
-    /// Every entry and why it was rejected.
+    /// Every entry of the table with the reason why it was rejected.
     pub rejected: Vec<(GidEntry, GidRejection)>,
 }
 

@@ -1,48 +1,48 @@
-//! Creating protection domains, workers and queue pairs.
+//! [`CreateError`]: creating a protection domain, a worker or a queue pair.
 
 use std::io;
 
-/// An object could not be created.
+/// A protection domain, a worker or a queue pair could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// The device refused.
+    /// The device refused to create the object.
     #[error("{verb} failed: {source}; {mend}")]
     Refused {
-        /// The verb, by its C name.
+        /// The C name of the verb that failed.
         verb: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What usually mends it.
+        /// The usual remedy; for a limit on pinned memory, which limit refused and how to raise it.
         mend: String,
     },
-    /// An option is beyond what the device can do.
+    /// An option exceeds a limit of the device.
     #[error("{option} is {asked}, the device allows {limit}: ask for at most that")]
     BeyondLimit {
-        /// The option's name.
+        /// Name of the option.
         option: &'static str,
-        /// What was asked for.
+        /// The requested value.
         asked: u64,
-        /// What there is.
+        /// The largest value that the device allows.
         limit: u64,
     },
-    /// The worker's completion queue has no room for another queue pair's completions.
+    /// The worker's completion queue has too few free entries for another queue pair.
     #[error(
         "the completion queue has {free} of {max_cqe} entries free and the queue pair may need {needed}: \
          give the worker a larger max_cqe or the queue pair smaller queues"
     )]
     CompletionQueueTooSmall {
-        /// Entries that the queue pair may need.
+        /// Entries that the queue pair may need at once.
         needed: u64,
-        /// Entries not reserved.
+        /// Entries that no queue pair has reserved.
         free: u64,
-        /// All entries.
+        /// Entries of the queue in all.
         max_cqe: u32,
     },
-    /// The protection domain is of another device than the worker.
+    /// The protection domain belongs to another device than the worker.
     #[error("the protection domain belongs to another device: create both from one context")]
     ForeignProtectionDomain,
-    /// A symbol that the call needs is not in the library found.
+    /// The installed libibverbs lacks a symbol that the call needs.
     #[error(transparent)]
     Library(#[from] super::LibraryUnavailable),
 }

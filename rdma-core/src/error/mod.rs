@@ -1,4 +1,7 @@
-//! Errors, one small enum per area; each says what is wrong and ends with the mend.
+//! Errors of the crate: one small enum for each area.
+//!
+//! Every message says what happened, to which object, and what to do about it. Errors of calls that consumed
+//! an object give the object back: [`Refused`](crate::Refused), [`PostRefused`], [`PartialPost`].
 
 mod close;
 mod connect;
@@ -26,8 +29,11 @@ pub use reach::ReachError;
 pub use register::RegisterError;
 pub use unshare::UnshareError;
 
-/// What helps when the system has none left of something, of which its error number tells.
-pub(crate) fn limit(error: &io::Error) -> Option<&'static str> {
+/// Returns the remedy when `error` says that the system has run out of some resource; `None` for other
+/// errors.
+///
+/// The text names a limit that its reader can raise, because the bare error ("Too many open files") does not.
+pub(crate) fn limit_advice(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
         libc::EMFILE => Some("raise the limit on open files (ulimit -n)"),
         libc::ENFILE => Some("raise the system's limit on open files (fs.file-max)"),

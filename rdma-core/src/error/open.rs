@@ -1,34 +1,34 @@
-//! Finding, opening and querying devices.
+//! Errors of finding, opening and querying devices.
 
 use std::io;
 
-/// libibverbs cannot be used.
+/// libibverbs cannot be used. The software device still can.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryUnavailable {
-    /// No library of the name could be loaded.
+    /// No library with one of the known names could be loaded.
     #[error(
         "libibverbs does not load (tried {}): {reason}; install it (Debian, Ubuntu: libibverbs1 ibverbs-providers; \
          Fedora, RHEL: libibverbs) or use the software device",
         tried.join(", ")
     )]
     NotFound {
-        /// The names tried.
+        /// The file names that were tried.
         tried: Vec<&'static str>,
-        /// What the loader said.
+        /// The error of the dynamic loader.
         reason: String,
     },
-    /// The library lacks a symbol of the version that we need.
+    /// The library lacks a symbol in the version that this crate needs.
     #[error(
         "libibverbs is too old: it has no {symbol} of version {version}; install a newer rdma-core package"
     )]
     TooOld {
-        /// The symbol.
+        /// Name of the symbol.
         symbol: &'static str,
-        /// Its version.
+        /// Version of the symbol, such as `IBVERBS_1.8`.
         version: &'static str,
     },
-    /// The program is linked statically against musl and cannot load a library.
+    /// The program is linked statically against musl, which cannot load libraries at run time.
     #[error(
         "this program is linked statically and cannot load libibverbs: build it for a dynamically linked target, \
          or use the software device"
@@ -40,79 +40,79 @@ pub enum LibraryUnavailable {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No device has that name.
+    /// No device has the requested name.
     #[error(
         "no RDMA device is named {name}; there {}{}",
         if available.is_empty() { "is none".to_owned() } else { format!("are: {}", available.join(", ")) },
         reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"))
     )]
     UnknownDevice {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The devices there are.
+        /// Names of the devices that are present.
         available: Vec<String>,
-        /// Why there are none, when that is known.
+        /// The reason why there are no devices, when it is known.
         reason: Option<String>,
     },
-    /// The library is there and cannot list the devices.
+    /// libibverbs was loaded but cannot list the devices.
     #[error(
         "ibv_get_device_list failed: {0}; load the kernel's ib_uverbs module, and in a container mount \
          /sys/class/infiniband and /dev/infiniband"
     )]
     NotListed(#[source] io::Error),
-    /// The device is there and would not open.
+    /// The device is present but does not open.
     #[error("device {name} does not open: {source}; {mend}")]
     Refused {
-        /// Its name.
+        /// Name of the device.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
-        /// What usually mends it.
+        /// The usual remedy.
         mend: String,
     },
     /// The software device could not start.
     #[error(
         "software device {name} does not start ({what}): {source}; {}",
-        super::limit(source).unwrap_or("choose another address or port, or raise the limit named")
+        super::limit_advice(source).unwrap_or("choose another address or port, or raise the limit named")
     )]
     Soft {
-        /// Its name.
+        /// Name of the device.
         name: String,
-        /// What it was doing.
+        /// The step that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The library cannot be used.
+    /// libibverbs cannot be used.
     #[error(transparent)]
     Library(#[from] LibraryUnavailable),
 }
 
-/// A device did not answer a question about itself.
+/// A device did not answer a query.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// The device has no such port.
+    /// The device has no port with the requested number.
     #[error("device {device} has no port {port}: its ports are 1 to {ports}")]
     NoSuchPort {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// The port asked for.
+        /// The requested port number.
         port: u8,
-        /// How many it has.
+        /// Number of ports that the device has.
         ports: u8,
     },
-    /// The verb failed.
+    /// The query verb failed.
     #[error("{verb} on {device} failed: {source}; see the kernel's log, the device may have been removed")]
     Refused {
-        /// The verb, by its C name.
+        /// The C name of the verb.
         verb: &'static str,
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A symbol that the call needs is not in the library found.
+    /// The installed libibverbs lacks a symbol that the call needs.
     #[error(transparent)]
     Library(#[from] LibraryUnavailable),
 }

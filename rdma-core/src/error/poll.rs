@@ -1,78 +1,80 @@
-//! Polling, waiting and fencing.
+//! Errors of polling, waiting and fencing.
 
 use std::io;
 use std::time::Duration;
 
 use crate::QpNum;
 
-/// The completion queue cannot be polled or waited for.
+/// A completion queue could not be polled or waited for. Only after `DeadlineExceeded` is the worker still
+/// usable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PollError {
-    /// Completions were lost.
+    /// The completion queue overran and lost completions.
     #[error(
         "the completion queue overran and lost completions: drop the worker, and give the next a larger max_cqe"
     )]
     Overrun,
-    /// The device returned a completion for a request that is not in flight.
+    /// The device completed a request that is not in flight. The completion is not used, so no memory is
+    /// freed wrongly.
     #[error(
         "the device completed {wr_id:#x}, which is not in flight: this is a fault of the driver; drop the worker"
     )]
     Unexpected {
-        /// What the device said.
+        /// The identifier that the device returned.
         wr_id: u64,
     },
-    /// The deadline passed first.
+    /// The deadline passed before a completion arrived. Nothing is lost: wait again, or fence the queue pair.
     #[error(
         "no completion within {waited:?}: the peer may be dead or stopped; fence the queue pair to get its buffers back"
     )]
     DeadlineExceeded {
-        /// How long was waited.
+        /// Time that the call waited.
         waited: Duration,
     },
-    /// The verb failed.
+    /// A verb or a system call failed.
     #[error("{verb} failed: {source}; drop the worker")]
     Refused {
-        /// The verb, by its C name.
+        /// The C name of the call.
         verb: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// A queue pair could not be fenced: it is still there, and its memory stays in flight.
+/// A queue pair could not be fenced. It still exists, and the memory of its requests stays in flight.
 ///
-/// Each case says what may still happen. Calling again is right in all but the last; what is never
-/// fenced is leaked with the worker.
+/// Each variant says what may still happen. Fence again, except after `ForeignWorker`. Memory of a queue pair
+/// that is never fenced is leaked with the worker.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
-    /// It could be neither moved to ERR nor destroyed: its requests and those of its peer go on.
+    /// The queue pair could be neither moved to ERR nor destroyed: requests of both sides go on.
     #[error(
         "queue pair {qp_num} could be neither moved to ERR nor destroyed: {source}; it still takes its peer's \
          writes, and its memory is kept: call again, or drop the worker"
     )]
     NotStopped {
-        /// The queue pair.
+        /// Number of the queue pair.
         qp_num: QpNum,
-        /// What the kernel said to the move.
+        /// The kernel's error for the move to ERR.
         source: io::Error,
     },
-    /// It is in ERR and takes nothing of its peer any more, but could not be destroyed, so the
-    /// device may still use the memory of what was under way.
+    /// The queue pair is in ERR, so its peer's requests are refused. It could not be destroyed, so the device
+    /// may still access the memory of requests that were in flight.
     #[error(
         "queue pair {qp_num} is in ERR and could not be destroyed: {source}; its memory is kept, call again"
     )]
     NotDestroyed {
-        /// The queue pair.
+        /// Number of the queue pair.
         qp_num: QpNum,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The queue pair belongs to another worker.
     #[error("queue pair {qp_num} belongs to another worker: hand it to the one that created it")]
     ForeignWorker {
-        /// The queue pair.
+        /// Number of the queue pair.
         qp_num: QpNum,
     },
 }

@@ -1,4 +1,4 @@
-//! Posting work requests.
+//! Errors of posting work requests and of detaching regions.
 
 use std::fmt;
 use std::io;
@@ -6,49 +6,52 @@ use std::io;
 use super::RangeError;
 use crate::QpNum;
 
-/// Why a work request was not posted.
+/// The reason why a work request was not posted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// As many are outstanding as the queue holds. This is back-pressure: poll, then post again.
+    /// The queue holds as many requests as it can. This is back-pressure, not a failure: poll, then post
+    /// again.
     #[error("the queue is full ({capacity} outstanding): poll for completions, then post again")]
     QueueFull {
-        /// Its depth.
+        /// Requests that the queue can hold.
         capacity: u32,
     },
-    /// A range leaves its region.
+    /// A range reaches beyond its region.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// The local and the remote range differ in length.
-    #[error("{local} local bytes against {remote} remote ones: make both the same")]
+    /// The local and the remote range have different lengths.
+    #[error("the local range has {local} bytes and the remote range {remote}: make both equal")]
     LengthMismatch {
-        /// Bytes here.
+        /// Bytes of the local range.
         local: u64,
-        /// Bytes there.
+        /// Bytes of the remote range.
         remote: u64,
     },
-    /// A message longer than a work request can carry.
-    #[error("{len} bytes in one request, {limit} are allowed: split it")]
+    /// The request is longer than one work request can be.
+    #[error("the request has {len} bytes and one request may have {limit}: split the request")]
     TooLong {
-        /// Its bytes.
+        /// Bytes of the request.
         len: u64,
-        /// What is allowed.
+        /// Bytes that one request may have.
         limit: u64,
     },
-    /// Inline data beyond what the queue pair was made for.
-    #[error("{len} bytes inline, the queue pair takes {limit}: raise max_inline_data or use a buffer")]
+    /// The request has more inline bytes than the queue pair was created for.
+    #[error(
+        "the request has {len} inline bytes and the queue pair allows {limit}: raise max_inline_data or use a buffer"
+    )]
     InlineTooLong {
-        /// Its bytes.
+        /// Inline bytes of the request.
         len: usize,
-        /// What is allowed.
+        /// Inline bytes that the queue pair allows.
         limit: u32,
     },
-    /// The operation needs a right that the memory's registration lacks.
+    /// The registration of the local memory lacks the right that the operation needs.
     #[error(
         "the memory's registration lacks the right that this operation needs: register it with LOCAL_WRITE"
     )]
     AccessDenied,
-    /// The memory was registered in another protection domain than the queue pair's.
+    /// The memory was registered in another protection domain than the one of the queue pair.
     #[error(
         "the memory belongs to another protection domain than the queue pair: register it in the queue pair's"
     )]
@@ -59,24 +62,24 @@ pub enum PostError {
     /// The queue pair belongs to another worker.
     #[error("queue pair {qp_num} belongs to another worker: post through the one that created it")]
     ForeignWorker {
-        /// The queue pair.
+        /// Number of the queue pair.
         qp_num: QpNum,
     },
-    /// The device refused.
+    /// The device refused the request.
     #[error("{verb} failed: {source}; the queue pair is unusable: fence it")]
     Refused {
-        /// The verb, by its C name.
+        /// The C name of the verb.
         verb: &'static str,
-        /// What the driver said.
+        /// The driver's error.
         source: io::Error,
     },
 }
 
-/// A work request that was not posted, given back whole with the reason.
+/// A work request that was not posted, given back with the reason.
 pub struct PostRefused<W> {
-    /// The request, buffer and all, as it was handed in.
+    /// The request with its buffer, unchanged.
     pub work: W,
-    /// Why.
+    /// The reason why it was not posted.
     pub error: PostError,
 }
 
@@ -98,15 +101,15 @@ impl<W> std::error::Error for PostRefused<W> {
     }
 }
 
-/// A batch of which the device took only the first part.
+/// A batch of which the device accepted only the first requests.
 ///
-/// What was posted completes as usual; what was not is here, in order.
+/// Requests that were posted complete as usual. The others are given back here, in order.
 pub struct PartialPost<W> {
-    /// How many of the batch were posted.
+    /// Number of requests that were posted.
     pub posted: usize,
-    /// The others, as they were handed in.
+    /// The requests that were not posted, unchanged.
     pub rejected: Vec<W>,
-    /// Why.
+    /// The reason why the first of them was not posted.
     pub error: PostError,
 }
 
@@ -132,19 +135,19 @@ impl<W> std::error::Error for PartialPost<W> {
     }
 }
 
-/// A region could not be taken back from a worker.
+/// A region could not be detached from a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DetachError {
-    /// The worker does not hold it.
+    /// The worker does not hold the region.
     #[error("the region is not attached to this worker: it was detached before, or attached to another")]
     NotAttached,
-    /// Requests that use it are in flight.
+    /// Requests in flight use the region.
     #[error(
         "{requests} requests that use the region are in flight: wait for their completions, or fence their queue pairs"
     )]
     InFlight {
-        /// How many.
+        /// Number of those requests.
         requests: u32,
     },
 }

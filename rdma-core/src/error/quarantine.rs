@@ -1,30 +1,34 @@
-//! Memory that cannot be had back yet.
+//! [`Quarantine`]: memory that cannot be released because a stopped process still accesses it.
 
 use std::io;
 
 use super::CloseError;
 use crate::memory::Irreplaceable;
 
-/// A right could not be taken back from a peer whose process is stopped in the midst of an access: the pages that it is
-/// at could not be replaced, so the memory is kept.
+/// A right could not be revoked, because the peer's process is stopped (SIGSTOP) in the middle of an access.
 ///
-/// It is the cause of the [`io::Error`] in a [`CloseError`] or [`FenceError`](super::FenceError). See
-/// [`quarantined`](crate::quarantined) for what of it was dropped.
+/// Normally the pages that the peer accesses are replaced, so that its late write lands where nobody reads.
+/// This error says that they could not be replaced. The memory is kept: reusing it would let the late write
+/// corrupt other data.
+///
+/// It is the source of the [`io::Error`] in a [`CloseError`] or a [`FenceError`](super::FenceError). Memory
+/// that was dropped in this state is counted by [`quarantined`](crate::quarantined).
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "quarantined: a peer's process is stopped in the middle of an access, and its pages cannot be replaced: {why}; let \
-     it go on, or end it, and try again"
+    "quarantined: a peer's process is stopped in the middle of an access, and the pages cannot be replaced: {why}; \
+     resume or end that process, then try again"
 )]
 pub struct Quarantine {
     why: Irreplaceable,
 }
 
 impl Quarantine {
-    pub(crate) fn since(why: Irreplaceable) -> io::Error {
+    /// Wraps the reason in an [`io::Error`], the source type of [`CloseError`] and `FenceError`.
+    pub(crate) fn io_error(why: Irreplaceable) -> io::Error {
         io::Error::new(io::ErrorKind::ResourceBusy, Self { why })
     }
 
-    /// Whether it is why something was not released.
+    /// Returns whether a quarantine is the reason why something was not released.
     pub(crate) fn is_cause(error: &CloseError) -> bool {
         error.source.get_ref().is_some_and(|cause| cause.is::<Self>())
     }

@@ -1,19 +1,20 @@
-//! A range that does not fit.
+//! [`RangeError`]: a range of bytes that does not fit.
 
-/// A range is reversed, or reaches beyond what it is a range of.
+/// A range is reversed, or reaches beyond the bytes that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("range {start}..{end} does not fit into {len} bytes: mend the offset or the length")]
+#[error("range {start}..{end} does not fit into {len} bytes: correct the offset or the length")]
 pub struct RangeError {
-    /// First byte asked for.
+    /// The first byte of the range.
     pub start: u64,
-    /// The byte after the last.
+    /// The byte after the last one of the range.
     pub end: u64,
-    /// Bytes there are.
+    /// Bytes that there are.
     pub len: u64,
 }
 
 impl RangeError {
-    /// `offset..offset + len` within `bound` bytes, or the error; a sum that wraps is an error.
+    /// Checks that `offset..offset + len` lies within `bound` bytes. A sum that overflows is an error, never
+    /// a small number.
     #[inline]
     pub(crate) fn check(offset: u64, len: u64, bound: u64) -> Result<(), Self> {
         match offset.checked_add(len) {

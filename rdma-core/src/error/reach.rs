@@ -1,4 +1,4 @@
-//! Reaching into the memory of a peer, and waiting for flags.
+//! [`ReachError`]: accessing mapped memory of a peer, and waiting for flags.
 
 use std::io;
 use std::time::Duration;
@@ -6,91 +6,95 @@ use std::time::Duration;
 use super::RangeError;
 use crate::{PeerAccess, QpNum};
 
-/// Memory of a peer could not be reached, or a flag did not come.
+/// Mapped memory of a peer could not be accessed, or a flag did not arrive.
 ///
-/// The peer hears of none of these, and the queue pair stays as it is.
+/// The peer does not learn of these errors, and the state of the queue pair does not change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReachError {
-    /// The peer is reached by a device or a byte stream.
-    #[error("the peer is reached by {access}, and its memory not mapped here: post requests")]
+    /// The peer is reached by a device or a byte stream, so its memory cannot be mapped.
+    #[error("the peer is reached by {access}, so its memory is not mapped here: post requests instead")]
     NotMapped {
-        /// How it is reached.
+        /// The path by which the peer is reached.
         access: PeerAccess,
     },
-    /// The peer's memory cannot be mapped.
+    /// The peer's memory is of a kind that processes cannot share.
     #[error(
-        "the peer did not register memory that can be shared: let its library allocate, or Memory::share_in_place; \
-         or post requests"
+        "the peer registered memory that processes cannot share: let the library allocate it there, or call \
+         Memory::share_in_place there; or post requests instead"
     )]
     NotShared,
-    /// The peer, or this process, refused to map it: told once for each time that it was tried.
-    #[error("the peer's memory is not mapped: {reason}; mend that and try again")]
+    /// The peer or this process refused to map the memory. Each attempt to map reports this error once; the
+    /// next call tries again.
+    #[error("the peer's memory is not mapped: {reason}; remove the cause and try again")]
     Unmapped {
-        /// What was refused.
+        /// The refusal, with its remedy.
         reason: String,
     },
-    /// More than there is of it.
+    /// The range reaches beyond the slice, the window or the region.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// More than the peer registered.
-    #[error("the range is not within what the peer registered by this key: check what it told of its memory")]
-    OutOfRange,
-    /// The flag is not where such a number may be.
+    /// The range reaches beyond the memory that the peer registered.
     #[error(
-        "a flag of {len} bytes at address {address:#x} is not aligned: let it begin at a multiple of its length, in memory that \
-         does"
+        "the range is not within the memory that the peer registered under this key: check the address and length that the peer sent"
+    )]
+    OutOfRange,
+    /// The flag's address is not a multiple of its length, so that it could be seen half stored.
+    #[error(
+        "a flag of {len} bytes at address {address:#x} is not aligned: choose an offset whose address is a multiple \
+         of {len}"
     )]
     Unaligned {
-        /// Where it begins, in the memory of whose it is.
+        /// Address of the flag in the memory of its owner.
         address: u64,
-        /// Bytes of it.
+        /// Length of the flag in bytes.
         len: usize,
     },
-    /// The key names nothing.
+    /// The key names no registration of the peer.
     #[error("the key names no memory of the peer: it was deregistered, or never registered there")]
     Revoked,
-    /// The key is of another protection domain.
+    /// The key belongs to another protection domain than the peer's queue pair.
     #[error("the key is of another protection domain than the peer's queue pair: register in the same one")]
     ForeignDomain,
-    /// The peer does not allow it.
+    /// The peer's region or queue pair lacks the right.
     #[error(
-        "the peer's region, or its queue pair, does not allow that: register and connect with REMOTE_READ or REMOTE_WRITE"
+        "the peer's region or queue pair lacks the right: register and connect with REMOTE_READ or REMOTE_WRITE"
     )]
     AccessDenied,
-    /// Nothing comes from the peer any more.
-    #[error("the peer has gone: its process has ended, or its queue pair; connect again")]
+    /// The peer's process or queue pair has ended.
+    #[error("the peer is gone: its process or its queue pair has ended; connect again")]
     PeerGone,
-    /// The queue pair has failed.
+    /// The queue pair is in ERR.
     #[error("queue pair {qp_num} is in ERR: fence it and connect again")]
     Failed {
-        /// The queue pair.
+        /// Number of the queue pair.
         qp_num: QpNum,
     },
-    /// The deadline passed first.
+    /// The deadline passed before the operation was complete.
     #[error(
         "the deadline passed after {waited:?}, with {done} bytes done: the peer may be stopped or busy, or there are too many \
          bytes; wait again or give up"
     )]
     DeadlineExceeded {
-        /// How long was waited.
+        /// Time that the call waited.
         waited: Duration,
-        /// Bytes from the begin that were copied, or handed to a reduction.
+        /// Bytes from the start that were copied or passed to a reduction.
         done: u64,
     },
     /// The queue pair belongs to another worker.
     #[error("queue pair {qp_num} belongs to another worker: hand it to the one that created it")]
     ForeignWorker {
-        /// The queue pair.
+        /// Number of the queue pair.
         qp_num: QpNum,
     },
-    /// The device refused.
+    /// The device refused; a forked child always meets this error.
     #[error("the device cannot be used: {0}")]
     Refused(#[source] io::Error),
 }
 
 impl ReachError {
-    /// When so many bytes were done before what it is about, of which it says how many were.
+    /// Adds the bytes that were done in earlier parts of one operation, so that a deadline error reports the
+    /// total.
     pub(crate) fn after(self, before: usize) -> Self {
         match self {
             Self::DeadlineExceeded { waited, done } => {

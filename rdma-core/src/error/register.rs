@@ -1,4 +1,4 @@
-//! Registering memory.
+//! [`RegisterError`]: allocating and registering memory.
 
 use std::io;
 
@@ -6,55 +6,56 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// Nothing was asked for.
+    /// Zero bytes were requested.
     #[error("a registration of zero bytes: ask for at least one")]
     ZeroLength,
-    /// More than the address space or the device can hold.
+    /// The length exceeds the address space or the limit of the device.
     #[error("{len} bytes are more than the limit of {limit}: split the registration")]
     TooLong {
-        /// What was asked for.
+        /// Requested bytes.
         len: u64,
-        /// What there is.
+        /// The largest length that is allowed.
         limit: u64,
     },
-    /// More than this machine, or the cgroup that the process runs in, can ever hold.
+    /// The length exceeds all the memory that this machine, or the cgroup of the process, can ever hold.
+    /// Touching such memory would end the process, so it is refused early.
     #[error("{len} bytes are more than {name}: {limit} bytes; ask for less, or raise that limit")]
     BeyondSystem {
-        /// What was asked for.
+        /// Requested bytes.
         len: u64,
-        /// What there is, in all.
+        /// Bytes that the limit allows in all.
         limit: u64,
-        /// Which limit it is.
+        /// Name of the limit.
         name: String,
     },
-    /// The access flags contradict each other.
+    /// `REMOTE_WRITE` or `REMOTE_ATOMIC` was requested without `LOCAL_WRITE`.
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE: add it")]
     NeedsLocalWrite,
-    /// The region is of another protection domain.
+    /// The region was registered in another protection domain.
     #[error("the region was registered in another protection domain: export it there")]
     ForeignDomain,
-    /// The system has no memory for it.
-    #[error("{len} bytes of shared memory could not be had ({what}): {source}; {}",
-        super::limit(source).unwrap_or("ask for less, or raise the memory limit"))]
+    /// The system has no memory, descriptors or mappings left.
+    #[error("{len} bytes of shared memory could not be allocated ({what}): {source}; {}",
+        super::limit_advice(source).unwrap_or("ask for less, or raise the memory limit"))]
     Allocate {
-        /// Bytes asked for.
+        /// Requested bytes.
         len: u64,
-        /// What failed.
+        /// The system call that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The device refused.
+    /// The device refused the registration.
     #[error("ibv_reg_mr of {len} bytes failed: {source}; {explanation}")]
     Refused {
-        /// Bytes asked for.
+        /// Requested bytes.
         len: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// Which limit refused, by how much, and the mend.
+        /// The limit that refused, by how much, and how to raise it; see [`pinning`](crate::memory::pinning).
         explanation: String,
     },
-    /// A symbol that the call needs is not in the library found.
+    /// The installed libibverbs lacks a symbol that the call needs.
     #[error(transparent)]
     Library(#[from] super::LibraryUnavailable),
 }

@@ -1,17 +1,19 @@
-//! The system refuses to put pages back.
+//! [`UnshareError`]: putting a caller's own pages back.
 
 use std::io;
 
-use super::limit;
+use super::limit_advice;
 
-/// Memory stays on the pages that [`Memory::share_in_place`](crate::Memory::share_in_place) had put in place of its own, or
-/// some of it does; all bytes are there.
+/// Memory stays, at least in part, on the shared pages that
+/// [`Memory::share_in_place`](crate::Memory::share_in_place) put in place of its own.
+///
+/// No byte is lost, and the call can be repeated.
 #[derive(Debug, thiserror::Error)]
 #[error("the pages could not be put back, and stay shared: {what} failed: {source}; {}, and try again",
-    limit(source).unwrap_or("see what the system is short of"))]
+    limit_advice(source).unwrap_or("see what the system is short of"))]
 pub struct UnshareError {
-    /// What was asked for.
+    /// The system call that failed.
     pub what: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }

@@ -1,17 +1,18 @@
-//! Whether this machine can hold an allocation at all, before a touch of it ends the process.
+//! Check whether this machine can ever hold an allocation, before touching the memory ends the process.
 //!
-//! The memory behind a memfd is charged page by page when it is touched: one that is too large is made without a word,
-//! and the process killed later. What pinning it takes is `pinning`'s.
+//! The pages of a memfd are charged when they are touched. So the kernel creates a memfd of any size, and
+//! kills the process later. Limits on *pinned* memory are left to `pinning`.
 
 use rustix::process::{Resource, getrlimit};
 
 use super::pinning::{Limit, PinningProbe};
 use crate::error::RegisterError;
 
-/// Less than this is not looked into: reading the limits takes some tens of microseconds.
+/// Shorter lengths are not checked, because reading the limits takes some tens of microseconds.
 const LEN_MIN: u64 = 64 << 20;
 
-/// That no limit of this machine is below `len`, whatever is free at the moment.
+/// Fails if a limit of this machine is smaller than `len`. Memory that is in use now does not count, because
+/// it may be free when the pages are touched.
 pub(super) fn check(len: u64) -> Result<(), RegisterError> {
     if len < LEN_MIN {
         return Ok(());
@@ -22,13 +23,13 @@ pub(super) fn check(len: u64) -> Result<(), RegisterError> {
     }
 }
 
-/// The limit on the size of a file, if it is below `len`: a file that grows beyond it ends the process by a signal, and a
-/// memfd is one.
+/// Returns the limit on file sizes (RLIMIT_FSIZE) if it is smaller than `len`. A memfd is a file, and growing
+/// a file beyond this limit ends the process by SIGXFSZ.
 pub(crate) fn file_limit_below(len: u64) -> Option<u64> {
     getrlimit(Resource::Fsize).current.filter(|limit| len > *limit)
 }
 
-/// The smallest limit that is known, and what it is called.
+/// Returns the smallest known limit and its name.
 fn smallest() -> Option<(u64, String)> {
     let system = rustix::system::sysinfo();
     let machine = system.totalram.saturating_add(system.totalswap).saturating_mul(system.mem_unit.into());

@@ -1,4 +1,4 @@
-//! A right of peers to memory that exports none, for a while.
+//! [`Exported`]: a right of peers to a region, for a limited time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,14 @@ use super::{Registered, Registration, quarantine};
 use crate::error::{CloseError, Quarantine};
 use crate::{Deadline, Refused, RemoteMemory};
 
-/// A right of peers to a [`Region`](crate::Region) that was registered without one, by a key of its own, for as long as this
-/// lives. Made by [`ProtectionDomain::export`](crate::ProtectionDomain::export).
+/// A right of peers to a [`Region`](crate::Region), under a key of its own, that lasts as long as this value.
 ///
-/// The region is no [`LocalBuf`](crate::LocalBuf) meanwhile: its bytes are copied, as those of any region that peers may
-/// write. [`revoke`](Self::revoke) ends the right exactly; a drop does so, too, and keeps the memory from everybody when it
-/// cannot.
+/// [`ProtectionDomain::export`](crate::ProtectionDomain::export) makes one. Use it to lend memory that is
+/// otherwise private, because revoking an export is cheaper than deregistering the region.
+///
+/// While it lives, the region cannot become a [`LocalBuf`](crate::LocalBuf), because a peer may write it.
+/// [`revoke`](Self::revoke) ends the right exactly. Dropping the value does so, too; when that fails, the
+/// memory is leaked or quarantined instead of being freed.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,10 +38,10 @@ use crate::{Deadline, Refused, RemoteMemory};
 ///
 /// # Invariants
 ///
-/// The memory outlives the registration: it is let go only after `deregister` returned `Ok`.
+/// The memory outlives the registration: it is released only after `deregister` returned `Ok`.
 pub struct Exported {
-    /// Absent once it was revoked.
-    held: Option<(Arc<Registered>, Box<dyn Registration>)>,
+    /// `None` once the right was revoked.
+    active: Option<(Arc<Registered>, Box<dyn Registration>)>,
     remote: RemoteMemory,
 }
 
@@ -47,38 +49,41 @@ impl Exported {
     pub(crate) fn new(memory: Arc<Registered>, registration: Box<dyn Registration>) -> Self {
         let (addr, len) = (memory.as_ptr().as_ptr() as u64, memory.len() as u64);
         let remote = RemoteMemory { addr, len, rkey: registration.keys().rkey };
-        Self { held: Some((memory, registration)), remote }
+        Self { active: Some((memory, registration)), remote }
     }
 
-    /// What a peer is told so that it can name this memory.
+    /// Returns the description by which a peer names this memory in its requests.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
         self.remote
     }
 
-    /// Takes the right back: when this returns `Ok`, no peer's write by it lands any more.
+    /// Revokes the right: after `Ok`, no peer's write under this key lands any more.
     ///
-    /// A peer that is stopped in the midst of an access is given a quarter of a second, and no longer than until `deadline`;
-    /// then its pages are replaced.
+    /// A peer that is stopped (SIGSTOP) in the middle of an access gets 250 ms, but no longer than until
+    /// `deadline`. Then the pages that it accesses are replaced, so that its late write lands where nobody
+    /// reads.
     ///
     /// # Errors
     ///
-    /// It comes back with what the device said, or with a [`Quarantine`](crate::error::Quarantine); the call can be made again.
-    /// A forked child is always refused.
+    /// The value comes back with the device's error, or with a [`Quarantine`](crate::error::Quarantine); the
+    /// call can be repeated. A forked child is always refused, because the registration is its parent's.
     pub fn revoke(mut self, deadline: Deadline) -> Result<(), Refused<Self, CloseError>> {
         let ended = self.end(deadline);
         ended.map_err(|error| Refused { object: self, error })
     }
 
     fn end(&mut self, deadline: Deadline) -> Result<(), CloseError> {
-        let Some((memory, registration)) = &mut self.held else { return Ok(()) };
+        let Some((memory, registration)) = &mut self.active else { return Ok(()) };
         if memory.is_forked() {
             let source =
                 std::io::Error::other("this process was forked from the one that exported the memory");
             return Err(CloseError { verb: "ibv_dereg_mr", source });
         }
         registration.deregister(deadline)?;
-        if let Some((memory, registration)) = self.held.take() {
+        if let Some((memory, registration)) = self.active.take() {
+            // The next export renews this registration, because a new key in a known slot costs less than a
+            // registration.
             *memory.spare() = Some(registration);
         }
         Ok(())
@@ -88,15 +93,17 @@ impl Exported {
 impl Drop for Exported {
     fn drop(&mut self) {
         let Err(error) = self.end(Deadline::in_drop()) else { return };
-        let Some((memory, registration)) = self.held.take() else { return };
+        let Some((memory, registration)) = self.active.take() else { return };
         if Quarantine::is_cause(&error) {
-            tracing::warn!(%error, bytes = memory.len(), "memory is quarantined");
-            quarantine::keep(quarantine::Memory::Shared(memory), registration);
+            tracing::warn!(%error, bytes = memory.len(), "memory is quarantined until the stopped peer goes on or ends");
+            quarantine::keep(quarantine::KeptMemory::Shared(memory), registration);
             return;
         }
         if !memory.is_forked() {
-            tracing::error!(%error, bytes = memory.len(), "a peer's right stays; the memory is leaked, not freed");
+            tracing::error!(%error, bytes = memory.len(), "a peer's right could not be revoked; the memory is leaked, not freed");
         }
+        // Freed memory would be given to somebody else while the device, or the parent's device, still writes
+        // it.
         std::mem::forget((memory, registration));
     }
 }

@@ -1,4 +1,5 @@
-//! Words by which two sides of shared memory tell each other how far they are.
+//! Flags: words in shared memory by which two sides tell each other how far they are; and the backoff of a
+//! waiter.
 
 #![expect(unsafe_code, reason = "accesses words that others change")]
 
@@ -13,13 +14,15 @@ use super::Region;
 use crate::Deadline;
 use crate::error::ReachError;
 
-/// How often a word is looked at before the processor is offered to others; some microseconds.
+/// Looks without a pause before the thread yields. 512 looks take some microseconds, so a flag that arrives
+/// soon costs no system call.
 const SPINS: u32 = 512;
-/// And then, before the thread sleeps.
+/// Looks with a yield in between, before the thread sleeps.
 const YIELDS: u32 = 64;
-/// How long it sleeps at first, and at most.
-const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
-/// The deadline is looked at once in so many spins.
+/// The first and the longest sleep. 1 ms bounds the delay of a flag that arrives while the waiter sleeps.
+const NAP_MIN: Duration = Duration::from_micros(50);
+const NAP_MAX: Duration = Duration::from_millis(1);
+/// Spins between two checks of the deadline, because reading the clock takes longer than a look at the flag.
 const SPINS_PER_LOOK: u32 = 64;
 
 mod sealed {
@@ -32,10 +35,10 @@ mod sealed {
 
 pub(crate) use sealed::Word;
 
-/// What a flag may be: `u32` or `u64`.
+/// A type that a flag may have: `u32` or `u64`.
 ///
-/// All flags of one place are to be of one size, on both sides: of one that was stored in the other size a part may be seen
-/// before the rest.
+/// The trap: both sides must use one size for all flags at an address. A load of another size may see a part
+/// of a flag before the rest. [`Region::wait`] has an example.
 pub trait Flag: Word {}
 
 impl Flag for u32 {}
@@ -65,18 +68,19 @@ impl Word for u64 {
     }
 }
 
-/// Stores a word of `len` bytes, 4 or 8, after all that this thread has stored or copied before.
+/// Stores a word of 4 or 8 bytes (`len`), ordered after everything that this thread stored or copied before.
 ///
-/// As with copies, it is not Rust that does where that can be: a thread that takes it for one of another size, or for bytes,
-/// would make a data race of it.
+/// On x86-64 the store is an instruction in `asm!`, like those of copies. A Rust atomic would be a data race
+/// with a thread that accesses these bytes in another size, or copies them.
 ///
 /// # Safety
 ///
-/// `at` is a multiple of `len`, and valid for reads and writes of as many bytes for the whole call; no reference to them is
-/// used meanwhile.
+/// `at` is a multiple of `len`, and is valid for reads and writes of `len` bytes during the whole call.
+/// During the call, nobody uses a reference to those bytes.
 pub(crate) unsafe fn store(at: *mut u8, len: u32, bits: u64) {
-    // SAFETY: aligned and valid by the caller's promise. On this architecture an aligned move is whole, and comes after the
-    // stores before it; that the compiler leaves the order as it is, is what `asm!` does that may access memory.
+    // SAFETY: the caller promises an aligned, valid address. An aligned `mov` stores all bytes at once, and
+    // x86-64 orders it after earlier stores. The compiler keeps the order, too, because `asm!` without
+    // `nomem` may access any memory.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         match len {
@@ -88,7 +92,7 @@ pub(crate) unsafe fn store(at: *mut u8, len: u32, bits: u64) {
             }
         }
     }
-    // SAFETY: aligned and valid by the caller's promise; others use it as a device does.
+    // SAFETY: the caller promises an aligned, valid address; others access the word only as a device does.
     #[cfg(not(target_arch = "x86_64"))]
     unsafe {
         match len {
@@ -98,16 +102,17 @@ pub(crate) unsafe fn store(at: *mut u8, len: u32, bits: u64) {
     }
 }
 
-/// Loads a word, before all that this thread looks at afterwards.
+/// Loads a word, ordered before everything that this thread loads afterwards.
 ///
 /// # Safety
 ///
-/// As for [`store`].
+/// The promises of [`store`].
 pub(crate) unsafe fn load(at: *mut u8, len: u32) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         let bits: u64;
-        // SAFETY: as in `store`; it comes before the loads after it, and clears the upper half where it fills the lower.
+        // SAFETY: the caller promises an aligned, valid address. x86-64 orders the load before later loads,
+        // and a 4-byte `mov` clears the upper half of its register, so all of `bits` is defined.
         unsafe {
             match len {
                 4 => {
@@ -120,7 +125,7 @@ pub(crate) unsafe fn load(at: *mut u8, len: u32) -> u64 {
         }
         bits
     }
-    // SAFETY: as in `store`.
+    // SAFETY: the caller promises an aligned, valid address; others access the word only as a device does.
     #[cfg(not(target_arch = "x86_64"))]
     unsafe {
         match len {
@@ -131,7 +136,7 @@ pub(crate) unsafe fn load(at: *mut u8, len: u32) -> u64 {
 }
 
 impl Region {
-    /// Stores a flag, after all that this thread wrote before: whoever sees it sees that, too.
+    /// Stores a flag. Whoever sees the flag also sees everything that this thread wrote before.
     ///
     /// ```
     /// use rdma_core::{Access, Device, SoftOptions};
@@ -146,31 +151,35 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`ReachError::Range`] when the region has fewer bytes; [`ReachError::Unaligned`] unless its address is a multiple of
-    /// its length.
+    /// [`ReachError::Range`] when the flag reaches beyond the region, [`ReachError::Unaligned`] unless its
+    /// address is a multiple of its length.
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
         let at = self.flag_at::<F>(offset)?;
         let _held = self.memory().hold();
-        // SAFETY: inside of the region, which is alive, and aligned.
+        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the region mapped. `_held` keeps
+        // its pages from being replaced, so the store cannot get lost.
         unsafe { store(at.as_ptr(), F::LEN, flag.to_bits()) };
         Ok(())
     }
 
-    /// Loads a flag that a peer may store: what it wrote before that is there to be read.
+    /// Loads a flag that a peer may store. Everything that the peer wrote before the flag is then visible.
     ///
     /// # Errors
     ///
-    /// As for [`store`](Self::store).
+    /// The errors of [`store`](Self::store).
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
         let at = self.flag_at::<F>(offset)?;
-        // SAFETY: as in `store`.
+        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the region mapped because it is
+        // borrowed.
         Ok(F::from_bits(unsafe { load(at.as_ptr(), F::LEN) }))
     }
 
-    /// Waits until `enough` says so of a flag that a peer stores here, and gives it. Between looks the thread spins, then lets
-    /// others run, then sleeps, a millisecond at most.
+    /// Waits until `enough` accepts a flag that a peer stores here, and returns it.
     ///
-    /// To end as well when the peer is gone, wait by [`PeerSlice::wait_own`](crate::PeerSlice::wait_own).
+    /// The thread spins first (some microseconds), then yields, then sleeps up to 1 ms at a time.
+    ///
+    /// The trap: the wait does not notice that the peer is gone.
+    /// [`PeerSlice::wait_own`](crate::PeerSlice::wait_own) does.
     ///
     /// ```
     /// use std::time::Duration;
@@ -187,14 +196,14 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// As for [`store`](Self::store), and [`ReachError::DeadlineExceeded`].
+    /// The errors of [`store`](Self::store), and [`ReachError::DeadlineExceeded`].
     pub fn wait<F: Flag>(
         &self,
         offset: usize,
         enough: impl FnMut(F) -> bool,
         deadline: Deadline,
     ) -> Result<F, ReachError> {
-        Patience::new(deadline).until(|| self.load(offset), enough)
+        Backoff::new(deadline).until(|| self.load(offset), enough)
     }
 
     fn flag_at<F: Flag>(&self, offset: usize) -> Result<NonNull<u8>, ReachError> {
@@ -206,34 +215,35 @@ impl Region {
     }
 }
 
-/// How a thread waits for what another one stores.
+/// Backoff of a thread that waits for a word that another one stores: spin, then yield, then sleep.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     begin: Instant,
     deadline: Deadline,
     looks: u32,
     nap: Duration,
 }
 
-/// What was done between two looks.
+/// The kind of pause between two looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
     Spun,
-    /// Some microseconds at least: it pays to look whether the other side is still there.
+    /// Some microseconds have passed at least, so that a check whether the peer is still there costs
+    /// comparatively little.
     Rested,
 }
 
-impl Patience {
+impl Backoff {
     pub(crate) fn new(deadline: Deadline) -> Self {
-        Self { begin: Instant::now(), deadline, looks: 0, nap: NAPS[0] }
+        Self { begin: Instant::now(), deadline, looks: 0, nap: NAP_MIN }
     }
 
-    /// For what takes system calls to look at.
+    /// Starts with yields, for looks that are system calls and so too expensive to spin on.
     pub(crate) fn without_spins(deadline: Deadline) -> Self {
         Self { looks: SPINS, ..Self::new(deadline) }
     }
 
-    /// Looks until `enough` says so of what there is.
+    /// Calls `look` until `enough` accepts what it returns.
     pub(crate) fn until<F: Flag>(
         mut self,
         mut look: impl FnMut() -> Result<F, ReachError>,
@@ -248,11 +258,12 @@ impl Patience {
         }
     }
 
-    /// Lets some time pass.
+    /// Pauses once, a little longer each time.
     ///
     /// # Errors
     ///
-    /// [`ReachError::DeadlineExceeded`]; there was a look since the deadline passed.
+    /// [`ReachError::DeadlineExceeded`]. The caller has looked at least once since the deadline passed,
+    /// because the clock is read after the look.
     pub(crate) fn pause(&mut self) -> Result<Pause, ReachError> {
         self.looks = self.looks.saturating_add(1);
         if self.looks < SPINS && !self.looks.is_multiple_of(SPINS_PER_LOOK) {
@@ -270,7 +281,7 @@ impl Patience {
             std::thread::yield_now();
         } else {
             std::thread::sleep(self.nap.min(remaining));
-            self.nap = (self.nap * 2).min(NAPS[1]);
+            self.nap = (self.nap * 2).min(NAP_MAX);
         }
         Ok(Pause::Rested)
     }

@@ -1,4 +1,4 @@
-//! What works on memory where it lies.
+//! [`InPlace`]: code that works on shared memory in place, without a copy.
 
 #![expect(unsafe_code, reason = "a trait that others vouch for")]
 
@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use crate::Access;
 
-/// What works on memory of a peer where it lies, in one pass over it: [`PeerSlice::run`](crate::PeerSlice::run), or on a window:
+/// Code that works on a peer's memory in place, in one pass: [`PeerSlice::run`](crate::PeerSlice::run),
 /// [`Window::run`](crate::Window::run), [`PeerWindow::run`](crate::PeerWindow::run).
 ///
-/// Copies that are handed over ([`PeerSlice::reduce_from`](crate::PeerSlice::reduce_from)) need no `unsafe`; this is for loops
-/// that would wait for each of them.
+/// [`PeerSlice::reduce_from`](crate::PeerSlice::reduce_from) passes private copies and needs no `unsafe`.
+/// Implement this trait for loops that the copies would slow down.
 ///
 /// ```
 /// use std::ops::Range;
@@ -21,13 +21,13 @@ use crate::Access;
 /// /// Finds the largest byte.
 /// struct Largest(u8);
 ///
-/// // SAFETY: it reads the bytes one by one, by volatile accesses.
+/// // SAFETY: `run` only reads, and only by volatile accesses.
 /// unsafe impl InPlace for Largest {
 ///     const NEEDS: Access = Access::REMOTE_READ;
 ///
 ///     unsafe fn run(&mut self, at: *mut u8, range: Range<usize>) {
 ///         for byte in 0..range.len() {
-///             // SAFETY: it is one of them.
+///             // SAFETY: the index is below the length, so the byte is one of those that are mapped.
 ///             self.0 = self.0.max(unsafe { at.add(byte).read_volatile() });
 ///         }
 ///     }
@@ -47,27 +47,31 @@ use crate::Access;
 ///
 /// # Safety
 ///
-/// The peer may write the bytes at any moment, so an implementation accesses them by instructions of which the compiler knows
-/// no more than of a device's, `asm!` or volatile accesses, never by a reference, and takes whatever it finds there for possible. It
-/// reads none unless [`NEEDS`](Self::NEEDS) has `REMOTE_READ`, and changes none unless it has `REMOTE_WRITE`. While it runs on a
-/// `PeerSlice` all software devices of the process wait: it ends soon, does not unwind, and calls nothing of this crate.
+/// The peer may write the bytes at any moment. So an implementation must
 ///
-/// It may be run again on bytes that it was run on before, when the peer has replaced pages meanwhile: what it makes of them has to
-/// be the same then.
+/// - access the bytes only by volatile accesses or in `asm!`, never by a reference, and be ready for any
+///   value;
+/// - read only if [`NEEDS`](Self::NEEDS) has `REMOTE_READ`, and write only if it has `REMOTE_WRITE`;
+/// - end soon, not unwind, and call nothing of this crate, because a run on a `PeerSlice` holds the lock of
+///   all software devices of the process.
+///
+/// It may run again on bytes that it ran on before, because the peer replaced pages meanwhile. Running twice
+/// must give the same bytes as running once.
 pub unsafe trait InPlace {
-    /// What the peer must allow: `REMOTE_READ`, `REMOTE_WRITE` or both, or it does not compile.
+    /// Rights that the peer must grant: `REMOTE_READ`, `REMOTE_WRITE` or both. Anything else does not
+    /// compile.
     const NEEDS: Access;
 
-    /// Does it to the bytes at `at`, which are those of `range` of all that it is to be done to. The ranges come in order, with
-    /// 256 KiB at most.
+    /// Works on the bytes at `at`, which are the bytes `range` of the whole. Ranges come in order, each at
+    /// most 256 KiB.
     ///
     /// # Safety
     ///
-    /// They are mapped for the whole call, readable, and writable if that is needed.
+    /// The bytes are mapped and readable during the whole call, and writable if `NEEDS` has `REMOTE_WRITE`.
     unsafe fn run(&mut self, at: *mut u8, range: Range<usize>);
 }
 
-/// That it is something that can be needed.
+/// Fails at compile time unless `needs` consists of `REMOTE_READ` and `REMOTE_WRITE` only.
 pub(crate) const fn check_needs(needs: Access) {
     let both = Access::REMOTE_READ.bits() | Access::REMOTE_WRITE.bits();
     assert!(needs.bits() != 0 && needs.bits() & !both == 0, "needs are REMOTE_READ, REMOTE_WRITE or both");

@@ -1,4 +1,4 @@
-//! A buffer that one place owns at a time.
+//! [`LocalBuf`]: a registered buffer that has one owner at a time.
 
 #![expect(unsafe_code, reason = "derefs to the bytes that it owns alone")]
 
@@ -10,11 +10,11 @@ use super::{Region, Registered, Sharing};
 use crate::LocalKey;
 use crate::error::RangeError;
 
-/// Registered memory of this process alone: the device may use it while it is posted, no peer ever.
+/// Registered memory of this process alone. The device may access it while it is posted; no peer ever may.
 ///
-/// Posting moves it into the worker and the completion gives it back, so the bytes can be
-/// looked at exactly while no device may touch them. It derefs to its *view*, which
-/// [`slice`](Self::slice) narrows and [`whole`](Self::whole) restores; what is posted is the view.
+/// Posting moves the buffer into the worker, and the completion gives it back. So the bytes can be looked at
+/// exactly while no device accesses them. The buffer derefs to its *view*, which [`slice`](Self::slice)
+/// narrows and [`whole`](Self::whole) restores. A posted request transfers the view.
 ///
 /// ```
 /// use rdma_core::{Device, SoftOptions};
@@ -33,8 +33,9 @@ use crate::error::RangeError;
 ///
 /// # Invariants
 ///
-/// `own` lies within the registration, no two buffers of one registration have overlapping
-/// `own`, `view` lies within `own`, and the registration exports no remote right.
+/// - `own` lies within the registration, and `view` within `own`.
+/// - No two buffers of one registration have overlapping `own` ranges.
+/// - The registration grants no right to peers.
 pub struct LocalBuf {
     memory: Arc<Registered>,
     own: Range<usize>,
@@ -42,30 +43,30 @@ pub struct LocalBuf {
 }
 
 impl LocalBuf {
-    /// All of `memory`, which must not have been given to another buffer and exports no remote right.
+    /// Returns a buffer of all of `memory`, which must grant no right to peers.
     pub(crate) fn new(memory: Registered) -> Self {
         debug_assert!(!memory.access().is_remote());
         let own = 0..memory.len();
-        // INVARIANT: the one buffer of a registration that is moved in here.
+        // INVARIANT: `memory` was moved in here, so this is the only buffer of the registration.
         Self { memory: Arc::new(memory), view: own.clone(), own }
     }
 
-    /// The same buffer with its view narrowed to `range`, in bytes of the present view.
+    /// Narrows the view to `range`, in bytes of the present view.
     ///
     /// # Errors
     ///
-    /// [`RangeError`] when `range` leaves the view; the buffer is dropped with it, so check
-    /// first what comes from outside.
+    /// [`RangeError`] when `range` leaves the view. The trap: the buffer is then dropped. Check a range that
+    /// comes from outside first, or use [`set_view`](Self::set_view).
     pub fn slice(mut self, range: Range<usize>) -> Result<Self, RangeError> {
         self.set_view(range)?;
         Ok(self)
     }
 
-    /// Narrows the view in place, as [`slice`](Self::slice) does, and keeps the buffer on an error.
+    /// Narrows the view in place, and keeps the buffer on an error.
     ///
     /// # Errors
     ///
-    /// [`RangeError`] when `range` leaves the view, which stays as it was.
+    /// [`RangeError`] when `range` leaves the view; the view stays as it was.
     pub fn set_view(&mut self, range: Range<usize>) -> Result<(), RangeError> {
         let len = self.view.len();
         if range.start > range.end || range.end > len {
@@ -76,46 +77,48 @@ impl LocalBuf {
         Ok(())
     }
 
-    /// The same buffer with its view widened to all that it owns.
+    /// Widens the view to all bytes that the buffer owns.
     #[must_use]
     pub fn whole(mut self) -> Self {
         self.reset_view();
         self
     }
 
-    /// Widens the view in place to all that it owns.
+    /// Widens the view in place to all bytes that the buffer owns.
     pub fn reset_view(&mut self) {
         self.view = self.own.clone();
     }
 
-    /// Two buffers in place of one: the first `mid` bytes of what it owns, and the rest.
+    /// Splits the buffer into the first `mid` bytes that it owns and the rest.
     ///
     /// The registration ends when the last part is dropped.
     ///
     /// # Errors
     ///
-    /// [`RangeError`] when it owns fewer than `mid` bytes.
+    /// [`RangeError`] when the buffer owns fewer than `mid` bytes.
     pub fn split_at(self, mid: usize) -> Result<(Self, Self), RangeError> {
         RangeError::check(0, mid as u64, self.own.len() as u64)?;
         self.memory.split();
         let middle = self.own.start + mid;
         let (left, right) = (self.own.start..middle, middle..self.own.end);
-        // INVARIANT: disjoint halves of a range that this value owned alone.
+        // INVARIANT: the halves are disjoint, and this value alone owned the range.
         let left = Self { memory: Arc::clone(&self.memory), view: left.clone(), own: left };
         Ok((left, Self { memory: self.memory, view: right.clone(), own: right }))
     }
 
-    /// All of the registration that `memory` is the one handle to, which exports no remote right.
+    /// Returns a buffer of all of the registration. `memory` must be the only handle to it and grant no right
+    /// to peers.
     pub(super) fn exclusive(memory: Arc<Registered>) -> Self {
         debug_assert!(!memory.access().is_remote() && Arc::strong_count(&memory) == 1);
         let own = 0..memory.len();
-        // INVARIANT: nobody else has a handle, so no other buffer of the registration exists.
+        // INVARIANT: `memory` is the only handle, so no other buffer of the registration exists.
         Self { memory, view: own.clone(), own }
     }
 
-    /// The same memory as a [`Region`], to be [attached](crate::Worker::attach) and posted by ranges; its view is lost.
+    /// Turns the buffer into a [`Region`], which can be [attached](crate::Worker::attach) and posted by
+    /// ranges. The view is lost.
     ///
-    /// [`Region::into_local`] makes it a buffer again. Neither registers anything nor allocates.
+    /// [`Region::into_local`] turns it back. Neither call registers or allocates anything.
     ///
     /// # Errors
     ///
@@ -127,13 +130,14 @@ impl LocalBuf {
         Ok(Region::from_local(self.memory))
     }
 
-    /// Whether peers of this host can map it, so that they fill it where it is when it is posted as a receive; and why not.
+    /// Returns whether peers of this host can map the buffer, and why not. Peers fill a mapped receive buffer
+    /// without a copy.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         self.memory.sharing()
     }
 
-    /// Bytes that it owns, whatever its view.
+    /// Returns the bytes that the buffer owns, whatever its view.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.own.len()
@@ -147,7 +151,7 @@ impl LocalBuf {
         self.memory.keys().lkey
     }
 
-    /// The address of the view's first byte.
+    /// Returns the address of the first byte of the view.
     pub(crate) fn address(&self) -> u64 {
         self.memory.as_ptr().as_ptr() as u64 + self.view.start as u64
     }
@@ -157,9 +161,9 @@ impl Deref for LocalBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: by the invariant the range is inside a live mapping, overlaps no other buffer,
-        // and no peer has a right to it. While a device uses it, the value is inside the worker,
-        // which gives out no reference.
+        // SAFETY: by the invariant, the range is inside a live mapping, overlaps no other buffer, and no peer
+        // has a right to it. While a device accesses it the value is inside the worker, which never gives out
+        // a reference.
         unsafe {
             std::slice::from_raw_parts(self.memory.as_ptr().as_ptr().add(self.view.start), self.view.len())
         }
@@ -168,7 +172,9 @@ impl Deref for LocalBuf {
 
 impl DerefMut for LocalBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` excludes any other reference to the range.
+        // SAFETY: by the invariant, the range is inside a live mapping that only this buffer and its device
+        // access. `&mut self` excludes other references, and the device accesses it only while the worker
+        // owns the value.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.memory.as_ptr().as_ptr().add(self.view.start),

@@ -1,12 +1,15 @@
-//! Memory that a device may touch: who may look at it, and when.
+//! Memory that devices may access, with the rule of who may look at it and when.
 //!
-//! Two types, after who writes. [`LocalBuf`] is registered with `LOCAL_WRITE` alone and is
-//! owned by one place at a time (the caller, or the worker while it is posted), so it derefs
-//! to `[u8]`. A [`Region`] exports a right to peers, who write whenever they like, so it never
-//! gives a slice: it is read and written by copying.
+//! There are two types of registered memory, by who may write it. A [`LocalBuf`] is registered with
+//! `LOCAL_WRITE` alone. It has one owner at a time (the caller, or the worker while it is posted), so it
+//! derefs to `[u8]`. A [`Region`] grants rights to peers, which write at any moment. No `&[u8]` of it ever
+//! exists, because a reference to bytes that change is undefined behaviour; its bytes are copied in and out.
 //!
-//! With `backend`, this is the only home of `unsafe` in the crate. It knows no device: a
-//! registration is a `Registration` that a backend made.
+//! [`Memory`] is memory that no device knows: before registration, and again after it. [`Window`] is memory
+//! that peers on this host map. [`pinning`] explains limits on registered memory.
+//!
+//! Besides `backend`, this folder is the only one with `unsafe` code. It knows no device: a registration is a
+//! `Registration` that a backend made.
 
 mod capacity;
 mod copy;
@@ -26,11 +29,11 @@ mod window;
 
 pub(crate) use capacity::file_limit_below;
 #[doc(hidden)]
-pub use copy::{Expect, copy_slice};
-pub(crate) use copy::{claim, copy_expecting, copy_shared, fetch};
+pub use copy::{CacheHint, copy_slice};
+pub(crate) use copy::{copy_shared, copy_shared_hinted, prefetch, prefetch_for_write};
 pub use exported::Exported;
 pub use flag::Flag;
-pub(crate) use flag::{Patience, Pause};
+pub(crate) use flag::{Backoff, Pause};
 pub use in_place::InPlace;
 pub(crate) use in_place::check_needs;
 pub(crate) use kinds::{Backing, Irreplaceable, Mapping, Pages, Patch};

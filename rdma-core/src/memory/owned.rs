@@ -1,4 +1,4 @@
-//! Memory that no device knows of: before registration, and after it.
+//! [`Memory`]: bytes that no device knows, before their registration and after it.
 
 #![expect(unsafe_code, reason = "derefs to the bytes that it owns alone")]
 
@@ -13,12 +13,19 @@ use super::{Mapping, Sharing};
 use crate::Refused;
 use crate::error::{RegisterError, UnshareError};
 
-/// Bytes that can be registered; owned by this value alone, so it derefs to `[u8]`.
+/// Bytes that can be registered. This value owns them alone, so it derefs to `[u8]`.
 ///
-/// They are [allocated](Self::allocate) by the library (page-aligned, between guard pages), [adopted](Self::adopt) from a
-/// value that owns them, or [at an address](Self::from_raw_parts) that the caller vouches for. Every device takes every
-/// kind; peers of this host map the first kind, and the others [in place](Self::share_in_place) where that is allowed.
-/// Before Linux 5.12 a fork may part the process from pinned pages of the latter two: do not fork there.
+/// There are three kinds:
+///
+/// - [allocated](Self::allocate) by the library: page-aligned, between guard pages;
+/// - [adopted](Self::adopt) from a value that owns the bytes;
+/// - [at an address](Self::from_raw_parts) that the caller vouches for.
+///
+/// Every device takes every kind. Peers of this host can map allocated memory, and the other kinds only after
+/// [`share_in_place`](Self::share_in_place).
+///
+/// The trap: before Linux 5.12, a fork may separate the process from pinned pages of the latter two kinds
+/// (copy-on-write moves the parent to new pages), so do not fork there.
 ///
 /// ```
 /// use rdma_core::{Access, Device, Memory, SoftOptions};
@@ -34,20 +41,22 @@ use crate::error::{RegisterError, UnshareError};
 pub struct Memory(Mapping);
 
 impl Memory {
-    /// `len` zeroed bytes.
+    /// Allocates `len` zeroed bytes. [`Memory`] has an example.
     ///
     /// # Errors
     ///
-    /// [`RegisterError::ZeroLength`], [`RegisterError::TooLong`], [`RegisterError::BeyondSystem`], or
-    /// [`RegisterError::Allocate`] when the system has no memory, descriptors or mappings left.
+    /// - [`RegisterError::ZeroLength`] and [`RegisterError::TooLong`] for impossible lengths.
+    /// - [`RegisterError::BeyondSystem`] for more than this machine can ever hold.
+    /// - [`RegisterError::Allocate`] when the system has no memory, descriptors or mappings left.
     pub fn allocate(len: usize) -> Result<Self, RegisterError> {
         Mapping::allocate(len).map(Self)
     }
 
-    /// The bytes that `owner` owns: a `Vec<u8>`, a `Box<[u8]>`, a mapping of another crate, whatever lends `&mut [u8]`.
+    /// Takes over the bytes of `owner`: a `Vec<u8>`, a `Box<[u8]>`, a mapping of another crate, anything that
+    /// lends `&mut [u8]`.
     ///
-    /// It is asked for them once and kept untouched until [`into_owner`](Self::into_owner) gives it back. One without
-    /// bytes is refused when it is registered.
+    /// `owner` is asked for its bytes once and then kept untouched until [`into_owner`](Self::into_owner)
+    /// returns it. An owner without bytes is refused at registration.
     ///
     /// ```
     /// use rdma_core::{Access, Device, Memory, SoftOptions};
@@ -63,12 +72,13 @@ impl Memory {
         Self(Mapping::Foreign(Foreign::adopt(owner)))
     }
 
-    /// The value that it was [adopted](Self::adopt) from.
+    /// Returns the value that the memory was [adopted](Self::adopt) from.
     ///
     /// # Errors
     ///
-    /// The memory comes back when it was not adopted, or from a value of another type, or when its pages could not be put
-    /// back that were [shared in place](Self::share_in_place): [`unshare`](Self::unshare) tells why.
+    /// The memory comes back when it was not adopted, when the owner has another type, or when pages that
+    /// were [shared in place](Self::share_in_place) could not be put back; [`unshare`](Self::unshare) returns
+    /// the reason.
     pub fn into_owner<T: 'static>(self) -> Result<T, Self> {
         match self.0 {
             Mapping::Foreign(memory) => memory.into_owner().map_err(|memory| Self(Mapping::Foreign(memory))),
@@ -76,11 +86,11 @@ impl Memory {
         }
     }
 
-    /// `len` bytes at `data`, there for as long as `keep` is alive: memory that something else goes on using, such as
-    /// the KV cache of an inference server.
+    /// Describes `len` bytes at `data` that stay there as long as `keep` is alive: memory that something else
+    /// goes on using, such as the KV cache of an inference server.
     ///
-    /// `keep` is dropped with the memory, or never when a device refuses to let go of it. Memory that no `Arc` owns can
-    /// be kept by one whose `Drop` frees it.
+    /// `keep` is dropped with the memory. It is never dropped if a device refuses to release the memory. For
+    /// memory that no `Arc` owns, pass an `Arc` of a value whose `Drop` frees it.
     ///
     /// ```
     /// use std::ptr::NonNull;
@@ -103,35 +113,44 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// - For as long as `keep` is alive the range is mapped, readable, writable and initialised, and `len` is at most
-    ///   [`isize::MAX`].
-    /// - While this value, or a region or buffer made of it, is alive, no reference to any of the bytes is used but those
-    ///   that it gives itself.
-    /// - Others may read and write them through raw pointers as a device does, while they are registered as a
-    ///   [`Region`](crate::Region); not while a slice is used that a `Memory` or a [`LocalBuf`](crate::LocalBuf) derefs to.
+    /// - As long as `keep` is alive, the range is mapped, readable, writable and initialised; `len` is at
+    ///   most [`isize::MAX`].
+    /// - As long as this value, or a region or buffer made of it, is alive, nobody uses a reference to the
+    ///   bytes except those that this value gives out.
+    /// - Others may access the bytes through raw pointers, as a device does, while they are registered as a
+    ///   [`Region`](crate::Region). They must not do so while a slice is used that a `Memory` or a
+    ///   [`LocalBuf`](crate::LocalBuf) derefs to.
     #[must_use]
     pub unsafe fn from_raw_parts(data: NonNull<u8>, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller promises what `Foreign::from_raw_parts` requires, since both have the same
+        // contract.
         Self(Mapping::Foreign(unsafe { Foreign::from_raw_parts(data, len, keep) }))
     }
 
-    /// Lets a device replace the pages of memory that the caller made, where they are, by some that can be shared, so that
-    /// peers of this host reach it without a copy and without a socket.
+    /// Allows a device to replace the pages of this memory, at the same addresses, by pages that can be
+    /// shared. Peers of this host then reach the memory without a copy and without a socket.
     ///
-    /// It is done when the memory is registered with a software device of [`Wire::Mapped`](crate::Wire::Mapped) or `Auto`: its bytes
-    /// are copied to a memfd, which is mapped at the same address. Other devices, and memory that the library allocated, are
-    /// not affected. What became of it [`sharing`](Self::sharing) tells, there and on what it is registered as; where it
-    /// cannot be done all is as without this call. It takes
-    /// - whole pages: the first byte and the length are multiples of the page size, for what else is on a page is not shared;
-    /// - private anonymous memory, readable and writable, which is not locked, of huge pages, or marked by `madvise`;
-    /// - a descriptor, as much memory again as 16 MiB at most, and about as long as to copy the bytes.
+    /// The pages are replaced when the memory is registered with a software device of
+    /// [`Wire::Mapped`](crate::Wire::Mapped) or `Auto`: the bytes are copied to a memfd, and the memfd is
+    /// mapped at the same address. Other devices and allocated memory are not affected.
+    /// [`sharing`](Self::sharing) reports the result, here and on the registered value. When the pages cannot
+    /// be replaced, nothing changes. It requires
     ///
-    /// A deregistration leaves it so, for the next one. Its pages are private anonymous memory again, with the same bytes, once
-    /// this value is [unshared](Self::unshare), [taken apart](Self::into_owner) or dropped, or what is registered of it is
-    /// dropped. That takes as long again. Where the system refuses it, what is dropped is leaked instead, and that is logged:
-    /// the shared pages are given to nobody else. Meanwhile a child that is forked shares the bytes, as it does memory that
-    /// the library allocated, and keeps them when the pages are put back; afterwards hints of `madvise` and `mbind` are gone,
-    /// and huge pages that the kernel made by itself.
+    /// - whole pages: address and length are multiples of the page size, because other bytes on a page would
+    ///   be shared, too;
+    /// - private anonymous memory, readable and writable, that is neither locked nor marked by `madvise`, and
+    ///   not of huge pages;
+    /// - one descriptor, up to 16 MiB of additional memory, and about the time of copying the bytes.
+    ///
+    /// The pages stay shared after a deregistration, ready for the next registration. They become private
+    /// anonymous memory again, with the same bytes, when this value is [unshared](Self::unshare), [taken
+    /// apart](Self::into_owner) or dropped, or when the last registration of it is dropped. That takes about
+    /// as long as sharing. If the system refuses it during a drop, the memory is leaked and logged, because
+    /// its owner would hand shared pages to somebody else.
+    ///
+    /// The trap: while the pages are shared, a forked child shares them, too, as it shares allocated memory.
+    /// The child keeps the bytes when the pages are put back. Afterwards, `madvise` and `mbind` hints and
+    /// transparent huge pages are gone.
     ///
     /// ```
     /// # use std::error::Error;
@@ -163,22 +182,24 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// - Nobody else accesses any of the bytes, not even through a raw pointer, during a call that registers this value,
-    ///   unshares it or takes it apart, nor while it, or the last of what is registered of it, is dropped.
-    /// - As long as it lives, nobody else changes what its bytes are mapped to: no `munmap`, `mremap`, `mprotect` or `mlock`.
-    /// - Nothing else holds on to its pages: no other device or library has them registered or pinned (`ibv_reg_mr`,
-    ///   `io_uring`, `cudaHostRegister`). It would go on with pages that nobody sees any more.
+    /// - Nobody else accesses any of the bytes, not even through a raw pointer, during a call that registers
+    ///   this value, unshares it or takes it apart, nor while it, or the last registration of it, is dropped.
+    /// - As long as it lives, nobody else changes what its bytes are mapped to: no `munmap`, `mremap`,
+    ///   `mprotect` or `mlock`.
+    /// - Nothing else holds its pages: no other device or library has them registered or pinned
+    ///   (`ibv_reg_mr`, `io_uring`, `cudaHostRegister`), because it would go on using pages that nobody sees
+    ///   any more.
     #[must_use]
     pub unsafe fn share_in_place(mut self) -> Self {
         if let Mapping::Foreign(memory) = &mut self.0 {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises what `allow` requires, since both have the same contract.
             unsafe { memory.allow() };
         }
         self
     }
 
-    /// Has its pages private again, if they were [shared in place](Self::share_in_place); the next registration may share
-    /// them anew.
+    /// Makes the pages private again if they were [shared in place](Self::share_in_place). The next
+    /// registration may share them again.
     ///
     /// ```
     /// use rdma_core::Memory;
@@ -189,7 +210,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The memory comes back when the system has no memory, address space or mappings left: give it some, and try again.
+    /// The memory comes back when the system has no memory, address space or mappings left; free some and try
+    /// again.
     ///
     /// See `mremap(2)`.
     pub fn unshare(mut self) -> Result<Self, Refused<Self, UnshareError>> {
@@ -201,7 +223,7 @@ impl Memory {
         Ok(self)
     }
 
-    /// Whether peers of this host can map it, and why not.
+    /// Returns whether peers of this host can map the memory, and why not. [`Sharing`] has an example.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         self.0.sharing()
@@ -220,28 +242,30 @@ impl Deref for Memory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes are there, readable and initialised, whatever their kind, and no device has them
-        // registered: only `&mut self` writes them, by what `from_raw_parts` was promised too.
+        // SAFETY: every kind of memory is mapped, readable and initialised. No device has it registered, and
+        // by the promise of `from_raw_parts` nobody else writes it while a slice is used, so only `&mut self`
+        // changes the bytes.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().as_ptr(), self.0.len()) }
     }
 }
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` excludes any other reference.
+        // SAFETY: every kind of memory is mapped, readable and writable, and `&mut self` excludes every other
+        // reference, since nobody else may use the bytes while a slice of this value is used.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().as_ptr(), self.0.len()) }
     }
 }
 
 impl From<Vec<u8>> for Memory {
-    /// As [`adopt`](Self::adopt).
+    /// Adopts the bytes; see [`adopt`](Self::adopt).
     fn from(bytes: Vec<u8>) -> Self {
         Self::adopt(bytes)
     }
 }
 
 impl From<Box<[u8]>> for Memory {
-    /// As [`adopt`](Self::adopt).
+    /// Adopts the bytes; see [`adopt`](Self::adopt).
     fn from(bytes: Box<[u8]>) -> Self {
         Self::adopt(bytes)
     }
@@ -257,7 +281,7 @@ impl fmt::Debug for Memory {
 mod tests {
     use super::*;
 
-    /// Frees nothing, and counts.
+    /// An owner that frees nothing; its `Arc` counts the handles.
     struct Kept(Vec<u8>);
 
     #[test]

@@ -1,19 +1,22 @@
-//! Memory that was dropped while something that is stopped might still write it.
+//! Quarantine: memory that was dropped while a stopped process may still write it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Mapping, Registered, Registration, fork};
 
-/// Between two looks whether something can be released.
+/// Time between two attempts to release an entry. A stopped process gives no event when it goes on, so it is
+/// polled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Memory that is kept, since a peer's process is stopped in the midst of an access to it, and its pages could not be
-/// replaced.
+/// Memory that is kept because a peer's process is stopped in the middle of an access to it and its pages
+/// could not be replaced.
 ///
-/// It was dropped; what `deregister` refused is the caller's still, and not among it. It is released by itself once the
-/// process has gone on or is dead. A process can be in the midst of one access a queue pair, so that no more is kept than
-/// there were queue pairs.
+/// Only dropped memory is counted; memory whose `deregister` failed still belongs to the caller. Each entry
+/// is released by itself once the process has gone on or has ended. A process can be in the middle of one
+/// access for each queue pair, so the number of entries is at most the number of queue pairs there were.
+///
+/// See [`quarantined`] for the current values.
 ///
 /// ```
 /// assert_eq!(rdma_core::quarantined(), rdma_core::Quarantined::default());
@@ -21,28 +24,28 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Quarantined {
-    /// How many.
+    /// Number of registrations that are kept.
     pub memories: usize,
-    /// Their bytes.
+    /// Their bytes in all.
     pub bytes: u64,
 }
 
-/// What is kept of this process now: see [`Quarantined`]. A child that was forked from it keeps nothing.
+/// Returns what is in quarantine now. A child that was forked from this process has nothing in quarantine.
 #[must_use]
 pub fn quarantined() -> Quarantined {
     release();
-    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
     let ours = || kept.iter().filter(|kept| kept.is_ours());
     Quarantined { memories: ours().count(), bytes: ours().map(|kept| kept.memory.len() as u64).sum() }
 }
 
-/// What is kept: nobody else has it, or others have registered it.
-pub(super) enum Memory {
+/// The memory of an entry: owned by the entry alone, or shared with other registrations of it.
+pub(super) enum KeptMemory {
     Own(Mapping),
     Shared(Arc<Registered>),
 }
 
-impl Memory {
+impl KeptMemory {
     fn len(&self) -> usize {
         match self {
             Self::Own(mapping) => mapping.len(),
@@ -51,45 +54,48 @@ impl Memory {
     }
 }
 
-struct Kept {
-    memory: Memory,
+struct Entry {
+    memory: KeptMemory,
     registration: Box<dyn Registration>,
-    /// The process that registered it: a child has neither its mailboxes nor the right to release it.
+    /// The process that registered the memory. A child has a copy of the entry, but neither the mailboxes nor
+    /// the right to release the memory.
     pid: u32,
 }
 
-impl Kept {
+impl Entry {
     fn is_ours(&self) -> bool {
         self.pid == fork::pid()
     }
 }
 
-static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+static ENTRIES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
-/// Keeps memory until nothing writes it any more.
-pub(super) fn keep(memory: Memory, registration: Box<dyn Registration>) {
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    let first = !kept.iter().any(Kept::is_ours);
-    kept.push(Kept { memory, registration, pid: fork::pid() });
+/// Keeps memory until nothing can write it any more, and starts the thread that polls for that moment.
+pub(super) fn keep(memory: KeptMemory, registration: Box<dyn Registration>) {
+    let mut kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = !kept.iter().any(Entry::is_ours);
+    kept.push(Entry { memory, registration, pid: fork::pid() });
+    // The new thread takes this lock at once, and a subscriber of the log may do so, too.
     drop(kept);
     if first && let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(watch) {
-        tracing::warn!(%error, "quarantined memory is released only when it is asked for");
+        tracing::warn!(%error, "the quarantine thread did not start; memory is released only by calls of quarantined()");
     }
 }
 
-/// Until there is nothing to release any more.
+/// Polls until no entry of this process is left, so that the thread ends with the quarantine.
 fn watch() {
     while release() {
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-/// Releases what nobody is at any more; whether something is left.
+/// Releases every entry that nobody can write any more; returns whether entries are left.
 fn release() -> bool {
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
     let ended: Vec<_> = kept.extract_if(.., |kept| kept.is_ours() && kept.registration.has_ended()).collect();
-    let left = kept.iter().any(Kept::is_ours);
-    // What a caller's memory does when it goes may ask what is kept.
+    let left = kept.iter().any(Entry::is_ours);
+    // Entries are dropped without the lock, because dropping a caller's memory runs the caller's code, and
+    // that may call [`quarantined`].
     drop(kept);
     drop(ended);
     left
@@ -108,7 +114,7 @@ mod tests {
     use crate::memory::Irreplaceable;
     use crate::{Access, Deadline, LocalKey, RemoteKey};
 
-    /// Ends when it is told to.
+    /// A registration that ends when the flag is set.
     struct Stopped(Arc<AtomicBool>);
 
     impl Registration for Stopped {
@@ -117,7 +123,7 @@ mod tests {
         }
 
         fn deregister(&mut self, _: Deadline) -> Result<(), CloseError> {
-            Err(CloseError { verb: "ibv_dereg_mr", source: Quarantine::since(Irreplaceable::Shared) })
+            Err(CloseError { verb: "ibv_dereg_mr", source: Quarantine::io_error(Irreplaceable::Shared) })
         }
 
         fn has_ended(&mut self) -> bool {
@@ -125,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Asks what is kept when it goes, as a caller's may.
+    /// An owner that calls `quarantined` in its `Drop`, as a caller's may.
     struct Asks(Vec<u8>);
 
     impl AsMut<[u8]> for Asks {
@@ -153,12 +159,12 @@ mod tests {
         let kept = quarantined();
         assert_eq!((kept.memories, kept.bytes), (before.memories + 1, before.bytes + 100));
         assert_eq!(Arc::strong_count(&ended), 2);
-        let of_parent = |of: u32| KEPT.lock().unwrap().iter_mut().for_each(|kept| kept.pid = of);
+        let of_parent = |of: u32| ENTRIES.lock().unwrap().iter_mut().for_each(|kept| kept.pid = of);
         of_parent(0);
         assert_eq!(quarantined(), Quarantined::default(), "a child has nothing of it");
         of_parent(fork::pid());
         ended.store(true, Ordering::Relaxed);
-        // Nobody asks for it.
+        // The thread must release it, although nobody calls `quarantined`.
         let begun = Instant::now();
         while Arc::strong_count(&ended) > 1 {
             assert!(begun.elapsed() < Duration::from_secs(30), "it is kept");

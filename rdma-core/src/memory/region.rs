@@ -1,4 +1,4 @@
-//! Memory that peers may write.
+//! [`Region`]: registered memory that peers may write.
 
 #![expect(unsafe_code, reason = "hands bounds-checked addresses to the copy routines")]
 
@@ -6,18 +6,21 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Expect, LocalBuf, Memory, Registered, Sharing, copy, copy_expecting};
+use super::{CacheHint, LocalBuf, Memory, Registered, Sharing, copy, copy_shared_hinted};
 use crate::error::{CloseError, RangeError};
 use crate::{Access, LocalKey, Refused, RemoteKey, RemoteMemory};
 
-/// Bytes that are copied in one hold of the pages: whoever replaces some waits for no more.
+/// Bytes that are copied while the pages are held. Whoever replaces pages waits for at most one such piece,
+/// because it holds the lock of the software devices meanwhile.
 const HOLD_BYTES_MAX: usize = 1 << 20;
 
-/// Registered memory that exports a right to peers. Cloning it clones the handle.
+/// Registered memory that grants a right to peers.
 ///
-/// A peer with the key may write at any moment, so there is never a slice of it: bytes are
-/// copied in and out, and are whole only when a completion said so. The last handle's drop
-/// deregisters it; [`deregister`](Self::deregister) does so with the error.
+/// Cloning a region clones the handle. The drop of the last handle deregisters it;
+/// [`deregister`](Self::deregister) does so, too, and returns the error.
+///
+/// A peer that has the key may write at any moment, so a `&[u8]` of a region never exists. Bytes are copied
+/// in and out, and are complete only after a completion or a flag said so.
 ///
 /// ```
 /// use rdma_core::{Access, Device, SoftOptions};
@@ -48,7 +51,7 @@ impl Region {
         Self { memory }
     }
 
-    /// The same memory as a [`LocalBuf`], whose bytes can be looked at.
+    /// Turns the region into a [`LocalBuf`], whose bytes can be looked at.
     ///
     /// ```
     /// use rdma_core::{Device, SoftOptions};
@@ -64,8 +67,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// The region comes back when it exports a right to peers, or other handles to it exist, attached ones included: then
-    /// something else may be writing it.
+    /// The region comes back when it grants a right to peers, or when other handles to it exist (attached
+    /// ones included), because something else may then write it.
     pub fn into_local(mut self) -> Result<LocalBuf, Self> {
         if self.access().is_remote() || Arc::get_mut(&mut self.memory).is_none() {
             return Err(self);
@@ -77,34 +80,36 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`RangeError`] when they do not fit; nothing is copied then.
+    /// [`RangeError`] when `bytes` do not fit; nothing is copied then.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         let target = self.address_of(offset, bytes.len())?;
-        // SAFETY: `address_of` checked that the range is inside the mapping, which `memory` keeps alive.
-        unsafe { self.fill(bytes.as_ptr(), target.as_ptr(), bytes.len(), Expect::of_total(bytes.len())) };
+        // SAFETY: `address_of` checked that the range is inside the mapping, and `self` keeps it mapped
+        // because it is borrowed.
+        unsafe { self.fill(bytes.as_ptr(), target.as_ptr(), bytes.len(), CacheHint::of_total(bytes.len())) };
         Ok(())
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
     ///
-    /// They may be torn when a peer writes them meanwhile; wait for the completion that
-    /// announces them.
+    /// The trap: the bytes may be torn when a peer writes them meanwhile. Wait for the completion or the flag
+    /// that announces them.
     ///
     /// # Errors
     ///
-    /// [`RangeError`] when there are fewer; nothing is copied then.
+    /// [`RangeError`] when the region has fewer bytes; nothing is copied then.
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RangeError> {
         let source = self.address_of(offset, bytes.len())?;
-        // SAFETY: as in `copy_in`.
+        // SAFETY: `address_of` checked that the range is inside the mapping, and `self` keeps it mapped
+        // because it is borrowed.
         unsafe { copy::copy_out(source, bytes) };
         Ok(())
     }
 
-    /// Copies `len` bytes from `offset` to `start` of `target`, in one pass; `target` may be this region.
+    /// Copies `len` bytes from `offset` to `start` of `target` in one pass; `target` may be this region.
     ///
-    /// As with [`copy_out`](Self::copy_out), they may be torn when a peer writes them meanwhile.
+    /// As with [`copy_out`](Self::copy_out), the bytes may be torn when a peer writes them meanwhile.
     ///
     /// ```
     /// use rdma_core::{Access, Device, SoftOptions};
@@ -119,70 +124,74 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`RangeError`] when either region has fewer; nothing is copied then.
+    /// [`RangeError`] when either region has fewer bytes; nothing is copied then.
     pub fn copy_to(&self, offset: usize, len: usize, target: &Self, start: usize) -> Result<(), RangeError> {
-        self.copy_to_expecting(offset, len, (target, start), Expect::of_total(len))
+        self.copy_to_hinted(offset, len, (target, start), CacheHint::of_total(len))
     }
 
-    /// [`copy_to`](Self::copy_to) of a part of more: where its bytes are expected decides whether they are stored around the caches.
+    /// [`copy_to`](Self::copy_to) with a cache hint, for a copy that is part of a list.
     ///
     /// # Errors
     ///
-    /// As for [`copy_to`](Self::copy_to).
-    pub fn copy_to_expecting(
+    /// The errors of [`copy_to`](Self::copy_to).
+    pub fn copy_to_hinted(
         &self,
         offset: usize,
         len: usize,
         (target, start): (&Self, usize),
-        expect: Expect,
+        hint: CacheHint,
     ) -> Result<(), RangeError> {
         let (source, to) = (self.address_of(offset, len)?, target.address_of(start, len)?);
-        // SAFETY: `address_of` checked both ranges, and both regions are alive. No reference to either memory exists: a
-        // `LocalBuf`, which gives one, is the only handle to its own.
-        unsafe { target.fill(source.as_ptr(), to.as_ptr(), len, expect) };
+        // SAFETY: `address_of` checked both ranges, and both regions are borrowed, so both stay mapped. No
+        // reference to either memory exists, because only a `LocalBuf` gives one, and a `LocalBuf` is the
+        // only handle to its memory.
+        unsafe { target.fill(source.as_ptr(), to.as_ptr(), len, hint) };
         Ok(())
     }
 
-    /// What a peer is told so that it can name this memory.
+    /// Returns the description by which a peer names this memory in its requests.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
         RemoteMemory { addr: self.memory.as_ptr().as_ptr() as u64, len: self.len() as u64, rkey: self.rkey() }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a registration is never empty")]
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// The rights that it was registered with.
+    /// Returns the rights that the region was registered with.
     #[must_use]
     pub fn access(&self) -> Access {
         self.memory.access()
     }
 
-    /// Whether peers of this host can map it, and why not.
+    /// Returns whether peers of this host can map the region, and why not.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         self.memory.sharing()
     }
 
-    /// The key for peers.
+    /// Returns the key for peers.
     #[must_use]
     pub fn rkey(&self) -> RemoteKey {
         self.memory.keys().rkey
     }
 
-    /// Deregisters it and gives the memory back: when this returns `Ok`, no peer's write lands
-    /// in it any more.
+    /// Deregisters the region and returns its memory: after `Ok`, no peer's write lands in it any more.
+    /// [`Memory`] has an example.
     ///
     /// # Errors
     ///
-    /// The region comes back when other handles to it exist (attached ones included), or with
-    /// what the kernel said, or within three seconds with a [`Quarantine`](crate::error::Quarantine);
-    /// it is then still registered, and the call can be made again. A forked child is always refused:
-    /// the registration is its parent's, and so is the device.
+    /// The region comes back, still registered, and the call can be repeated:
+    ///
+    /// - when other handles to it exist, attached ones included;
+    /// - with the kernel's error;
+    /// - within three seconds with a [`Quarantine`](crate::error::Quarantine), when a stopped peer accesses
+    ///   it;
+    /// - always in a forked child, because registration and device are its parent's.
     ///
     /// See `ibv_dereg_mr(3)`.
     #[doc(alias = "ibv_dereg_mr")]
@@ -209,36 +218,44 @@ impl Region {
         self.memory.keys().lkey
     }
 
-    /// Copies `len` bytes into this region, none of whose pages is replaced during a piece of them. The ranges may overlap.
+    /// Copies `len` bytes into this region and keeps its pages from being replaced during each piece. The
+    /// ranges may overlap.
     ///
     /// # Safety
     ///
-    /// As for [`copy_shared`](copy::copy_shared), and `to` is in this region.
-    unsafe fn fill(&self, from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+    /// The promises of [`copy_shared`](copy::copy_shared), and `to` is in this region.
+    unsafe fn fill(&self, from: *const u8, to: *mut u8, len: usize, hint: CacheHint) {
         let pieces = len.div_ceil(HOLD_BYTES_MAX);
-        // From the end where what is copied first would lie over what is still to be read.
+        // Copy backwards if the target begins inside the source, otherwise an early piece would overwrite
+        // bytes of a later one.
         let backwards = to.addr().checked_sub(from.addr()).is_some_and(|ahead| (1..len).contains(&ahead));
         for index in 0..pieces {
             let piece = if backwards { pieces - 1 - index } else { index };
             let at = piece * HOLD_BYTES_MAX;
+            // Held for one piece at a time, so that whoever replaces pages waits for at most 1 MiB.
             let _held = self.memory.hold();
-            // SAFETY: a part of both ranges, by the caller's promise.
-            unsafe { copy_expecting(from.add(at), to.add(at), HOLD_BYTES_MAX.min(len - at), expect) };
+            // SAFETY: `at` is below `len`, so the piece is a part of both ranges, which are valid by the
+            // caller's promise.
+            unsafe { copy_shared_hinted(from.add(at), to.add(at), HOLD_BYTES_MAX.min(len - at), hint) };
         }
     }
 
-    /// Where that range is, for what works on memory where it lies ([`InPlace`](crate::memory::InPlace)).
+    /// Returns the address of `len` bytes at `offset`, for code that works in place
+    /// ([`InPlace`](crate::memory::InPlace)).
     ///
-    /// It stays there for as long as the region is alive. Peers may read and write it at any moment. Write it nowhere but where memory of a
-    /// peer is worked on: at any other time its pages may just be replaced by others, and what is written is lost.
+    /// The bytes stay there as long as the region is alive, and peers may access them at any moment.
+    ///
+    /// The trap: write to the address only inside [`InPlace::run`](crate::memory::InPlace::run). At any other
+    /// time the pages may just be replaced by copies, and the write is lost.
     ///
     /// # Errors
     ///
-    /// [`RangeError`] when there are fewer bytes.
+    /// [`RangeError`] when the region has fewer bytes.
     #[inline]
     pub fn address_of(&self, offset: usize, len: usize) -> Result<NonNull<u8>, RangeError> {
         RangeError::check(offset as u64, len as u64, self.len() as u64)?;
-        // SAFETY: `offset` is at most the mapping's length, so the address is inside it or one past it.
+        // SAFETY: `offset` is at most the length of the mapping, so the address is inside it or one past its
+        // end.
         Ok(unsafe { self.memory.as_ptr().add(offset) })
     }
 }
@@ -283,12 +300,12 @@ mod tests {
         let (region, _) = region(LEN + 2 * HOLD_BYTES_MAX);
         let bytes: Vec<u8> = (0..LEN).map(byte_of).collect();
         for (from, to) in [(0, 1), (1, 0), (0, HOLD_BYTES_MAX + 3), (HOLD_BYTES_MAX + 3, 0), (5, 5)] {
-            for expect in [Expect::Cached, Expect::Streamed] {
+            for hint in [CacheHint::Cached, CacheHint::Streamed] {
                 region.copy_in(from, &bytes).unwrap();
-                region.copy_to_expecting(from, LEN, (&region, to), expect).unwrap();
+                region.copy_to_hinted(from, LEN, (&region, to), hint).unwrap();
                 let mut copied = vec![0; LEN];
                 region.copy_out(to, &mut copied).unwrap();
-                assert!(copied == bytes, "from {from} to {to}, {expect:?}");
+                assert!(copied == bytes, "from {from} to {to}, {hint:?}");
             }
         }
     }
@@ -298,7 +315,7 @@ mod tests {
         const LEN: usize = 64 << 20;
         let (region, pages) = region(LEN);
         let (base, bytes) = (region.address_of(0, LEN).unwrap(), vec![1; LEN]);
-        // What is busy beside it may make it late, though not again and again.
+        // Other load on the machine may delay the replacement once, but not in each of 50 rounds.
         let overtaken = (0..50).any(|_| {
             region.copy_in(0, &[0]).unwrap();
             region.copy_in(LEN - 1, &[0]).unwrap();
@@ -309,7 +326,8 @@ mod tests {
                     region.copy_out(0, &mut byte).unwrap();
                 }
                 let page = Pages::around(0..1);
-                // SAFETY: mapped, and what writes it holds its pages.
+                // SAFETY: the page is mapped, and `copy_in` holds the pages while it writes them, so no write
+                // is lost.
                 unsafe { pages.replace(base, std::slice::from_ref(&page)) }.unwrap();
                 region.copy_out(LEN - 1, &mut byte).unwrap();
                 byte == [0]

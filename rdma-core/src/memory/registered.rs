@@ -1,4 +1,4 @@
-//! A mapping together with its registration, released in the right order or not at all.
+//! [`Registered`]: a mapping with its registration, released in the right order or not at all.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -10,7 +10,7 @@ use super::{Backing, Mapping, Sharing, fork, quarantine};
 use crate::error::{CloseError, Quarantine};
 use crate::{Access, Deadline, LocalKey, RemoteKey};
 
-/// Which protection domain something belongs to; unique in the process.
+/// Identifier of a protection domain, unique in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PdId(pub(crate) u64);
 
@@ -21,29 +21,33 @@ pub(crate) struct Keys {
     pub(crate) rkey: RemoteKey,
 }
 
-/// A device's hold on memory. Made by a backend's protection domain.
+/// A device's access to memory. A backend's protection domain makes one; the backend keeps what the device
+/// needs.
 pub(crate) trait Registration: Send + Sync {
-    /// The keys by which requests name it.
+    /// Returns the keys by which requests name the registration.
     fn keys(&self) -> Keys;
 
-    /// Ends the hold. After `Ok` no access of the device or of a peer reaches the memory any
-    /// more; after an error it still may, and the call can be made again. Not called after `Ok`. A peer that is in the midst
-    /// of an access is waited for no longer than until `deadline`, whatever is done about it then.
+    /// Ends the access. After `Ok`, no access of the device or of a peer reaches the memory any more, and
+    /// this is not called again. After an error one still may, and the call can be repeated.
+    ///
+    /// A peer in the middle of an access is waited for until `deadline` at most, whatever is done about it
+    /// then.
     fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError>;
 
-    /// Holds the same memory again after `deregister` returned `Ok`, by another key, where that is less than to register it;
-    /// whether it does.
+    /// Registers the same memory again under another key, after `deregister` returned `Ok`, where that costs
+    /// less than a new registration. Returns whether it did.
     fn renew(&mut self, _access: Access, _backing: Option<&Backing>) -> bool {
         false
     }
 
-    /// Whether the hold has ended by itself after `deregister` failed with a [`Quarantine`] for its cause. Never waits.
+    /// Returns whether the access has ended by itself after `deregister` failed because of a [`Quarantine`].
+    /// Never waits.
     fn has_ended(&mut self) -> bool {
         false
     }
 }
 
-/// Registered memory.
+/// A mapping and the registration of it.
 ///
 /// # Invariants
 ///
@@ -54,9 +58,11 @@ pub(crate) struct Registered {
     keys: Keys,
     access: Access,
     pd: PdId,
-    /// The process that registered it: a forked child inherits the value, not the right to release it.
+    /// The process that registered the memory. A forked child inherits this value, but not the right to
+    /// release it.
     pid: u32,
-    /// What an [`Exported`](super::Exported) was made of, for the next one.
+    /// The registration of the last revoked [`Exported`](super::Exported), kept so that the next export can
+    /// renew it.
     spare: Mutex<Option<Box<dyn Registration>>>,
 }
 
@@ -83,7 +89,7 @@ impl Registered {
         &self.mapping
     }
 
-    /// What was put by, for whoever exports it next.
+    /// Returns the slot of the registration that the next export may renew.
     pub(crate) fn spare(&self) -> MutexGuard<'_, Option<Box<dyn Registration>>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,22 +123,24 @@ impl Registered {
         self.pd
     }
 
-    /// Its pages stay the same while the result is held: for whoever writes it without a device.
+    /// Keeps the pages from being replaced while the result is held. Required for every write that no device
+    /// makes.
     pub(super) fn hold(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.mapping.backing().map(|backing| backing.pages.hold())
     }
 
-    /// Parts of it are in several hands from now on.
+    /// Records that parts of the memory have several owners from now on, so that some may be used as slices
+    /// at any time.
     pub(super) fn split(&self) {
         if let Some(backing) = self.mapping.backing() {
             backing.pages.split();
         }
     }
 
-    /// Ends the registration and gives the memory back; on an error everything stays as it was.
+    /// Ends the registration and returns the memory; on an error nothing changes.
     ///
-    /// Always an error in a forked child: the registration is the parent's, whose device goes on
-    /// using the memory, which both processes share.
+    /// Fails in a forked child: the registration is the parent's, and the parent's device goes on using the
+    /// memory, which both processes share.
     pub(crate) fn into_mapping(mut self) -> Result<Mapping, (Self, CloseError)> {
         if let Err(error) = self.deregister(Deadline::after(Duration::MAX)) {
             return Err((self, error));
@@ -140,7 +148,7 @@ impl Registered {
         Ok(take_mapping(self))
     }
 
-    /// Ends the registration; the memory goes with the value afterwards.
+    /// Ends the registration. The memory is released when this value is dropped.
     pub(crate) fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
         if self.is_forked() {
             let source = io::Error::other("this process was forked from the one that registered the memory");
@@ -161,16 +169,19 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         if self.is_forked() {
-            // A forked child: the registration is the parent's.
+            // The registration is the parent's, so a forked child must not run its destructor.
             std::mem::forget((self.registration.take(), self.spare().take()));
             return;
         }
         match self.deregister(Deadline::in_drop()) {
             Ok(()) => drop_mapping(&mut self.mapping),
             Err(error) if Quarantine::is_cause(&error) => {
-                tracing::warn!(%error, bytes = self.len(), "memory is quarantined");
+                tracing::warn!(%error, bytes = self.len(), "memory is quarantined until the stopped peer goes on or ends");
                 if let Some(registration) = self.registration.take() {
-                    quarantine::keep(quarantine::Memory::Own(move_mapping(&mut self.mapping)), registration);
+                    quarantine::keep(
+                        quarantine::KeptMemory::Own(move_mapping(&mut self.mapping)),
+                        registration,
+                    );
                 }
             }
             Err(error) => {
@@ -183,13 +194,14 @@ impl Drop for Registered {
 
 #[expect(unsafe_code, reason = "drops the mapping at the one moment when it may be dropped")]
 fn drop_mapping(mapping: &mut ManuallyDrop<Mapping>) {
-    // SAFETY: called from `Registered::drop` alone, once, after which the field is not used again.
+    // SAFETY: only `Registered::drop` calls this, once, and the field is never used again.
     unsafe { ManuallyDrop::drop(mapping) }
 }
 
 #[expect(unsafe_code, reason = "moves the mapping to where it is kept")]
 fn move_mapping(mapping: &mut ManuallyDrop<Mapping>) -> Mapping {
-    // SAFETY: called from `Registered::drop` alone, in place of `drop_mapping`.
+    // SAFETY: only `Registered::drop` calls this, instead of `drop_mapping`, so the mapping is moved out just
+    // once.
     unsafe { ManuallyDrop::take(mapping) }
 }
 
@@ -198,8 +210,8 @@ fn take_mapping(registered: Registered) -> Mapping {
     debug_assert!(registered.registration.is_none());
     drop(registered.spare().take());
     let mut registered = ManuallyDrop::new(registered);
-    // SAFETY: `registered` is never dropped nor used again, so its mapping is taken just once;
-    // its other fields own nothing once the registration and the spare one are gone.
+    // SAFETY: `registered` is never dropped nor used again, so its mapping is taken just once. Its other
+    // fields own nothing, because the registration and the spare one are gone.
     unsafe { ManuallyDrop::take(&mut registered.mapping) }
 }
 
@@ -210,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts its deregistrations.
+    /// A registration that counts its deregistrations.
     struct Counted(Arc<AtomicU32>);
 
     impl Registration for Counted {
@@ -262,13 +274,13 @@ mod tests {
         let Err((mut memory, error)) = memory.into_mapping() else { panic!("the child has the memory") };
         assert!(error.to_string().contains("forked"), "{error}");
         assert_eq!(count.load(Ordering::Relaxed), 0, "the parent's device was touched");
-        // Back in the parent, all is as it was.
+        // Back in the parent, the memory can be released as usual.
         memory.pid = fork::pid();
         assert!(memory.into_mapping().is_ok());
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
-    /// What a parent has; it owns no memory, since the child leaks it.
+    /// A registration of the parent's. It must own no memory, because the child leaks it.
     struct Parents;
 
     static TOUCHED: AtomicU32 = AtomicU32::new(0);

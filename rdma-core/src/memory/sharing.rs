@@ -1,10 +1,10 @@
-//! Whether processes of this host can share memory, and why not.
+//! [`Sharing`]: whether processes of this host can share some memory, and why not.
 
 use std::io;
 
-use crate::error::limit;
+use crate::error::limit_advice;
 
-/// Whether peers of this host can map some memory; if not, they reach it over TCP.
+/// Whether peers of this host can map some memory. If not, they reach it over TCP.
 ///
 /// ```
 /// use rdma_core::{Memory, Sharing, Unshared};
@@ -15,61 +15,66 @@ use crate::error::limit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sharing {
-    /// They can: the library allocated it.
+    /// Peers can map it: the library allocated the memory.
     Allocated,
-    /// They can: pages that can be shared have [taken the place](crate::Memory::share_in_place) of the caller's.
+    /// Peers can map it: shareable pages [replaced](crate::Memory::share_in_place) the caller's pages, at the
+    /// same addresses.
     InPlace,
-    /// They cannot: its pages are the caller's, as they were.
+    /// Peers cannot map it: the pages are the caller's own.
     Unshared(Unshared),
 }
 
-/// Why the pages of some memory are as the caller made them.
+/// The reason why the pages of some memory are still the caller's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unshared {
-    /// They may not be replaced.
-    #[error("its pages may not be replaced: allow it by Memory::share_in_place, or let the library allocate")]
+    /// The caller did not allow to replace the pages.
+    #[error(
+        "the caller's pages may not be replaced: call Memory::share_in_place, or let the library allocate"
+    )]
     NotAllowed,
-    /// They need not be replaced, so far.
-    #[error("it has not been registered with a device that shares memory with processes of this host")]
+    /// No device has needed shared pages so far.
+    #[error(
+        "the memory has not been registered with a device that shares memory with processes of this host"
+    )]
     NotNeeded,
-    /// It shares its first or last page with other memory.
-    #[error("it does not begin and end where pages do: align it and its length to {page} bytes")]
+    /// The memory shares its first or last page with other memory.
+    #[error("the memory does not begin and end at page boundaries: align address and length to {page} bytes")]
     Unaligned {
-        /// Bytes of a page.
+        /// Page size in bytes.
         page: usize,
     },
-    /// Some of it is not mapped, or is not to be both read and written, or is to be executed.
-    #[error("some of it is not mapped for reading and writing alone: map it so")]
+    /// A part is not mapped, is not both readable and writable, or is executable.
+    #[error("a part is not mapped for reading and writing only: map all of it with these two rights")]
     Protected,
-    /// Some of it is shared with other processes, or will be with children.
-    #[error("some of it is shared memory already: use private anonymous memory, or let the library allocate")]
+    /// A part is shared with other processes, or will be with children.
+    #[error("a part is shared memory already: use private anonymous memory, or let the library allocate")]
     Shared,
-    /// Some of it is a file's, or a device's.
-    #[error("some of it is a mapped file: use private anonymous memory, or let the library allocate")]
+    /// A part is mapped from a file or a device.
+    #[error("a part is a mapped file: use private anonymous memory, or let the library allocate")]
     File,
-    /// Some of it has pages of another size, which cannot be replaced singly.
-    #[error("some of it is of huge pages (MAP_HUGETLB): use ordinary ones, or let the library allocate")]
+    /// A part has huge pages (`MAP_HUGETLB`), which cannot be replaced one by one.
+    #[error("a part has huge pages (MAP_HUGETLB): use ordinary pages, or let the library allocate")]
     HugePages,
-    /// The kernel was told something of it, which would be lost.
-    #[error("some of it {mark}, which new pages would not be: undo that, or let the library allocate")]
+    /// The kernel keeps a property of a part that replaced pages would lose.
+    #[error("a part {mark}, which new pages would lose: undo that, or let the library allocate")]
     Marked {
-        /// What it is.
+        /// The property.
         mark: &'static str,
     },
-    /// More than this machine, or the cgroup that the process runs in, can ever hold.
-    #[error("its pages are more than all the memory that this process may have, {limit} bytes: use less")]
+    /// The memory is larger than all that this machine, or the cgroup of the process, can ever hold.
+    #[error("the memory is larger than all that this process may have, {limit} bytes: use less")]
     BeyondSystem {
-        /// What there is, in all.
+        /// Bytes that the limit allows in all.
         limit: u64,
     },
-    /// The system has none of something left.
+    /// The system has run out of some resource.
     #[error("{what} failed: {}; {}", io::Error::from_raw_os_error(*errno),
-        limit(&io::Error::from_raw_os_error(*errno)).unwrap_or("let the library allocate"))]
+        limit_advice(&io::Error::from_raw_os_error(*errno)).unwrap_or("let the library allocate"))]
     Denied {
-        /// What was asked for.
+        /// The system call that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error number.
         errno: i32,
     },
 }

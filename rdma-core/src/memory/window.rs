@@ -1,12 +1,14 @@
-//! Memory through which processes of a host tell each other things at once.
+//! [`Window`] and [`PeerWindow`]: memory that processes of one host map, so that they can exchange flags and
+//! messages without requests.
 //!
-//! A peer that has a window mapped keeps its pages for as long, whatever becomes of the owner, and the owner never gives them
-//! to anybody else: so what a peer writes late lands where nobody looks, and there is nothing to ask before each access. One
-//! that is dropped is revoked at once: nobody maps it any more.
+//! No access needs a check of rights, for two reasons. A peer that mapped a window keeps its pages as long as
+//! it wants, even after the owner is gone. And the owner never reuses these pages for anything else. So a
+//! late write lands in pages that nobody reads. Dropping a window revokes its key at once: nobody can map it
+//! any more.
 
 #![expect(unsafe_code, reason = "copies from and to memory that peers write")]
 
-mod place;
+mod mapped_range;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,63 +17,68 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use place::Place;
+use mapped_range::MappedRange;
 
 use super::flag::Flag;
-use super::{Expect, InPlace, Keys, Mapping, Patience, Registered, fork};
+use super::{Backoff, CacheHint, InPlace, Keys, Mapping, Registered, fork};
 use crate::error::{RangeError, ReachError};
 use crate::{Deadline, RemoteMemory};
 
-/// The windows of this process, by their addresses: how peers inside it come to them.
-static NEAR: OnceLock<Mutex<HashMap<usize, Weak<Kept>>>> = OnceLock::new();
+/// The windows of this process by address. Peers inside the process find them here, because they need no
+/// second mapping.
+static LOCAL_WINDOWS: OnceLock<Mutex<HashMap<usize, Weak<WindowMemory>>>> = OnceLock::new();
 
-fn near() -> MutexGuard<'static, HashMap<usize, Weak<Kept>>> {
-    NEAR.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+fn local_windows() -> MutexGuard<'static, HashMap<usize, Weak<WindowMemory>>> {
+    LOCAL_WINDOWS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The memory of a window, mapped for as long as this lives.
-struct Kept {
-    place: Place,
-    /// Registered until its window is dropped, and mapped in either case.
-    memory: Mutex<Option<Either>>,
+/// The memory of a window, mapped as long as this value lives.
+struct WindowMemory {
+    range: MappedRange,
+    /// `Registered` until the window is dropped, `Revoked` afterwards; mapped in both states. `None` only
+    /// inside [`revoke`](Self::revoke).
+    state: Mutex<Option<WindowState>>,
 }
 
-enum Either {
+enum WindowState {
     Registered(Registered),
     #[expect(dead_code, reason = "is kept")]
-    Mapped(Mapping),
+    Revoked(Mapping),
 }
 
-impl Kept {
-    /// Nobody maps it any more; who has it mapped keeps it.
+impl WindowMemory {
+    /// Revokes the key, so that nobody maps the window any more. Peers that have it mapped keep it.
     fn revoke(&self) {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        *memory = match memory.take() {
-            Some(Either::Registered(mut registered)) => {
-                // Where it is refused it is tried once more when nobody has it, and said then.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = match state.take() {
+            Some(WindowState::Registered(mut registered)) => {
+                // A refused deregistration is tried once more when the last handle is dropped, and reported
+                // then.
                 match registered.deregister(Deadline::in_drop()) {
                     Ok(()) => registered.into_mapping().map_or_else(
-                        |(registered, _)| Some(Either::Registered(registered)),
-                        |mapping| Some(Either::Mapped(mapping)),
+                        |(registered, _)| Some(WindowState::Registered(registered)),
+                        |mapping| Some(WindowState::Revoked(mapping)),
                     ),
-                    Err(_) => Some(Either::Registered(registered)),
+                    Err(_) => Some(WindowState::Registered(registered)),
                 }
             }
-            mapped => mapped,
+            revoked => revoked,
         };
     }
 }
 
-/// Memory of the library's that peers of this host map and write at once, without requests: for flags, mailboxes, and what
-/// is to be there in a fraction of a microsecond. Made by [`ProtectionDomain::alloc_window`](crate::ProtectionDomain::alloc_window).
+/// Memory of the library that peers of this host map and write directly, without requests: for flags,
+/// mailboxes, and messages that must arrive within a fraction of a microsecond.
 ///
-/// Unlike a [`Region`](crate::Region) it never becomes memory of anybody's again, so a peer's access needs no lock, no look at a
-/// right and no slot: a write that comes late, after this was dropped, goes to pages that only that peer has still. Requests
-/// do not reach it. Peers may write at any moment, so there is never a slice of it; bytes are torn unless a flag says that
-/// they are whole.
+/// [`ProtectionDomain::alloc_window`](crate::ProtectionDomain::alloc_window) makes one.
 ///
-/// A peer that has it mapped writes it for as long as this lives: a fence of the queue pair by which it came does not end
-/// that. Have a window for each peer and each connection, and drop it with that.
+/// Unlike the pages of a [`Region`](crate::Region), these pages are never reused. So a peer's access takes no
+/// lock, no check of a right and no writer slot: a write after the drop of the window goes to pages that only
+/// that peer still has. Requests do not reach a window. Peers may write at any moment, so a `&[u8]` of it
+/// never exists; bytes may be torn unless a flag says that they are complete.
+///
+/// The trap: fencing the queue pair by which a peer mapped the window does not stop that peer from writing.
+/// Use one window for each peer and each connection, and drop the window with the connection.
 ///
 /// ```
 /// use std::time::Duration;
@@ -95,109 +102,112 @@ impl Kept {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Window {
-    kept: Arc<Kept>,
+    kept: Arc<WindowMemory>,
     keys: Keys,
 }
 
 impl Window {
     pub(crate) fn new(memory: Registered) -> Self {
-        let (keys, place) = (memory.keys(), Place { base: memory.as_ptr(), len: memory.len() });
-        let kept = Arc::new(Kept { place, memory: Mutex::new(Some(Either::Registered(memory))) });
-        near().insert(place.base.as_ptr().addr(), Arc::downgrade(&kept));
+        let (keys, range) = (memory.keys(), MappedRange { base: memory.as_ptr(), len: memory.len() });
+        let kept = Arc::new(WindowMemory { range, state: Mutex::new(Some(WindowState::Registered(memory))) });
+        local_windows().insert(range.base.as_ptr().addr(), Arc::downgrade(&kept));
         Self { kept, keys }
     }
 
-    /// What a peer is told so that it can [map](crate::Worker::peer_window) it.
+    /// Returns the description by which a peer can [map](crate::Worker::peer_window) the window.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
-        let addr = self.place().base.as_ptr() as u64;
+        let addr = self.range().base.as_ptr() as u64;
         RemoteMemory { addr, len: self.len() as u64, rkey: self.keys.rkey }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a registration is never empty")]
     pub fn len(&self) -> usize {
-        self.place().len
+        self.range().len
     }
 
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors
     ///
-    /// [`ReachError::Range`] when they do not fit; nothing is copied then.
+    /// [`ReachError::Range`] when `bytes` do not fit; nothing is copied then.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.place().copy_in(offset, bytes)
+        self.range().copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
     ///
     /// # Errors
     ///
-    /// As for [`copy_in`](Self::copy_in).
+    /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.place().copy_out(offset, bytes, Expect::Cached)
+        self.range().copy_out(offset, bytes, CacheHint::Cached)
     }
 
-    /// Works on `len` bytes from `offset` on where they lie, once: what a peer writes there meanwhile may be seen or not.
-    /// [`InPlace`] has an example.
+    /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what a peer writes
+    /// meanwhile. [`InPlace`] has an example.
     ///
     /// # Errors
     ///
-    /// As for [`copy_in`](Self::copy_in).
+    /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.place().run(offset, len, work)
+        self.range().run(offset, len, work)
     }
 
-    /// Stores a flag, after all that this thread wrote before: whoever sees it sees that, too.
+    /// Stores a flag. Whoever sees the flag also sees everything that this thread wrote before.
     ///
     /// # Errors
     ///
-    /// [`ReachError::Range`]; [`ReachError::Unaligned`] unless its offset is a multiple of its length.
+    /// [`ReachError::Range`], and [`ReachError::Unaligned`] unless the offset is a multiple of the flag's
+    /// length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.place().store(offset, flag)
+        self.range().store(offset, flag)
     }
 
-    /// Loads a flag that a peer may store: what it wrote before that is there to be read.
+    /// Loads a flag that a peer may store. Everything that the peer wrote before the flag is then visible.
     ///
     /// # Errors
     ///
-    /// As for [`store`](Self::store).
+    /// The errors of [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.place().load(offset)
+        self.range().load(offset)
     }
 
-    /// Waits until `enough` says so of a flag that a peer stores here, and gives it: spins, lets others run, then sleeps, a
-    /// millisecond at most. It hears nothing of a peer that is gone: wait in parts where that matters.
+    /// Waits until `enough` accepts a flag that a peer stores here, and returns it.
+    ///
+    /// The thread spins first (some microseconds), then yields, then sleeps up to 1 ms at a time. The trap:
+    /// the wait does not notice that the peer is gone. Wait in short parts where that matters.
     ///
     /// # Errors
     ///
-    /// As for [`store`](Self::store), and [`ReachError::DeadlineExceeded`].
+    /// The errors of [`store`](Self::store), and [`ReachError::DeadlineExceeded`].
     pub fn wait<F: Flag>(
         &self,
         offset: usize,
         enough: impl FnMut(F) -> bool,
         deadline: Deadline,
     ) -> Result<F, ReachError> {
-        Patience::new(deadline).until(|| self.load(offset), enough)
+        Backoff::new(deadline).until(|| self.load(offset), enough)
     }
 
     #[inline]
-    fn place(&self) -> Place {
-        self.kept.place
+    fn range(&self) -> MappedRange {
+        self.kept.range
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // What a child has of it is its parent's, the lock included.
+        // The registration and the lock of the table are the parent's, so a forked child touches neither.
         if !fork::is_child() {
-            near().remove(&self.place().base.as_ptr().addr());
+            local_windows().remove(&self.range().base.as_ptr().addr());
             self.kept.revoke();
         }
     }
@@ -209,119 +219,125 @@ impl fmt::Debug for Window {
     }
 }
 
-/// A [`Window`] of a peer that is mapped here. Made by [`Worker::peer_window`](crate::Worker::peer_window); cloning it clones
-/// the handle, of which any thread may use any.
+/// A peer's [`Window`], mapped into this process.
 ///
-/// Nothing tells it that the peer is gone: what is written then is seen by nobody, and what is read is what there was. The
-/// pages stay for as long as a handle does.
+/// [`Worker::peer_window`](crate::Worker::peer_window) makes one. Cloning it clones the handle; any thread
+/// may use any handle.
+///
+/// The trap: nothing here notices that the peer is gone. Later writes are seen by nobody, and reads return
+/// the last bytes. The pages stay mapped as long as a handle lives. [`Window`] has an example.
 #[derive(Clone)]
 pub struct PeerWindow {
-    place: Place,
-    /// Has them mapped.
+    range: MappedRange,
+    /// Keeps the range mapped.
     _keep: Arc<dyn Any + Send + Sync>,
 }
 
 impl PeerWindow {
     /// # Safety
     ///
-    /// `len` bytes at `base` are readable and writable, and no reference to them is made, for as long as `keep` is alive; they
-    /// are a window's, or of one that is gone and nobody's else.
+    /// As long as `keep` is alive, `len` bytes at `base` are readable and writable, and nobody makes a
+    /// reference to them. They belong to a window, or did so and are never reused.
     pub(crate) unsafe fn new(base: NonNull<u8>, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { place: Place { base, len }, _keep: keep }
+        Self { range: MappedRange { base, len }, _keep: keep }
     }
 
-    /// That range of the window of this process that begins at `addr`, if there is one.
-    pub(crate) fn near(window: usize, offset: usize, len: usize) -> Option<Self> {
-        let kept = near().get(&window)?.upgrade()?;
-        RangeError::check(offset as u64, len as u64, kept.place.len as u64).ok()?;
-        // SAFETY: no further than the end.
-        let base = unsafe { kept.place.base.add(offset) };
-        // SAFETY: a part of a window, whose memory is mapped for as long as it is kept.
+    /// Returns a range of the window of this process that begins at address `window`, if there is one.
+    pub(crate) fn local(window: usize, offset: usize, len: usize) -> Option<Self> {
+        // A window whose last handle is just being dropped is not found any more.
+        let kept = local_windows().get(&window)?.upgrade()?;
+        RangeError::check(offset as u64, len as u64, kept.range.len as u64).ok()?;
+        // SAFETY: the range was checked, so the address is at most one past the end of the window.
+        let base = unsafe { kept.range.base.add(offset) };
+        // SAFETY: `kept` keeps the window mapped, and a window's memory is only ever accessed by copies and
+        // flags.
         Some(unsafe { Self::new(base, len, kept) })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.place.len
+        self.range.len
     }
 
-    /// Whether it has none.
+    /// Returns whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.place.len == 0
+        self.range.len == 0
     }
 
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors
     ///
-    /// [`ReachError::Range`] when they do not fit, and nothing is copied then; [`ReachError::Refused`] in a forked child, which
-    /// does not have what its parent mapped.
+    /// [`ReachError::Range`] when `bytes` do not fit; nothing is copied then. [`ReachError::Refused`] in a
+    /// forked child, which does not have its parent's mapping.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.place()?.copy_in(offset, bytes)
+        self.range()?.copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
     ///
     /// # Errors
     ///
-    /// As for [`copy_in`](Self::copy_in).
+    /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.place()?.copy_out(offset, bytes, Expect::Cached)
+        self.range()?.copy_out(offset, bytes, CacheHint::Cached)
     }
 
-    /// [`copy_out`](Self::copy_out) of a part of more: where its bytes are expected decides whether they are stored around the caches.
+    /// [`copy_out`](Self::copy_out) with a cache hint, for a copy that is part of a list.
     ///
     /// # Errors
     ///
-    /// As for [`copy_in`](Self::copy_in).
+    /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
-    pub fn copy_out_expecting(
+    pub fn copy_out_hinted(
         &self,
         offset: usize,
         bytes: &mut [u8],
-        expect: Expect,
+        hint: CacheHint,
     ) -> Result<(), ReachError> {
-        self.place()?.copy_out(offset, bytes, expect)
+        self.range()?.copy_out(offset, bytes, hint)
     }
 
-    /// Works on `len` bytes from `offset` on where they lie, once: what a peer writes there meanwhile may be seen or not.
-    /// [`InPlace`] has an example.
+    /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what the owner writes
+    /// meanwhile. [`InPlace`] has an example.
     ///
     /// # Errors
     ///
-    /// As for [`copy_in`](Self::copy_in).
+    /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.place()?.run(offset, len, work)
+        self.range()?.run(offset, len, work)
     }
 
-    /// Stores a flag, after all that this thread wrote before, to this peer or another: who sees the flag sees that.
+    /// Stores a flag. Whoever sees the flag also sees everything that this thread wrote before, to this peer
+    /// or another one.
     ///
     /// # Errors
     ///
-    /// As for [`copy_in`](Self::copy_in), and [`ReachError::Unaligned`] unless its offset is a multiple of its length.
+    /// The errors of [`copy_in`](Self::copy_in), and [`ReachError::Unaligned`] unless the offset is a
+    /// multiple of the flag's length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.place()?.store(offset, flag)
+        self.range()?.store(offset, flag)
     }
 
-    /// Loads a flag; what was written before it is there to be read.
+    /// Loads a flag. Everything that was written before the flag is then visible.
     ///
     /// # Errors
     ///
-    /// As for [`store`](Self::store).
+    /// The errors of [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.place()?.load(offset)
+        self.range()?.load(offset)
     }
 
     #[inline]
-    fn place(&self) -> Result<Place, ReachError> {
-        if fork::is_child() { Err(forked()) } else { Ok(self.place) }
+    fn range(&self) -> Result<MappedRange, ReachError> {
+        if fork::is_child() { Err(forked()) } else { Ok(self.range) }
     }
 }
 

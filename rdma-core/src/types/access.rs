@@ -1,39 +1,41 @@
-//! The rights of a registration or of a queue pair.
+//! Access rights of a registration or of a queue pair.
 
 bitflags::bitflags! {
-    /// What a registration or a queue pair lets the device and its peers do.
+    /// Rights that a registration or a queue pair grants to the device and to its peers.
     ///
-    /// The trap: a right must be granted twice, by the registration *and* by the queue pair
-    /// ([`InitOptions::access`](crate::InitOptions)); a peer that lacks one of them moves
-    /// both queue pairs to ERR. `REMOTE_WRITE` and `REMOTE_ATOMIC` need `LOCAL_WRITE`.
+    /// The trap: a remote right must be granted twice, by the registration *and* by the queue pair
+    /// ([`InitOptions::access`](crate::InitOptions)). A request that lacks one of them fails and moves both
+    /// queue pairs to ERR. `REMOTE_WRITE` and `REMOTE_ATOMIC` need `LOCAL_WRITE`, otherwise the registration
+    /// is refused.
     ///
-    /// See `ibv_reg_mr(3)`.
+    /// See `ibv_reg_mr(3)`. [`Region`](crate::Region) has an example.
     #[doc(alias = "ibv_access_flags")]
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct Access: u32 {
-        /// The local device may write: receives, and the landing of reads.
+        /// The local device may write the memory: receives and the results of reads land there.
         const LOCAL_WRITE = 1;
-        /// A peer may write.
+        /// A peer may write the memory.
         const REMOTE_WRITE = 1 << 1;
-        /// A peer may read.
+        /// A peer may read the memory.
         const REMOTE_READ = 1 << 2;
-        /// A peer may run atomic operations.
+        /// A peer may run atomic operations on the memory.
         const REMOTE_ATOMIC = 1 << 3;
-        /// Memory windows may be bound to it.
+        /// Memory windows may be bound to the registration.
         const MW_BIND = 1 << 4;
-        /// The bus may reorder the device's accesses; dropped where it is not supported.
+        /// The bus may reorder the device's accesses; a device without support ignores this flag.
         const RELAXED_ORDERING = 1 << 20;
     }
 }
 
 impl Access {
-    /// A peer of the host may map it, and then touch it without asking: of a [`Window`](crate::Window) alone. No device hears
-    /// of it, and no caller's registration has it.
+    /// A peer of the same host may map the memory and then access it without asking again. Only a
+    /// [`Window`](crate::Window) has this right: no device ever sees the bit, and registrations of callers
+    /// cannot set it.
     pub(crate) const WINDOW: Self = Self::from_bits_retain(1 << 31);
-    /// What the queue pair of the owner lets a peer do that maps one.
+    /// Rights that the owner's queue pair must grant before its peer may map a window of the owner's.
     pub(crate) const WINDOW_BY: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ);
 
-    /// Whether any right lets a peer touch the memory.
+    /// Returns whether any of the rights lets a peer touch the memory.
     ///
     /// ```
     /// use rdma_core::Access;

@@ -1,10 +1,10 @@
-//! Where a queue pair is found: what two peers tell each other before they connect.
+//! Addresses of queue pairs: the values that two peers exchange before they connect.
 
 use std::fmt;
 
 use crate::{Gid, Mtu, Psn, QpNum};
 
-/// The local identifier of a port on an InfiniBand fabric; 0 on RoCE.
+/// The local identifier (LID) of a port on an InfiniBand fabric; 0 on RoCE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Lid(pub u16);
 
@@ -14,22 +14,24 @@ impl fmt::Display for Lid {
     }
 }
 
-/// All that a peer must know of a queue pair to connect to it.
+/// Everything a peer must know about a queue pair to connect to it.
 ///
-/// It holds both kinds of address: on InfiniBand the [`Lid`] routes inside the subnet, on
-/// RoCE the [`Gid`] does. Carry it out of band (a TCP socket, a store), in a format of
-/// your own that has a version.
+/// An endpoint holds both kinds of address: InfiniBand routes by the [`Lid`] inside a subnet, RoCE routes by
+/// the [`Gid`]. Send it out of band (a TCP socket, a key-value store), in a format of your own that carries a
+/// version.
+///
+/// Made by [`QueuePair::endpoint`](crate::QueuePair::endpoint); `examples/write.rs` exchanges two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// The queue pair's number, unique on its device.
     pub qp_num: QpNum,
-    /// The sequence number of the first packet that this queue pair sends.
+    /// The sequence number of the first packet that this queue pair will send.
     pub psn: Psn,
     /// The port's local identifier; `Lid(0)` on RoCE.
     pub lid: Lid,
-    /// The GID that this end sends from.
+    /// The GID that this end sends from, and that the peer sends to.
     pub gid: Gid,
-    /// The port's active MTU; the smaller of both ends is used.
+    /// The active MTU of the port; a connection uses the smaller one of both ends.
     pub mtu: Mtu,
 }
 
@@ -39,16 +41,18 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// How a peer's memory is reached; schedules choose by it.
+/// The path by which a peer's memory is reached; collective schedules choose by it.
+///
+/// See [`QueuePair::peer_access`](crate::QueuePair::peer_access).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerAccess {
-    /// The peer's memory is mapped here: a write is a copy by this CPU. A connection that comes upon memory that cannot be
-    /// mapped becomes a `Stream`.
+    /// The peer's memory is mapped into this process, so a write is a copy by this CPU. The connection
+    /// becomes a `Stream` when it meets memory that cannot be mapped.
     Mapped,
-    /// A device writes it, no CPU takes part.
+    /// A device writes the peer's memory; no CPU takes part.
     Rdma,
-    /// It goes through a byte stream, and the peer's CPU places it.
+    /// The bytes go through a byte stream, and the peer's CPU writes them to its memory.
     Stream,
 }
 

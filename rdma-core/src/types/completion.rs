@@ -1,12 +1,13 @@
-//! What became of a posted work request.
+//! Outcomes of posted work requests.
 
 use std::fmt;
 
 use crate::CompletionStatus;
 
-/// The name of one posted work request, unique while its worker lives.
+/// The identifier of one posted work request, unique as long as its worker lives.
 ///
-/// It is made of the queue pair's slot and a sequence number, and is never a pointer.
+/// It encodes the slot of the queue pair, a generation and a sequence number. It is never a pointer, so a
+/// number that a faulty device returns can be checked instead of being followed.
 #[doc(alias = "wr_id")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkId(pub(crate) u64);
@@ -17,7 +18,7 @@ impl fmt::Display for WorkId {
     }
 }
 
-/// What was carried out.
+/// The operation that a completed work request carried out.
 #[doc(alias = "ibv_wc_opcode")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -30,32 +31,33 @@ pub enum Opcode {
     Read,
     /// A receive that took a peer's send.
     Recv,
-    /// A receive that took the immediate of a peer's write; the bytes landed where the peer said.
+    /// A receive that the immediate of a peer's write consumed; the bytes landed where the peer's request
+    /// said.
     RecvWriteImm,
 }
 
-/// A work request that was carried out.
+/// The outcome of a work request that succeeded. See `ibv_poll_cq(3)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Success {
-    /// What was carried out.
+    /// The operation that was carried out.
     pub opcode: Opcode,
-    /// Bytes received, written or read.
+    /// Bytes that were received, written or read.
     pub bytes: u32,
     /// The peer's immediate, in host order; only on [`Opcode::Recv`] and [`Opcode::RecvWriteImm`].
     pub imm: Option<u32>,
 }
 
-/// A work request that was not carried out.
+/// The outcome of a work request that failed. See `ibv_poll_cq(3)`.
 ///
-/// The fields of the device's entry that are undefined after a failure (opcode, length,
-/// immediate) cannot be reached.
+/// The device leaves opcode, length and immediate undefined after a failure, so this type does not expose
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Why.
+    /// The reason of the failure; its `Display` names the side that must act.
     pub status: CompletionStatus,
-    /// The driver's own number for it; 0 when it has none.
+    /// The driver's own number for the reason; 0 when it has none.
     pub vendor_error: u32,
 }
 

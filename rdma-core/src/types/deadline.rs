@@ -1,10 +1,10 @@
-//! The one type that bounds every wait.
+//! [`Deadline`], the type that bounds every wait of the crate.
 
 use std::time::{Duration, Instant};
 
-/// The moment by which a wait ends, with an answer or with an error.
+/// The moment by which a wait ends, with a result or with an error.
 ///
-/// There is no "never": whoever waits says how long it may take.
+/// There is no infinite deadline, because a wait without an end turns a dead peer into a hung program.
 ///
 /// ```
 /// use std::time::Duration;
@@ -17,51 +17,52 @@ use std::time::{Duration, Instant};
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// Longest wait that can be asked for, about a year: what a clock cannot add saturates.
+    /// The longest wait, one year. Longer timeouts are cut to it, because `Instant` may overflow for them.
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-    /// The deadline `timeout` from now; one beyond a year is taken as a year.
+    /// Returns the deadline `timeout` from now. More than a year counts as a year.
     #[must_use]
     pub fn after(timeout: Duration) -> Self {
         Self(Instant::now() + timeout.min(Self::LONGEST))
     }
 
-    /// For what is ended by being dropped, which nobody expects to wait.
+    /// Returns the deadline for waits inside `Drop`: 5 ms, because nobody expects a drop to block.
     pub(crate) fn in_drop() -> Self {
         Self::after(Duration::from_millis(5))
     }
 
-    /// The deadline at `instant`.
+    /// Returns the deadline at `instant`.
     #[must_use]
     pub fn at(instant: Instant) -> Self {
         Self(instant)
     }
 
-    /// The moment itself.
+    /// Returns the moment at which the deadline passes.
     #[must_use]
     pub fn instant(self) -> Instant {
         self.0
     }
 
-    /// What is left of it now; zero once it has passed.
+    /// Returns the time that is left; zero once the deadline has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Whether it has passed.
+    /// Returns whether the deadline has passed.
     #[must_use]
     pub fn expired(self) -> bool {
         self.expired_at(Instant::now())
     }
 
-    /// Whether it has passed at `now`, for code that is handed the time.
+    /// Returns whether the deadline has passed at `now`, for code that is handed the time instead of reading
+    /// a clock.
     #[must_use]
     pub fn expired_at(self, now: Instant) -> bool {
         now >= self.0
     }
 
-    /// The earlier of both.
+    /// Returns the earlier one of both deadlines.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         Self(self.0.min(other.0))

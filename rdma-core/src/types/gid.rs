@@ -1,9 +1,9 @@
-//! Global identifiers: the addresses of ports.
+//! Global identifiers (GIDs), the addresses of ports.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A global identifier: 16 bytes, written like an IPv6 address.
+/// A global identifier of a port: 16 bytes, written like an IPv6 address.
 ///
 /// ```
 /// use rdma_core::Gid;
@@ -16,19 +16,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// Whether the table's entry is empty.
+    /// Returns whether all bytes are 0, which marks an empty entry of a GID table.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.0 == [0; 16]
     }
 
-    /// Whether it is of `fe80::/10`, which no router passes on.
+    /// Returns whether the GID is in `fe80::/10`, which no router forwards.
     #[must_use]
     pub fn is_link_local(self) -> bool {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
     }
 
-    /// The IPv4 address inside, when it is of `::ffff:0:0/96`.
+    /// Returns the embedded IPv4 address if the GID is in `::ffff:0:0/96`.
     #[must_use]
     pub fn ipv4_mapped(self) -> Option<Ipv4Addr> {
         Ipv6Addr::from(self.0).to_ipv4_mapped()
@@ -53,17 +53,17 @@ impl fmt::Display for Gid {
     }
 }
 
-/// How packets sent from a GID look on the wire.
+/// The wire format of packets that are sent from a GID.
 #[doc(alias = "ibv_gid_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GidType(pub u32);
 
 impl GidType {
-    /// InfiniBand.
+    /// InfiniBand packets.
     pub const INFINIBAND: Self = Self(0);
-    /// RoCE v1: Ethernet frames of their own type; no router passes them.
+    /// RoCE v1: Ethernet frames with an EtherType of their own, which no router forwards.
     pub const ROCE_V1: Self = Self(1);
-    /// RoCE v2: UDP, port 4791.
+    /// RoCE v2: UDP packets to port 4791, which routers forward.
     pub const ROCE_V2: Self = Self(2);
 }
 
@@ -78,18 +78,18 @@ impl fmt::Display for GidType {
     }
 }
 
-/// One filled entry of a port's GID table.
+/// A filled entry of a port's GID table. See `ibv_query_gid_table(3)`.
 #[doc(alias = "ibv_gid_entry")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidEntry {
-    /// Its place in the table, what `NCCL_IB_GID_INDEX` and perftest's `-x` count.
+    /// The index of the entry in the table; `NCCL_IB_GID_INDEX` and `-x` of perftest take the same number.
     pub index: u32,
     /// The identifier.
     pub gid: Gid,
-    /// How its packets look.
+    /// The wire format of packets that are sent from this GID.
     pub kind: GidType,
-    /// The network interface behind it; `None` when it is not in this network namespace.
+    /// The network interface of the GID; `None` when the interface is not in this network namespace.
     pub netdev: Option<String>,
 }
 

@@ -1,17 +1,19 @@
-//! Keys of registrations, and what a peer is told of one.
+//! Keys of registrations, and the description of a registration that a peer is given.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::error::RangeError;
 
-/// The key by which this side names a registration.
+/// The key that names a registration in requests of this process.
 #[doc(alias = "lkey")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LocalKey(pub u32);
 
-/// The key by which a peer names a registration. It is a capability: whoever has it and a
-/// connected queue pair may use the memory as the registration allows.
+/// The key that names a registration in requests of a peer.
+///
+/// A remote key is a capability: any peer that knows it and has a connected queue pair may use the memory as
+/// far as the registration allows. See `ibv_reg_mr(3)`.
 #[doc(alias = "rkey")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);
@@ -24,25 +26,24 @@ impl fmt::Display for RemoteKey {
 
 /// A range of a peer's registered memory: address, bytes and key.
 ///
-/// The address means something to the peer's device alone. Nothing here is checked against
-/// the peer before a request is posted; its device checks, and a refusal moves both queue
-/// pairs to ERR.
+/// The address is meaningful to the peer only. Nothing is checked before a request is posted: the peer's
+/// device checks, and when it refuses both queue pairs move to ERR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteMemory {
-    /// Where it begins, in the peer's address space.
+    /// Address of the first byte, in the address space of the peer.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// The peer's key.
+    /// Remote key of the registration.
     pub rkey: RemoteKey,
 }
 
 impl RemoteMemory {
-    /// The part of it from `range.start` to `range.end`, in bytes from its begin.
+    /// Returns the part from byte `range.start` to byte `range.end` of this range.
     ///
     /// # Errors
     ///
-    /// [`RangeError`] when the range is reversed or leaves it: mend the offset.
+    /// [`RangeError`] when `range` is reversed or leaves this range.
     ///
     /// ```
     /// use rdma_core::{RemoteKey, RemoteMemory};

@@ -1,8 +1,8 @@
-//! Plain values of the field: no I/O, no ownership, no `unsafe`.
+//! Plain values of the verbs: no I/O, no ownership, no `unsafe`.
 //!
-//! A value that a device reports is an integer newtype with constants, so that a number
-//! nobody has met yet is printed instead of being undefined behaviour. Only what we ask
-//! for ourselves (a request, an option) is an enum.
+//! A value that a device reports is an integer newtype with constants and never a Rust enum. A number that
+//! this crate does not know is then printed, where an enum with an invalid value would be undefined
+//! behaviour. Values that only the caller chooses (a request, an option) are enums.
 
 mod access;
 mod address;

@@ -1,8 +1,8 @@
-//! The path MTU in its coded form.
+//! The path MTU in the coded form of verbs.
 
 use std::fmt;
 
-/// A path MTU: one of 256, 512, 1024, 2048 and 4096 bytes, as verbs codes it (1 to 5).
+/// A path MTU of 256, 512, 1024, 2048 or 4096 bytes, stored as the verbs code 1 to 5.
 ///
 /// ```
 /// use rdma_core::Mtu;
@@ -25,13 +25,13 @@ impl Mtu {
     /// 4096 bytes.
     pub const MTU_4096: Self = Self(5);
 
-    /// The largest MTU of at most `bytes`; `None` below 256.
+    /// Returns the largest MTU of at most `bytes`; `None` below 256 bytes.
     #[must_use]
     pub fn from_bytes(bytes: u32) -> Option<Self> {
         (1..=5).rev().map(Self).find(|mtu| mtu.bytes().is_some_and(|size| size <= bytes))
     }
 
-    /// Its bytes; `None` for a code that verbs does not define.
+    /// Returns the MTU in bytes; `None` for a code that verbs does not define.
     #[must_use]
     pub fn bytes(self) -> Option<u32> {
         (1..=5).contains(&self.0).then(|| 128 << self.0)

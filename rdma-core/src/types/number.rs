@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A port of a device, counted from 1.
+/// The number of a port of a device, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortNum(pub u8);
 
@@ -28,23 +28,23 @@ impl fmt::Display for QpNum {
     }
 }
 
-/// A packet sequence number; 24 bits, wrapping.
+/// A packet sequence number: 24 bits, wrapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Psn(u32);
 
 impl Psn {
     const MASK: u32 = 0x00ff_ffff;
 
-    /// The number `value`, of which the low 24 bits count.
+    /// Returns the number whose 24 bits are the low 24 bits of `value`.
     #[must_use]
     pub fn new(value: u32) -> Self {
         Self(value & Self::MASK)
     }
 
-    /// A number from the system's random source: a stale packet of an earlier connection
-    /// is then unlikely to be taken for one of this.
+    /// Returns a number from the system's random source, so that a stale packet of an earlier connection is
+    /// unlikely to match a new one.
     ///
-    /// Where the system has no random source it is 0, which is valid but guessable.
+    /// Returns 0 where the system has no random source. That is valid, but guessable.
     #[must_use]
     pub fn random() -> Self {
         let mut bytes = [0; 4];
@@ -54,7 +54,7 @@ impl Psn {
         }
     }
 
-    /// Its 24 bits.
+    /// Returns the 24 bits.
     #[must_use]
     pub fn value(self) -> u32 {
         self.0

@@ -1,17 +1,17 @@
-//! What a caller chooses when it creates and connects; each default is argued in `docs/defaults.md`.
+//! Options for creating and connecting objects; `docs/defaults.md` has the reason of each default.
 
 use std::time::Duration;
 
 use crate::{Access, AckTimeout, DeviceAttributes, Mtu, PortNum, RnrRetry, RnrTimer};
 
-/// How a [`Worker`](crate::Worker) is made.
+/// Options of a [`Worker`](crate::Worker). See `ibv_create_cq(3)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// Entries of its completion queue (4096). Each queue pair reserves as many as it may
-    /// have requests outstanding, so that the queue cannot overrun.
+    /// Entries of the completion queue (4096). Each queue pair reserves one entry for each request that it
+    /// may have outstanding, so that the queue cannot overrun.
     pub max_cqe: u32,
-    /// Reserve nothing (false): the queue may then overrun, which loses completions and
-    /// ends the worker. For tests of just that.
+    /// Skips the reservation (false). The completion queue may then overrun, which loses completions and ends
+    /// the worker. Meant for tests of an overrun.
     pub allow_overrun: bool,
 }
 
@@ -21,17 +21,18 @@ impl Default for WorkerOptions {
     }
 }
 
-/// How a queue pair is made.
+/// Options of a queue pair.
 ///
-/// See `ibv_create_qp(3)`.
+/// See `ibv_create_qp(3)`. Everything beyond a limit of the device is refused when the queue pair is created.
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuePairOptions {
-    /// Sends, writes and reads outstanding (128). One more is back-pressure, not an error.
+    /// Sends, writes and reads that may be outstanding (128). Posting one more is back-pressure, not a
+    /// failure.
     pub max_send_wr: u32,
-    /// Receives outstanding (128).
+    /// Receives that may be outstanding (128).
     pub max_recv_wr: u32,
-    /// Bytes that a request may carry inside itself (0). Beyond the device's limit, creation fails.
+    /// Bytes that one request may carry inline (0).
     pub max_inline_data: u32,
 }
 
@@ -41,14 +42,14 @@ impl Default for QueuePairOptions {
     }
 }
 
-/// What RESET to INIT sets.
+/// Options of the transition from RESET to INIT. See `ibv_modify_qp(3)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitOptions {
-    /// The port (1).
+    /// The port to use (1).
     pub port: PortNum,
-    /// Index into the port's partition keys (0).
+    /// Index into the partition keys of the port (0).
     pub pkey_index: u16,
-    /// What peers may do through this queue pair (`REMOTE_WRITE`).
+    /// Rights of the peer on this queue pair (`REMOTE_WRITE`); the region must grant them, too.
     pub access: Access,
 }
 
@@ -58,11 +59,11 @@ impl Default for InitOptions {
     }
 }
 
-/// What INIT to RTR sets, besides the peer's endpoint.
+/// Options of the transition from INIT to RTR, besides the peer's endpoint. See `ibv_modify_qp(3)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathOptions {
-    /// The GID that this end sends from, by its index. Take it from
-    /// [`gid::choose`](crate::gid::choose), not from habit: 0 is usually link-local.
+    /// Index of the GID that this end sends from (0). Let [`gid::choose`](crate::gid::choose) pick it,
+    /// because entry 0 is usually link-local and cannot be routed.
     pub gid_index: u32,
     /// The path MTU; `None` takes the smaller of both ports' active MTU.
     pub mtu: Option<Mtu>,
@@ -72,13 +73,13 @@ pub struct PathOptions {
     pub service_level: u8,
     /// Routers that a packet may pass (64).
     pub hop_limit: u8,
-    /// How long the peer waits when this end has no receive posted (0.64 ms).
+    /// Time that the peer waits before it repeats a send that met no posted receive here (0.64 ms).
     pub min_rnr_timer: RnrTimer,
-    /// Reads that the peer may have outstanding here (16); more than the device takes is cut to that.
+    /// Reads that the peer may have outstanding here (16); cut to the limit of the device.
     pub max_dest_rd_atomic: u8,
-    /// The peer counts as one of another host (no): the software device's `Wire::Auto` shares no memory with it, and goes over TCP.
-    /// Both ends say the same.
-    pub apart: bool,
+    /// Treats the peer as if it ran on another host (false). The software device's `Wire::Auto` then uses TCP
+    /// instead of shared memory. Both ends must say the same.
+    pub other_host: bool,
 }
 
 impl Default for PathOptions {
@@ -91,29 +92,29 @@ impl Default for PathOptions {
             hop_limit: 64,
             min_rnr_timer: RnrTimer::default(),
             max_dest_rd_atomic: 16,
-            apart: false,
+            other_host: false,
         }
     }
 }
 
-/// What RTR to RTS sets.
+/// Options of the transition from RTR to RTS. See `ibv_modify_qp(3)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryOptions {
-    /// How long before an unacknowledged request is sent again (code 17, 537 ms).
+    /// Time after which an unacknowledged request is sent again (code 17, 537 ms).
     pub ack_timeout: AckTimeout,
-    /// How often that is done before the request fails (7, the most there is).
+    /// Repetitions of an unacknowledged request before it fails (7, the most that verbs allows).
     pub retry_cnt: u8,
-    /// How often a send is repeated to a peer without a receive (6).
+    /// Repetitions of a send to a peer that has no receive posted (6).
     pub rnr_retry: RnrRetry,
-    /// Reads that this end may have outstanding (16); more than the device takes is cut to that.
+    /// Reads that this end may have outstanding (16); cut to the limit of the device.
     pub max_rd_atomic: u8,
 }
 
 impl RetryOptions {
-    /// The defaults, and an ack timeout that suits the device.
+    /// Returns the defaults with an ack timeout that suits `device`.
     ///
-    /// That of [soft-RoCE](DeviceAttributes::is_soft_roce) is 14 (67 ms): it waits so long for each of several packets
-    /// that a message has lost.
+    /// [Soft-RoCE](DeviceAttributes::is_soft_roce) gets code 14 (67 ms), because it waits one timeout for
+    /// each lost packet of a message, one after the other. Other devices get the default.
     #[must_use]
     pub fn suiting(device: &DeviceAttributes) -> Self {
         let default = Self::default();
@@ -121,9 +122,13 @@ impl RetryOptions {
         Self { ack_timeout, ..default }
     }
 
-    /// The same, and an ack timeout with which a request is repeated for as long as `time` at least.
+    /// Raises the ack timeout until a request is repeated for at least `time` before it fails.
     ///
-    /// [Soft-RoCE](DeviceAttributes::is_soft_roce) that is told to try 7 times tries for ever, and keeps its own.
+    /// Use it so that the transport outlasts a failure detector that waits for `time`: otherwise a request to
+    /// a slow peer fails first, with a worse error.
+    ///
+    /// [Soft-RoCE](DeviceAttributes::is_soft_roce) keeps its timeout when `retry_cnt` is 7, because it then
+    /// retries forever.
     #[must_use]
     pub fn lasting(self, time: Duration, device: &DeviceAttributes) -> Self {
         let tries = u32::from(self.retry_cnt) + 1;

@@ -1,9 +1,9 @@
-//! An error that gives the object back.
+//! [`Refused`], the error that gives a consumed object back.
 
 use std::error::Error;
 use std::fmt;
 
-/// A call that consumed an object failed: the error, and the object as it was.
+/// The error of a call that consumed an object and failed, together with the object.
 ///
 /// ```
 /// use rdma_core::Refused;
@@ -14,14 +14,14 @@ use std::fmt;
 /// ```
 #[must_use]
 pub struct Refused<T, E> {
-    /// What was handed in, unchanged and still usable.
+    /// The object that was handed in, unchanged and still usable.
     pub object: T,
-    /// Why it was refused.
+    /// The reason why the call failed.
     pub error: E,
 }
 
 impl<T, E> Refused<T, E> {
-    /// The same refusal with the error converted.
+    /// Converts the error and keeps the object.
     pub fn map_err<F>(self, convert: impl FnOnce(E) -> F) -> Refused<T, F> {
         Refused { object: self.object, error: convert(self.error) }
     }

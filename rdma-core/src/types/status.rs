@@ -1,10 +1,16 @@
-//! What a completion says became of its work request.
+//! Completion statuses, with their usual cause and remedy.
 
 use std::fmt;
 
 /// The status of a completed work request.
 ///
-/// `Display` gives the verbs name, the usual cause and the side that must act.
+/// `Display` prints the verbs name, the usual cause and the side that must act.
+///
+/// ```
+/// use rdma_core::CompletionStatus;
+/// let status = CompletionStatus::RNR_RETRY_EXC_ERR;
+/// assert!(status.to_string().contains("the peer had no receive posted"));
+/// ```
 ///
 /// See `ibv_poll_cq(3)`.
 #[doc(alias = "ibv_wc_status")]
@@ -17,8 +23,8 @@ macro_rules! statuses {
             $(#[doc = concat!("`IBV_WC_", stringify!($name), "`: ", $cause)]
             pub const $name: Self = Self($code);)*
 
-            /// The verbs name without its prefix, and the usual cause; `None` for a number
-            /// that verbs does not define.
+            /// Returns the verbs name without its prefix and the usual cause; `None` for a number that verbs
+            /// does not define.
             #[must_use]
             pub fn explain(self) -> Option<(&'static str, &'static str)> {
                 match self.0 {

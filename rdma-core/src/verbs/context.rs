@@ -1,16 +1,19 @@
-//! An open device.
+//! [`Context`], an open device, from which everything else is made.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::backend::dispatch::AnyContext;
-use crate::backend::worker::Core;
+use crate::backend::worker::WorkerCore;
 use crate::error::{CreateError, QueryError};
 use crate::{
     AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, ProtectionDomain, Worker, WorkerOptions,
 };
 
-/// An open device. Cloning it clones the handle; the device closes with the last thing made from it.
+/// An open device.
+///
+/// Cloning a context clones the handle. The device closes when the last object that was made from it is
+/// dropped.
 ///
 /// ```
 /// use rdma_core::{Device, PortNum, PortState, SoftOptions};
@@ -30,19 +33,19 @@ impl Context {
         Self { inner, soft }
     }
 
-    /// The device's name.
+    /// Returns the name of the device.
     #[must_use]
     pub fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// Whether it is the software device of this crate.
+    /// Returns whether this is the software device of this crate.
     #[must_use]
     pub fn is_soft(&self) -> bool {
         self.soft
     }
 
-    /// The device's limits and identity.
+    /// Returns the limits and the identity of the device.
     ///
     /// # Errors
     ///
@@ -54,11 +57,12 @@ impl Context {
         self.inner.query_device()
     }
 
-    /// The state of a port.
+    /// Returns the state and the limits of a port. [`Context`] has an example.
     ///
     /// # Errors
     ///
-    /// [`QueryError::NoSuchPort`], or [`QueryError::Refused`] when the device does not answer.
+    /// [`QueryError::NoSuchPort`] when the device has no such port; [`QueryError::Refused`] when the device
+    /// does not answer.
     ///
     /// See `ibv_query_port(3)`.
     #[doc(alias = "ibv_query_port")]
@@ -66,11 +70,12 @@ impl Context {
         self.inner.query_port(port)
     }
 
-    /// The filled entries of a port's GID table; [`gid::choose`](crate::gid::choose) picks one.
+    /// Returns the filled entries of a port's GID table; [`gid::choose`](crate::gid::choose) picks one of
+    /// them.
     ///
     /// # Errors
     ///
-    /// As for [`port`](Self::port).
+    /// The errors of [`port`](Self::port).
     ///
     /// See `ibv_query_gid_table(3)`.
     #[doc(alias = "ibv_query_gid_table")]
@@ -78,11 +83,11 @@ impl Context {
         self.inner.gid_table(port)
     }
 
-    /// A protection domain: memory and queue pairs of different ones cannot reach each other.
+    /// Allocates a protection domain. Memory and queue pairs of different domains cannot reach each other.
     ///
     /// # Errors
     ///
-    /// [`CreateError::Refused`] when the device has no more.
+    /// [`CreateError::Refused`] when the device has no protection domains left.
     ///
     /// See `ibv_alloc_pd(3)`.
     #[doc(alias = "ibv_alloc_pd")]
@@ -90,22 +95,27 @@ impl Context {
         Ok(ProtectionDomain::new(self.inner.alloc_pd()?))
     }
 
-    /// A worker: a completion queue with its channel, for the queue pairs that one thread serves.
+    /// Creates a worker: a completion queue with its event channel, for queue pairs that one thread serves.
+    ///
+    /// [`Worker`] has an example.
     ///
     /// # Errors
     ///
-    /// [`CreateError::BeyondLimit`] when `max_cqe` is more than the device has,
-    /// [`CreateError::Refused`] when the device or a memory limit refuses.
+    /// - [`CreateError::BeyondLimit`] when `max_cqe` is more than the device allows.
+    /// - [`CreateError::Refused`] when the device or a memory limit refuses; the message names the limit.
     ///
     /// See `ibv_create_cq(3)` and `ibv_create_comp_channel(3)`.
     #[doc(alias = "ibv_create_cq")]
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn worker(&self, options: WorkerOptions) -> Result<Worker, CreateError> {
         let raw = self.inner.create_worker(&options)?;
-        Ok(Worker::new(Core::new(raw, options), self.clone()))
+        Ok(Worker::new(WorkerCore::new(raw, options), self.clone()))
     }
 
-    /// The next thing that happened to the device, without waiting; `None` when nothing did.
+    /// Returns the next asynchronous event of the device, without waiting; `None` when there is none.
+    ///
+    /// The trap: each event is reported once, to the context that polls first among the clones of one
+    /// context.
     ///
     /// # Errors
     ///
@@ -117,7 +127,7 @@ impl Context {
         self.inner.next_event()
     }
 
-    /// Readable when [`next_event`](Self::next_event) has something to tell.
+    /// Returns a descriptor that is readable while [`next_event`](Self::next_event) has an event to return.
     #[must_use]
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.inner.event_fd()

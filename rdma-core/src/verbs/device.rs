@@ -1,12 +1,14 @@
-//! Finding devices and opening them.
+//! [`DeviceList`] and [`Device`]: finding devices and opening them.
 
 use crate::backend::dispatch::{self, AnyDevice};
 use crate::error::{LibraryUnavailable, OpenError};
 use crate::{Context, SoftOptions};
 
-/// The RDMA devices of this host, NICs and soft-RoCE alike.
+/// The RDMA devices of this host: NICs and soft-RoCE. The software device is not among them; it is made by
+/// [`Device::soft`].
 ///
-/// A missing libibverbs is not an error: the list is then empty and says why.
+/// A missing libibverbs is not an error. The list is empty then, and [`unavailable`](Self::unavailable) says
+/// why.
 ///
 /// ```
 /// let list = rdma_core::DeviceList::probe();
@@ -33,7 +35,7 @@ pub struct Device {
 }
 
 impl DeviceList {
-    /// Looks at the devices there are now.
+    /// Lists the devices that are present now.
     #[must_use]
     pub fn probe() -> Self {
         match dispatch::list_devices() {
@@ -50,29 +52,29 @@ impl DeviceList {
         }
     }
 
-    /// The devices, in the kernel's order.
+    /// Returns the devices, in the kernel's order.
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// Why the list is empty; `None` when it is not.
+    /// Returns why the list is empty; `None` when it is not.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         self.unavailable.as_deref()
     }
 
-    /// What is the matter with libibverbs, when that is why the list is empty.
+    /// Returns why libibverbs cannot be used, if that is why the list is empty.
     #[must_use]
     pub fn library_unavailable(&self) -> Option<&LibraryUnavailable> {
         self.library.as_ref()
     }
 
-    /// The device called `name`, such as `mlx5_0` or `rxe0`.
+    /// Returns the device called `name`, such as `mlx5_0` or `rxe0`.
     ///
     /// # Errors
     ///
-    /// [`OpenError::UnknownDevice`] with the names there are.
+    /// [`OpenError::UnknownDevice`], with the names of the devices that are present.
     pub fn find(&self, name: &str) -> Result<&Device, OpenError> {
         self.devices.iter().find(|device| device.name() == name).ok_or_else(|| OpenError::UnknownDevice {
             name: name.to_owned(),
@@ -83,32 +85,35 @@ impl DeviceList {
 }
 
 impl Device {
-    /// A device in software, with the semantics of a reliable-connection NIC; it needs nothing
-    /// of the system. Contexts opened from clones of it share its ports, keys and faults.
+    /// Returns a software device with the semantics of a reliable-connection NIC; it needs neither hardware
+    /// nor a driver.
+    ///
+    /// Clones of one `Device` are one device: contexts opened from them share ports, keys and faults. Every
+    /// call of `soft` makes another device. [`open`](Self::open) has an example.
     #[must_use]
     pub fn soft(options: SoftOptions) -> Self {
         Self { inner: AnyDevice::soft(options) }
     }
 
-    /// Its name, as `ibv_devices` prints it.
+    /// Returns the name of the device, as `ibv_devices` prints it.
     #[doc(alias = "ibv_get_device_name")]
     #[must_use]
     pub fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// Whether it is the software device of this crate.
+    /// Returns whether this is the software device of this crate.
     #[must_use]
     pub fn is_soft(&self) -> bool {
         self.inner.is_soft()
     }
 
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Refused`] when the system does not let this process use it,
-    /// [`OpenError::Soft`] when the software device's address or threads are not to be had.
+    /// - [`OpenError::Refused`] when the system does not let this process use the device.
+    /// - [`OpenError::Soft`] when the software device cannot have its address, its port or its thread.
     ///
     /// ```
     /// use rdma_core::{Device, SoftOptions};

@@ -1,6 +1,7 @@
-//! What users call: devices, protection domains, memory, workers and queue pairs.
+//! The verbs that users call: devices, protection domains, memory, workers and queue pairs.
 //!
-//! No `unsafe`, and no backend by name: everything here is told apart below, in `backend`.
+//! This folder contains no `unsafe` and names no backend, because `backend` tells NICs and the software
+//! device apart.
 
 mod context;
 mod device;

@@ -1,4 +1,4 @@
-//! Protection domains, and the memory registered in them.
+//! [`ProtectionDomain`], and the calls that register memory in one. Registrations themselves are in `memory`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,10 @@ use crate::{Access, Exported, LocalBuf, Memory, Refused, Region, Window};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A protection domain. Cloning it clones the handle; what was registered in it keeps it alive.
+/// A protection domain: memory and queue pairs of different domains cannot reach each other.
+///
+/// Cloning a domain clones the handle. Everything that was registered in a domain keeps it alive. [`Region`]
+/// has an example.
 #[doc(alias = "ibv_pd")]
 #[derive(Clone)]
 pub struct ProtectionDomain {
@@ -33,15 +36,15 @@ impl ProtectionDomain {
         self.id
     }
 
-    /// `len` zeroed bytes that this process alone uses, registered with `LOCAL_WRITE`.
+    /// Allocates `len` zeroed bytes for this process alone and registers them with `LOCAL_WRITE`.
     ///
-    /// Registering costs far more than copying a little: allocate once, and
-    /// [`split`](LocalBuf::split_at) what is needed in pieces.
+    /// Registering costs far more than copying a little. Allocate one large buffer and
+    /// [split](LocalBuf::split_at) it where many small ones are needed. [`LocalBuf`] has an example.
     ///
     /// # Errors
     ///
-    /// [`RegisterError`]: zero bytes, no memory, or a limit on pinned memory, which it names
-    /// together with the mend.
+    /// [`RegisterError`] for zero bytes, for a lack of memory, or for a limit on pinned memory; the message
+    /// names the limit and how to raise it.
     ///
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
@@ -49,11 +52,12 @@ impl ProtectionDomain {
         self.register_local(Memory::allocate(len)?).map_err(|refused| refused.error)
     }
 
-    /// `len` zeroed bytes that peers may use as `access` says.
+    /// Allocates `len` zeroed bytes and registers them with the rights `access` for peers. [`Region`] has an
+    /// example.
     ///
     /// # Errors
     ///
-    /// As for [`alloc_local`](Self::alloc_local), and [`RegisterError::NeedsLocalWrite`].
+    /// The errors of [`alloc_local`](Self::alloc_local), and [`RegisterError::NeedsLocalWrite`].
     ///
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
@@ -61,12 +65,15 @@ impl ProtectionDomain {
         self.register(Memory::allocate(len)?, access).map_err(|refused| refused.error)
     }
 
-    /// `len` zeroed bytes that peers of this host [map](crate::Worker::peer_window), and then use at once; those whose queue
-    /// pair here lets its peer write and read.
+    /// Allocates `len` zeroed bytes that peers of this host [map](crate::Worker::peer_window) and then access
+    /// without requests.
+    ///
+    /// Only a peer whose queue pair here grants `REMOTE_WRITE` and `REMOTE_READ` may map the window.
+    /// [`Window`] has an example.
     ///
     /// # Errors
     ///
-    /// As for [`alloc_local`](Self::alloc_local).
+    /// The errors of [`alloc_local`](Self::alloc_local).
     pub fn alloc_window(&self, len: usize) -> Result<Window, RegisterError> {
         let (memory, access) = (Mapping::allocate_window(len)?, Access::LOCAL_WRITE.union(Access::WINDOW));
         register(&self.inner, memory, access, self.id).map(Window::new).map_err(|(_, error)| error)
@@ -76,7 +83,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// As for [`alloc_local`](Self::alloc_local), with the memory.
+    /// The errors of [`alloc_local`](Self::alloc_local); the memory comes back with them.
     ///
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
@@ -84,11 +91,11 @@ impl ProtectionDomain {
         Ok(LocalBuf::new(self.register_any(memory, Access::LOCAL_WRITE)?))
     }
 
-    /// Registers `memory` for peers, who may use it as `access` says.
+    /// Registers `memory` with the rights `access` for peers. [`Memory`] has an example.
     ///
     /// # Errors
     ///
-    /// As for [`alloc_region`](Self::alloc_region), with the memory.
+    /// The errors of [`alloc_region`](Self::alloc_region); the memory comes back with them.
     ///
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
@@ -100,13 +107,19 @@ impl ProtectionDomain {
         Ok(Region::new(self.register_any(memory, access)?))
     }
 
-    /// Lets peers use `region` as `access` says, until the result is [revoked](Exported::revoke) or dropped. The rights that it was registered with stay as they are.
+    /// Grants peers the rights `access` to `region` until the result is [revoked](Exported::revoke) or
+    /// dropped.
+    ///
+    /// The rights of the registration itself do not change. On the software device the second and later
+    /// exports of a region take about a microsecond; elsewhere every export is a registration. [`Exported`]
+    /// has an example.
     ///
     /// The second time and later it takes a microsecond on the software device; elsewhere it is a registration.
     ///
     /// # Errors
     ///
-    /// As for [`register`](Self::register); [`RegisterError::ForeignDomain`] when it was registered in another one.
+    /// The errors of [`register`](Self::register), and [`RegisterError::ForeignDomain`] when `region` was
+    /// registered in another domain.
     pub fn export(&self, region: &Region, access: Access) -> Result<Exported, RegisterError> {
         if !self.owns(region) {
             return Err(RegisterError::ForeignDomain);
@@ -119,7 +132,7 @@ impl ProtectionDomain {
         export(&self.inner, region.memory(), access.difference(Access::WINDOW))
     }
 
-    /// Whether `region` was registered in this domain, so that its queue pairs may use it.
+    /// Returns whether `region` was registered in this domain, so that queue pairs of this domain may use it.
     #[must_use]
     pub fn owns(&self, region: &Region) -> bool {
         region.memory().pd() == self.id

@@ -1,4 +1,4 @@
-//! A completion queue and the queue pairs that one thread serves.
+//! [`Worker`]: a completion queue and the queue pairs that one thread serves.
 
 mod batch;
 mod wait;
@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 pub use batch::Batch;
 
 use crate::backend::dispatch::AnyWorker;
-use crate::backend::worker::Core;
+use crate::backend::worker::WorkerCore;
 use crate::error::{CreateError, DetachError, FenceError, PollError, PostRefused, ReachError};
 use crate::{
     Attached, Completion, Context, Deadline, PeerSlice, PeerWindow, Posting, ProtectionDomain, QueuePair,
@@ -19,11 +19,11 @@ use crate::{
     WorkId,
 };
 
-/// One completion queue, its queue pairs, and the memory of their requests.
+/// A completion queue, its queue pairs, and the memory of the requests that are in flight on them.
 ///
-/// It is used by one thread at a time (`Send`, not `Sync`), so posting takes no lock. Posting
-/// moves a buffer in; [`poll`](Self::poll) or [`wait`](Self::wait) gives it back. Dropping the
-/// worker destroys its queue pairs, with the buffers that are still in flight.
+/// One thread at a time uses a worker (`Send`, not `Sync`), so that posting takes no lock. Posting moves a
+/// buffer into the worker; [`poll`](Self::poll) or [`wait`](Self::wait) gives it back. Dropping a worker
+/// destroys its queue pairs and drops the buffers that are still in flight.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,24 +52,26 @@ use crate::{
 /// ```
 #[doc(alias = "ibv_cq")]
 pub struct Worker {
-    core: Core<AnyWorker>,
+    core: WorkerCore<AnyWorker>,
     context: Context,
-    /// One thread at a time.
+    /// Makes the worker `!Sync`, because only one thread at a time may use it.
     not_sync: PhantomData<Cell<()>>,
 }
 
 impl Worker {
-    pub(crate) fn new(core: Core<AnyWorker>, context: Context) -> Self {
+    pub(crate) fn new(core: WorkerCore<AnyWorker>, context: Context) -> Self {
         Self { core, context, not_sync: PhantomData }
     }
 
-    /// A reliable-connection queue pair in RESET.
+    /// Creates a reliable-connection queue pair in RESET.
     ///
     /// # Errors
     ///
-    /// [`CreateError::CompletionQueueTooSmall`] when its completions might overrun the worker's
-    /// queue, [`CreateError::ForeignProtectionDomain`], [`CreateError::BeyondLimit`] or
-    /// [`CreateError::Refused`].
+    /// - [`CreateError::CompletionQueueTooSmall`] when its completions might overrun the worker's completion
+    ///   queue.
+    /// - [`CreateError::ForeignProtectionDomain`] when `pd` is of another device.
+    /// - [`CreateError::BeyondLimit`] when an option is more than the device allows.
+    /// - [`CreateError::Refused`] when the device or a memory limit refuses.
     ///
     /// See `ibv_create_qp(3)`.
     #[doc(alias = "ibv_create_qp")]
@@ -81,26 +83,32 @@ impl Worker {
         Ok(QueuePair::new(self.core.create_qp(pd.inner(), pd.id(), options)?))
     }
 
-    /// Lets requests of this worker's queue pairs use ranges of `region`.
+    /// Attaches `region`, so that requests of this worker's queue pairs can use ranges of it. [`Batch`] has
+    /// an example.
+    ///
+    /// The worker holds a handle to the region until [`detach`](Self::detach).
     pub fn attach(&mut self, region: &Region) -> Attached {
         self.core.attach(region.clone())
     }
 
-    /// Gives up an attached region and returns the handle that was kept.
+    /// Detaches a region and returns the handle that the worker held.
     ///
     /// # Errors
     ///
-    /// [`DetachError::InFlight`] while requests use it.
+    /// [`DetachError::InFlight`] while requests use the region, and [`DetachError::NotAttached`].
     pub fn detach(&mut self, attached: Attached) -> Result<Region, DetachError> {
         self.core.detach(attached)
     }
 
-    /// Posts one request.
+    /// Posts one request. [`Worker`] has an example.
+    ///
+    /// The trap: a request is accepted before it is carried out. Its outcome is in its completion.
     ///
     /// # Errors
     ///
-    /// The request comes back, buffer and all, with the reason; a full queue
-    /// ([`PostError::QueueFull`](crate::error::PostError::QueueFull)) is back-pressure.
+    /// [`PostRefused`] gives the request back, including its buffer, with the reason. A full queue
+    /// ([`PostError::QueueFull`](crate::error::PostError::QueueFull)) is back-pressure: poll, then post
+    /// again.
     ///
     /// See `ibv_post_send(3)` and `ibv_post_recv(3)`.
     #[doc(alias = "ibv_post_send")]
@@ -109,11 +117,11 @@ impl Worker {
         self.core.post(qp.handle(), work)
     }
 
-    /// Posts one receive; unlike the rest, receives may be posted from INIT on.
+    /// Posts one receive. Unlike other requests, receives may be posted from INIT on.
     ///
     /// # Errors
     ///
-    /// As for [`post`](Self::post).
+    /// The errors of [`post`](Self::post).
     ///
     /// See `ibv_post_recv(3)`.
     #[doc(alias = "ibv_post_recv")]
@@ -126,15 +134,16 @@ impl Worker {
         self.core.post(qp.handle(), Work::recv(segment))
     }
 
-    /// Gathers requests for `qp`, to be posted with one doorbell.
+    /// Starts a batch of requests for `qp` that are posted together, with one doorbell. [`Batch`] has an example.
     pub fn batch(&mut self, qp: &QueuePair<ReadyToSend>) -> Batch<'_> {
         Batch::new(self.core.batch(qp.handle()))
     }
 
-    /// Memory of the peer that `qp` is connected to, to be used at once and without requests: see [`PeerSlice`].
+    /// Returns access without requests to memory of the peer that `qp` is connected to.
     ///
-    /// This looks at nothing and costs nothing. What is done by it ends by `deadline`, waiting until the memory is mapped if it
-    /// is not yet; where the peer is reached by a device or over TCP it is an error.
+    /// The call itself checks nothing and costs nothing. Operations on the result end by `deadline`; the
+    /// first one waits until the memory is mapped. They fail when the peer is reached by a device or over
+    /// TCP. [`PeerSlice`] has an example.
     pub fn peer_slice(
         &mut self,
         qp: &QueuePair<ReadyToSend>,
@@ -144,12 +153,16 @@ impl Worker {
         PeerSlice::new(&mut self.core, qp.handle(), memory, deadline)
     }
 
-    /// Maps a [`Window`](crate::Window) of the peer that `qp` is connected to, or that range of it, waiting until it can be.
+    /// Maps a [`Window`](crate::Window) of the peer that `qp` is connected to, or a range of one, and waits
+    /// until it is mapped.
+    ///
+    /// [`Window`](crate::Window) has an example.
     ///
     /// # Errors
     ///
-    /// Those of [`PeerSlice::ready`]; [`ReachError::AccessDenied`] for memory that is no window. [`ReachError::NotMapped`] says
-    /// that the peer is reached by a device or over TCP: post requests, to another memory.
+    /// The errors of [`PeerSlice::ready`], and [`ReachError::AccessDenied`] for memory that is not a window.
+    /// After [`ReachError::NotMapped`] the peer is reached by a device or over TCP: post requests to a
+    /// [`Region`] instead.
     pub fn peer_window(
         &mut self,
         qp: &QueuePair<ReadyToSend>,
@@ -159,11 +172,11 @@ impl Worker {
         self.core.window(qp.handle(), memory, deadline)
     }
 
-    /// The next completion, without waiting; `None` when there is none yet.
+    /// Returns the next completion without waiting; `None` when there is none yet.
     ///
     /// # Errors
     ///
-    /// [`PollError`]: completions were lost or are not to be trusted; drop the worker.
+    /// [`PollError`] when completions were lost or cannot be trusted; drop the worker then.
     ///
     /// See `ibv_poll_cq(3)`.
     #[doc(alias = "ibv_poll_cq")]
@@ -172,21 +185,24 @@ impl Worker {
         self.core.poll()
     }
 
-    /// Ends a queue pair: after `Ok`, no byte of it or of its peer lands here any more.
+    /// Ends a queue pair: after `Ok`, no byte of this queue pair or of its peer lands here any more.
     ///
-    /// Every request it had outstanding completes (most with `WR_FLUSH_ERR`) and gives its
-    /// buffer back at the next polls. `deadline` bounds how long the flush may take; what the
-    /// device has not flushed by then is ended by the destruction itself. That goes for a worker
-    /// whose polls fail, too: its queue pairs can be fenced, and what it lost is told as flushed. A
-    /// peer of [`Wire::Mapped`](crate::Wire::Mapped) that is stopped in the midst of an access holds the
-    /// destruction up for half a second, and for three at most, but not beyond the deadline: its pages
-    /// are replaced then, which is sooner than need be.
+    /// Every outstanding request completes, most with `WR_FLUSH_ERR`, and gives its buffer back at the next
+    /// polls. `deadline` bounds the wait for the flush; destroying the queue pair ends whatever the device
+    /// has not flushed by then.
+    ///
+    /// A worker whose polls fail can still fence its queue pairs; requests whose completions it lost are
+    /// reported as flushed.
+    ///
+    /// With [`Wire::Mapped`](crate::Wire::Mapped), a peer process may be stopped (SIGSTOP) in the middle of
+    /// an access. The fence then waits up to half a second, at most three, and never beyond `deadline`. After
+    /// that the pages that the peer accesses are replaced, so that its late write lands where nobody reads.
     ///
     /// # Errors
     ///
-    /// [`FenceError`], with the queue pair, when the device refuses to destroy it, a
-    /// [`Quarantine`](crate::error::Quarantine) holds it, or this process was forked from the one that
-    /// created it; its memory is then kept.
+    /// [`FenceError`], with the queue pair, when the device refuses to destroy it, when a
+    /// [`Quarantine`](crate::error::Quarantine) holds its memory, or in a forked child. The memory in flight
+    /// is kept then.
     ///
     /// See `ibv_modify_qp(3)` and `ibv_destroy_qp(3)`.
     #[doc(alias = "ibv_destroy_qp")]
@@ -200,11 +216,12 @@ impl Worker {
 
     /// Makes the next completion raise an event on [`event_fd`](Self::event_fd).
     ///
-    /// Poll once more afterwards, before sleeping: what completed in between raises none.
+    /// The trap: poll once more after this call and before sleeping, because a completion that arrived in
+    /// between raises no event.
     ///
     /// # Errors
     ///
-    /// [`PollError::Refused`].
+    /// [`PollError::Refused`] when the device refuses.
     ///
     /// See `ibv_req_notify_cq(3)`.
     #[doc(alias = "ibv_req_notify_cq")]
@@ -212,11 +229,11 @@ impl Worker {
         self.core.request_notify()
     }
 
-    /// Takes the events raised so far.
+    /// Consumes the events that were raised so far.
     ///
     /// # Errors
     ///
-    /// [`PollError::Refused`].
+    /// [`PollError::Refused`] when the device refuses.
     ///
     /// See `ibv_get_cq_event(3)` and `ibv_ack_cq_events(3)`.
     #[doc(alias = "ibv_get_cq_event")]
@@ -225,19 +242,19 @@ impl Worker {
         self.core.consume_events()
     }
 
-    /// Readable once the event that was asked for is raised.
+    /// Returns a descriptor that becomes readable when the requested event is raised.
     #[must_use]
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.core.channel_fd()
     }
 
-    /// The device that it works on.
+    /// Returns the device that the worker was created on.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    pub(crate) fn core(&mut self) -> &mut Core<AnyWorker> {
+    pub(crate) fn core(&mut self) -> &mut WorkerCore<AnyWorker> {
         &mut self.core
     }
 }

@@ -1,4 +1,4 @@
-//! Two software devices, each with its plan of faults, and a queue pair between them.
+//! The lab: two software devices, each with a fault plan, and a connected queue pair on each.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use rdma_core::{
     Worker, WorkerOptions,
 };
 
-/// The GID that says where its device listens.
+/// The index of the routable GID, which TCP peers need.
 const GID_INDEX: u32 = 1;
 
 pub const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
 
-/// A deadline that only a hang misses.
+/// A deadline that only a hanging test misses.
 pub fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(120))
 }
 
-/// One device, its plan, and the queue pair it has with the other.
+/// An end of a connection: a device, its fault plan, and its queue pair.
 pub struct End {
     pub faults: FaultPlan,
     pub context: Context,
@@ -36,7 +36,7 @@ struct Start {
     qp: QueuePair<Init>,
 }
 
-/// Retries that outlast what the tests do, soon enough to be waited for.
+/// Options whose retries outlast the faults of the tests, with timeouts short enough to wait for.
 pub fn patient() -> RetryOptions {
     RetryOptions {
         ack_timeout: AckTimeout::at_least(Duration::from_millis(200)),
@@ -46,12 +46,12 @@ pub fn patient() -> RetryOptions {
     }
 }
 
-/// Two devices without faults yet, connected.
+/// Makes two connected devices, without faults yet.
 pub fn pair(wire: Wire, retry: &RetryOptions) -> (End, End) {
     pair_with(wire, retry, &QueuePairOptions::default())
 }
 
-/// The same, with queues of that depth.
+/// Makes two connected devices with queues of this depth, without faults yet.
 pub fn pair_with(wire: Wire, retry: &RetryOptions, queues: &QueuePairOptions) -> (End, End) {
     let (left, right) = (start(wire, queues), start(wire, queues));
     let endpoint = |end: &Start| end.qp.endpoint(&end.worker, GID_INDEX).unwrap();
@@ -90,7 +90,7 @@ impl End {
     }
 }
 
-/// All bytes of a region.
+/// Returns all bytes of a region.
 pub fn bytes(region: &Region) -> Vec<u8> {
     let mut bytes = vec![0; region.len()];
     region.copy_out(0, &mut bytes).unwrap();

@@ -1,5 +1,5 @@
-//! Faults on demand, on both wires: each does what it says, is counted, and loses nothing that
-//! the protocol promises to keep.
+//! Fault injection on every wire: each fault does what it says, is counted, and loses nothing that the protocol
+//! promises to keep.
 
 mod lab;
 mod ports;
@@ -12,7 +12,7 @@ use lab::{End, WIRES, bytes, pair, patient, soon};
 use rdma_core::fault::{Fault, Messages, Rule};
 use rdma_core::{AckTimeout, CompletionStatus, RetryOptions, Segment, Work};
 
-/// Writes `len` bytes of `fill` and waits for the completion.
+/// Writes `len` bytes of `fill` to a new region, waits for the completion, and returns the bytes of the region.
 fn write(left: &mut End, right: &End, len: usize, fill: u8) -> Vec<u8> {
     let target = right.region(len);
     let mut source = left.pd.alloc_local(len).unwrap();

@@ -1,4 +1,4 @@
-//! A port that goes down and comes back.
+//! Ports that go down and come back.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ fn a_rule_takes_the_port_down() {
     }
 }
 
-/// A port may not be there when a queue pair is made ready.
+/// A queue pair must not become ready on a port that is down.
 #[test]
 fn a_port_that_is_down_refuses_to_connect() {
     use rdma_core::error::ConnectError;

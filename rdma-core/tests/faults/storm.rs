@@ -1,4 +1,4 @@
-//! Everything at once: a network that loses, delays, swaps and denies, in both directions.
+//! Many faults at once: a network that loses, delays, reorders and denies receives, in both directions.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn storm(faults: &FaultPlan) {
     }
 }
 
-/// Writes with immediates, sends and reads through the storm: each arrives once, in order.
+/// Writes with immediates and sends under all faults: each must arrive once, in order.
 #[test]
 fn nothing_is_lost_twice_or_swapped() {
     for wire in WIRES {
@@ -37,7 +37,7 @@ fn nothing_is_lost_twice_or_swapped() {
         let deadline = soon();
         while received < ROUNDS || done < ROUNDS {
             assert!(!deadline.expired(), "{wire:?}: {posted} posted, {done} done, {received} received");
-            // A receive is there for every request outstanding: only the plan denies one.
+            // Every outstanding request has a receive, so only the plan can deny one.
             while posted < ROUNDS && posted < received + WINDOW && posted < done + WINDOW {
                 let at = posted as usize * BYTES;
                 let range = attached.range(at, BYTES);
@@ -68,7 +68,8 @@ fn nothing_is_lost_twice_or_swapped() {
     }
 }
 
-/// Each swapped reply lets the next requests out, whose replies are swapped: that must not pile up on a stack.
+/// Each reordered reply releases further requests, whose replies are reordered in turn: this must not recurse on the
+/// stack.
 #[test]
 fn a_deep_queue_whose_replies_are_swapped_completes() {
     const DEPTH: u32 = 16_384;

@@ -1,4 +1,4 @@
-//! Timers are served whatever threads that poll leave to the driver, and whenever they stop.
+//! Timers must be served whatever polling threads leave to the driver, and whenever they stop polling.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,11 +10,11 @@ use rdma_core::{Segment, Wire, Work};
 use super::lab::{pair, patient, soon};
 use super::write;
 
-/// Enough to miss one three times out of four, were the driver to take a wake-up and sleep on.
+/// Rounds of the test. If the driver took a wake-up and slept on, this many would miss a timer in three runs of four.
 const ROUNDS: u32 = 2000;
 
-/// Threads with connections poll in bursts, so that the driver leaves their sockets to them and takes them back all the
-/// time, while another one sleeps for what only a timer lets go.
+/// A thread with a connection polls in bursts, so that the driver leaves its sockets to it and takes them back again
+/// and again. Meanwhile another thread sleeps until a completion that only a timer brings.
 #[test]
 fn a_timer_set_beside_threads_that_poll_in_bursts_is_served() {
     let (mut polls, peer) = pair(Wire::Tcp, &patient());

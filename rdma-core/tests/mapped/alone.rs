@@ -1,4 +1,4 @@
-//! A test in a process of its own, which runs nothing else: the same test, run again by itself.
+//! Runs a test in a process of its own: the executable runs itself again for that one test.
 
 use std::io::{self, Write};
 use std::process::Command;
@@ -9,7 +9,7 @@ pub fn alone(test: &str, body: impl FnOnce()) {
     alone_by(Command::new(exe()), test, body);
 }
 
-/// The same, started by that command.
+/// Runs `body` in a process of its own, started by that command.
 pub fn alone_by(mut again: Command, test: &str, body: impl FnOnce()) {
     const ALONE: &str = "RDMA_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -21,12 +21,12 @@ pub fn alone_by(mut again: Command, test: &str, body: impl FnOnce()) {
     assert!(output.status.success() && said.contains("1 passed"), "{}: {said}{wrong}", output.status);
 }
 
-/// This program.
+/// Path of this executable.
 pub fn exe() -> std::path::PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// What this process tells in its log from now on, in all of its threads.
+/// The log lines of all threads of this process, from its creation on.
 #[derive(Clone)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -38,7 +38,7 @@ impl Log {
         log
     }
 
-    /// The lines with that in them that it has told since it was asked last.
+    /// Takes the lines that contain `what` and came since the last call.
     pub fn take(&self, what: &str) -> Vec<String> {
         let told = std::mem::take(&mut *self.0.lock().unwrap());
         let told = String::from_utf8(told).unwrap();

@@ -1,5 +1,5 @@
-//! Processes of this host that share no memory with this one: of another user, in another network namespace. They are
-//! reached over TCP, and why is told.
+//! Processes of this host that share no memory with this one, because they run as another user or in another network
+//! namespace. They are reached over TCP, and the log says why.
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,17 +13,17 @@ use super::auto::exchange;
 use super::end::{End, GID_INDEX};
 use super::processes::{self, Peer};
 
-/// The two ends of a cable between two network namespaces.
+/// The two ends of a virtual cable between two network namespaces.
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-/// Nobody, as most systems number it.
+/// User number of "nobody" on most systems.
 const NOBODY: u32 = 65534;
 
 fn at(address: Ipv4Addr, wire: Wire) -> End<Init> {
     End::of(SoftOptions { wire, address: IpAddr::V4(address), ..SoftOptions::default() })
 }
 
-/// Says that a test is left out; where all of them are to run that is a failure.
+/// Prints that a test was left out; in CI, where all of them must run, that is a failure.
 fn left_out(why: &dyn Display) {
     let all = std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
     assert!(!all, "{why}");
@@ -39,14 +39,15 @@ fn run(program: &str, arguments: &str) -> Result<(), String> {
     }
 }
 
-/// A network namespace of its own for what follows.
+/// A command that runs this executable in a network namespace of its own.
 fn apart() -> Command {
     let mut unshare = Command::new("unshare");
     unshare.args(["--net", "--"]).arg(exe());
     unshare
 }
 
-/// Bytes go there and come back over TCP, which is told once, and why. To a device that takes no other wire it is an error.
+/// Checks that bytes go both ways over TCP and the log says why, once. A device that takes no other wire reports an
+/// error instead.
 fn goes_over_tcp(log: &Log, address: Ipv4Addr, peer: (Command, &str), why: &str) {
     let (command, test) = peer;
     let access = exchange(at(address, Wire::Auto), |endpoint, memory| {
@@ -58,10 +59,10 @@ fn goes_over_tcp(log: &Log, address: Ipv4Addr, peer: (Command, &str), why: &str)
     assert_eq!(access, PeerAccess::Stream);
     let told = log.take("not mapped");
     assert!(told.len() == 1 && told[0].contains("INFO"), "{told:?}");
-    assert!(told[0].contains("it is reached over TCP") && told[0].contains(why), "{told:?}");
+    assert!(told[0].contains("requests go over TCP") && told[0].contains(why), "{told:?}");
 }
 
-/// What a device says that does not connect to that peer.
+/// The error of a device that does not connect to that peer.
 fn refused(end: End<Init>, peer: &Endpoint) -> String {
     let End { qp, mut worker, retry, .. } = end;
     let path = PathOptions { gid_index: GID_INDEX, ..PathOptions::default() };
@@ -75,14 +76,14 @@ fn a_process_of_another_user_is_reached_over_tcp() {
         return left_out(&"only root starts a process as another user");
     }
     alone("apart::a_process_of_another_user_is_reached_over_tcp", || {
-        let why = format!("it runs as user {NOBODY}, and this process as 0: run both as one user");
+        let why = format!("the peer runs as user {NOBODY}, and this process as 0: run both as one user");
         goes_over_tcp(&Log::begin(), Ipv4Addr::LOCALHOST, (as_nobody(), "auto::a_peer_of_any_wire"), &why);
     });
 }
 
-/// This program, as another user.
+/// A command that runs this executable as another user.
 fn as_nobody() -> Command {
-    // By this name it is found whoever may look into the folders on the way to it.
+    // This path works for every user, whatever the permissions of the folders on the way.
     let mut command = Command::new("/proc/self/exe");
     command.uid(NOBODY).gid(NOBODY);
     command
@@ -93,9 +94,9 @@ fn a_process_of_another_network_namespace_is_reached_over_tcp() {
     if let Err(why) = run("unshare", "--net -- ip link") {
         return left_out(&why);
     }
-    // This end is in one of its own, too: nothing of the machine's network is touched.
+    // This end gets a namespace, too, so that nothing of the machine's network is changed.
     alone_by(apart(), "apart::a_process_of_another_network_namespace_is_reached_over_tcp", || {
-        let why = "no process of this host and network namespace listens for its GID";
+        let why = "no process of this host and network namespace listens for the peer's GID";
         run("ip", "link add here type veth peer name there").unwrap();
         run("ip", &format!("address add {HERE}/24 dev here")).unwrap();
         run("ip", "link set here up").unwrap();

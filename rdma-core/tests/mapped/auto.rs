@@ -1,4 +1,4 @@
-//! `Wire::Auto`: neighbours are mapped, and whoever cannot be is reached over TCP.
+//! `Wire::Auto`: neighbours are mapped, and peers that cannot be mapped are reached over TCP.
 
 use rdma_core::fault::FaultPlan;
 use rdma_core::{Access, Endpoint, Init, PeerAccess, Region, RemoteMemory, Segment, SoftOptions, Wire, Work};
@@ -22,7 +22,7 @@ fn a_peer_over_tcp() {
     processes::serve(End::of(SoftOptions { wire: Wire::Tcp, ..SoftOptions::default() }));
 }
 
-/// Bytes go to another process, and come back; how they go there.
+/// Exchanges bytes with another process, and returns how that process is reached.
 pub fn exchange(idle: End<Init>, start: impl FnOnce(&Endpoint, RemoteMemory) -> Peer) -> PeerAccess {
     let region = idle.pd.alloc_region(BYTES, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let peer = start(&idle.endpoint(), region.remote());
@@ -31,7 +31,7 @@ pub fn exchange(idle: End<Init>, start: impl FnOnce(&Endpoint, RemoteMemory) -> 
     end.qp.peer_access(&mut end.worker).unwrap()
 }
 
-/// Three times over, the last of them filled with 3.
+/// Exchanges bytes three times; the last ones are filled with 3.
 pub fn there_and_back(end: &mut End, region: &Region, peer: &Peer) {
     for round in 1..4 {
         end.transfer(Work::write(end.filled(BYTES, round), peer.memory));
@@ -42,7 +42,7 @@ pub fn there_and_back(end: &mut End, region: &Region, peer: &Peer) {
     }
 }
 
-/// Starts that peer.
+/// Returns a function that starts that peer.
 pub fn to(test: &str) -> impl FnOnce(&Endpoint, RemoteMemory) -> Peer {
     move |ours, memory| Peer::start_as(test, ours, memory)
 }

@@ -1,4 +1,4 @@
-//! A process that ends or stops at any moment of a write leaves nothing behind that could land later.
+//! A process that ends or stops at any moment of a write: nothing lands later.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ fn writing(round: u32) -> (End, Region, Peer) {
     writing_to(Memory::allocate(BYTES).unwrap(), round)
 }
 
-/// A process that is at some point of writing all of the memory.
+/// Starts a process that is at some point of writing all of the memory.
 pub fn writing_to(memory: Memory, round: u32) -> (End, Region, Peer) {
     let idle = End::new();
     let region = idle.pd.register(memory, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let peer = Peer::start(&idle.endpoint(), region.remote());
     let mut end = idle.connect(&peer.endpoint);
-    // What it writes is not what is there.
+    // Bytes that the process does not write.
     region.copy_in(0, &vec![0xff; BYTES]).unwrap();
     end.worker.post(&end.qp, Work::recv(Segment::Empty)).unwrap();
     end.worker.post(&end.qp, Work::send(Segment::Empty)).unwrap();
@@ -59,7 +59,7 @@ fn a_process_killed_in_the_midst_of_a_write_is_over_at_once() {
     }
 }
 
-/// What a deregistration or a fence may take beside a peer that is stopped.
+/// Longest time for a deregistration or a fence while a peer is stopped.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[test]
@@ -93,7 +93,7 @@ fn a_region_outlives_the_queue_pair_of_a_process_that_is_stopped_and_takes_nothi
     }
 }
 
-/// How often, of so many times, a process is stopped in the midst of a write, and `end` takes longer than it may.
+/// Stops a process in each of `times` writes; returns how often `end` took longer than it may.
 fn late(times: u32, end: impl Fn(End, Region)) -> usize {
     let rounds = (0..times).map(|round| {
         let (own, region, peer) = writing(4 * round + 1);
@@ -107,7 +107,7 @@ fn late(times: u32, end: impl Fn(End, Region)) -> usize {
     rounds.filter(|took| *took > Duration::from_millis(150)).count()
 }
 
-/// A machine that is busy may hold up some.
+/// A busy machine may delay some rounds, so a few late ones are allowed.
 #[test]
 fn beside_a_process_that_is_stopped_a_fence_keeps_its_deadline_and_a_drop_does_not_wait() {
     let fenced = late(8, |mut end, region| {
@@ -129,7 +129,8 @@ fn beside(end: &End) -> End<Init> {
     End { qp, worker, pd: end.pd.clone(), context: end.context.clone(), retry: end.retry.clone() }
 }
 
-/// Two processes write each its half of a region, again and again; one of them is stopped and fenced. The other loses nothing.
+/// Two processes write one half of a region each, again and again. One of them is stopped and fenced; the other loses
+/// nothing.
 #[test]
 fn other_writers_go_on_while_pages_are_replaced_and_lose_nothing() {
     for round in 0..ROUNDS / 2 {
@@ -145,7 +146,7 @@ fn other_writers_go_on_while_pages_are_replaced_and_lose_nothing() {
             let mut writes = 0u8;
             while !fenced.is_finished() || writes < 3 {
                 writes = writes % 100 + 1;
-                // What it writes is what it has.
+                // The peer sends back the bytes that were written into it.
                 second.transfer(Work::write(second.filled(BYTES, writes), other.memory));
                 second.worker.post(&second.qp, Work::recv(Segment::Empty)).unwrap();
                 second.worker.post(&second.qp, Work::send(Segment::Empty).unsignalled()).unwrap();
@@ -157,7 +158,7 @@ fn other_writers_go_on_while_pages_are_replaced_and_lose_nothing() {
     }
 }
 
-/// Its pages stay for as long as they are mapped here: no signal comes of it.
+/// The target's pages stay for as long as they are mapped here, so no signal comes of it.
 #[test]
 fn a_target_that_vanishes_in_the_midst_of_a_write_is_silence() {
     for round in 0..ROUNDS / 2 {
@@ -166,7 +167,7 @@ fn a_target_that_vanishes_in_the_midst_of_a_write_is_silence() {
         let region = idle.pd.alloc_region(64, Access::LOCAL_WRITE).unwrap();
         let mut peer = Peer::start(&idle.endpoint(), region.remote());
         let mut end = idle.connect(&peer.endpoint);
-        // It is mapped.
+        // From now on the target is mapped.
         end.transfer(Work::write(end.filled(BYTES, 1), peer.memory));
         let (memory, deadline) = (peer.memory, soon());
         let killer = std::thread::spawn(move || {

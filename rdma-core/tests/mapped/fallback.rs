@@ -1,4 +1,4 @@
-//! Memory that cannot be mapped: the connection that comes upon it goes on over TCP, and nothing is lost on the way.
+//! Memory that cannot be mapped: the connection that comes upon it goes on over TCP, in order.
 
 use rdma_core::{Access, LocalBuf, Memory, PeerAccess, Region, Segment, Work};
 
@@ -48,7 +48,7 @@ fn receives_that_were_posted_before_are_taken_in_order_afterwards() {
     for round in 0..20 {
         posted.push(a.worker.post(&a.qp, Work::send(a.filled(8, round))).unwrap());
         if round == 9 {
-            // What was posted before it is done by then, and what comes after it follows it.
+            // Requests posted before this one are done by now, and later ones follow it over TCP.
             posted.push(a.worker.post(&a.qp, Work::write(a.filled(64, 0xaa), foreign.remote())).unwrap());
         }
     }
@@ -61,7 +61,7 @@ fn receives_that_were_posted_before_are_taken_in_order_afterwards() {
         assert_eq!(receive(&mut b)[..], [round; 8]);
     }
     end::assert_holds(&foreign, 0..64, 0xaa);
-    // The other direction has not come upon any.
+    // The other direction has not come upon such memory.
     assert_eq!([access(&mut a), access(&mut b)], [PeerAccess::Stream, PeerAccess::Mapped]);
 }
 
@@ -73,7 +73,7 @@ fn receives_into_memory_of_the_callers_are_filled_over_tcp() {
     a.transfer(Work::send(a.filled(64, 5)));
     assert_eq!(receive(&mut b)[..], [5; 64]);
     assert_eq!(access(&mut a), PeerAccess::Stream);
-    // One that waits for its receive is not forgotten either.
+    // A send that waits for its receive is not lost, either.
     a.worker.post(&a.qp, Work::send(a.filled(64, 6))).unwrap();
     let buffer = b.pd.alloc_local(64).unwrap();
     b.worker.post(&b.qp, Work::recv(buffer)).unwrap();

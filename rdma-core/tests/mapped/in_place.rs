@@ -1,4 +1,4 @@
-//! Memory of the caller's whose pages are replaced where they are: reached as what the library allocates is.
+//! Memory of the caller whose pages are replaced by shareable ones: peers reach it as they reach the library's own.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::processes::{BYTES, Peer};
 
 const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
-/// Whole pages within a `Vec`, which is what lends them.
+/// Whole pages within a `Vec`, which owns them.
 pub struct Aligned {
     bytes: Vec<u8>,
     begin: usize,
@@ -31,7 +31,7 @@ impl Aligned {
         Self { bytes, begin, len }
     }
 
-    /// Of which nothing around the pages has changed.
+    /// Checks that nothing around the pages has changed, and returns the bytes.
     fn checked(self, fill: u8) -> Vec<u8> {
         let (before, rest) = self.bytes.split_at(self.begin);
         let (inner, after) = rest.split_at(self.len);
@@ -47,16 +47,16 @@ impl AsMut<[u8]> for Aligned {
 }
 
 pub fn shared(len: usize, fill: u8) -> Memory {
-    // SAFETY: the pages are of a `Vec` that the memory owns, and nothing else knows of them.
+    // SAFETY: the pages are within a `Vec` that the memory owns, so nothing else uses them while they are replaced.
     unsafe { Memory::adopt(Aligned::new(len, fill)).share_in_place() }
 }
 
-/// The same of raw pointers, and who has the bytes; nobody looks at them as long as the memory is there.
+/// Memory from raw pointers, and the owner of the bytes, which nobody reads meanwhile.
 pub fn at_an_address(len: usize, fill: u8) -> (Arc<Aligned>, Memory) {
     let mut cache = Aligned::new(len, fill);
     let data = NonNull::from(&mut cache.as_mut()[0]);
     let cache = Arc::new(cache);
-    // SAFETY: the bytes are there as long as `cache`, and nobody has another way to them.
+    // SAFETY: `cache` owns the bytes and is kept with the memory, so they stay; no reference to them exists.
     let memory = unsafe { Memory::from_raw_parts(data, len, Arc::clone(&cache) as _).share_in_place() };
     (cache, memory)
 }
@@ -93,7 +93,7 @@ fn a_connection_stays_mapped_over_it() {
     a.transfer(Work::send(a.filled(len, 5)));
     assert!(b.worker.wait(soon()).unwrap().buffer.unwrap().iter().all(|byte| *byte == 5));
     assert_eq!(a.qp.peer_access(&mut a.worker).unwrap(), PeerAccess::Mapped);
-    // It may be registered again and again before it is given back.
+    // The memory may be registered several times before it is given back.
     let memory = region.deregister().unwrap();
     assert_eq!((memory.sharing(), memory[0]), (Sharing::InPlace, 1));
     let region = b.pd.register(memory, OPEN).unwrap();
@@ -102,7 +102,7 @@ fn a_connection_stays_mapped_over_it() {
     assert_eq!(a.qp.peer_access(&mut a.worker).unwrap(), PeerAccess::Mapped);
 }
 
-/// What a process that is stopped writes to has other pages from then on.
+/// The pages under a stopped writer are replaced, and the memory is still put back whole.
 #[test]
 fn it_may_be_registered_again_and_put_back_after_pages_of_it_were_replaced() {
     for round in 1..8 {
@@ -144,7 +144,7 @@ fn what_cannot_be_shared_in_place_goes_over_tcp_and_says_why() {
     let page = rustix::param::page_size();
     let mut uneven = Aligned::new(2 * page, 0);
     (uneven.begin, uneven.len) = (uneven.begin + 1, page);
-    // SAFETY: nothing else knows of the bytes.
+    // SAFETY: the memory owns the bytes and no reference to them exists, so nothing else uses them.
     let memory = unsafe { Memory::adopt(uneven).share_in_place() };
     assert_eq!(memory.sharing(), Sharing::Unshared(Unshared::NotNeeded));
     let region = b.pd.register(memory, OPEN).unwrap();

@@ -1,4 +1,4 @@
-//! What the system does not give, and what a peer does to what it was given.
+//! Limits of the system, and peers that tamper with the memfds they were given.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::end::{self, End, soon};
 use super::processes::Peer;
 use super::raw;
 
-/// Sets a limit; what it was.
+/// Sets a limit, and returns the former one.
 fn limit(resource: Resource, to: u64) -> Rlimit {
     let before = getrlimit(resource);
     setrlimit(resource, Rlimit { current: Some(to), ..before }).unwrap();
@@ -26,7 +26,7 @@ fn open() -> Result<(), String> {
     Device::soft(options).open().map(drop).map_err(|error| error.to_string())
 }
 
-/// A write arrives.
+/// Checks that a write arrives.
 fn works() {
     let (mut a, b) = End::pair();
     let target = b.region(8192);
@@ -37,12 +37,12 @@ fn works() {
 #[test]
 fn no_descriptors_left() {
     alone("limits::no_descriptors_left", || {
-        // What is made once in a process is there.
+        // Creates everything that exists once in a process.
         open().unwrap();
         let before = limit(Resource::Nofile, fs::read_dir("/proc/self/fd").unwrap().count() as u64 + 64);
         let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         let mut refused = vec![Memory::allocate(8192).unwrap_err().to_string()];
-        // Wherever it comes upon the limit: its bells, its port, what it shares.
+        // The limit may hit any step: the doorbells, the listener, the shared memory.
         while let Err(said) = open() {
             refused.push(said);
             taken.pop().expect("it does not open");
@@ -68,7 +68,7 @@ fn no_file_may_be_so_long() {
     });
 }
 
-/// What it shares is in memfds, whatever is mounted at /dev/shm and however little room there is.
+/// Shared memory is in memfds, so neither the presence nor the size of /dev/shm matters.
 #[test]
 fn dev_shm_is_not_used() {
     alone("limits::dev_shm_is_not_used", || {
@@ -83,7 +83,7 @@ fn dev_shm_is_not_used() {
     });
 }
 
-/// Descriptors of this process whose names are `wanted`.
+/// Descriptors of this process whose targets are `wanted`.
 fn descriptors(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let all = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
     let is_wanted =
@@ -91,7 +91,7 @@ fn descriptors(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     all.filter(is_wanted).collect()
 }
 
-/// A page that went away under a peer's mapping would end the peer's process.
+/// A peer must not be able to shrink a memfd: a page that went away under a mapping would end this process.
 #[test]
 fn a_peer_that_truncates_what_it_shares() {
     alone("limits::a_peer_that_truncates_what_it_shares", || {
@@ -99,7 +99,7 @@ fn a_peer_that_truncates_what_it_shares() {
         let target = b.region(8192);
         a.transfer(Work::write(a.filled(8192, 1), target.remote()));
         let shared = descriptors(|target| target.starts_with("/memfd:rdma"));
-        // The memory and what a queue pair and a device share, at least.
+        // At least the memory, and the segments of a queue pair and a device.
         assert!(shared.len() >= 3, "{shared:?}");
         for path in shared {
             let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -114,8 +114,8 @@ fn a_peer_that_truncates_what_it_shares() {
     });
 }
 
-/// A connection of `Wire::Auto` to another process is made while `limited` takes what mapping needs: bytes go both ways
-/// all the same, and why not faster is told.
+/// Connects by `Wire::Auto` to another process while `limited` takes the resources that mapping needs: bytes go both
+/// ways all the same, and the log says why not through shared memory.
 fn goes_over_tcp_within<T>(log: &Log, limited: impl FnOnce() -> T, why: &str) {
     let mut idle = auto(None);
     idle.retry = RetryOptions { ack_timeout: AckTimeout::new(16), ..idle.retry };
@@ -142,7 +142,7 @@ fn goes_over_tcp_within<T>(log: &Log, limited: impl FnOnce() -> T, why: &str) {
     assert!(told.len() == 1 && told[0].contains("INFO") && told[0].contains(why), "{told:?}");
 }
 
-/// All descriptors that the process may have, but for so many.
+/// Takes all descriptors that the process may have, but for `left`.
 fn descriptors_but(left: usize) -> Vec<File> {
     limit(Resource::Nofile, fs::read_dir("/proc/self/fd").unwrap().count() as u64 + 64);
     let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
@@ -155,7 +155,7 @@ fn no_descriptors_left_to_map_a_peer() {
     alone("limits::no_descriptors_left_to_map_a_peer", || {
         let log = Log::begin();
         let before = getrlimit(Resource::Nofile);
-        // TCP needs one each way.
+        // TCP needs one descriptor in each direction.
         for left in 1..5 {
             goes_over_tcp_within(&log, || descriptors_but(left), "ulimit -n");
             setrlimit(Resource::Nofile, before).unwrap();

@@ -1,4 +1,4 @@
-//! A long message, and others who want the devices of the process meanwhile.
+//! A long message must not keep other threads from the devices of the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,10 +19,10 @@ fn holds(region: &Region, at: usize, byte: u8) -> bool {
 fn others_have_the_devices_in_the_midst_of_a_long_message() {
     let (mut first, mut second) = End::pair();
     let target = second.region(LONG);
-    // Until it is mapped, messages wait without the lock.
+    // Until the memory is mapped, messages wait without the lock.
     let mapped = target.remote().slice(0..1).unwrap();
     first.transfer(Work::write(first.filled(1, 0), mapped));
-    // What is busy beside it may keep the other thread from coming at all, though not again and again.
+    // Other load on the machine may keep the other thread away in one round, but not in five.
     let came = (1..6).any(|round| {
         let source = first.filled(LONG, round);
         let over = AtomicBool::new(false);

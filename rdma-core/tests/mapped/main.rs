@@ -25,7 +25,7 @@ mod window;
 
 use rdma_core::{PeerAccess, Wire};
 
-/// Which these tests are of; `tcp` has most of them, too.
+/// The wire under test. The tests of `tcp` that are included here run on both.
 const WIRE: Wire = Wire::Mapped;
-/// How it reaches a peer.
+/// The access to a peer that this wire gives.
 const ACCESS: PeerAccess = PeerAccess::Mapped;

@@ -1,4 +1,4 @@
-//! Who is mapped, and what is said to those that are not.
+//! Peers that are no neighbours: the error says why they cannot be mapped.
 
 use rdma_core::{PathOptions, SoftOptions, Wire};
 

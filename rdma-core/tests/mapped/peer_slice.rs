@@ -1,4 +1,4 @@
-//! Memory of a peer used at once, on both wires that map it, and between two processes.
+//! Accesses to a peer's memory without requests, on both wires that map it, inside a process and between two.
 
 pub mod run;
 mod waiting;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rdma_core::error::ReachError;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{
     Access, Deadline, Device, Memory, Region, RemoteMemory, SoftOptions, Wire, Work, WorkerOptions,
 };
@@ -20,7 +20,7 @@ use super::processes::{Peer, line, parse};
 use run::Change;
 
 const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
-/// More than one chunk, and no whole number of them.
+/// More than one chunk, and no whole number of chunks.
 const BYTES: usize = (600 << 10) + 40;
 
 /// Two ends of this process, on each of the wires.
@@ -31,7 +31,7 @@ fn pairs() -> [(End, End); 2] {
     })
 }
 
-/// What to do, where, and with how many bytes.
+/// An access: its kind, its range and its bytes.
 #[derive(Debug, Clone)]
 enum Step {
     In(usize, usize),
@@ -59,7 +59,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The memory of both, as plain bytes.
+/// The memory of both ends, as plain bytes.
 struct Oracle {
     theirs: Vec<u8>,
     own: Vec<u8>,
@@ -69,10 +69,10 @@ fn fits(at: usize, len: usize) -> bool {
     at + len <= BYTES
 }
 
-/// Takes a step with both, and compares what comes of it.
+/// Performs a step on the slice and on the oracle, and compares the results.
 fn take(end: &mut End, theirs: &Region, own: &Region, oracle: &mut Oracle, step: &Step, fill: u8) {
-    let expect = if fill.is_multiple_of(2) { Expect::Cached } else { Expect::Streamed };
-    let mut peer = end.worker.peer_slice(&end.qp, theirs.remote(), soon()).expecting(expect);
+    let hint = if fill.is_multiple_of(2) { CacheHint::Cached } else { CacheHint::Streamed };
+    let mut peer = end.worker.peer_slice(&end.qp, theirs.remote(), soon()).with_cache_hint(hint);
     match *step {
         Step::In(at, len) => {
             let bytes: Vec<u8> = (0..len).map(|byte| byte as u8 ^ fill).collect();
@@ -169,7 +169,7 @@ fn only_what_the_peer_allows_is_done_and_it_hears_of_no_refusal() {
         let mut slice = end.worker.peer_slice(&end.qp, writable.remote(), soon());
         assert!(matches!(slice.copy_out(0, &mut [0]), Err(ReachError::AccessDenied)));
         assert!(matches!(slice.load::<u64>(0), Err(ReachError::AccessDenied)));
-        // Of what needs both rights one is not enough.
+        // An access that needs two rights is refused with either alone.
         let mut change = Change::by(1);
         assert!(matches!(slice.run(0, 8, &mut change), Err(ReachError::AccessDenied)) && change.done() == 0);
         slice.store(0, 1_u64).unwrap();
@@ -178,7 +178,7 @@ fn only_what_the_peer_allows_is_done_and_it_hears_of_no_refusal() {
             matches!(refused, Err(ReachError::Unaligned { address, len: 8 }) if address % 8 == 4),
             "{refused:?}"
         );
-        // Where its slice begins does not make it aligned.
+        // The start of a slice does not make an address aligned.
         let odd = writable.remote().slice(4..64).unwrap();
         let refused = end.worker.peer_slice(&end.qp, odd, soon()).store(8, 1_u64);
         assert!(
@@ -194,7 +194,7 @@ fn only_what_the_peer_allows_is_done_and_it_hears_of_no_refusal() {
         let beyond = RemoteMemory { len: 65, ..writable.remote() };
         let refused = end.worker.peer_slice(&end.qp, beyond, soon()).ready();
         assert!(matches!(refused, Err(ReachError::OutOfRange)), "{refused:?}");
-        // Both queue pairs go on.
+        // Both queue pairs go on after a refusal.
         end.transfer(Work::write(end.filled(64, 7), writable.remote()));
         let own = end.region(64);
         peer.transfer(Work::write(peer.filled(64, 7), own.remote()));
@@ -213,7 +213,7 @@ fn a_key_that_is_revoked_names_nothing_any_more() {
         let refused = end.worker.peer_slice(&end.qp, remote, soon()).ready();
         assert!(matches!(refused, Err(ReachError::Revoked)), "{refused:?}");
         assert!(memory.iter().all(|byte| *byte == 9));
-        // One that is taken back while somebody waits for it.
+        // A region that is deregistered while somebody waits for a flag in it.
         let mut slice = end.worker.peer_slice(&end.qp, kept.remote(), soon());
         let taken_back = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
@@ -256,7 +256,7 @@ fn what_is_not_mapped_is_told_so() {
     assert!(matches!(refused, Err(ReachError::ForeignWorker { .. })), "{refused:?}");
 }
 
-/// In a process of its own: connects to whom it is told, and does `body` with the memory there and its own.
+/// Connects to the peer that started this process, and runs `body`.
 fn as_peer(body: impl FnOnce(&mut End, &Region, RemoteMemory)) {
     let end = End::new();
     let region = end.pd.alloc_region(BYTES, OPEN).unwrap();
@@ -268,7 +268,7 @@ fn as_peer(body: impl FnOnce(&mut End, &Region, RemoteMemory)) {
     body(&mut end.connect(&endpoint), &region, memory);
 }
 
-/// The other end of such a process.
+/// Starts such a process, and connects to it.
 fn with_peer(test: &str) -> (End, Region, Peer) {
     let idle = End::new();
     let region = idle.pd.alloc_region(BYTES, OPEN).unwrap();
@@ -282,7 +282,7 @@ fn one_that_answers() {
     as_peer(|end, own, theirs| {
         let mut peer = end.worker.peer_slice(&end.qp, theirs, soon());
         for round in 1.. {
-            // All that is there with the flag goes back, with each byte one higher.
+            // Sends everything that came with the flag back, with each byte one higher.
             if peer.wait_own(own, 0, |flag: u64| flag >= round).is_err() {
                 return;
             }
@@ -366,7 +366,7 @@ fn what_was_exported_is_the_owners_alone_once_it_is_revoked_beside_a_writer_that
     const WRITE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
     let mut midst = 0;
     for round in 0..200 {
-        // Which moment of a copy a signal meets is chance.
+        // Chance decides which moment of a copy a signal meets, so it tries until some were in the middle.
         if round >= 8 && midst > 0 {
             break;
         }

@@ -1,4 +1,5 @@
-//! Memory that somebody else writes by raw pointers: its pages are not replaced, so it is kept while a peer may be at it.
+//! Memory that something else may write by raw pointers: its pages are not replaced under a stopped writer, so it
+//! goes into quarantine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,11 +13,11 @@ use super::end::{End, soon};
 use super::in_place::{Aligned, at_an_address};
 use super::processes::{BYTES, Peer};
 
-/// Tries until one is met in the midst of an access.
+/// Attempts at stopping a process in the middle of an access.
 const ROUNDS: u32 = 200;
 
-/// A region of `cache` that is refused to be deregistered, and the process that is stopped in the midst of writing it, with
-/// this end of the connection: without that the queue pair would be leaked, with all that is posted to it.
+/// Returns a region of `cache` whose deregistration was refused, the process that is stopped in the middle of writing
+/// it, and this end of the connection. Without that end the queue pair would leak, with everything posted to it.
 fn stopped() -> (Arc<Aligned>, Region, Peer, End) {
     for round in (1..ROUNDS).map(|round| round % 16) {
         let (cache, memory) = at_an_address(BYTES, 0);

@@ -1,8 +1,8 @@
-//! Random choices that can be had again: a failure prints its seed, and `SOAK_SEED` takes it.
+//! Reproducible random choices: a failure prints its seed, and `SOAK_SEED` sets it again.
 
 use std::time::Duration;
 
-/// SplitMix64: any seed will do.
+/// SplitMix64, which works with any seed.
 pub struct Random {
     seed: u64,
     state: u64,
@@ -25,7 +25,7 @@ impl Random {
         self.seed
     }
 
-    /// One of `0..bound`.
+    /// Returns a number in `0..bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -33,13 +33,13 @@ impl Random {
         ((mixed ^ (mixed >> 31)) % bound.max(1) as u64) as usize
     }
 
-    /// A moment of the next `span`.
+    /// Returns a random part of `span`.
     pub fn within(&mut self, span: Duration) -> Duration {
         Duration::from_micros(self.below(span.as_micros() as usize) as u64)
     }
 }
 
-/// How often something is done: `full` in a soak, a twentieth of that here.
+/// Number of repetitions: `full` in a soak, a twentieth of it otherwise.
 pub fn count(full: u32) -> u32 {
     if std::env::var("SOAK").is_ok_and(|soak| soak == "full") { full } else { full / 20 }
 }

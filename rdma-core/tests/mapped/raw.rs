@@ -1,4 +1,4 @@
-//! System calls that no library offers safely, and what these tests take from them.
+//! Raw system calls: forks, signals, filters, and limits on mappings.
 
 use std::ffi::c_void;
 use std::fs;
@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// Takes these pages from this process. To touch them ends it, so it must do nothing else with them.
+/// Unmaps these pages from this process. Touching them afterwards ends the process, so it must do nothing else with
+/// them.
 pub fn unmap(pages: Range<usize>) {
     let start = std::ptr::with_exposed_provenance_mut::<c_void>(pages.start);
-    // SAFETY: whoever still uses the pages gets a signal, and the caller's process is there to be ended.
+    // SAFETY: the caller's process exists to be ended, so a signal at a later use of the pages is what the test
+    // expects.
     unsafe { rustix::mm::munmap(start, pages.len()) }.unwrap();
 }
 
-/// A child of this process that holds all of its descriptors, and does nothing but that for a minute.
+/// Forks a child that holds copies of all descriptors of this process, and sleeps for a minute.
 pub fn fork_a_holder() -> i32 {
-    // SAFETY: the child calls nothing that waits for another thread or takes memory.
+    // SAFETY: the child only calls `sleep` and `_exit`, so it waits for no lock of another thread and allocates
+    // nothing.
     match unsafe { libc::fork() } {
-        // SAFETY: as above, and the second does not return.
+        // SAFETY: both calls are safe in a forked child, because they take no lock; `_exit` does not return.
         0 => unsafe {
             libc::sleep(60);
             libc::_exit(0)
@@ -27,42 +30,43 @@ pub fn fork_a_holder() -> i32 {
     }
 }
 
-/// Whether `holds` says so in a child of this process. It takes no lock that another thread may have.
+/// Whether `holds` is true in a forked child. It must take no lock that another thread may hold.
 pub fn in_a_child(holds: impl FnOnce() -> bool) -> bool {
-    // SAFETY: what the child calls waits for no other thread: the C library's allocator is whole after a fork.
+    // SAFETY: the caller promises that `holds` takes no lock of another thread, so the child cannot wait for ever.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(holds));
-        // SAFETY: it does not return.
+        // SAFETY: `_exit` does not return, so nothing of the parent runs in the child.
         unsafe { libc::_exit(i32::from(!matches!(held, Ok(true)))) };
     }
     let mut status = -1;
-    // SAFETY: it takes the place of a number.
+    // SAFETY: `status` is a local integer, so the call writes only to it.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status == 0
 }
 
-/// From now on a system call of this thread ends the process by SIGSYS. What the library asks the time by is none where
-/// the kernel lends it a clock.
+/// From now on, any system call of this thread ends the process by SIGSYS, except `clock_gettime`: the library reads
+/// the time, which is a system call where the kernel has no vDSO clock.
 pub fn forbid_system_calls() {
     let clock = libc::SYS_clock_gettime as u32;
     let statement = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let mut program = [
-        // The number of the call is the first word of what a filter sees.
+        // The number of the call is the first word that a filter sees.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, clock),
         statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
         statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_KILL_PROCESS),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: it takes numbers alone.
+    // SAFETY: this prctl takes numbers alone, so no memory is accessed.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program and its length are those of the array.
+    // SAFETY: the program pointer and its length are those of the array, which outlives the call, so the kernel reads
+    // in bounds.
     let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Mappings that are there so that no more can be made.
+/// Mappings that take the place of others, so that no more can be made.
 pub struct Mappings(Vec<Range<usize>>);
 
 impl Drop for Mappings {
@@ -71,14 +75,14 @@ impl Drop for Mappings {
     }
 }
 
-/// Takes all mappings that this process may have, but for so many.
+/// Takes all mappings that this process may have, but for `left`.
 pub fn take_mappings(left: usize) -> Mappings {
     let page = rustix::param::page_size();
-    // Shared ones are never joined with their neighbours.
+    // Shared mappings are never merged with their neighbours.
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
     let mut taken = Vec::with_capacity(1 << 20);
     while taken.len() < taken.capacity() {
-        // SAFETY: a mapping at an address of the kernel's choice overlaps nothing.
+        // SAFETY: the kernel chooses a free range, so the mapping replaces nothing.
         let Ok(at) = (unsafe { mmap_anonymous(std::ptr::null_mut(), page, ProtFlags::empty(), flags) })
         else {
             break;
@@ -90,7 +94,7 @@ pub fn take_mappings(left: usize) -> Mappings {
     Mappings(taken)
 }
 
-/// Where memory is mapped that this library shares.
+/// Ranges of this process that are mapped from the library's shared memfds.
 pub fn shared_mappings() -> Vec<Range<usize>> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let shared = maps.lines().filter(|line| line.contains("memfd:rdma"));
@@ -102,7 +106,7 @@ pub fn shared_mappings() -> Vec<Range<usize>> {
     shared.map(range).collect()
 }
 
-/// Does nothing until it is killed.
+/// Sleeps until the process is killed.
 pub fn linger() -> ! {
     loop {
         std::thread::sleep(Duration::from_secs(60));

@@ -1,4 +1,5 @@
-//! Peers that unmap what they share, close it, fork, or do nothing at all while this process writes.
+//! Peers that unmap or close what they share, fork, or do nothing at all: this process survives, and its requests
+//! end.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,14 +18,14 @@ use super::end::{self, End, soon};
 use super::processes::{self, BYTES, Peer};
 use super::raw;
 
-/// Retries are used up within a second.
+/// An end whose retries are used up within a second.
 fn impatient() -> End<Init> {
     let mut idle = End::new();
     idle.retry = RetryOptions { ack_timeout: AckTimeout::new(15), retry_cnt: 3, ..idle.retry };
     idle
 }
 
-/// A connection to that peer, which has said so by an immediate.
+/// Starts that peer and connects; returns the number that the peer then sends as an immediate.
 fn met(test: &str) -> (End, Region, Peer, u32) {
     let idle = impatient();
     let region = idle.pd.alloc_region(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
@@ -37,7 +38,7 @@ fn met(test: &str) -> (End, Region, Peer, u32) {
     (end, region, peer, said)
 }
 
-/// The other side of that: who it is connected to, where it may write, and its own memory.
+/// The other side of `met`: the connection, the memory it may write, and its own memory.
 fn meet() -> (End, RemoteMemory, Region) {
     let idle = impatient();
     let region = idle.pd.alloc_region(BYTES, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
@@ -56,7 +57,7 @@ fn say(end: &mut End, to: RemoteMemory, number: u32) {
     end.transfer(Work::write(Segment::Empty, to.slice(0..0).unwrap()).with_imm(number));
 }
 
-/// Writes until one fails; how that is told. Every buffer comes back but that of the last.
+/// Writes until a write fails, and returns its status. Every buffer comes back but that of the last write.
 fn write_until_it_fails(end: &mut End, memory: RemoteMemory, most: Duration) -> Option<CompletionStatus> {
     let begun = Instant::now();
     let mut buffer = end.pd.alloc_local(BYTES).unwrap();
@@ -64,7 +65,7 @@ fn write_until_it_fails(end: &mut End, memory: RemoteMemory, most: Duration) -> 
     while begun.elapsed() < most {
         let posted = end.worker.post(&end.qp, Work::write(buffer, memory)).unwrap();
         let done = loop {
-            // What had no completion of its own is told with this one.
+            // Requests without a completion of their own are completed by this one.
             let done = end.worker.wait(soon()).unwrap();
             if done.id == posted {
                 break done;
@@ -92,7 +93,7 @@ fn a_peer_that_unmaps_its_memory() {
     raw::linger();
 }
 
-/// The pages are there for as long as they are mapped here.
+/// The pages stay for as long as they are mapped here, whatever the peer unmaps.
 #[test]
 fn a_peer_that_unmaps_memory_is_written_to_and_answers() {
     let (mut end, _region, peer, _) = met("wayward::a_peer_that_unmaps_its_memory");
@@ -100,7 +101,7 @@ fn a_peer_that_unmaps_memory_is_written_to_and_answers() {
     end.worker.post(&end.qp, Work::recv(Segment::Empty)).unwrap();
     end.worker.post(&end.qp, Work::send(Segment::Empty).unsignalled()).unwrap();
     assert_eq!(end.worker.wait(soon()).unwrap().result.unwrap().imm, Some(2));
-    // Nor does its end bring a signal.
+    // Nor does the end of the peer raise a signal.
     signal(&peer, Signal::KILL);
     let failed = write_until_it_fails(&mut end, peer.memory, Duration::from_secs(30));
     assert_eq!(failed, Some(CompletionStatus::RETRY_EXC_ERR));
@@ -116,7 +117,7 @@ fn a_peer_that_unmaps_everything() {
     raw::linger();
 }
 
-/// Its own threads come to their end by that, or not; here every request is told of.
+/// The peer's own threads may crash of it or not; every request here ends.
 #[test]
 fn a_peer_that_unmaps_everything_that_it_shares_harms_itself_alone() {
     let (mut end, _region, peer, _) = met("wayward::a_peer_that_unmaps_everything");
@@ -157,7 +158,7 @@ fn a_peer_that_forks() {
     raw::linger();
 }
 
-/// Ends a process that is no child of this one.
+/// Kills a process that is no child of this one.
 struct Held(Pid);
 
 impl Drop for Held {
@@ -166,7 +167,7 @@ impl Drop for Held {
     }
 }
 
-/// All that the child has of it is open yet: sockets, memory, the bell.
+/// The child has copies of everything: sockets, memory, the doorbell.
 #[test]
 fn a_peer_whose_forked_child_outlives_it_is_gone() {
     let (mut end, _region, mut peer, child) = met("wayward::a_peer_that_forks");
@@ -180,7 +181,7 @@ fn a_peer_whose_forked_child_outlives_it_is_gone() {
     test_kill_process(child.0).expect("the child lives on");
 }
 
-/// How the process does, as the kernel calls it, and what it has computed.
+/// The state of the peer's process as the kernel names it, and its CPU time.
 fn state(peer: &Peer) -> (String, String) {
     let stat = std::fs::read_to_string(Path::new("/proc").join(peer.child.id().to_string()).join("stat"));
     let stat = stat.unwrap();
@@ -209,7 +210,7 @@ fn a_put_needs_nothing_of_a_target_that_is_stopped() {
     assert_eq!(end.status(), CompletionStatus::SUCCESS);
     assert_eq!(state(&peer), before, "it was done by the target");
     signal(&peer, Signal::CONT);
-    // What it writes is what it has.
+    // The peer sends back the bytes that were written into it.
     end.worker.post(&end.qp, Work::recv(Segment::Empty)).unwrap();
     end.worker.post(&end.qp, Work::send(Segment::Empty).unsignalled()).unwrap();
     while end.worker.wait(soon()).unwrap().result.unwrap().imm.is_none() {}
@@ -226,7 +227,7 @@ fn a_put_is_no_system_call() {
         let peer = Peer::start(&idle.endpoint(), region.remote());
         let mut end = idle.connect(&peer.endpoint);
         let mut buffer = end.transfer(Work::write(end.filled(BYTES, 1), peer.memory)).unwrap();
-        // The thread has nowhere to go afterwards; the process ends all the same.
+        // The thread cannot end after the filter is set; the process ends all the same.
         std::thread::spawn(move || {
             raw::forbid_system_calls();
             for _ in 0..20 {

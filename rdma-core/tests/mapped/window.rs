@@ -1,4 +1,4 @@
-//! Memory that peers map and write without asking, on both wires that map it, and between two processes.
+//! Windows: memory that peers map and write without a check, on both wires that map it.
 
 use std::io::Write;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rdma_core::error::ReachError;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{Access, CompletionStatus, Deadline, Memory, RemoteMemory, SoftOptions, Window, Wire, Work};
 
 use super::end::{End, soon};
@@ -49,7 +49,7 @@ proptest! {
         }
         let mut found = [vec![0; BYTES], vec![0; BYTES - begin]];
         window.copy_out(0, &mut found[0]).unwrap();
-        theirs.copy_out_expecting(0, &mut found[1], Expect::Streamed).unwrap();
+        theirs.copy_out_hinted(0, &mut found[1], CacheHint::Streamed).unwrap();
         prop_assert!(found[0] == oracle && found[1] == oracle[begin..]);
     }
 }
@@ -114,7 +114,7 @@ fn flags_are_seen_on_both_sides_and_are_aligned() {
 fn only_a_window_is_mapped_as_one_and_no_request_reaches_it() {
     for (mut end, peer) in pairs() {
         let open = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        // No caller makes one of memory that it gets back.
+        // No access flags turn memory of a caller into a window, because the caller gets that memory back.
         let claimed = Access::from_bits_retain(u32::MAX).difference(Access::MW_BIND);
         for access in [open, claimed] {
             let region = peer.pd.register(Memory::allocate(64).unwrap(), access).unwrap();
@@ -158,7 +158,7 @@ fn one_that_is_gone_is_written_to_without_harm_and_not_mapped_again() {
         theirs.copy_in(0, &[2; BYTES]).unwrap();
         theirs.store(8, u64::MAX).unwrap();
         assert!(fresh.iter().all(|memory| memory.iter().all(|byte| *byte == 0)), "a late byte");
-        // Nor does the end of the queue pair take it away.
+        // The end of the queue pair does not take the window away, either.
         drop((end, peer));
         theirs.clone().copy_in(64, &[3; 64]).unwrap();
     }
@@ -173,7 +173,7 @@ fn over_tcp_there_are_no_windows() {
     assert!(matches!(refused, Err(ReachError::NotMapped { .. })), "{refused:?}");
 }
 
-/// In a process of its own: writes all of the other's window again and again, and counts in its first flag how often.
+/// Peer process: writes all of the other's window again and again, and counts the rounds in its first flag.
 #[test]
 #[ignore = "it is one end of two: the other tests start it"]
 fn one_that_writes() {
@@ -196,7 +196,7 @@ fn one_that_writes() {
     }
 }
 
-/// This process, with a window that another one writes from now on.
+/// A window of this process that another process writes from now on.
 fn written() -> (End, Window, Peer) {
     let idle = End::new();
     let window = idle.pd.alloc_window(BYTES).unwrap();
@@ -212,12 +212,12 @@ fn what_another_process_writes_late_lands_in_no_memory_of_this_one() {
     let theirs = end.worker.peer_window(&end.qp, peer.memory, soon()).unwrap();
     drop(window);
     for fill in 0..20_u8 {
-        // The addresses and the pages that have become free are taken at once.
+        // Freed addresses and pages are taken at once.
         let fresh: Vec<_> = (0..16).map(|_| Memory::allocate(BYTES).unwrap()).collect();
         let regions: Vec<_> =
             fresh.into_iter().map(|memory| end.pd.register(memory, Access::LOCAL_WRITE).unwrap()).collect();
         regions.iter().for_each(|region| region.copy_in(0, &[fill; BYTES]).unwrap());
-        // It writes all of it in between.
+        // The peer writes all of it in between.
         theirs.store(0, 1_u64).unwrap();
         let before = theirs.load::<u64>(8).unwrap();
         let until = std::time::Instant::now() + Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! One device with one queue pair, and how two of them meet.
+//! A device with one queue pair, and how two of them connect.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rdma_core::{
     Segment, SoftOptions, State, Work, Worker, WorkerOptions,
 };
 
-/// The GID that says where its device listens.
+/// Index of the GID that contains the device's listening address.
 pub const GID_INDEX: u32 = 1;
 
 /// A deadline that only a hang misses.
@@ -30,7 +30,7 @@ impl End<Init> {
         Self::at(0)
     }
 
-    /// A device that listens at that port, of which 0 is a free one.
+    /// A device that listens at that port; 0 takes a free one.
     pub fn at(tcp_port: u16) -> Self {
         Self::of(SoftOptions { wire: crate::WIRE, tcp_port, ..SoftOptions::default() })
     }
@@ -39,12 +39,12 @@ impl End<Init> {
         Self::within(Device::soft(options).open().unwrap())
     }
 
-    /// Of a device that is open.
+    /// An end of a device that is open already.
     pub fn within(context: Context) -> Self {
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
-        // How long a busy machine takes is not what is tested; that nothing is sent twice to hide
-        // that the wire forgot something is.
+        // No acknowledgement timeout: a busy machine may take its time, but a retransmission must not hide a message
+        // that the wire lost.
         let never = AckTimeout::new(0);
         let retry =
             RetryOptions { ack_timeout: never, rnr_retry: RnrRetry::Unlimited, ..RetryOptions::default() };
@@ -73,7 +73,7 @@ impl End {
         End::new().join(End::new())
     }
 
-    /// With a fresh queue pair in place of this one.
+    /// Replaces the queue pair by a fresh one.
     pub fn again(self) -> End<Init> {
         let Self { qp, mut worker, pd, context, retry } = self;
         worker.fence(qp, soon()).unwrap();
@@ -86,7 +86,7 @@ impl End {
         self.pd.alloc_region(len, access).unwrap()
     }
 
-    /// `len` bytes of `fill`, to be sent.
+    /// Returns a buffer of `len` bytes of `fill`, to be sent.
     pub fn filled(&self, len: usize, fill: u8) -> Segment {
         if len == 0 {
             return Segment::Empty;
@@ -104,14 +104,14 @@ impl End {
         done.buffer
     }
 
-    /// What became of the oldest request.
+    /// Returns the status of the oldest request.
     pub fn status(&mut self) -> CompletionStatus {
         let done = self.worker.wait(soon()).unwrap();
         done.result.map_or_else(|failure| failure.status, |_| CompletionStatus::SUCCESS)
     }
 }
 
-/// One that a peer may write and read by.
+/// Creates a queue pair by which a peer may write and read.
 pub fn queue_pair(worker: &mut Worker, pd: &ProtectionDomain) -> QueuePair<Init> {
     let created = worker.create_queue_pair(pd, &QueuePairOptions::default()).unwrap();
     let access = Access::REMOTE_WRITE | Access::REMOTE_READ;

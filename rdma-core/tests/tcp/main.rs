@@ -1,6 +1,6 @@
 //! Software devices that reach each other over TCP, in one process and in two.
 //!
-//! What a queue pair promises is conformance's; here is what the wire could break.
+//! The conformance suite checks the promises of a queue pair; these tests check what this wire could break.
 
 mod end;
 mod processes;
@@ -12,9 +12,9 @@ use std::time::Duration;
 use end::End;
 use rdma_core::{Access, AckTimeout, CompletionStatus, PeerAccess, RetryOptions, Wire, Work};
 
-/// Which these tests are of; `mapped` has them, too.
+/// The wire under test. `mapped` includes some of these tests, too.
 const WIRE: Wire = Wire::Tcp;
-/// How it reaches a peer.
+/// The access to a peer that this wire gives.
 const ACCESS: PeerAccess = PeerAccess::Stream;
 
 #[test]
@@ -40,7 +40,7 @@ fn a_region_deregistered_while_it_is_written_changes_no_more() {
     panic!("no write was under way when its target was deregistered");
 }
 
-/// Whoever closes first keeps the connection for a minute; that must not keep a restarted server from its port.
+/// The end that closes first keeps the connection for a minute (TIME_WAIT); that must not block its port.
 #[test]
 fn a_device_is_opened_again_at_its_port_while_old_connections_linger() {
     let free = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -52,7 +52,7 @@ fn a_device_is_opened_again_at_its_port_while_old_connections_linger() {
         a.transfer(Work::write(a.filled(10, fill), there.remote()));
         b.transfer(Work::write(b.filled(10, fill), here.remote()));
         end::assert_holds(&there, 0..10, fill);
-        // The listening end first: its side of the connection lingers.
+        // The listening end closes first, so its side of the connection lingers.
         drop((there, b));
     }
 }
@@ -66,7 +66,7 @@ fn reads_are_served_from_memory_that_is_still_there_alone() {
     a.worker.post(&a.qp, Work::read(a.filled(32 << 20, 0), source.remote())).unwrap();
     std::thread::sleep(Duration::from_millis(2));
     drop(source);
-    // Answered in time, or lost on the way and refused when it is asked for again.
+    // Either the answer came in time, or it was lost and the repeated request was refused.
     let status = a.status();
     assert!(status == CompletionStatus::SUCCESS || status == CompletionStatus::REM_ACCESS_ERR, "{status}");
 }

@@ -13,14 +13,14 @@ use super::end::{self, End, soon};
 
 pub const BYTES: usize = 8 << 20;
 
-/// A line that says all that the peer must know.
+/// Encodes everything that the peer must know, as one line.
 pub fn line(endpoint: &Endpoint, memory: RemoteMemory) -> String {
     let gid = u128::from_be_bytes(endpoint.gid.0);
     let (num, psn, rkey) = (endpoint.qp_num.0, endpoint.psn.value(), memory.rkey.0);
     format!("peer {num} {psn} {gid} {} {} {rkey}\n", memory.addr, memory.len)
 }
 
-/// What such a line says; `None` of any other.
+/// Decodes such a line; `None` for any other.
 pub fn parse(line: &str) -> Option<(Endpoint, RemoteMemory)> {
     let (_, fields) = line.split_once("peer ")?;
     let fields: Vec<u128> = fields.split_whitespace().map(|field| field.parse().unwrap()).collect();
@@ -42,17 +42,17 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts it, and tells it whom to connect to.
+    /// Starts the peer, and sends it the endpoint to connect to.
     pub fn start(ours: &Endpoint, memory: RemoteMemory) -> Self {
         Self::start_as("processes::the_peer_of_the_other_tests", ours, memory)
     }
 
-    /// The same, of another test than that below.
+    /// Starts the peer by another test than the one below.
     pub fn start_as(test: &str, ours: &Endpoint, memory: RemoteMemory) -> Self {
         Self::start_by(Command::new(std::env::current_exe().unwrap()), test, ours, memory)
     }
 
-    /// The same, by that command.
+    /// Starts the peer by that command and test.
     pub fn start_by(mut command: Command, test: &str, ours: &Endpoint, memory: RemoteMemory) -> Self {
         let mut child = command
             .args(["--exact", test, "--ignored", "--nocapture"])
@@ -75,14 +75,14 @@ impl Drop for Peer {
     }
 }
 
-/// Writes everything it has to the other side whenever that sends, until its input ends.
+/// Peer process: writes all of its memory to the other side at each message, until it is killed.
 #[test]
 #[ignore = "it is one end of two: the other tests start it"]
 fn the_peer_of_the_other_tests() {
     serve(End::new());
 }
 
-/// What the peer does.
+/// The work of the peer.
 pub fn serve(end: End<Init>) {
     let region = {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -141,7 +141,8 @@ fn a_process_that_is_killed_is_silence_until_the_retries_are_used_up() {
     peer.child.kill().unwrap();
     peer.child.wait().unwrap();
     let (mut status, since) = (end.status(), Instant::now());
-    // What is done where memory lies is done until this process knows of the end of that one, whose pages it still has.
+    // Through mapped memory, writes succeed until this process notices the peer's end, because the pages stay mapped
+    // here.
     while status == CompletionStatus::SUCCESS && since.elapsed() < Duration::from_secs(60) {
         end.worker.post(&end.qp, Work::write(end.filled(BYTES, 3), peer.memory)).unwrap();
         status = end.status();

@@ -1,4 +1,4 @@
-//! Whoever else connects to a device's listener does no harm.
+//! Strangers at a device's listener do no harm.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -8,7 +8,7 @@ use rdma_core::Work;
 
 use super::end::{self, End};
 
-/// Where the device of `end` listens: it is in the GID that it sends from.
+/// Returns the address at which the device of `end` listens; it is in the GID that `end` sends from.
 fn listener(end: &End) -> SocketAddrV4 {
     let gid = end.context.gids(rdma_core::PortNum(1)).unwrap()[1].gid.0;
     let ip: [u8; 4] = gid[12..].try_into().unwrap();
@@ -28,7 +28,7 @@ fn garbage_silence_and_crowds_at_the_listener_do_not_disturb_traffic() {
     ] {
         let mut stranger = TcpStream::connect(listener(&b)).unwrap();
         stranger.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        // The other end may be quicker in closing it.
+        // The other end may close the connection first, so an error is fine.
         let _ = stranger.write_all(said);
         let answer = stranger.read(&mut [0; 16]);
         assert!(!answer.as_ref().is_ok_and(|n| *n > 0), "a stranger was answered");

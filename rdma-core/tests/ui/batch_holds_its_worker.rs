@@ -1,4 +1,4 @@
-//! A batch holds its worker: nothing can be polled, and the worker cannot go, before it is submitted.
+//! A batch borrows its worker, so the worker can be neither polled nor dropped before the batch is submitted.
 
 use rdma_core::{QueuePair, ReadyToSend, Worker};
 

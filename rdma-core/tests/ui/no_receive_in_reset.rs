@@ -1,4 +1,4 @@
-//! A queue pair in RESET takes nothing.
+//! A queue pair in RESET accepts no request.
 
 use rdma_core::{QueuePair, Reset, Segment, Worker};
 

@@ -1,4 +1,4 @@
-//! A queue pair that is not connected takes receives, not sends.
+//! A queue pair that is not connected accepts receives, but no sends.
 
 use rdma_core::{Init, QueuePair, ReadyToReceive, Segment, Work, Worker};
 

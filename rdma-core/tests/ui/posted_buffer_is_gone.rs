@@ -1,4 +1,4 @@
-//! Posting moves the buffer: it cannot be looked at until its completion gives it back.
+//! Posting moves the buffer, so it cannot be read until its completion gives it back.
 
 use rdma_core::{LocalBuf, QueuePair, ReadyToSend, Work, Worker};
 

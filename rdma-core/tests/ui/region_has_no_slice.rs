@@ -1,4 +1,4 @@
-//! A peer may write a region at any moment: there is no slice of it.
+//! A peer may write a region at any moment, so a region cannot be sliced.
 
 fn slice(region: &rdma_core::Region) -> &[u8] {
     &region[..]

@@ -16,7 +16,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
 use crate::cargo::{cargo, check};
-use crate::{process, soft_roce, test, tidy, workspace};
+use crate::{process, soft_roce, test, tidy, transcripts, workspace};
 
 pub use public_api::Args as PublicApiArgs;
 pub use public_api::main as public_api;
@@ -60,6 +60,8 @@ enum Step {
     Loom,
     /// Our declarations agree with the C headers.
     AbiCheck,
+    /// The transcripts in the documents are what their commands print.
+    Transcripts,
     /// Licences, sources and advisories of the dependencies.
     Deny,
     /// The suite on soft-RoCE, on one host and on two.
@@ -137,6 +139,7 @@ fn run(step: Step, no_run: bool) -> Result<Done> {
         Step::Fuzz => whole(fuzz::run()),
         Step::Loom => whole(loom::run()),
         Step::AbiCheck => whole(abi_check::run()),
+        Step::Transcripts => whole(transcripts::main()),
         Step::Deny => deny::run(),
         Step::SoftRoce => soft_roce(),
     }

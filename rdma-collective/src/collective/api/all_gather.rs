@@ -1,20 +1,19 @@
-//! All-gather as callers see it: in place and out of place, typed and by bytes.
+//! All-gather: the calls on slices, on bytes and on tensors, and those on parts of any length (`_v`).
 
 use super::*;
 
 impl Communicator {
-    /// Brings the parts of all ranks to each of them: `data` is as long as all of them, one behind the other by rank.
+    /// Gathers one part of each rank into `data` on every rank, in the order of ranks.
     ///
-    /// This rank's own part is in its place already, which is from `rank * data.len() / size` on. All ranks call it with the
-    /// same count and type; the elements are the same bytes on all of them.
-    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
-    /// happened.
+    /// The part of rank `i` begins at `i * data.len() / size`. Before the call each rank has put its own part there.
+    /// All ranks pass the same count and type, and get the same bytes. The library copies the slice through its own
+    /// memory, so that nothing uses the slice after the return, even after an error.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Indivisible`] when the elements cannot be shared evenly among the ranks, and then nothing is lost.
-    /// Otherwise a rank that is lost, late until `deadline` or calls something else, by its number: the data is then
-    /// undefined, and the communicator has ended.
+    /// [`CollectiveError::Indivisible`] if the ranks cannot share the elements evenly; nothing was sent then.
+    /// Otherwise the error names the rank that is lost, late or called something else: `data` is then undefined, and
+    /// the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -35,15 +34,14 @@ impl Communicator {
         self.all_gather_bytes(T::as_bytes_mut(data), T::DATA_TYPE, deadline)
     }
 
-    /// Brings the `input` of all ranks to each of them, into `output`, one behind the other by rank; otherwise as
-    /// [`all_gather`](Self::all_gather).
+    /// Gathers the `input` of every rank into `output` on every rank, in the order of ranks.
     ///
-    /// Ranks may mix the two.
+    /// Ranks may mix this with the in-place form.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::PartsDiffer`] when `output` is not as long as there are ranks times `input`, and then nothing is lost;
-    /// or as for [`all_gather`](Self::all_gather).
+    /// [`CollectiveError::PartsDiffer`] if `output` is not `size` times as long as `input`; nothing was sent then.
+    /// Otherwise as for [`all_gather`](Self::all_gather).
     #[doc(alias = "ncclAllGather")]
     pub fn all_gather_into<T: Element>(
         &mut self,
@@ -54,12 +52,13 @@ impl Communicator {
         self.all_gather_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, deadline)
     }
 
-    /// [`all_gather`](Self::all_gather) for a type that is known at run time: the bytes of elements as in memory, at any
-    /// alignment.
+    /// [`all_gather`](Self::all_gather) for an element type that is known only at run time.
+    ///
+    /// `data` holds the bytes of the elements as in memory, at any alignment.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`all_gather`](Self::all_gather).
     pub fn all_gather_bytes(
         &mut self,
@@ -70,7 +69,7 @@ impl Communicator {
         self.call(Collective::AllGather.into(), data_type, Borrowed::InPlace(data), deadline)
     }
 
-    /// [`all_gather_into`](Self::all_gather_into) for a type that is known at run time.
+    /// [`all_gather_into`](Self::all_gather_into) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -85,17 +84,17 @@ impl Communicator {
         self.call(Collective::AllGather.into(), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
-    /// Begins to bring the parts of all ranks into `tensor`, which has this rank's in its place, and returns at once; the
-    /// tensor comes back.
+    /// Starts [`all_gather`](Self::all_gather) on a tensor and returns at once; [`Pending::wait`] gives the tensor
+    /// back.
     ///
-    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix
-    /// this with the other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking calls.
     ///
     /// # Errors
     ///
-    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
-    /// [`all_gather`](Self::all_gather). Waiting tells of the others; the tensor is lost then.
+    /// The tensor comes back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated it, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a refusal
+    /// as for [`all_gather`](Self::all_gather). [`Pending::wait`] returns any later error; the tensor is then lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -119,8 +118,8 @@ impl Communicator {
         self.start_in_place(Collective::AllGather.into(), tensor, deadline)
     }
 
-    /// Begins to bring the `input` of all ranks into `output`, and returns at once; both come back. Otherwise as
-    /// [`start_all_gather`](Self::start_all_gather).
+    /// Starts [`all_gather_into`](Self::all_gather_into) on two tensors and returns at once; [`Pending::wait`] gives
+    /// both back.
     ///
     /// # Errors
     ///
@@ -134,19 +133,21 @@ impl Communicator {
         self.start_out_of_place(Collective::AllGather.into(), input, output, deadline)
     }
 
-    /// Brings the `input` of all ranks, of any length each, into the `output` of all: `counts[i]` elements come from rank `i`, one behind
-    /// the other by rank.
+    /// Gathers parts of any lengths: `counts[i]` elements of rank `i` into `output` on every rank, in the order of
+    /// ranks.
     ///
-    /// All ranks call it with the same counts and type, and each with an input of its own count.
-    /// Slices are copied through memory of the library, so that nothing of them is in use when this returns, whatever happened.
-    /// The first call that needs it connects each rank to all others, and takes the longer for that.
+    /// All ranks pass the same counts and type, and each an `input` of its own count.
+    ///
+    /// The library copies the slices through its own memory, so that nothing uses them after the return, even after
+    /// an error. The first call that needs links to all ranks opens them, and takes longer for that.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::CountsDoNotFit`] when there is not a count for each rank, or they are together not as many as the buffer's elements,
-    /// and then nothing is lost. [`CollectiveError::CountsDiffer`] when another rank sends this one another count than it expects: it
-    /// names both ranks and counts. Otherwise a rank that is lost, late until `deadline` or calls something else, by its
-    /// number, or one that could not be connected: the output is then undefined, and the communicator has ended.
+    /// [`CollectiveError::CountsDoNotFit`] if there is not one count for each rank, or if the counts do not add up to
+    /// the length of the buffer; nothing was sent then. [`CollectiveError::CountsDiffer`] names both ranks and both
+    /// counts if a rank sends this one another count than expected. Otherwise the error names the rank that is lost,
+    /// late, called something else or could not be connected: the output is then undefined, and the communicator has
+    /// ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -176,12 +177,13 @@ impl Communicator {
         self.all_gather_v_bytes(T::as_bytes(input), T::as_bytes_mut(output), counts, T::DATA_TYPE, deadline)
     }
 
-    /// [`all_gather_v`](Self::all_gather_v) for a type that is known at run time: the bytes of elements as in memory, at any alignment. Counts are
-    /// of elements.
+    /// [`all_gather_v`](Self::all_gather_v) for an element type that is known only at run time.
+    ///
+    /// The slices hold the bytes of the elements as in memory, at any alignment; counts are of elements.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`all_gather_v`](Self::all_gather_v).
     pub fn all_gather_v_bytes(
         &mut self,
@@ -192,7 +194,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<()> {
         self.call_uneven(
-            (Collective::AllGatherV.into(), Counts { received: counts, ..Counts::default() }),
+            (Collective::AllGatherV.into(), Counts::received(counts)),
             data_type,
             input,
             output,
@@ -200,16 +202,18 @@ impl Communicator {
         )
     }
 
-    /// Begins what [`all_gather_v`](Self::all_gather_v) does, on tensors, and returns at once; both come back.
+    /// Starts [`all_gather_v`](Self::all_gather_v) on two tensors and returns at once; [`Pending::wait`] gives both
+    /// back.
     ///
-    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix this with the
-    /// other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking call.
     ///
     /// # Errors
     ///
-    /// The tensors come back when it cannot begin: [`CollectiveError::ForeignMemory`] when one is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts that cannot be, as for
-    /// [`all_gather_v`](Self::all_gather_v). Waiting tells of the others; the tensors are lost then.
+    /// The tensors come back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated one, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts
+    /// that do not fit, as for [`all_gather_v`](Self::all_gather_v). [`Pending::wait`] returns any later error; the
+    /// tensors are then lost.
     pub fn start_all_gather_v<T: Element>(
         &mut self,
         input: Tensor<T>,
@@ -217,11 +221,6 @@ impl Communicator {
         counts: &[usize],
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_uneven(
-            (Collective::AllGatherV.into(), Counts { received: counts, ..Counts::default() }),
-            input,
-            output,
-            deadline,
-        )
+        self.start_uneven((Collective::AllGatherV.into(), Counts::received(counts)), input, output, deadline)
     }
 }

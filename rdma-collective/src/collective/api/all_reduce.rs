@@ -1,4 +1,4 @@
-//! All-reduce as callers see it: in place and out of place, typed and by bytes.
+//! All-reduce: the calls on slices, on bytes and on tensors.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use rdma_core::Region;
 use super::*;
 
 impl Communicator {
-    /// Reduces `data` over all ranks, and leaves the result on each of them in its place.
+    /// Reduces `data` over all ranks and leaves the result in `data` on every rank.
     ///
-    /// All ranks call it with the same count, type and operation; the result is the same bytes on all of them. The slice
-    /// is copied through memory of the library, so that nothing of it is in use when this returns, whatever happened.
+    /// All ranks pass the same count, type and reduction, and get the same bits. The library copies the slice through
+    /// its own memory, so that nothing uses the slice after the return, even after an error.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError`]: a rank that is lost, late until `deadline` or calls something else, by its number. The data
-    /// is then undefined, and the communicator has ended.
+    /// The error names the rank that is lost, late or called something else: `data` is then undefined, and the
+    /// communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -34,13 +34,14 @@ impl Communicator {
         self.all_reduce_bytes(T::as_bytes_mut(data), T::DATA_TYPE, op, deadline)
     }
 
-    /// Reduces `input` over all ranks into `output`, which is as long; otherwise as [`all_reduce`](Self::all_reduce).
+    /// Reduces `input` over all ranks into `output`, which has the same length.
     ///
-    /// Ranks may mix the two.
+    /// Ranks may mix this with the in-place form.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::LengthsDiffer`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    /// [`CollectiveError::LengthsDiffer`] if `input` and `output` differ in length; nothing was sent then. Otherwise
+    /// as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclAllReduce")]
     pub fn all_reduce_into<T: Element>(
         &mut self,
@@ -52,12 +53,13 @@ impl Communicator {
         self.all_reduce_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, op, deadline)
     }
 
-    /// [`all_reduce`](Self::all_reduce) for a type that is known at run time: the bytes of elements as in memory, at any
-    /// alignment.
+    /// [`all_reduce`](Self::all_reduce) for an element type that is known only at run time.
+    ///
+    /// `data` holds the bytes of the elements as in memory, at any alignment.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`all_reduce`](Self::all_reduce).
     pub fn all_reduce_bytes(
         &mut self,
@@ -69,7 +71,7 @@ impl Communicator {
         self.call(Collective::AllReduce.by(op), data_type, Borrowed::InPlace(data), deadline)
     }
 
-    /// [`all_reduce_into`](Self::all_reduce_into) for a type that is known at run time.
+    /// [`all_reduce_into`](Self::all_reduce_into) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -85,10 +87,17 @@ impl Communicator {
         self.call(Collective::AllReduce.by(op), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
-    /// Begins to reduce `tensor` over all ranks in its place, and returns at once; the tensor comes back with the result.
+    /// Starts [`all_reduce`](Self::all_reduce) on a tensor and returns at once; [`Pending::wait`] gives the tensor
+    /// back.
     ///
-    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix
-    /// this with the other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking calls.
+    ///
+    /// # Errors
+    ///
+    /// The tensor comes back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated it, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a refusal
+    /// as for [`all_reduce`](Self::all_reduce). [`Pending::wait`] returns any later error; the tensor is then lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -105,12 +114,6 @@ impl Communicator {
     /// assert!(gradients.iter().all(|sum| *sum == comm.size() as f32));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`]. Waiting tells of the others, as for
-    /// [`all_reduce`](Self::all_reduce); the tensor is lost then.
     pub fn start_all_reduce<T: Element>(
         &mut self,
         tensor: Tensor<T>,
@@ -120,12 +123,12 @@ impl Communicator {
         self.start_in_place(Collective::AllReduce.by(op), tensor, deadline)
     }
 
-    /// Begins to reduce `input` over all ranks into `output`, and returns at once; both come back. Otherwise as
-    /// [`start_all_reduce`](Self::start_all_reduce).
+    /// Starts [`all_reduce_into`](Self::all_reduce_into) on two tensors and returns at once; [`Pending::wait`] gives
+    /// both back.
     ///
     /// # Errors
     ///
-    /// As for [`start_all_reduce`](Self::start_all_reduce), and [`CollectiveError::LengthsDiffer`].
+    /// As for [`start_all_reduce`](Self::start_all_reduce) and [`all_reduce_into`](Self::all_reduce_into).
     pub fn start_all_reduce_into<T: Element>(
         &mut self,
         input: Tensor<T>,
@@ -136,15 +139,16 @@ impl Communicator {
         self.start_out_of_place(Collective::AllReduce.by(op), input, output, deadline)
     }
 
-    /// Begins to reduce `range` of a registered region over all ranks in its place, and returns at once.
+    /// Starts an all-reduce of `range` of a registered region, in bytes and in place, and returns at once.
     ///
-    /// The region may be one that peers write, such as a KV pool's; nobody else may write the range meanwhile, or the
-    /// result is undefined. The operation keeps a handle to it. Otherwise as [`start_all_reduce`](Self::start_all_reduce).
+    /// Peers may have the right to write the region, as with the region of a KV pool; but nobody else may write the
+    /// range during the operation, or the result is undefined. The operation keeps a handle to the region.
     ///
     /// # Errors
     ///
-    /// As for [`start_all_reduce`](Self::start_all_reduce), [`CollectiveError::Range`] for bytes that are not there, and
-    /// [`CollectiveError::ForeignMemory`] when it is not registered in the [engine's domain](crate::engine::Engine::register).
+    /// As for [`start_all_reduce`](Self::start_all_reduce); [`CollectiveError::Range`] if the region has no such
+    /// bytes; [`CollectiveError::ForeignMemory`] if it is not registered in the [engine's
+    /// domain](crate::engine::Engine::register).
     pub fn start_all_reduce_region(
         &mut self,
         region: &Region,

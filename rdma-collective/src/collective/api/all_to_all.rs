@@ -1,22 +1,21 @@
-//! All-to-all as callers see it: in place and out of place, typed and by bytes.
+//! All-to-all: the calls on slices, on bytes and on tensors, and those on parts of any length (`_v`).
 
 use super::*;
 
 impl Communicator {
-    /// Brings part `j` of rank `i` to rank `j` as its part `i`, for all of them: `data` has one part for each rank, one behind the
-    /// other by rank, before and after.
+    /// Exchanges parts between all ranks: part `j` of rank `i` becomes part `i` of rank `j`.
     ///
-    /// All ranks call it with the same count and type.
-    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
-    /// happened.
+    /// `data` has one part for each rank, in the order of ranks, before and after. All ranks pass the same count and
+    /// type. The library copies the slice through its own memory, so that nothing uses the slice after the return,
+    /// even after an error.
     ///
-    /// The first call that needs it connects each rank to all others, and takes the longer for that.
+    /// The first call that needs links to all ranks opens them, and takes longer for that.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Indivisible`] when the elements cannot be shared evenly among the ranks, and then nothing is lost.
-    /// Otherwise a rank that is lost, late until `deadline` or calls something else, by its number, or one that could not be
-    /// connected: the data is then undefined, and the communicator has ended.
+    /// [`CollectiveError::Indivisible`] if the ranks cannot share the elements evenly; nothing was sent then.
+    /// Otherwise the error names the rank that is lost, late, called something else or could not be connected: `data`
+    /// is then undefined, and the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -35,15 +34,17 @@ impl Communicator {
         self.all_to_all_bytes(T::as_bytes_mut(data), T::DATA_TYPE, deadline)
     }
 
-    /// Brings part `j` of the `input` of rank `i` to rank `j` as part `i` of its `output`, which is as long; otherwise as
-    /// [`all_to_all`](Self::all_to_all).
+    /// Exchanges parts between all ranks: part `j` of the `input` of rank `i` becomes part `i` of the `output` of
+    /// rank `j`.
     ///
-    /// Ranks may mix the two.
+    /// `output` has the length of `input`.
+    ///
+    /// Ranks may mix this with the in-place form.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::LengthsDiffer`] when `input` and `output` are not of one length, and then nothing is lost; or as for
-    /// [`all_to_all`](Self::all_to_all).
+    /// [`CollectiveError::LengthsDiffer`] if `input` and `output` differ in length; nothing was sent then. Otherwise
+    /// as for [`all_to_all`](Self::all_to_all).
     #[doc(alias = "ncclAlltoAll")]
     pub fn all_to_all_into<T: Element>(
         &mut self,
@@ -54,12 +55,13 @@ impl Communicator {
         self.all_to_all_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, deadline)
     }
 
-    /// [`all_to_all`](Self::all_to_all) for a type that is known at run time: the bytes of elements as in memory, at any
-    /// alignment.
+    /// [`all_to_all`](Self::all_to_all) for an element type that is known only at run time.
+    ///
+    /// `data` holds the bytes of the elements as in memory, at any alignment.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`all_to_all`](Self::all_to_all).
     pub fn all_to_all_bytes(
         &mut self,
@@ -70,7 +72,7 @@ impl Communicator {
         self.call(Collective::AllToAll.into(), data_type, Borrowed::InPlace(data), deadline)
     }
 
-    /// [`all_to_all_into`](Self::all_to_all_into) for a type that is known at run time.
+    /// [`all_to_all_into`](Self::all_to_all_into) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -85,15 +87,16 @@ impl Communicator {
         self.call(Collective::AllToAll.into(), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
-    /// Begins to bring part `j` of rank `i` to rank `j` as its part `i`, and returns at once; the tensor comes back.
+    /// Starts [`all_to_all`](Self::all_to_all) on a tensor and returns at once; [`Pending::wait`] gives the tensor
+    /// back.
     ///
-    /// It runs behind the operations that are pending. Ranks may mix this with the other calls.
+    /// The operation runs after those that are pending. Ranks may mix this with the blocking calls.
     ///
     /// # Errors
     ///
-    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
-    /// [`all_to_all`](Self::all_to_all). Waiting tells of the others; the tensor is lost then.
+    /// The tensor comes back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated it, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a refusal
+    /// as for [`all_to_all`](Self::all_to_all). [`Pending::wait`] returns any later error; the tensor is then lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -116,8 +119,8 @@ impl Communicator {
         self.start_in_place(Collective::AllToAll.into(), tensor, deadline)
     }
 
-    /// Begins to bring part `j` of the `input` of rank `i` to rank `j` as part `i` of its `output`, and returns at once; both come back. Otherwise as
-    /// [`start_all_to_all`](Self::start_all_to_all).
+    /// Starts [`all_to_all_into`](Self::all_to_all_into) on two tensors and returns at once; [`Pending::wait`] gives
+    /// both back.
     ///
     /// # Errors
     ///
@@ -131,20 +134,23 @@ impl Communicator {
         self.start_out_of_place(Collective::AllToAll.into(), input, output, deadline)
     }
 
-    /// Brings so many elements from each rank to each other one: of `input`, which has what goes to each rank one behind the other by rank,
-    /// `send_counts[j]` go to rank `j`, and `receive_counts[i]` come from rank `i` to `output`, which has them by rank.
+    /// Exchanges parts of any lengths: this rank sends `send_counts[j]` elements to rank `j` and receives
+    /// `receive_counts[i]` from rank `i`.
     ///
-    /// What a rank sends another one that one expects, be it nothing; a rank that does not know its counts gets them by an
-    /// [`all_to_all`](Self::all_to_all) of one element each. What goes between two ranks is of the same type.
-    /// Slices are copied through memory of the library, so that nothing of them is in use when this returns, whatever happened.
-    /// The first call that needs it connects each rank to all others, and takes the longer for that.
+    /// `input` holds the parts for all ranks, and `output` those of all ranks, in the order of ranks. Both ends of a
+    /// pair pass the same count, even 0, and the same type. Ranks that do not know their receive counts exchange them
+    /// first, by an [`all_to_all`](Self::all_to_all) of one element a rank.
+    ///
+    /// The library copies the slices through its own memory, so that nothing uses them after the return, even after
+    /// an error. The first call that needs links to all ranks opens them, and takes longer for that.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::CountsDoNotFit`] when there is not a count for each rank, or they are together not as many as the buffer's elements,
-    /// and then nothing is lost. [`CollectiveError::CountsDiffer`] when another rank sends this one another count than it expects: it
-    /// names both ranks and counts. Otherwise a rank that is lost, late until `deadline` or calls something else, by its
-    /// number, or one that could not be connected: the output is then undefined, and the communicator has ended.
+    /// [`CollectiveError::CountsDoNotFit`] if there is not one count for each rank, or if the counts do not add up to
+    /// the length of the buffer; nothing was sent then. [`CollectiveError::CountsDiffer`] names both ranks and both
+    /// counts if a rank sends this one another count than expected. Otherwise the error names the rank that is lost,
+    /// late, called something else or could not be connected: the output is then undefined, and the communicator has
+    /// ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -188,12 +194,13 @@ impl Communicator {
         )
     }
 
-    /// [`all_to_all_v`](Self::all_to_all_v) for a type that is known at run time: the bytes of elements as in memory, at any alignment. Counts are
-    /// of elements.
+    /// [`all_to_all_v`](Self::all_to_all_v) for an element type that is known only at run time.
+    ///
+    /// The slices hold the bytes of the elements as in memory, at any alignment; counts are of elements.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`all_to_all_v`](Self::all_to_all_v).
     pub fn all_to_all_v_bytes(
         &mut self,
@@ -213,16 +220,18 @@ impl Communicator {
         )
     }
 
-    /// Begins what [`all_to_all_v`](Self::all_to_all_v) does, on tensors, and returns at once; both come back.
+    /// Starts [`all_to_all_v`](Self::all_to_all_v) on two tensors and returns at once; [`Pending::wait`] gives both
+    /// back.
     ///
-    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix this with the
-    /// other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking call.
     ///
     /// # Errors
     ///
-    /// The tensors come back when it cannot begin: [`CollectiveError::ForeignMemory`] when one is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts that cannot be, as for
-    /// [`all_to_all_v`](Self::all_to_all_v). Waiting tells of the others; the tensors are lost then.
+    /// The tensors come back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated one, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts
+    /// that do not fit, as for [`all_to_all_v`](Self::all_to_all_v). [`Pending::wait`] returns any later error; the
+    /// tensors are then lost.
     pub fn start_all_to_all_v<T: Element>(
         &mut self,
         input: Tensor<T>,

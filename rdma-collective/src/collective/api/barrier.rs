@@ -3,15 +3,14 @@
 use super::*;
 
 impl Communicator {
-    /// Waits until all ranks have called it.
+    /// Waits until all ranks have called `barrier`.
     ///
-    /// What a rank wrote before, where all see it, the others see then. A rank that returns knows that all others have come, and
-    /// not that they have returned, too.
+    /// A rank then sees what the others wrote to memory that all share. A rank that returns knows that all others
+    /// have come; it does not know that they have returned.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError`]: a rank that is lost, late until `deadline` or calls something else, by its number. The communicator
-    /// has ended then.
+    /// The error names the rank that is lost, late or called something else; the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -31,14 +30,14 @@ impl Communicator {
         self.call(Collective::Barrier.into(), DataType::U8, Borrowed::InPlace(around), deadline)
     }
 
-    /// Tells the others that this rank has come, and returns at once; what comes back ends when all have.
+    /// Tells the other ranks that this one has come and returns at once; [`Pending::wait`] waits for the others.
     ///
-    /// It runs behind the operations that are pending. Ranks may mix this with [`barrier`](Self::barrier).
+    /// The operation runs after those that are pending. Ranks may mix this with [`barrier`](Self::barrier).
     ///
     /// # Errors
     ///
-    /// It cannot begin: [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`]. Waiting tells of the others, as for
-    /// [`barrier`](Self::barrier).
+    /// [`CollectiveError::TooManyOperations`] or [`CollectiveError::Ended`] if the operation cannot start.
+    /// [`Pending::wait`] returns any later error, as for [`barrier`](Self::barrier).
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,23 +1,23 @@
-//! Broadcast as callers see it: in place and out of place, typed and by bytes.
+//! Broadcast: the calls on slices, on bytes and on tensors.
 
 use super::*;
 
 impl Communicator {
-    /// Brings the `data` of rank `root` to all ranks.
+    /// Copies the `data` of rank `root` to all ranks.
     ///
-    /// All ranks call it with the same count, type and root. What other ranks have in `data` is overwritten.
-    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
-    /// happened.
+    /// All ranks pass the same count, type and root; on the other ranks `data` is overwritten. The library copies the
+    /// slice through its own memory, so that nothing uses the slice after the return, even after an error.
     ///
-    /// `Ok` says that this rank's part is done, on the root that `data` may be changed again, and not that the others have it: what is
-    /// small is left for them on one host, some calls ahead at most, and theirs though the root leaves in good order. A rank that calls
-    /// something else, or never comes, is told of by a later call; a [`barrier`](Self::barrier) behind it says that all have
-    /// come. The root may as well wait for the others, so let no rank wait for the root before it calls.
+    /// `Ok` says that this rank has done its part: the root may change `data` again, but the other ranks need not
+    /// have it yet. On one host the root leaves small messages in shared memory and may be some calls ahead; they
+    /// arrive even if the root then leaves in good order. A later call reports a rank that called something else or
+    /// never came; a [`barrier`](Self::barrier) after the broadcast tells that all have come. The root may also wait
+    /// for the others, so no rank may wait for the root before its own call.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Schedule`] when `root` is no rank, and then nothing is lost. Otherwise a rank that is lost, late
-    /// until `deadline` or calls something else, by its number: the data is then undefined, and the communicator has ended.
+    /// [`CollectiveError::Schedule`] if `root` is no rank; nothing was sent then. Otherwise the error names the rank
+    /// that is lost, late or called something else: `data` is then undefined, and the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -39,15 +39,16 @@ impl Communicator {
         self.broadcast_bytes(T::as_bytes_mut(data), T::DATA_TYPE, root, deadline)
     }
 
-    /// Brings the `input` of rank `root` to the `output` of all ranks, its own too; otherwise as
-    /// [`broadcast`](Self::broadcast). The input of other ranks is not looked at, and may be empty.
+    /// Copies the `input` of rank `root` to the `output` of all ranks, the root included.
     ///
-    /// Ranks may mix the two.
+    /// Other ranks may pass an empty `input`; it is not read.
+    ///
+    /// Ranks may mix this with the in-place form.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::LengthsDiffer`] when the two are not of one length on the root, and then nothing is lost there; or as
-    /// for [`broadcast`](Self::broadcast).
+    /// [`CollectiveError::LengthsDiffer`] if the two differ in length on the root; nothing was sent there then.
+    /// Otherwise as for [`broadcast`](Self::broadcast).
     #[doc(alias = "ncclBroadcast")]
     pub fn broadcast_into<T: Element>(
         &mut self,
@@ -59,12 +60,13 @@ impl Communicator {
         self.broadcast_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, root, deadline)
     }
 
-    /// [`broadcast`](Self::broadcast) for a type that is known at run time: the bytes of elements as in memory, at any
-    /// alignment.
+    /// [`broadcast`](Self::broadcast) for an element type that is known only at run time.
+    ///
+    /// `data` holds the bytes of the elements as in memory, at any alignment.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`broadcast`](Self::broadcast).
     pub fn broadcast_bytes(
         &mut self,
@@ -76,7 +78,7 @@ impl Communicator {
         self.call(Collective::Broadcast.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
-    /// [`broadcast_into`](Self::broadcast_into) for a type that is known at run time.
+    /// [`broadcast_into`](Self::broadcast_into) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -92,16 +94,17 @@ impl Communicator {
         self.call(Collective::Broadcast.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
-    /// Begins to bring the `tensor` of rank `root` to all ranks, and returns at once; the tensor comes back.
+    /// Starts [`broadcast`](Self::broadcast) on a tensor and returns at once; [`Pending::wait`] gives the tensor
+    /// back.
     ///
-    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix
-    /// this with the other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking calls.
     ///
     /// # Errors
     ///
-    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
-    /// [`broadcast`](Self::broadcast). Waiting tells of the others; the tensor is lost then.
+    /// The tensor comes back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated it, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a refusal
+    /// as for [`broadcast`](Self::broadcast). [`Pending::wait`] returns any later error; the tensor is then lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -125,8 +128,8 @@ impl Communicator {
         self.start_in_place(Collective::Broadcast.at(root), tensor, deadline)
     }
 
-    /// Begins to bring the `input` of rank `root` to the `output` of all ranks, and returns at once; both come back.
-    /// Otherwise as [`start_broadcast`](Self::start_broadcast).
+    /// Starts [`broadcast_into`](Self::broadcast_into) on two tensors and returns at once; [`Pending::wait`] gives
+    /// both back.
     ///
     /// # Errors
     ///

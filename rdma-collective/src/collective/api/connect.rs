@@ -3,15 +3,16 @@
 use super::*;
 
 impl Communicator {
-    /// Connects each rank to all others, so that any two can [send](Self::send) and [receive](Self::recv) without a third.
+    /// Connects each rank to all others, so that any two can [send](Self::send) and [receive](Self::recv) without a
+    /// third.
     ///
-    /// All ranks call it, once; a later call only waits until the rank before this one is in it, too. What the links take is bounded: less than 64 MiB
-    /// together, up to a thousand ranks.
+    /// All ranks call it once. A later call only waits until the rank before this one has called it, too. All links
+    /// of a rank together take less than 64 MiB, up to a thousand ranks.
     ///
     /// # Errors
     ///
-    /// A rank that is lost, late until `deadline` or calls something else, by its number, or one that could not be connected;
-    /// the communicator has ended then.
+    /// The error names the rank that is lost, late, called something else or could not be connected; the communicator
+    /// has ended.
     ///
     /// ```
     /// use std::time::Duration;

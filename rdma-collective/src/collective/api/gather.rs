@@ -1,28 +1,27 @@
-//! Gather as callers see it: in place and out of place, typed and by bytes.
+//! Gather: the calls on slices, on bytes and on tensors, and those on parts of any length (`_v`).
 
 use super::*;
 
 impl Communicator {
-    /// Brings the parts of all ranks to rank `root`: `data` is as long as all of them, one behind the other by rank.
+    /// Gathers one part of each rank into the `data` of rank `root`, in the order of ranks.
     ///
-    /// Each rank's own part is in its place already, which is from `rank * data.len() / size` on; on other ranks than the root the
-    /// rest stays as it was. All ranks call it with the same count, type and root.
-    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
-    /// happened.
+    /// The part of rank `i` begins at `i * data.len() / size`. Before the call each rank has put its own part there;
+    /// on the other ranks the rest of `data` stays as it was. All ranks pass the same count, type and root. The
+    /// library copies the slice through its own memory, so that nothing uses the slice after the return, even after
+    /// an error.
     ///
-    /// `Ok` says that this rank's part is done, on the root that all parts are there, on others that their `data` may be changed
-    /// again: on one host what is small is left for the root, some calls ahead at most. A rank that calls something
-    /// else, or never comes, is told of by a later call.
+    /// `Ok` says that this rank has done its part: the root has all parts; the others may change `data` again. On one
+    /// host ranks leave small parts for the root in shared memory and may be some calls ahead. A later call reports a
+    /// rank that called something else or never came.
     ///
-    /// The first call that needs it connects each rank to those at distances of powers of two, `2 log2 n` of them, and takes
-    /// the longer for that.
+    /// The first call that needs links at distances of powers of two opens them, about `2 log2 n` for each rank, and
+    /// takes longer for that.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Schedule`] when `root` is no rank, and [`CollectiveError::Indivisible`] when the elements cannot be
-    /// shared evenly among the ranks; then nothing is lost. Otherwise a rank that is lost, late until `deadline` or calls
-    /// something else, by its number, or one that could not be connected: the data is then undefined, and the communicator has
-    /// ended.
+    /// [`CollectiveError::Schedule`] if `root` is no rank and [`CollectiveError::Indivisible`] if the ranks cannot
+    /// share the elements evenly; nothing was sent then. Otherwise the error names the rank that is lost, late,
+    /// called something else or could not be connected: `data` is then undefined, and the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -45,17 +44,16 @@ impl Communicator {
         self.gather_bytes(T::as_bytes_mut(data), T::DATA_TYPE, root, deadline)
     }
 
-    /// Brings the `input` of all ranks into the `output` of rank `root`, one behind the other by rank; otherwise as
-    /// [`gather`](Self::gather). The output of other ranks
-    /// stays as it is, and may be empty.
+    /// Gathers the `input` of every rank into the `output` of rank `root`, in the order of ranks.
     ///
-    /// Ranks may mix the two.
+    /// Other ranks may pass an empty `output`; it is not written.
+    ///
+    /// Ranks may mix this with the in-place form.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::PartsDiffer`] when the root's `output` is not as long as there are ranks times `input`, and then nothing is
-    /// lost there; or as for
-    /// [`gather`](Self::gather).
+    /// [`CollectiveError::PartsDiffer`] if the root's `output` is not `size` times as long as `input`; nothing was
+    /// sent there then. Otherwise as for [`gather`](Self::gather).
     #[doc(alias = "ncclGather")]
     pub fn gather_into<T: Element>(
         &mut self,
@@ -67,12 +65,13 @@ impl Communicator {
         self.gather_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, root, deadline)
     }
 
-    /// [`gather`](Self::gather) for a type that is known at run time: the bytes of elements as in memory, at any
-    /// alignment.
+    /// [`gather`](Self::gather) for an element type that is known only at run time.
+    ///
+    /// `data` holds the bytes of the elements as in memory, at any alignment.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`gather`](Self::gather).
     pub fn gather_bytes(
         &mut self,
@@ -84,7 +83,7 @@ impl Communicator {
         self.call(Collective::Gather.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
-    /// [`gather_into`](Self::gather_into) for a type that is known at run time.
+    /// [`gather_into`](Self::gather_into) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -100,15 +99,15 @@ impl Communicator {
         self.call(Collective::Gather.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
-    /// Begins to bring the parts of all ranks into the `tensor` of rank `root`, and returns at once; the tensor comes back.
+    /// Starts [`gather`](Self::gather) on a tensor and returns at once; [`Pending::wait`] gives the tensor back.
     ///
-    /// It runs behind the operations that are pending. Ranks may mix this with the other calls.
+    /// The operation runs after those that are pending. Ranks may mix this with the blocking calls.
     ///
     /// # Errors
     ///
-    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
-    /// [`gather`](Self::gather). Waiting tells of the others; the tensor is lost then.
+    /// The tensor comes back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated it, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a refusal
+    /// as for [`gather`](Self::gather). [`Pending::wait`] returns any later error; the tensor is then lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -133,8 +132,8 @@ impl Communicator {
         self.start_in_place(Collective::Gather.at(root), tensor, deadline)
     }
 
-    /// Begins to bring the `input` of all ranks into the `output` of rank `root`, and returns at once; both come back. Otherwise as
-    /// [`start_gather`](Self::start_gather).
+    /// Starts [`gather_into`](Self::gather_into) on two tensors and returns at once; [`Pending::wait`] gives both
+    /// back.
     ///
     /// # Errors
     ///
@@ -149,20 +148,21 @@ impl Communicator {
         self.start_out_of_place(Collective::Gather.at(root), input, output, deadline)
     }
 
-    /// Brings the `input` of all ranks, of any length each, into the `output` of rank `root`: there `counts[i]` elements come from rank
-    /// `i`, one behind the other by rank.
+    /// Gathers parts of any lengths: `counts[i]` elements of rank `i` into the `output` of rank `root`, in the order
+    /// of ranks.
     ///
-    /// On other ranks output and counts are not looked at, and may be empty. All ranks call it with the same type and root.
-    /// Slices are copied through memory of the library, so that nothing of them is in use when this returns, whatever happened.
-    /// The first call that needs it connects each rank to all others, and takes the longer for that.
+    /// Other ranks may pass an empty `output` and no counts; neither is read. All ranks pass the same type and root.
+    ///
+    /// The library copies the slices through its own memory, so that nothing uses them after the return, even after
+    /// an error. The first call that needs links to all ranks opens them, and takes longer for that.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Schedule`] when `root` is no rank; then nothing is lost.
-    /// [`CollectiveError::CountsDoNotFit`] when there is not a count for each rank, or they are together not as many as the buffer's elements,
-    /// and then nothing is lost. [`CollectiveError::CountsDiffer`] when another rank sends this one another count than it expects: it
-    /// names both ranks and counts. Otherwise a rank that is lost, late until `deadline` or calls something else, by its
-    /// number, or one that could not be connected: the output is then undefined, and the communicator has ended.
+    /// [`CollectiveError::Schedule`] if `root` is no rank; nothing was sent then. [`CollectiveError::CountsDoNotFit`]
+    /// if there is not one count for each rank, or if the counts do not add up to the length of the buffer; nothing
+    /// was sent then. [`CollectiveError::CountsDiffer`] names both ranks and both counts if a rank sends this one
+    /// another count than expected. Otherwise the error names the rank that is lost, late, called something else or
+    /// could not be connected: the output is then undefined, and the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -193,12 +193,13 @@ impl Communicator {
         self.gather_v_bytes(T::as_bytes(input), T::as_bytes_mut(output), counts, root, T::DATA_TYPE, deadline)
     }
 
-    /// [`gather_v`](Self::gather_v) for a type that is known at run time: the bytes of elements as in memory, at any alignment. Counts are
-    /// of elements.
+    /// [`gather_v`](Self::gather_v) for an element type that is known only at run time.
+    ///
+    /// The slices hold the bytes of the elements as in memory, at any alignment; counts are of elements.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`gather_v`](Self::gather_v).
     pub fn gather_v_bytes(
         &mut self,
@@ -210,7 +211,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<()> {
         self.call_uneven(
-            (Collective::GatherV.at(root), Counts { received: counts, ..Counts::default() }),
+            (Collective::GatherV.at(root), Counts::received(counts)),
             data_type,
             input,
             output,
@@ -218,16 +219,17 @@ impl Communicator {
         )
     }
 
-    /// Begins what [`gather_v`](Self::gather_v) does, on tensors, and returns at once; both come back.
+    /// Starts [`gather_v`](Self::gather_v) on two tensors and returns at once; [`Pending::wait`] gives both back.
     ///
-    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix this with the
-    /// other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking call.
     ///
     /// # Errors
     ///
-    /// The tensors come back when it cannot begin: [`CollectiveError::ForeignMemory`] when one is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts that cannot be, as for
-    /// [`gather_v`](Self::gather_v). Waiting tells of the others; the tensors are lost then.
+    /// The tensors come back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated one, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts
+    /// that do not fit, as for [`gather_v`](Self::gather_v). [`Pending::wait`] returns any later error; the tensors
+    /// are then lost.
     pub fn start_gather_v<T: Element>(
         &mut self,
         input: Tensor<T>,
@@ -236,11 +238,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_uneven(
-            (Collective::GatherV.at(root), Counts { received: counts, ..Counts::default() }),
-            input,
-            output,
-            deadline,
-        )
+        self.start_uneven((Collective::GatherV.at(root), Counts::received(counts)), input, output, deadline)
     }
 }

@@ -1,7 +1,8 @@
-//! The calls of collectives: one file a collective, with its equal parts, its parts of any length (`_v`), and its tensors.
+//! Public calls of collectives: methods of [`Communicator`] and their documentation, one file a collective.
 //!
-//! The files are methods of [`Communicator`] and their documentation. They check nothing and choose nothing: `call` checks
-//! what is called, `execute` chooses how it is carried out and does it. The imports here serve all of the files.
+//! A file has the calls on equal parts, on parts of any length (`_v`) and on tensors (`start_`). The methods check nothing
+//! and choose nothing: `call` checks the arguments, and `execute` chooses a plan and carries it out. The imports of this
+//! file serve all of them.
 
 mod all_gather;
 mod all_reduce;

@@ -1,22 +1,22 @@
-//! Reduce as callers see it: in place and out of place, typed and by bytes.
+//! Reduce to one rank: the calls on slices, on bytes and on tensors.
 
 use super::*;
 
 impl Communicator {
-    /// Reduces `data` over all ranks, and leaves the result on rank `root` in its place.
+    /// Reduces `data` over all ranks and leaves the result on rank `root`.
     ///
-    /// All ranks call it with the same count, type, operation and root. What other ranks have in `data` stays as it was.
-    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
-    /// happened.
+    /// All ranks pass the same count, type, reduction and root; on the other ranks `data` stays as it was. The
+    /// library copies the slice through its own memory, so that nothing uses the slice after the return, even after
+    /// an error.
     ///
-    /// `Ok` says that this rank's part is done, on the root that the result is there, on others that their `data` may be changed
-    /// again: on one host what is small is left for the root, some calls ahead at most. A rank that calls something else, or never
-    /// comes, is told of by a later call.
+    /// `Ok` says that this rank has done its part: the root has the result; the others may change `data` again. On
+    /// one host ranks leave small messages for the root in shared memory and may be some calls ahead. A later call
+    /// reports a rank that called something else or never came.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Schedule`] when `root` is no rank, and then nothing is lost. Otherwise a rank that is lost, late
-    /// until `deadline` or calls something else, by its number: the data is then undefined, and the communicator has ended.
+    /// [`CollectiveError::Schedule`] if `root` is no rank; nothing was sent then. Otherwise the error names the rank
+    /// that is lost, late or called something else: `data` is then undefined, and the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -42,15 +42,16 @@ impl Communicator {
         self.reduce_bytes(T::as_bytes_mut(data), T::DATA_TYPE, op, root, deadline)
     }
 
-    /// Reduces `input` over all ranks into the `output` of rank `root`; otherwise as [`reduce`](Self::reduce). The output of
-    /// other ranks stays as it is, and may be empty.
+    /// Reduces `input` over all ranks into the `output` of rank `root`.
     ///
-    /// Ranks may mix the two.
+    /// Other ranks may pass an empty `output`; it is not written.
+    ///
+    /// Ranks may mix this with the in-place form.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::LengthsDiffer`] when the two are not of one length on the root, and then nothing is lost there; or as
-    /// for [`reduce`](Self::reduce).
+    /// [`CollectiveError::LengthsDiffer`] if the two differ in length on the root; nothing was sent there then.
+    /// Otherwise as for [`reduce`](Self::reduce).
     #[doc(alias = "ncclReduce")]
     pub fn reduce_into<T: Element>(
         &mut self,
@@ -63,12 +64,13 @@ impl Communicator {
         self.reduce_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, op, root, deadline)
     }
 
-    /// [`reduce`](Self::reduce) for a type that is known at run time: the bytes of elements as in memory, at any
-    /// alignment.
+    /// [`reduce`](Self::reduce) for an element type that is known only at run time.
+    ///
+    /// `data` holds the bytes of the elements as in memory, at any alignment.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`reduce`](Self::reduce).
     pub fn reduce_bytes(
         &mut self,
@@ -81,7 +83,7 @@ impl Communicator {
         self.call(Collective::Reduce.by(op).at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
-    /// [`reduce_into`](Self::reduce_into) for a type that is known at run time.
+    /// [`reduce_into`](Self::reduce_into) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -103,17 +105,16 @@ impl Communicator {
         )
     }
 
-    /// Begins to reduce `tensor` over all ranks, and returns at once; the tensor comes back, that of rank `root` with the
-    /// result.
+    /// Starts [`reduce`](Self::reduce) on a tensor and returns at once; [`Pending::wait`] gives the tensor back.
     ///
-    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix
-    /// this with the other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking calls.
     ///
     /// # Errors
     ///
-    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
-    /// [`reduce`](Self::reduce). Waiting tells of the others; the tensor is lost then.
+    /// The tensor comes back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated it, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a refusal
+    /// as for [`reduce`](Self::reduce). [`Pending::wait`] returns any later error; the tensor is then lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -138,8 +139,8 @@ impl Communicator {
         self.start_in_place(Collective::Reduce.by(op).at(root), tensor, deadline)
     }
 
-    /// Begins to reduce `input` over all ranks into the `output` of rank `root`, and returns at once; both come back.
-    /// Otherwise as [`start_reduce`](Self::start_reduce).
+    /// Starts [`reduce_into`](Self::reduce_into) on two tensors and returns at once; [`Pending::wait`] gives both
+    /// back.
     ///
     /// # Errors
     ///

@@ -1,20 +1,19 @@
-//! Reduce-scatter as callers see it: in place and out of place, typed and by bytes.
+//! Reduce-scatter: the calls on slices, on bytes and on tensors, and those on parts of any length (`_v`).
 
 use super::*;
 
 impl Communicator {
-    /// Reduces `data` over all ranks, and leaves each of them its part of the result, in its place.
+    /// Reduces `data` over all ranks and leaves each rank its own part of the result.
     ///
-    /// `data` has one part for each rank, one behind the other by rank. Afterwards this rank's, from `rank * data.len() / size`
-    /// on, is reduced, and the others are as they were. All ranks call it with the same count, type and operation.
-    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
-    /// happened.
+    /// The part of rank `i` begins at `i * data.len() / size`. After the call the part of this rank is reduced, and
+    /// the other parts are as before. All ranks pass the same count, type and reduction. The library copies the slice
+    /// through its own memory, so that nothing uses the slice after the return, even after an error.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Indivisible`] when the elements cannot be shared evenly among the ranks, and then nothing is lost.
-    /// Otherwise a rank that is lost, late until `deadline` or calls something else, by its number: the data is then
-    /// undefined, and the communicator has ended.
+    /// [`CollectiveError::Indivisible`] if the ranks cannot share the elements evenly; nothing was sent then.
+    /// Otherwise the error names the rank that is lost, late or called something else: `data` is then undefined, and
+    /// the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -39,15 +38,14 @@ impl Communicator {
         self.reduce_scatter_bytes(T::as_bytes_mut(data), T::DATA_TYPE, op, deadline)
     }
 
-    /// Reduces `input` over all ranks, and leaves this rank's part of the result in `output`; otherwise as
-    /// [`reduce_scatter`](Self::reduce_scatter).
+    /// Reduces `input` over all ranks and leaves this rank's part of the result in `output`.
     ///
-    /// Ranks may mix the two.
+    /// Ranks may mix this with the in-place form.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::PartsDiffer`] when `input` is not as long as there are ranks times `output`, and then nothing is lost;
-    /// or as for [`reduce_scatter`](Self::reduce_scatter).
+    /// [`CollectiveError::PartsDiffer`] if `input` is not `size` times as long as `output`; nothing was sent then.
+    /// Otherwise as for [`reduce_scatter`](Self::reduce_scatter).
     #[doc(alias = "ncclReduceScatter")]
     pub fn reduce_scatter_into<T: Element>(
         &mut self,
@@ -65,12 +63,13 @@ impl Communicator {
         )
     }
 
-    /// [`reduce_scatter`](Self::reduce_scatter) for a type that is known at run time: the bytes of elements as in memory, at any
-    /// alignment.
+    /// [`reduce_scatter`](Self::reduce_scatter) for an element type that is known only at run time.
+    ///
+    /// `data` holds the bytes of the elements as in memory, at any alignment.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`reduce_scatter`](Self::reduce_scatter).
     pub fn reduce_scatter_bytes(
         &mut self,
@@ -82,11 +81,12 @@ impl Communicator {
         self.call(Collective::ReduceScatter.by(op), data_type, Borrowed::InPlace(data), deadline)
     }
 
-    /// [`reduce_scatter_into`](Self::reduce_scatter_into) for a type that is known at run time.
+    /// [`reduce_scatter_into`](Self::reduce_scatter_into) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
-    /// As for [`reduce_scatter_into`](Self::reduce_scatter_into) and [`reduce_scatter_bytes`](Self::reduce_scatter_bytes).
+    /// As for [`reduce_scatter_into`](Self::reduce_scatter_into) and
+    /// [`reduce_scatter_bytes`](Self::reduce_scatter_bytes).
     pub fn reduce_scatter_bytes_into(
         &mut self,
         input: &[u8],
@@ -103,17 +103,18 @@ impl Communicator {
         )
     }
 
-    /// Begins to reduce `tensor` over all ranks, and returns at once; the tensor comes back with this rank's part of the
-    /// result in its place.
+    /// Starts [`reduce_scatter`](Self::reduce_scatter) on a tensor and returns at once; [`Pending::wait`] gives the
+    /// tensor back.
     ///
-    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix
-    /// this with the other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking calls.
     ///
     /// # Errors
     ///
-    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
-    /// [`reduce_scatter`](Self::reduce_scatter). Waiting tells of the others; the tensor is lost then.
+    /// The tensor comes back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated it, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a refusal
+    /// as for [`reduce_scatter`](Self::reduce_scatter). [`Pending::wait`] returns any later error; the tensor is then
+    /// lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -138,12 +139,13 @@ impl Communicator {
         self.start_in_place(Collective::ReduceScatter.by(op), tensor, deadline)
     }
 
-    /// Begins to reduce `input` over all ranks, this rank's part into `output`, and returns at once; both come back.
-    /// Otherwise as [`start_reduce_scatter`](Self::start_reduce_scatter).
+    /// Starts [`reduce_scatter_into`](Self::reduce_scatter_into) on two tensors and returns at once;
+    /// [`Pending::wait`] gives both back.
     ///
     /// # Errors
     ///
-    /// As for [`start_reduce_scatter`](Self::start_reduce_scatter) and [`reduce_scatter_into`](Self::reduce_scatter_into).
+    /// As for [`start_reduce_scatter`](Self::start_reduce_scatter) and
+    /// [`reduce_scatter_into`](Self::reduce_scatter_into).
     pub fn start_reduce_scatter_into<T: Element>(
         &mut self,
         input: Tensor<T>,
@@ -154,19 +156,19 @@ impl Communicator {
         self.start_out_of_place(Collective::ReduceScatter.by(op), input, output, deadline)
     }
 
-    /// Reduces `input` over all ranks and leaves each its part of the result: `counts[i]` elements, one behind the other by rank, go to
-    /// the `output` of rank `i`, which has as many.
+    /// Reduces `input` over all ranks and leaves `counts[i]` elements of the result in the `output` of rank `i`.
     ///
-    /// All ranks call it with the same counts, type and reduction. It is a [`reduce_into`](Self::reduce_into) to each rank in turn, with the
-    /// bits of that: where all counts are alike [`reduce_scatter_into`](Self::reduce_scatter_into) is faster.
-    /// Slices are copied through memory of the library, so that nothing of them is in use when this returns, whatever happened.
+    /// The parts lie in the order of ranks. All ranks pass the same counts, type and reduction. The call is one
+    /// [`reduce_into`](Self::reduce_into) to each rank in turn and gives its bits; for equal counts
+    /// [`reduce_scatter_into`](Self::reduce_scatter_into) is faster. The library copies the slices through its own
+    /// memory, so that nothing uses them after the return, even after an error.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::CountsDoNotFit`] when there is not a count for each rank, or they are together not as many as the elements of
-    /// `input`, and [`CollectiveError::CountsDiffer`] when the count of this rank is not that of `output`; then nothing is lost. Otherwise
-    /// a rank that is lost, late until `deadline` or calls something else, such as other counts, by its number: the output is then
-    /// undefined, and the communicator has ended.
+    /// [`CollectiveError::CountsDoNotFit`] if there is not one count for each rank, or if the counts do not add up to
+    /// the length of `input`; [`CollectiveError::CountsDiffer`] if the count of this rank is not the length of
+    /// `output`; nothing was sent then. Otherwise the error names the rank that is lost, late or called something
+    /// else, such as other counts: the output is then undefined, and the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -198,12 +200,13 @@ impl Communicator {
         self.reduce_scatter_v_bytes(input, output, counts, T::DATA_TYPE, op, deadline)
     }
 
-    /// [`reduce_scatter_v`](Self::reduce_scatter_v) for a type that is known at run time: the bytes of elements as in memory, at any
-    /// alignment. Counts are of elements.
+    /// [`reduce_scatter_v`](Self::reduce_scatter_v) for an element type that is known only at run time.
+    ///
+    /// The slices hold the bytes of the elements as in memory, at any alignment; counts are of elements.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`reduce_scatter_v`](Self::reduce_scatter_v).
     pub fn reduce_scatter_v_bytes(
         &mut self,
@@ -216,7 +219,7 @@ impl Communicator {
     ) -> Result<()> {
         let (rank, ranks) = (self.rank(), self.size());
         let sides = Sides { rank, ranks, data_type, input: input.len(), output: output.len() };
-        let parts = sides.reduced(Counts { sent: counts, ..Counts::default() })?;
+        let parts = sides.reduced(Counts::sent(counts))?;
         for (root, part) in (0..).zip(parts) {
             // One of nothing, too, by which other counts are found.
             let output = if root == rank { &mut *output } else { &mut [] };

@@ -1,28 +1,26 @@
-//! Scatter as callers see it: in place and out of place, typed and by bytes.
+//! Scatter: the calls on slices, on bytes and on tensors, and those on parts of any length (`_v`).
 
 use super::*;
 
 impl Communicator {
-    /// Brings each rank its part of what rank `root` has: `data` is as long as all parts, one behind the other by rank.
+    /// Gives each rank its part of the `data` of rank `root`.
     ///
-    /// Afterwards each rank has its part in its place, which is from `rank * data.len() / size` on, and the rest stays as it was. All
-    /// ranks call it with the same count, type and root.
-    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
-    /// happened.
+    /// The part of rank `i` begins at `i * data.len() / size`. After the call each rank has its own part there, and
+    /// the rest of `data` is as before. All ranks pass the same count, type and root. The library copies the slice
+    /// through its own memory, so that nothing uses the slice after the return, even after an error.
     ///
-    /// `Ok` says that this rank's part is done, on the root that `data` may be changed again, and not that the others have
-    /// their parts: on one host what is small is left for them, some calls ahead at most. A rank that calls something
-    /// else, or never comes, is told of by a later call.
+    /// `Ok` says that this rank has done its part: the root may change `data` again, but the other ranks need not
+    /// have their parts yet. On one host the root leaves small parts in shared memory and may be some calls ahead. A
+    /// later call reports a rank that called something else or never came.
     ///
-    /// The first call that needs it connects each rank to those at distances of powers of two, `2 log2 n` of them, and takes
-    /// the longer for that.
+    /// The first call that needs links at distances of powers of two opens them, about `2 log2 n` for each rank, and
+    /// takes longer for that.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Schedule`] when `root` is no rank, and [`CollectiveError::Indivisible`] when the elements cannot be
-    /// shared evenly among the ranks; then nothing is lost. Otherwise a rank that is lost, late until `deadline` or calls
-    /// something else, by its number, or one that could not be connected: the data is then undefined, and the communicator has
-    /// ended.
+    /// [`CollectiveError::Schedule`] if `root` is no rank and [`CollectiveError::Indivisible`] if the ranks cannot
+    /// share the elements evenly; nothing was sent then. Otherwise the error names the rank that is lost, late,
+    /// called something else or could not be connected: `data` is then undefined, and the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -45,17 +43,16 @@ impl Communicator {
         self.scatter_bytes(T::as_bytes_mut(data), T::DATA_TYPE, root, deadline)
     }
 
-    /// Brings each rank its part of the `input` of rank `root`, into `output`; otherwise as
-    /// [`scatter`](Self::scatter). The input of other ranks is not
-    /// looked at, and may be empty.
+    /// Gives each rank its part of the `input` of rank `root`, into `output`.
     ///
-    /// Ranks may mix the two.
+    /// Other ranks may pass an empty `input`; it is not read.
+    ///
+    /// Ranks may mix this with the in-place form.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::PartsDiffer`] when the root's `input` is not as long as there are ranks times `output`, and then nothing is
-    /// lost there; or as for
-    /// [`scatter`](Self::scatter).
+    /// [`CollectiveError::PartsDiffer`] if the root's `input` is not `size` times as long as `output`; nothing was
+    /// sent there then. Otherwise as for [`scatter`](Self::scatter).
     #[doc(alias = "ncclScatter")]
     pub fn scatter_into<T: Element>(
         &mut self,
@@ -67,12 +64,13 @@ impl Communicator {
         self.scatter_bytes_into(T::as_bytes(input), T::as_bytes_mut(output), T::DATA_TYPE, root, deadline)
     }
 
-    /// [`scatter`](Self::scatter) for a type that is known at run time: the bytes of elements as in memory, at any
-    /// alignment.
+    /// [`scatter`](Self::scatter) for an element type that is known only at run time.
+    ///
+    /// `data` holds the bytes of the elements as in memory, at any alignment.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`scatter`](Self::scatter).
     pub fn scatter_bytes(
         &mut self,
@@ -84,7 +82,7 @@ impl Communicator {
         self.call(Collective::Scatter.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
-    /// [`scatter_into`](Self::scatter_into) for a type that is known at run time.
+    /// [`scatter_into`](Self::scatter_into) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -100,15 +98,15 @@ impl Communicator {
         self.call(Collective::Scatter.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
-    /// Begins to bring each rank its part of the `tensor` of rank `root`, and returns at once; the tensor comes back.
+    /// Starts [`scatter`](Self::scatter) on a tensor and returns at once; [`Pending::wait`] gives the tensor back.
     ///
-    /// It runs behind the operations that are pending. Ranks may mix this with the other calls.
+    /// The operation runs after those that are pending. Ranks may mix this with the blocking calls.
     ///
     /// # Errors
     ///
-    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a buffer or root that cannot be, as for
-    /// [`scatter`](Self::scatter). Waiting tells of the others; the tensor is lost then.
+    /// The tensor comes back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated it, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a refusal
+    /// as for [`scatter`](Self::scatter). [`Pending::wait`] returns any later error; the tensor is then lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -133,8 +131,8 @@ impl Communicator {
         self.start_in_place(Collective::Scatter.at(root), tensor, deadline)
     }
 
-    /// Begins to bring each rank its part of the `input` of rank `root`, into `output`, and returns at once; both come back. Otherwise as
-    /// [`start_scatter`](Self::start_scatter).
+    /// Starts [`scatter_into`](Self::scatter_into) on two tensors and returns at once; [`Pending::wait`] gives both
+    /// back.
     ///
     /// # Errors
     ///
@@ -149,20 +147,21 @@ impl Communicator {
         self.start_out_of_place(Collective::Scatter.at(root), input, output, deadline)
     }
 
-    /// Brings a part of the `input` of rank `root` to each rank: there `counts[j]` elements, one behind the other by rank, go to rank `j`,
-    /// which has an `output` of as many.
+    /// Gives each rank a part of any length of the `input` of rank `root`: `counts[j]` elements to rank `j`.
     ///
-    /// On other ranks input and counts are not looked at, and may be empty. All ranks call it with the same type and root.
-    /// Slices are copied through memory of the library, so that nothing of them is in use when this returns, whatever happened.
-    /// The first call that needs it connects each rank to all others, and takes the longer for that.
+    /// The parts lie in the order of ranks, and the `output` of rank `j` has `counts[j]` elements. Other ranks may
+    /// pass an empty `input` and no counts; neither is read. All ranks pass the same type and root.
+    ///
+    /// The library copies the slices through its own memory, so that nothing uses them after the return, even after
+    /// an error. The first call that needs links to all ranks opens them, and takes longer for that.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Schedule`] when `root` is no rank; then nothing is lost.
-    /// [`CollectiveError::CountsDoNotFit`] when there is not a count for each rank, or they are together not as many as the buffer's elements,
-    /// and then nothing is lost. [`CollectiveError::CountsDiffer`] when another rank sends this one another count than it expects: it
-    /// names both ranks and counts. Otherwise a rank that is lost, late until `deadline` or calls something else, by its
-    /// number, or one that could not be connected: the output is then undefined, and the communicator has ended.
+    /// [`CollectiveError::Schedule`] if `root` is no rank; nothing was sent then. [`CollectiveError::CountsDoNotFit`]
+    /// if there is not one count for each rank, or if the counts do not add up to the length of the buffer; nothing
+    /// was sent then. [`CollectiveError::CountsDiffer`] names both ranks and both counts if a rank sends this one
+    /// another count than expected. Otherwise the error names the rank that is lost, late, called something else or
+    /// could not be connected: the output is then undefined, and the communicator has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -200,12 +199,13 @@ impl Communicator {
         )
     }
 
-    /// [`scatter_v`](Self::scatter_v) for a type that is known at run time: the bytes of elements as in memory, at any alignment. Counts are
-    /// of elements.
+    /// [`scatter_v`](Self::scatter_v) for an element type that is known only at run time.
+    ///
+    /// The slices hold the bytes of the elements as in memory, at any alignment; counts are of elements.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
     /// [`scatter_v`](Self::scatter_v).
     pub fn scatter_v_bytes(
         &mut self,
@@ -217,7 +217,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<()> {
         self.call_uneven(
-            (Collective::ScatterV.at(root), Counts { sent: counts, ..Counts::default() }),
+            (Collective::ScatterV.at(root), Counts::sent(counts)),
             data_type,
             input,
             output,
@@ -225,16 +225,17 @@ impl Communicator {
         )
     }
 
-    /// Begins what [`scatter_v`](Self::scatter_v) does, on tensors, and returns at once; both come back.
+    /// Starts [`scatter_v`](Self::scatter_v) on two tensors and returns at once; [`Pending::wait`] gives both back.
     ///
-    /// Nothing is copied: it is sent from where it lies. It runs behind the operations that are pending. Ranks may mix this with the
-    /// other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking call.
     ///
     /// # Errors
     ///
-    /// The tensors come back when it cannot begin: [`CollectiveError::ForeignMemory`] when one is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts that cannot be, as for
-    /// [`scatter_v`](Self::scatter_v). Waiting tells of the others; the tensors are lost then.
+    /// The tensors come back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated one, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or counts
+    /// that do not fit, as for [`scatter_v`](Self::scatter_v). [`Pending::wait`] returns any later error; the tensors
+    /// are then lost.
     pub fn start_scatter_v<T: Element>(
         &mut self,
         input: Tensor<T>,
@@ -243,11 +244,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_uneven(
-            (Collective::ScatterV.at(root), Counts { sent: counts, ..Counts::default() }),
-            input,
-            output,
-            deadline,
-        )
+        self.start_uneven((Collective::ScatterV.at(root), Counts::sent(counts)), input, output, deadline)
     }
 }

@@ -5,23 +5,24 @@ use super::*;
 impl Communicator {
     /// Sends `data` to rank `to`, which receives as many elements of the same type.
     ///
-    /// [`connect`](Self::connect) comes before, on all ranks. What two ranks send each other arrives in the order in which it was
-    /// sent; each calls it at the same place among the operations of all ranks, in which the others have nothing to do.
+    /// All ranks must have called [`connect`](Self::connect) before. Messages between two ranks arrive in the order
+    /// in which they were sent. Each of the two calls its end at the same place among the operations of all ranks;
+    /// the others have nothing to call.
     ///
-    /// The slice is copied through memory of the library, so that nothing of it is in use when this returns, whatever
-    /// happened. That it returned does not say that the other rank has received: what fits the slots of the link goes ahead of that,
-    /// and the rest waits for it. Ranks that send to each other first and receive then may so wait until their deadline; they use
-    /// [`send_recv`](Self::send_recv), or a [`Group`](super::Group).
+    /// The library copies the slice through its own memory, so that nothing uses the slice after the return, even
+    /// after an error. `Ok` does not say that the other rank has received: the slots of the link take some messages
+    /// ahead, and only what exceeds them waits. Two ranks that both send first and receive then may therefore wait
+    /// for each other until their deadline; use [`send_recv`](Self::send_recv) or a [`Group`] instead.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unconnected`] without links, be it that an operation under way finds that there can be none,
-    /// [`CollectiveError::Schedule`] when `to` is no rank, and [`CollectiveError::ToItself`] when it is this one; then nothing is lost.
-    /// Otherwise a rank that is lost, be it a third one, that is late until
-    /// `deadline` or calls something else, by its number: the communicator has ended on all ranks, as it does for collectives.
+    /// [`CollectiveError::Unconnected`] without links, also if a pending operation finds that there can be none;
+    /// [`CollectiveError::Schedule`] if `to` is no rank; [`CollectiveError::ToItself`] if `to` is this rank; nothing
+    /// was sent then. Otherwise the error names the rank, possibly a third one, that is lost, late or called
+    /// something else; the communicator has ended on all ranks.
     ///
-    /// The rank that receives finds out that the two have called different counts or types, as [`CollectiveError::Mismatch`]; this one
-    /// hears of it, possibly in a later operation.
+    /// The receiving rank finds differing counts or types, as [`CollectiveError::Mismatch`]; the sending rank learns
+    /// of it, possibly in a later operation.
     ///
     /// ```
     /// use std::time::Duration;
@@ -48,13 +49,13 @@ impl Communicator {
         self.send_bytes(T::as_bytes(data), T::DATA_TYPE, to, deadline)
     }
 
-    /// Receives what rank `from` [sends](Self::send) to this one next: as many elements as `data` has, of the same type.
+    /// Receives the next message of rank `from` to this rank: as many elements as `data` has, of the same type.
     ///
     /// # Errors
     ///
-    /// As for [`send`](Self::send). [`CollectiveError::Mismatch`] when rank `from` sends something else, or calls another
-    /// operation with this rank first: it says what both have called. After any error `data` is undefined, and nothing that comes late is put
-    /// there.
+    /// As for [`send`](Self::send). [`CollectiveError::Mismatch`] if rank `from` sends something else, or calls
+    /// another operation with this rank first; the text quotes both calls. After any error `data` is undefined, and
+    /// no late message is written there.
     ///
     /// ```
     /// use std::time::Duration;
@@ -81,12 +82,11 @@ impl Communicator {
         self.recv_bytes(T::as_bytes_mut(data), T::DATA_TYPE, from, deadline)
     }
 
-    /// Sends `data` to rank `to` and receives into `output` from rank `from` at the same time, so that a ring of ranks that all do
-    /// so does not wait in a circle.
+    /// Sends `data` to rank `to` and receives into `output` from rank `from` at the same time.
     ///
-    /// The two ranks may be one, and may be this one: both are then, and `output` is as long as `data`. Otherwise the lengths have
-    /// nothing to do with each other. The other ranks may call [`send`](Self::send) and [`recv`](Self::recv), or a
-    /// [`Group`](super::Group), for their side of it.
+    /// A ring of ranks that all do so cannot wait in a circle. `to` and `from` may be one rank, also this one: then
+    /// both must be, and the lengths must agree. Otherwise the two lengths are independent. The other ranks may use
+    /// [`send`](Self::send), [`recv`](Self::recv) or a [`Group`] for their ends.
     ///
     /// # Errors
     ///
@@ -119,8 +119,9 @@ impl Communicator {
         self.send_recv_bytes(data, to, output, from, T::DATA_TYPE, deadline)
     }
 
-    /// Sends `data` to rank `to` and receives as much from rank `from` in its place, at the same time: ranks that hand what they
-    /// have on around a ring need one buffer each. Otherwise as [`send_recv`](Self::send_recv).
+    /// Sends `data` to rank `to` and receives as much from rank `from` in its place, at the same time.
+    ///
+    /// Ranks that pass data on around a ring so need one buffer each. Otherwise as [`send_recv`](Self::send_recv).
     ///
     /// # Errors
     ///
@@ -154,11 +155,14 @@ impl Communicator {
         self.send_recv_replace_bytes(T::as_bytes_mut(data), T::DATA_TYPE, to, from, deadline)
     }
 
-    /// [`send`](Self::send) for a type that is known at run time: the bytes of elements as in memory, at any alignment.
+    /// [`send`](Self::send) for an element type that is known only at run time.
+    ///
+    /// `data` holds the bytes of the elements as in memory, at any alignment.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Reduce`] when the bytes end inside an element, and then nothing is lost; or as for [`send`](Self::send).
+    /// [`CollectiveError::Reduce`] if the bytes end inside an element; nothing was sent then. Otherwise as for
+    /// [`send`](Self::send).
     pub fn send_bytes(
         &mut self,
         data: &[u8],
@@ -172,7 +176,7 @@ impl Communicator {
         self.call_points(&[call], slices, deadline)
     }
 
-    /// [`recv`](Self::recv) for a type that is known at run time.
+    /// [`recv`](Self::recv) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -190,7 +194,7 @@ impl Communicator {
         self.call_points(&[call], slices, deadline)
     }
 
-    /// [`send_recv`](Self::send_recv) for a type that is known at run time.
+    /// [`send_recv`](Self::send_recv) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -212,7 +216,7 @@ impl Communicator {
         self.call_points(&[send, receive], slices, deadline)
     }
 
-    /// [`send_recv_replace`](Self::send_recv_replace) for a type that is known at run time.
+    /// [`send_recv_replace`](Self::send_recv_replace) for an element type that is known only at run time.
     ///
     /// # Errors
     ///
@@ -230,15 +234,16 @@ impl Communicator {
         self.call_in_place(calls, data, deadline)
     }
 
-    /// Begins to send a tensor to rank `to`, from where it lies, and returns at once; the tensor comes back.
+    /// Starts [`send`](Self::send) of a tensor and returns at once; [`Pending::wait`] gives the tensor back.
     ///
-    /// It runs behind the operations that are pending. Ranks may mix this with the other calls.
+    /// The operation sends from the tensor's memory, without a copy. The operation runs after those that are pending.
+    /// Ranks may mix this with the blocking calls.
     ///
     /// # Errors
     ///
-    /// The tensor comes back when it cannot begin: [`CollectiveError::ForeignMemory`] when it is of another engine,
-    /// [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or no links or a rank that cannot be, as for
-    /// [`send`](Self::send). Waiting tells of the others; the tensor is lost then.
+    /// The tensor comes back with the error if the operation cannot start: [`CollectiveError::ForeignMemory`] if
+    /// another engine allocated it, [`CollectiveError::TooManyOperations`], [`CollectiveError::Ended`], or a refusal
+    /// as for [`send`](Self::send). [`Pending::wait`] returns any later error; the tensor is then lost.
     pub fn start_send<T: Element>(
         &mut self,
         tensor: Tensor<T>,
@@ -248,8 +253,7 @@ impl Communicator {
         self.start_points_on(&[Collective::Send.at(to)], tensor, deadline)
     }
 
-    /// Begins to receive a tensor from rank `from`, and returns at once; the tensor comes back. Otherwise as
-    /// [`start_send`](Self::start_send).
+    /// Starts [`recv`](Self::recv) into a tensor and returns at once; [`Pending::wait`] gives the tensor back.
     ///
     /// # Errors
     ///
@@ -263,8 +267,7 @@ impl Communicator {
         self.start_points_on(&[Collective::Receive.at(from)], tensor, deadline)
     }
 
-    /// Begins to send `input` to rank `to` and to receive `output` from rank `from` at the same time, and returns at once; both come
-    /// back. Otherwise as [`start_send`](Self::start_send).
+    /// Starts [`send_recv`](Self::send_recv) on two tensors and returns at once; [`Pending::wait`] gives both back.
     ///
     /// # Errors
     ///
@@ -305,8 +308,8 @@ impl Communicator {
         .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
 
-    /// Begins to send a tensor to rank `to` and to receive as much from rank `from` in its place, and returns at once; the tensor comes
-    /// back. Otherwise as [`start_send`](Self::start_send).
+    /// Starts [`send_recv_replace`](Self::send_recv_replace) on a tensor and returns at once; [`Pending::wait`] gives
+    /// the tensor back.
     ///
     /// # Errors
     ///

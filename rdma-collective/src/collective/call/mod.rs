@@ -5,7 +5,7 @@ mod name;
 
 use std::sync::Arc;
 
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::execute::Arithmetic;
 use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
@@ -181,16 +181,16 @@ impl Call {
     }
 
     /// Where ranks of one host expect what they copy without reducing it: of what they read and write together.
-    pub(super) fn expect(&self, ranks: u32) -> Expect {
+    pub(super) fn expect(&self, ranks: u32) -> CacheHint {
         let (one, ranks) = (self.bytes(), ranks as usize);
         let parts = match self.collective {
             Collective::Broadcast => ranks,
             Collective::AllGather => ranks * (ranks + 1),
             Collective::AllToAll => 2 * ranks * ranks,
             // What is reduced is read again, and added to where it is.
-            _ => return Expect::Cached,
+            _ => return CacheHint::Cached,
         };
-        Expect::of_total(one.saturating_mul(parts))
+        CacheHint::of_total(one.saturating_mul(parts))
     }
 
     /// The steps of rank `rank` of `ranks` around the ring; `None` of what needs other links.

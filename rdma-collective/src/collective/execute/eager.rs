@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 use rdma_core::error::ReachError;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::buffers::{Arithmetic, BufferAdvert, Buffers};
 use super::header_exchange::{HeaderExchange, RankSet};
@@ -248,9 +248,9 @@ impl EagerExchange {
         let Content::Messages(exchange, arithmetic) = &self.content else { return Ok(()) };
         for Copied { span, from } in exchange.copied() {
             if from == exchange.rank {
-                buffers.copy(span, Expect::Cached);
+                buffers.copy(span, CacheHint::Cached);
             } else {
-                buffers.write_in_pieces(span, Expect::Cached, scratch, |at, out, _| {
+                buffers.write_in_pieces(span, CacheHint::Cached, scratch, |at, out, _| {
                     host.read(from, (at, span.len), out);
                 });
             }

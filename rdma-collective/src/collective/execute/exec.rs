@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::buffers::Buffers;
 use super::eager::EagerExchange;
@@ -120,7 +120,7 @@ fn alone<B: Buffers>(plan: &Plan, buffers: &mut B, scratch: &mut Scratch) {
         ExecutionPlan::Ring(steps) => {
             for step in steps.clone() {
                 if let Step::Copy { span } = step {
-                    buffers.copy(span, Expect::Cached);
+                    buffers.copy(span, CacheHint::Cached);
                 }
             }
         }

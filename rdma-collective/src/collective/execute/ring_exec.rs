@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::Instant;
 
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::buffers::{Arithmetic, Buffers, Message, Piece};
 use super::stop::{Progress, Stop, is_ended_by, wrong};
@@ -220,7 +220,7 @@ impl RingExec {
             }
             Step::Signal { consumed, .. } => Ok(self.signal(with.ring, with.core, consumed)),
             Step::Copy { span } => {
-                with.buffers.copy(span, Expect::Cached);
+                with.buffers.copy(span, CacheHint::Cached);
                 Ok(true)
             }
         }

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use rdma_core::AttachedRange;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::buffers::{Borrowed, Buffers, Message};
 use super::p2p::{ZERO_COPY_BYTES_MIN, check_length, put_range, signal, unsent};
@@ -53,7 +53,7 @@ impl<B: Buffers> Memory for Lent<'_, B> {
     }
 
     fn copy(&mut self, _: usize, _: usize, len: usize) {
-        self.0.copy(Span { offset: 0, len }, Expect::Cached);
+        self.0.copy(Span { offset: 0, len }, CacheHint::Cached);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::collective::rank_of::RankOf;
 /// See the module.
 pub(super) enum Buffers<'a> {
     InPlace(&'a mut [u8]),
-    Apart { input: &'a [u8], output: &'a mut [u8] },
+    OutOfPlace { input: &'a [u8], output: &'a mut [u8] },
 }
 
 /// Where the elements of an operation are.
@@ -25,14 +25,16 @@ impl Buffers<'_> {
     pub(super) fn lengths(&self) -> Lengths {
         match self {
             Self::InPlace(buffer) => Lengths::InPlace(buffer.len()),
-            Self::Apart { input, output } => Lengths::OutOfPlace { input: input.len(), output: output.len() },
+            Self::OutOfPlace { input, output } => {
+                Lengths::OutOfPlace { input: input.len(), output: output.len() }
+            }
         }
     }
 
     fn input(&self) -> &[u8] {
         match self {
             Self::InPlace(buffer) => buffer,
-            Self::Apart { input, .. } => input,
+            Self::OutOfPlace { input, .. } => input,
         }
     }
 }
@@ -73,7 +75,7 @@ impl Shape {
     /// Writes bytes `piece` of each part of the input into the memory of a piece.
     pub(super) fn fill(self, memory: &mut [u8], buffers: &Buffers<'_>, piece: Range<usize>) {
         let inputs = self.inputs();
-        let first = if matches!(buffers, Buffers::Apart { .. }) { inputs.start } else { 0 };
+        let first = if matches!(buffers, Buffers::OutOfPlace { .. }) { inputs.start } else { 0 };
         for part in inputs {
             let at = (part - first) * self.part;
             let (to, from) = (part * piece.len(), at + piece.start..at + piece.end);
@@ -86,7 +88,7 @@ impl Shape {
         let outputs = self.outputs();
         let (output, first) = match buffers {
             Buffers::InPlace(buffer) => (&mut **buffer, 0),
-            Buffers::Apart { output, .. } => (&mut **output, outputs.start),
+            Buffers::OutOfPlace { output, .. } => (&mut **output, outputs.start),
         };
         for part in outputs {
             let at = (part - first) * self.part;
@@ -130,11 +132,11 @@ mod tests {
             assert_eq!(data, given_back);
         }
         let mut output = vec![0; 8];
-        let apart = Buffers::Apart { input: &whole[..4], output: &mut output };
+        let apart = Buffers::OutOfPlace { input: &whole[..4], output: &mut output };
         assert_eq!(through(Collective::AllGather, 1, apart), [0, 0, 1, 2]);
         assert_eq!(output, [0, 100, 100, 0, 0, 101, 102, 0]);
         let mut output = vec![0; 4];
-        let apart = Buffers::Apart { input: &whole, output: &mut output };
+        let apart = Buffers::OutOfPlace { input: &whole, output: &mut output };
         assert_eq!(through(Collective::ReduceScatter.by(ReduceOp::Sum), 1, apart), [1, 2, 5, 6]);
         assert_eq!(output, [0, 105, 106, 0]);
     }
@@ -142,15 +144,15 @@ mod tests {
     #[test]
     fn what_a_root_alone_has_others_may_leave_out() {
         let (gather, scatter) = (Collective::Gather.at(0), Collective::Scatter.at(0));
-        let apart = Buffers::Apart { input: &[0, 1, 2, 3], output: &mut [] };
+        let apart = Buffers::OutOfPlace { input: &[0, 1, 2, 3], output: &mut [] };
         assert_eq!(through(gather, 1, apart), [0, 0, 1, 2]);
         let mut output = vec![0; 4];
-        assert_eq!(through(scatter, 1, Buffers::Apart { input: &[], output: &mut output }), [0; 4]);
+        assert_eq!(through(scatter, 1, Buffers::OutOfPlace { input: &[], output: &mut output }), [0; 4]);
         assert_eq!(output, [0, 100, 100, 0]);
         let reduce = Collective::Reduce.by(ReduceOp::Sum).at(0);
-        assert_eq!(through(reduce, 1, Buffers::Apart { input: &[0, 1, 2, 3], output: &mut [] }), [1, 2]);
+        assert_eq!(through(reduce, 1, Buffers::OutOfPlace { input: &[0, 1, 2, 3], output: &mut [] }), [1, 2]);
         let mut output = vec![0; 4];
-        let apart = Buffers::Apart { input: &[], output: &mut output };
+        let apart = Buffers::OutOfPlace { input: &[], output: &mut output };
         assert_eq!(through(Collective::Broadcast.at(0), 1, apart), [0, 0]);
         assert_eq!(output, [0, 100, 100, 0]);
     }

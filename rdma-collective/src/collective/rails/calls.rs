@@ -1,16 +1,20 @@
-//! Operations over rails as callers see them; those that only move parts are in `parts`.
+//! Blocking calls over rails: the signatures of [`Communicator`](crate::collective::Communicator), carried out by `run`.
 
 use rdma_core::Deadline;
 
 use super::Rails;
 use super::buffers::Buffers;
-use crate::collective::CollectiveError;
 use crate::collective::call::{Collective, Request};
-use crate::collective::{Element, ReduceOp};
+use crate::collective::{Element, ReduceOp, Result};
 
 impl Rails {
-    /// Reduces `data` over all ranks in its place, as [`Communicator::all_reduce`](crate::collective::communicator::Communicator::all_reduce)
-    /// does.
+    /// Reduces `data` over all ranks in place, as
+    /// [`Communicator::all_reduce`](crate::collective::Communicator::all_reduce) does.
+    ///
+    /// # Errors
+    ///
+    /// The error of the last rail: it names the rank that is lost, late or called something else. `data` is then
+    /// undefined, and later operations fail with the same error.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -32,26 +36,18 @@ impl Rails {
     /// assert!(data.iter().all(|sum| *sum == rails.size() as i32));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// What the last rail failed with: a rank that is lost, late until `deadline` or calls something else, by its number. The
-    /// data is then undefined, and later operations fail with the same.
     #[doc(alias = "ncclAllReduce")]
-    pub fn all_reduce<T: Element>(
-        &mut self,
-        data: &mut [T],
-        op: ReduceOp,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp, deadline: Deadline) -> Result<()> {
         self.in_place(Collective::AllReduce.by(op), data, deadline)
     }
 
-    /// Reduces `input` over all ranks into `output`; otherwise as [`all_reduce`](Self::all_reduce).
+    /// Reduces `input` over all ranks into `output`, as
+    /// [`Communicator::all_reduce_into`](crate::collective::Communicator::all_reduce_into) does.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::LengthsDiffer`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclAllReduce")]
     pub fn all_reduce_into<T: Element>(
         &mut self,
@@ -59,61 +55,63 @@ impl Rails {
         output: &mut [T],
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        self.apart(Collective::AllReduce.by(op), input, output, deadline)
+    ) -> Result<()> {
+        self.out_of_place(Collective::AllReduce.by(op), input, output, deadline)
     }
 
-    /// Brings the parts of all ranks to all, as [`Communicator::all_gather`](crate::collective::communicator::Communicator::all_gather) does:
-    /// this rank's own part is in its place in `data` already.
+    /// Gathers one part of each rank into `data` on every rank, as
+    /// [`Communicator::all_gather`](crate::collective::Communicator::all_gather) does.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Indivisible`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclAllGather")]
-    pub fn all_gather<T: Element>(
-        &mut self,
-        data: &mut [T],
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    pub fn all_gather<T: Element>(&mut self, data: &mut [T], deadline: Deadline) -> Result<()> {
         self.in_place(Collective::AllGather.into(), data, deadline)
     }
 
-    /// Brings the `input` of all ranks to the `output` of all, one behind the other by rank.
+    /// Gathers the `input` of every rank into `output` on every rank, as
+    /// [`Communicator::all_gather_into`](crate::collective::Communicator::all_gather_into) does.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::PartsDiffer`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`all_gather`](Self::all_gather).
     #[doc(alias = "ncclAllGather")]
     pub fn all_gather_into<T: Element>(
         &mut self,
         input: &[T],
         output: &mut [T],
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        self.apart(Collective::AllGather.into(), input, output, deadline)
+    ) -> Result<()> {
+        self.out_of_place(Collective::AllGather.into(), input, output, deadline)
     }
 
-    /// Reduces `data` over all ranks and leaves this rank's part of the result in its place, as
-    /// [`Communicator::reduce_scatter`](crate::collective::communicator::Communicator::reduce_scatter) does. The other parts stay as they were.
+    /// Reduces `data` and leaves each rank its own part, as
+    /// [`Communicator::reduce_scatter`](crate::collective::Communicator::reduce_scatter) does.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Indivisible`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclReduceScatter")]
     pub fn reduce_scatter<T: Element>(
         &mut self,
         data: &mut [T],
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.in_place(Collective::ReduceScatter.by(op), data, deadline)
     }
 
-    /// Reduces `input` over all ranks and leaves this rank's part of the result in `output`.
+    /// Reduces `input` and leaves this rank's part of the result in `output`, as
+    /// [`Communicator::reduce_scatter_into`](crate::collective::Communicator::reduce_scatter_into) does.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::PartsDiffer`], and then nothing is lost; or as for [`all_reduce`](Self::all_reduce).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`reduce_scatter`](Self::reduce_scatter).
     #[doc(alias = "ncclReduceScatter")]
     pub fn reduce_scatter_into<T: Element>(
         &mut self,
@@ -121,34 +119,29 @@ impl Rails {
         output: &mut [T],
         op: ReduceOp,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        self.apart(Collective::ReduceScatter.by(op), input, output, deadline)
+    ) -> Result<()> {
+        self.out_of_place(Collective::ReduceScatter.by(op), input, output, deadline)
     }
 
-    /// Brings what rank `root` has in `data` to all, as
-    /// [`Communicator::broadcast`](crate::collective::communicator::Communicator::broadcast) does.
+    /// Copies the `data` of rank `root` to all ranks, as
+    /// [`Communicator::broadcast`](crate::collective::Communicator::broadcast) does.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Schedule`] when `root` is no rank, and then nothing is lost; or as for
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then. Otherwise as for
     /// [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclBroadcast")]
-    pub fn broadcast<T: Element>(
-        &mut self,
-        data: &mut [T],
-        root: u32,
-        deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
         self.in_place(Collective::Broadcast.at(root), data, deadline)
     }
 
-    /// Brings the `input` of rank `root` to the `output` of all ranks, its own too. The input of other ranks is not looked at,
-    /// and may be empty.
+    /// Copies the `input` of rank `root` to the `output` of all ranks, as
+    /// [`Communicator::broadcast_into`](crate::collective::Communicator::broadcast_into) does.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::LengthsDiffer`] when the two are not of one length on the root, and then nothing is lost there; or as
-    /// for [`broadcast`](Self::broadcast).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`broadcast`](Self::broadcast).
     #[doc(alias = "ncclBroadcast")]
     pub fn broadcast_into<T: Element>(
         &mut self,
@@ -156,16 +149,16 @@ impl Rails {
         output: &mut [T],
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        self.apart(Collective::Broadcast.at(root), input, output, deadline)
+    ) -> Result<()> {
+        self.out_of_place(Collective::Broadcast.at(root), input, output, deadline)
     }
 
-    /// Reduces `data` over all ranks and leaves the result at rank `root`, as
-    /// [`Communicator::reduce`](crate::collective::communicator::Communicator::reduce) does; on other ranks it stays as it was.
+    /// Reduces `data` and leaves the result on rank `root`, as
+    /// [`Communicator::reduce`](crate::collective::Communicator::reduce) does.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Schedule`] when `root` is no rank, and then nothing is lost; or as for
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then. Otherwise as for
     /// [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclReduce")]
     pub fn reduce<T: Element>(
@@ -174,16 +167,17 @@ impl Rails {
         op: ReduceOp,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.in_place(Collective::Reduce.by(op).at(root), data, deadline)
     }
 
-    /// Reduces `input` over all ranks into the `output` of rank `root`; that of other ranks stays as it is, and may be empty.
+    /// Reduces `input` into the `output` of rank `root`, as
+    /// [`Communicator::reduce_into`](crate::collective::Communicator::reduce_into) does.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::LengthsDiffer`] when the two are not of one length on the root, and then nothing is lost there; or as
-    /// for [`reduce`](Self::reduce).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`reduce`](Self::reduce).
     #[doc(alias = "ncclReduce")]
     pub fn reduce_into<T: Element>(
         &mut self,
@@ -192,28 +186,114 @@ impl Rails {
         op: ReduceOp,
         root: u32,
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        self.apart(Collective::Reduce.by(op).at(root), input, output, deadline)
+    ) -> Result<()> {
+        self.out_of_place(Collective::Reduce.by(op).at(root), input, output, deadline)
     }
 
-    pub(super) fn in_place<T: Element>(
+    /// Exchanges parts between all ranks, as
+    /// [`Communicator::all_to_all`](crate::collective::Communicator::all_to_all) does.
+    ///
+    /// The first call that needs links to all ranks opens them on each rail, and takes longer for that. A rail on
+    /// which ranks cannot be connected has failed.
+    ///
+    /// # Errors
+    ///
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclAlltoAll")]
+    pub fn all_to_all<T: Element>(&mut self, data: &mut [T], deadline: Deadline) -> Result<()> {
+        self.in_place(Collective::AllToAll.into(), data, deadline)
+    }
+
+    /// Exchanges parts between all ranks, from `input` to `output`, as
+    /// [`Communicator::all_to_all_into`](crate::collective::Communicator::all_to_all_into) does.
+    ///
+    /// # Errors
+    ///
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`all_to_all`](Self::all_to_all).
+    #[doc(alias = "ncclAlltoAll")]
+    pub fn all_to_all_into<T: Element>(
         &mut self,
-        request: Request,
-        data: &mut [T],
+        input: &[T],
+        output: &mut [T],
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        let mut buffers = Buffers::InPlace(T::as_bytes_mut(data));
-        self.carry_out(request, T::DATA_TYPE, &mut buffers, deadline)
+    ) -> Result<()> {
+        self.out_of_place(Collective::AllToAll.into(), input, output, deadline)
     }
 
-    pub(super) fn apart<T: Element>(
+    /// Gathers one part of each rank on rank `root`, as
+    /// [`Communicator::gather`](crate::collective::Communicator::gather) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was
+    /// sent then. Otherwise as for [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclGather")]
+    pub fn gather<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
+        self.in_place(Collective::Gather.at(root), data, deadline)
+    }
+
+    /// Gathers the `input` of every rank into the `output` of rank `root`, as
+    /// [`Communicator::gather_into`](crate::collective::Communicator::gather_into) does.
+    ///
+    /// # Errors
+    ///
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`gather`](Self::gather).
+    #[doc(alias = "ncclGather")]
+    pub fn gather_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.out_of_place(Collective::Gather.at(root), input, output, deadline)
+    }
+
+    /// Gives each rank its part of the `data` of rank `root`, as
+    /// [`Communicator::scatter`](crate::collective::Communicator::scatter) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was
+    /// sent then. Otherwise as for [`all_reduce`](Self::all_reduce).
+    #[doc(alias = "ncclScatter")]
+    pub fn scatter<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
+        self.in_place(Collective::Scatter.at(root), data, deadline)
+    }
+
+    /// Gives each rank its part of the `input` of rank `root`, into `output`, as
+    /// [`Communicator::scatter_into`](crate::collective::Communicator::scatter_into) does.
+    ///
+    /// # Errors
+    ///
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
+    /// [`scatter`](Self::scatter).
+    #[doc(alias = "ncclScatter")]
+    pub fn scatter_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        root: u32,
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.out_of_place(Collective::Scatter.at(root), input, output, deadline)
+    }
+
+    fn in_place<T: Element>(&mut self, request: Request, data: &mut [T], deadline: Deadline) -> Result<()> {
+        self.carry_out(request, T::DATA_TYPE, &mut Buffers::InPlace(T::as_bytes_mut(data)), deadline)
+    }
+
+    fn out_of_place<T: Element>(
         &mut self,
         request: Request,
         input: &[T],
         output: &mut [T],
         deadline: Deadline,
-    ) -> Result<(), CollectiveError> {
-        let mut buffers = Buffers::Apart { input: T::as_bytes(input), output: T::as_bytes_mut(output) };
+    ) -> Result<()> {
+        let mut buffers = Buffers::OutOfPlace { input: T::as_bytes(input), output: T::as_bytes_mut(output) };
         self.carry_out(request, T::DATA_TYPE, &mut buffers, deadline)
     }
 }

@@ -5,7 +5,6 @@
 
 mod buffers;
 mod calls;
-mod parts;
 mod rail;
 mod run;
 mod stripe;

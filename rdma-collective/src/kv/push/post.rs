@@ -5,7 +5,7 @@ use std::iter::Peekable;
 use std::task::Poll;
 use std::time::Instant;
 
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::begin::Planned;
 use super::{Pushes, Stage, State};
@@ -27,7 +27,7 @@ pub(super) struct Posting {
     told: usize,
     writes: Peekable<Descriptors>,
     /// By what all of them move.
-    expect: Expect,
+    expect: CacheHint,
     /// Of the next write.
     index: u32,
     /// Writes up to the end of each layer, when it goes by layer.
@@ -71,7 +71,7 @@ impl Posting {
         let sums = Sums { total: parts as u32, ..Sums::default() };
         let sums = grant.checksums.then_some(sums);
         let writes = plan.into_descriptors().peekable();
-        let expect = Expect::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let expect = CacheHint::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
         Self { id, begin, transfer: grant.transfer, told: 0, writes, expect, index: 0, ends, wanted, sums }
     }
 

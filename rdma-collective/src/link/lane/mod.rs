@@ -289,7 +289,7 @@ pub(crate) struct Manner {
 impl Connection {
     pub(crate) fn with(self, manner: Manner, device: &DeviceAttributes) -> Self {
         let Self { path, retry } = self;
-        let path = PathOptions { apart: path.apart || manner.apart, ..path };
+        let path = PathOptions { other_host: path.other_host || manner.apart, ..path };
         Self { path, retry: retry.lasting(manner.patience, device) }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{AttachedRange, LocalBuf, RemoteKey, RemoteMemory, Segment, Work, Worker};
 
 use super::{Lane, Sent};
@@ -43,10 +43,10 @@ impl Lane {
         range: AttachedRange,
         to: RemoteMemory,
         imm: Imm,
-        expect: Expect,
+        expect: CacheHint,
         signalled: bool,
     ) {
-        let work = Work::write(range, to).with_imm(imm.encode()).expecting(expect);
+        let work = Work::write(range, to).with_imm(imm.encode()).with_cache_hint(expect);
         self.queue_counted(work, Sent::Range, signalled);
     }
 
@@ -65,10 +65,10 @@ impl Lane {
         &mut self,
         range: AttachedRange,
         from: RemoteMemory,
-        expect: Expect,
+        expect: CacheHint,
         signalled: bool,
     ) {
-        self.queue(Work::read(range, from).expecting(expect), Sent::Read, signalled);
+        self.queue(Work::read(range, from).with_cache_hint(expect), Sent::Read, signalled);
     }
 
     /// Queues an immediate alone. Check [`room`](Self::room) first.

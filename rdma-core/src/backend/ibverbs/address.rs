@@ -1,11 +1,12 @@
-//! The address vector: how packets of a queue pair find the peer's port, by LID or by GID.
+//! Address vectors: how the packets of a queue pair find the peer's port, by LID or by GID.
 
 use super::sys::{ibv_ah_attr, ibv_gid, ibv_global_route};
 use crate::{Endpoint, Gid, GidEntry, LinkLayer, PathOptions, PortAttributes};
 
-/// The way from `port`, sending from `own`, to `peer`.
+/// Makes the address vector from `port`, with the source GID `own`, to `peer`.
 ///
-/// On Ethernet the GID is the address. On InfiniBand the LID is, and the GID is added for a peer of another subnet.
+/// On Ethernet the GID is the address. On InfiniBand the LID is the address, and a peer of another subnet needs the
+/// GID, too.
 pub(super) fn vector(
     port: &PortAttributes,
     own: Option<&GidEntry>,
@@ -22,7 +23,7 @@ pub(super) fn vector(
     let route = ibv_global_route {
         dgid: ibv_gid { raw: peer.gid.0 },
         flow_label: 0,
-        // A device's table has at most 256 entries; the caller has found this one in it.
+        // The conversion is exact: the caller has found the index in the table, which has at most 256 entries.
         sgid_index: u8::try_from(options.gid_index).unwrap_or(u8::MAX),
         hop_limit: options.hop_limit,
         traffic_class: options.traffic_class,
@@ -45,7 +46,7 @@ pub(super) fn vector(
     }
 }
 
-/// The first half of a GID, which on InfiniBand is the subnet's prefix.
+/// The first half of a GID: on InfiniBand the prefix of the subnet.
 fn subnet(gid: Gid) -> [u8; 8] {
     let [a, b, c, d, e, f, g, h, ..] = gid.0;
     [a, b, c, d, e, f, g, h]

@@ -1,4 +1,4 @@
-//! The completion channel: the descriptor that becomes readable when a completion queue has raised an event.
+//! Completion channels: a descriptor that becomes readable when a completion queue has raised an event.
 #![expect(unsafe_code, reason = "owns an object of libibverbs")]
 
 use std::io;
@@ -15,13 +15,13 @@ use crate::memory::pinning::PinningNeed;
 ///
 /// # Invariants
 ///
-/// `channel` is of `context` and is released by this value alone, in its drop.
+/// `channel` belongs to `context`, and only this value releases it, in its drop.
 pub(super) struct Channel {
     context: Arc<Context>,
     channel: NonNull<ibv_comp_channel>,
 }
 
-// SAFETY: libibverbs ties no object to a thread; by the invariant this value alone releases it.
+// SAFETY: libibverbs ties no object to a thread, and only this value releases it, so it may move to another thread.
 unsafe impl Send for Channel {}
 
 impl Channel {
@@ -30,9 +30,9 @@ impl Channel {
         let refused = |source| {
             explain::creation(context, "ibv_create_comp_channel", "channels", PinningNeed::length(0), source)
         };
-        // SAFETY: the context is open.
+        // SAFETY: `context` is open as long as the `Arc` lives, so the call may use it.
         let channel = not_null(unsafe { create_comp_channel(context.as_ptr()) }).map_err(refused)?;
-        // INVARIANT: created just now.
+        // INVARIANT: the channel was just created, and only this value knows it.
         let channel = Self { context: Arc::clone(context), channel };
         event::set_nonblocking(channel.fd()).map_err(refused)?;
         Ok(channel)
@@ -47,15 +47,16 @@ impl Channel {
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is alive and holds its descriptor open, which `self` outlives.
+        // SAFETY: the channel owns the descriptor and is alive as long as `self`, so it is valid for the borrow.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).fd) }
     }
 
-    /// Takes one event; `false` when there is none. It must be acknowledged to its queue.
+    /// Takes an event; `false` when there is none. The caller must acknowledge it to the queue.
     pub(super) fn take_event(&self) -> io::Result<bool> {
         let get_cq_event = self.context.symbols.ibv_get_cq_event.clone().map_err(io::Error::other)?;
         let (mut cq, mut cq_context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel is alive, its descriptor does not block, and both results go to variables of ours.
+        // SAFETY: the channel is alive as long as `self`, and both results go to variables of ours. The descriptor
+        // does not block, so the call returns at once.
         if unsafe { get_cq_event(self.as_ptr(), &mut cq, &mut cq_context) } == 0 {
             return Ok(true);
         }
@@ -68,7 +69,7 @@ impl Channel {
 
     fn destroy(&self) -> Result<io::Result<()>, LibraryUnavailable> {
         let destroy_comp_channel = self.context.symbols.ibv_destroy_comp_channel.clone()?;
-        // SAFETY: by the invariant alive, and called from drop alone.
+        // SAFETY: the invariant says that the channel is alive; only the drop calls this, so it is not used afterwards.
         Ok(check(unsafe { destroy_comp_channel(self.as_ptr()) }))
     }
 }
@@ -79,7 +80,7 @@ impl Drop for Channel {
             return;
         }
         if let Ok(Err(error)) = self.destroy() {
-            tracing::warn!(%error, device = self.context.label(), "ibv_destroy_comp_channel failed; it is leaked");
+            tracing::warn!(%error, device = self.context.label(), "ibv_destroy_comp_channel failed; the channel is leaked");
             std::mem::forget(Arc::clone(&self.context));
         }
     }

@@ -1,4 +1,5 @@
-//! An open device: the calls that need nothing but it. Each kind of question is answered in the file named after it.
+//! Open devices: the calls that need nothing but the context. Each kind of question is answered in the file named after
+//! it.
 #![expect(unsafe_code, reason = "owns a context of libibverbs")]
 
 use std::io;
@@ -21,30 +22,30 @@ use crate::{AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, Wor
 ///
 /// # Invariants
 ///
-/// `context` was opened and is closed by this value alone, in its drop. libibverbs locks what it shares between
-/// threads, so that the pointer may be used from any.
+/// `context` is open, and only this value closes it, in its drop. libibverbs locks the data that a context shares
+/// between threads, so the pointer may be used from any.
 pub(crate) struct Context {
     name: String,
     pub(super) symbols: &'static Symbols,
     context: NonNull<ibv_context>,
     events: Events,
-    /// Read once: they do not change while a device is there.
+    /// The limits of the device, read once because they never change.
     limits: Limits,
-    /// The process that opened it; a forked child inherits the value, not the right to release it.
+    /// The process that opened the device. A forked child inherits the value, but the kernel objects stay its parent's.
     pid: u32,
 }
 
-// SAFETY: by the invariant.
+// SAFETY: libibverbs ties no context to a thread, and only this value closes it.
 unsafe impl Send for Context {}
-// SAFETY: by the invariant.
+// SAFETY: libibverbs locks what threads share through a context, so calls through `&Context` may run at once.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Takes an open context over, and asks it what does not change; `refused` words the errors.
+    /// Takes over an open context and reads its limits; `refused` words the errors.
     ///
     /// # Safety
     ///
-    /// `context` was opened just now with these symbols, and nothing else knows it.
+    /// `context` was just opened with these symbols, and nothing else uses it.
     pub(super) unsafe fn new(
         name: &str,
         symbols: &'static Symbols,
@@ -52,7 +53,7 @@ impl Context {
         events: Events,
         refused: impl Fn(io::Error) -> OpenError,
     ) -> Result<Self, OpenError> {
-        // INVARIANT: as the caller promised; an error below drops the value, which closes it.
+        // INVARIANT: the caller hands over an open context. An error below drops the value, which closes it.
         let pid = fork::pid();
         let mut opened = Self { name: name.to_owned(), symbols, context, events, limits: Limits::NONE, pid };
         event::set_nonblocking(opened.async_fd()).map_err(&refused)?;
@@ -78,23 +79,24 @@ impl Context {
         &self.events
     }
 
-    /// Where the library tells of its events.
+    /// The descriptor of the library's asynchronous events.
     fn async_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context is open and closes its descriptor when it is closed, which `self` outlives.
+        // SAFETY: the context owns the descriptor and is open as long as `self`, so it is valid for the borrow.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
     }
 
-    /// The device's name, for messages.
+    /// The name of the device, for messages.
     pub(super) fn label(&self) -> &str {
         &self.name
     }
 
-    /// The device's folder in sysfs.
+    /// The folder of the device in sysfs.
     pub(super) fn sysfs(&self) -> PathBuf {
         PathBuf::from("/sys/class/infiniband").join(&self.name)
     }
 
-    /// Whether this process is a fork of the one that opened the device: its objects are then the parent's.
+    /// Whether this process was forked from the one that opened the device. Its objects then belong to the parent, and
+    /// must not be released here.
     pub(super) fn is_forked(&self) -> bool {
         self.pid != fork::pid()
     }
@@ -145,21 +147,22 @@ impl interface::Context for Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if !self.is_forked() {
-            // SAFETY: by the invariant open, and not used after this; every object of it holds an `Arc` of `self`.
+            // SAFETY: the invariant says that the context is open. Every object of it holds an `Arc` of `self`, so
+            // none is left, and nothing uses the context after its drop.
             unsafe { close(self.symbols, self.context, &self.name) };
         }
     }
 }
 
-/// Closes a context; what the kernel says is logged, since nothing can be tried again.
+/// Closes a context, and logs an error, because nothing else can be done about it.
 ///
 /// # Safety
 ///
 /// The context is open, has no objects, and is not used afterwards.
 unsafe fn close(symbols: &Symbols, context: NonNull<ibv_context>, name: &str) {
     let Ok(close_device) = symbols.ibv_close_device else { return };
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller promises an open context without objects that is never used again, so it may be closed.
     if let Err(error) = super::check(unsafe { close_device(context.as_ptr()) }) {
-        tracing::warn!(%error, device = name, "ibv_close_device failed; the device stays open");
+        tracing::warn!(%error, device = name, "ibv_close_device failed; the device stays open until the process ends");
     }
 }

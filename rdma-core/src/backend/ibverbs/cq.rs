@@ -1,4 +1,4 @@
-//! Completion queues: creation, polling, notification. The entries are made into completions by [`super::worker`].
+//! Completion queues: creation, polling, notification. Entries become completions in [`super::worker`].
 #![expect(unsafe_code, reason = "owns an object of libibverbs")]
 
 use std::ffi::c_uint;
@@ -15,30 +15,30 @@ use crate::WorkerOptions;
 use crate::error::{CreateError, PollError};
 use crate::memory::pinning::PinningNeed;
 
-/// Events taken in one call; the rest waits for the next, as the descriptor stays readable.
+/// Events taken in one call, at most. More wait for the next call, because the descriptor stays readable.
 const EVENTS_MAX: u32 = 64;
 
-/// Polls that find nothing between two looks for the event of lost completions. A look is one system call: at this
-/// distance it costs less than one in a hundred of them, and the loss is noticed within a fraction of a second.
-const LOOK_EVERY: u32 = 4096;
+/// Empty polls between two checks for the event of lost completions. A check is one system call: at this distance it
+/// adds less than a hundredth to the cost of polling, and a loss is noticed within a fraction of a second.
+const CHECK_EVERY: u32 = 4096;
 
 /// A completion queue with a channel of its own.
 ///
 /// # Invariants
 ///
-/// `cq` is of `channel` and is released by this value alone, in its drop. Its `cq_context` points to `overrun`, which
-/// lives at least as long as it.
+/// `cq` belongs to `channel`, and only this value releases it, in its drop. Its `cq_context` points to `overrun`, which
+/// outlives it.
 pub(super) struct CompletionQueue {
     channel: Channel,
     cq: NonNull<ibv_cq>,
     /// Set when the device reports that completions were lost.
     overrun: Arc<AtomicBool>,
-    /// Taken from the channel and not acknowledged.
+    /// Events taken from the channel and not yet acknowledged. `ibv_destroy_cq` waits for these.
     unacknowledged: c_uint,
     empty_polls: u32,
 }
 
-// SAFETY: libibverbs ties no object to a thread; by the invariant this value alone releases it.
+// SAFETY: libibverbs ties no object to a thread, and only this value releases it, so it may move to another thread.
 unsafe impl Send for CompletionQueue {}
 
 impl CompletionQueue {
@@ -56,13 +56,15 @@ impl CompletionQueue {
         let channel = Channel::new(context)?;
         let overrun = Arc::new(AtomicBool::new(false));
         let cq_context = Arc::as_ptr(&overrun).cast_mut().cast();
-        // SAFETY: the context is open, the channel is of it, and vector 0 is there on every device.
+        // SAFETY: `context` is open and `channel` belongs to it, so the call may use both; every device has vector 0.
+        // The flag behind `cq_context` outlives the queue.
         let cq = not_null(unsafe { create_cq(context.as_ptr(), cqe, cq_context, channel.as_ptr(), 0) });
         let cq = cq.map_err(|source| {
             let rings = PinningNeed::about(explain::ring(options.max_cqe, 64));
             explain::creation(context, "ibv_create_cq", "completion queues", rings, source)
         })?;
-        // INVARIANT: created just now, with a pointer to the flag, which this value and then its drop keep.
+        // INVARIANT: the queue was just created, with a pointer to the flag, which this value keeps; a failed drop
+        // leaks it.
         Ok(Self { channel, cq, overrun, unacknowledged: 0, empty_polls: 0 })
     }
 
@@ -78,14 +80,14 @@ impl CompletionQueue {
         self.channel.fd()
     }
 
-    /// Takes completions and tells how many.
+    /// Takes completions and returns their number.
     pub(super) fn poll(&mut self, out: &mut [ibv_wc]) -> Result<usize, PollError> {
-        // SAFETY: the queue is alive.
+        // SAFETY: the queue is alive as long as `self`, since only the drop destroys it.
         let polled = unsafe { sys::ibv_poll_cq(self.as_ptr(), out) };
         if polled == 0 {
             self.empty_polls = self.empty_polls.wrapping_add(1);
-            if self.empty_polls.is_multiple_of(LOOK_EVERY) {
-                event::look(self.context());
+            if self.empty_polls.is_multiple_of(CHECK_EVERY) {
+                event::check_overrun(self.context());
             }
         }
         let overrun = self.overrun.load(Ordering::Relaxed);
@@ -104,10 +106,11 @@ impl CompletionQueue {
         }
     }
 
-    /// Makes the next completion raise an event. Whoever is about to sleep for it learns of lost ones first.
+    /// Makes the next completion raise an event. Checks for lost completions first, because a thread that sleeps for
+    /// one that was lost would sleep for ever.
     pub(super) fn request_notify(&mut self) -> Result<(), PollError> {
-        event::look(self.context());
-        // SAFETY: the queue is alive.
+        event::check_overrun(self.context());
+        // SAFETY: the queue is alive as long as `self`, since only the drop destroys it.
         check(unsafe { sys::ibv_req_notify_cq(self.as_ptr(), false) })
             .map_err(|source| refused("ibv_req_notify_cq", source))
     }
@@ -122,13 +125,14 @@ impl CompletionQueue {
                 Ok(false) | Err(_) => break,
             }
         }
-        self.acknowledge(); // also after an error: what is taken must be acknowledged
+        self.acknowledge(); // also after an error, because every taken event must be acknowledged
         taken.map(drop).map_err(|source| refused("ibv_get_cq_event", source))
     }
 
     fn acknowledge(&mut self) {
         if let (1.., Ok(ack_cq_events)) = (self.unacknowledged, &self.context().symbols.ibv_ack_cq_events) {
-            // SAFETY: the queue is alive, and that many of its events were taken and not acknowledged.
+            // SAFETY: the queue is alive, since only the drop destroys it, and exactly this many of its events are
+            // taken and not acknowledged.
             unsafe { ack_cq_events(self.as_ptr(), self.unacknowledged) };
             self.unacknowledged = 0;
         }
@@ -136,8 +140,9 @@ impl CompletionQueue {
 
     fn destroy(&mut self) -> io::Result<()> {
         let destroy_cq = self.context().symbols.ibv_destroy_cq.clone().map_err(io::Error::other)?;
-        self.acknowledge(); // else the library waits for it
-        // SAFETY: by the invariant alive, and called from drop alone.
+        self.acknowledge(); // otherwise the library waits for it for ever
+        // SAFETY: the invariant says that the queue is alive; only the drop calls this, so it is not used afterwards.
+        // The worker drops its queue pairs first.
         check(unsafe { destroy_cq(self.as_ptr()) })
     }
 }
@@ -149,7 +154,7 @@ impl Drop for CompletionQueue {
         }
         if let Err(error) = self.destroy() {
             tracing::warn!(%error, device = self.context().label(), "ibv_destroy_cq failed; the queue is leaked");
-            // The flag must outlive the queue; the channel's own drop will find it busy and leak too.
+            // The flag must outlive the queue. The channel's drop finds the channel busy, and leaks it as well.
             std::mem::forget(Arc::clone(&self.overrun));
             std::mem::forget(Arc::clone(self.context()));
         }

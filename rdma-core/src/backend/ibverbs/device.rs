@@ -1,4 +1,4 @@
-//! Which devices there are. What an open one answers is [`super::context`]'s.
+//! The devices that libibverbs lists. An open one is in [`super::context`].
 #![expect(unsafe_code, reason = "calls libibverbs")]
 
 use std::ffi::{CStr, c_int};
@@ -11,14 +11,14 @@ use super::sys::ibv_device;
 use super::{Context, explain};
 use crate::error::OpenError;
 
-/// A device by its name; it may be gone when it is opened.
+/// A device, by its name. It may have been removed when it is opened.
 #[derive(Debug, Clone)]
 pub(crate) struct Device {
     name: String,
 }
 
 impl Device {
-    /// The devices that the library finds, in its order.
+    /// Lists the devices that the library finds, in its order.
     pub(crate) fn list() -> Result<Vec<Self>, OpenError> {
         let list = DeviceList::get()?;
         Ok(list.devices().map(|(name, _)| Self { name }).collect())
@@ -39,22 +39,23 @@ impl Device {
         };
         let events = Events::new().map_err(|source| explain::opening(&self.name, "uverbs*", source))?;
         let open_device = list.symbols.ibv_open_device.clone()?;
-        // SAFETY: the device is of a list that was not freed; a context stays valid after that.
+        // SAFETY: `list` is alive, so the device is valid. The context outlives the list, because libibverbs counts the
+        // references to a device.
         let context = unsafe { open_device(device) };
-        // SAFETY: the device is alive, and its node's name ends in a zero byte within the array.
+        // SAFETY: `list` is alive, so the device is; libibverbs ends its node's name with a zero byte within the array.
         let node = unsafe { CStr::from_ptr((*device).dev_name.as_ptr()) }.to_string_lossy();
         let refused = |source| explain::opening(&self.name, &node, source);
         let context = super::not_null(context).map_err(refused)?;
-        // SAFETY: opened just now and given to no one else.
+        // SAFETY: the context was just opened, and only this call knows it.
         unsafe { Context::new(&self.name, list.symbols, context, events, refused) }
     }
 }
 
-/// The library's array of devices, freed on drop.
+/// The array of devices that libibverbs allocates; freed on drop.
 ///
 /// # Invariants
 ///
-/// `list` is what `ibv_get_device_list` returned, not freed yet: `len` devices and a null.
+/// `list` comes from `ibv_get_device_list` and is not freed yet: it holds `len` devices and a null.
 struct DeviceList {
     symbols: &'static Symbols,
     list: NonNull<*mut ibv_device>,
@@ -66,18 +67,19 @@ impl DeviceList {
         let symbols = library().map_err(Clone::clone)?;
         let get_device_list = symbols.ibv_get_device_list.clone()?;
         let mut len: c_int = 0;
-        // SAFETY: a pointer to an integer of ours.
+        // SAFETY: the call only writes the number of devices, to a variable of ours.
         let list = super::not_null(unsafe { get_device_list(&mut len) }).map_err(OpenError::NotListed)?;
-        // INVARIANT: returned just now, with its length.
+        // INVARIANT: the list was just returned, with this length.
         Ok(Self { symbols, list, len: usize::try_from(len).unwrap_or(0) })
     }
 
-    /// Names and devices; a device is valid while this list is.
+    /// Names and devices. A device pointer is valid only while this list is alive.
     fn devices(&self) -> impl Iterator<Item = (String, *mut ibv_device)> {
-        // SAFETY: by the invariant there are `len` pointers to devices.
+        // SAFETY: the invariant says that `list` holds `len` pointers and is not freed, so they may be read.
         let devices = unsafe { std::slice::from_raw_parts(self.list.as_ptr(), self.len) };
         devices.iter().map(|&device| {
-            // SAFETY: the device is alive, and its name ends in a zero byte within the array.
+            // SAFETY: the list keeps the device alive, so its name may be read; it ends in a zero byte within the
+            // array.
             let name = unsafe { CStr::from_ptr((*device).name.as_ptr()) };
             (name.to_string_lossy().into_owned(), device)
         })
@@ -87,7 +89,8 @@ impl DeviceList {
 impl Drop for DeviceList {
     fn drop(&mut self) {
         if let Ok(free_device_list) = self.symbols.ibv_free_device_list {
-            // SAFETY: by the invariant not freed yet; no device of it is used after this.
+            // SAFETY: the invariant says that the list is not freed yet; only this drop frees it, and `devices` borrows
+            // `self`, so no device pointer is used afterwards.
             unsafe { free_device_list(self.list.as_ptr()) };
         }
     }

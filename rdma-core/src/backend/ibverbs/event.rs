@@ -1,7 +1,7 @@
-//! Asynchronous events: what happens to a device outside any work request.
+//! Asynchronous events: what happens to a device outside of any work request.
 //!
-//! That completions were lost is told by such an event alone. Workers therefore look, too, and what they find for
-//! others is kept until it is asked for.
+//! Only such an event says that completions were lost. Workers therefore check for events as well, and keep those that
+//! they find for the program to take later.
 #![expect(unsafe_code, reason = "calls libibverbs")]
 
 use std::collections::VecDeque;
@@ -18,22 +18,22 @@ use super::sys::{self, ibv_async_event};
 use crate::error::QueryError;
 use crate::{AsyncEvent, EventKind, PortNum, QpNum};
 
-/// Events kept for a context that does not ask; later ones are dropped.
+/// Events kept for a context; later ones are dropped, because a program may never take any.
 const KEPT_MAX: usize = 1024;
-/// Events taken in one look.
-const LOOK_MAX: usize = 64;
+/// Events taken in one check, at most, so that a flood of events does not hold a worker up.
+const CHECK_MAX: usize = 64;
 
-/// The events that a look has taken from the library, and a descriptor for those and the library's own.
+/// The events that workers have taken from the library, and one descriptor for these and the library's own.
 pub(super) struct Events {
     kept: Mutex<VecDeque<AsyncEvent>>,
-    /// Readable while there are some in `kept`.
+    /// Readable while `kept` has events.
     raised: OwnedFd,
-    /// Readable while `raised` or the library's descriptor is.
+    /// Readable while `raised` or the library's descriptor is; an epoll of both.
     either: OwnedFd,
 }
 
 impl Events {
-    /// None yet, and no library to take them from.
+    /// Makes an empty queue without a library.
     pub(super) fn new() -> io::Result<Self> {
         let raised = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -41,7 +41,7 @@ impl Events {
         Ok(Self { kept: Mutex::default(), raised, either })
     }
 
-    /// Tells of the library's events, too, which it has when `descriptor` is readable.
+    /// Adds the descriptor of the library, which is readable while the library has events.
     pub(super) fn watch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         Ok(epoll::add(&self.either, descriptor, EventData::new_u64(1), EventFlags::IN)?)
     }
@@ -50,7 +50,7 @@ impl Events {
         self.either.as_fd()
     }
 
-    /// The next event, the kept ones first; `take` asks the library.
+    /// Takes the next event, kept ones first; `take` asks the library.
     fn next(
         &self,
         take: impl FnOnce() -> Result<Option<AsyncEvent>, QueryError>,
@@ -58,51 +58,53 @@ impl Events {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(event) = kept.pop_front() else { return take() };
         if kept.is_empty() {
-            // Nothing to read is what is wanted.
+            // An error means that there was nothing to read, which is the goal.
             let _ = rustix::io::read(&self.raised, &mut [0; 8]);
         }
         Ok(Some(event))
     }
 
-    /// Takes what the library has, and keeps it. Does nothing while another thread takes some.
-    fn look(&self, mut take: impl FnMut() -> Result<Option<AsyncEvent>, QueryError>) {
+    /// Moves the events of the library into `kept`. Does nothing while another thread takes events, since that thread
+    /// finds them as well.
+    fn collect(&self, mut take: impl FnMut() -> Result<Option<AsyncEvent>, QueryError>) {
         let Ok(mut kept) = self.kept.try_lock() else { return };
-        for _ in 0..LOOK_MAX {
-            // An error is told to whoever asks for events.
+        for _ in 0..CHECK_MAX {
+            // The program sees this error when it asks for events itself.
             let Ok(Some(event)) = take() else { return };
             if kept.len() >= KEPT_MAX {
-                tracing::debug!(kind = %event.kind, "nobody takes this context's events; one is dropped");
+                tracing::debug!(kind = %event.kind, "the event queue of a context is full and an event is dropped: take them with Context::next_event");
                 continue;
             }
             kept.push_back(event);
-            // The one error is a full counter, and then it is readable already.
+            // The only error is a full counter, and then the descriptor is readable already.
             let _ = rustix::io::write(&self.raised, &1_u64.to_ne_bytes());
         }
     }
 }
 
-/// Makes a descriptor of the library's return at once when it has nothing.
+/// Makes a descriptor of the library non-blocking.
 pub(super) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(descriptor)?;
     Ok(rustix::fs::fcntl_setfl(descriptor, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
-/// The next event, without waiting.
+/// Takes the next event; never waits.
 pub(super) fn next(context: &Context) -> Result<Option<AsyncEvent>, QueryError> {
     context.events().next(|| take(context))
 }
 
-/// Looks whether completions were lost, without waiting, for a completion queue that has nothing to tell.
-pub(super) fn look(context: &Context) {
-    context.events().look(|| take(context));
+/// Checks for the event of lost completions, and keeps every event that it finds; never waits.
+pub(super) fn check_overrun(context: &Context) {
+    context.events().collect(|| take(context));
 }
 
-/// Takes an event of the library's.
+/// Takes an event of the library.
 fn take(context: &Context) -> Result<Option<AsyncEvent>, QueryError> {
     let get_async_event = context.symbols.ibv_get_async_event.clone()?;
     let ack_async_event = context.symbols.ibv_ack_async_event.clone()?;
     let mut raw = ibv_async_event::zeroed();
-    // SAFETY: the context is open, and its descriptor does not block.
+    // SAFETY: the context is open as long as `context`, and `raw` is ours to be written. The descriptor does not
+    // block, so the call returns at once.
     if unsafe { get_async_event(context.as_ptr(), &mut raw) } != 0 {
         let error = io::Error::last_os_error();
         return match error.kind() {
@@ -110,16 +112,18 @@ fn take(context: &Context) -> Result<Option<AsyncEvent>, QueryError> {
             _ => Err(context.refused("ibv_get_async_event", error)),
         };
     }
-    // SAFETY: the event was returned just now and is not acknowledged yet.
+    // SAFETY: the event was just returned and is only acknowledged below, so its object is still alive.
     let event = unsafe { describe(&raw) };
-    // SAFETY: once for each event that was returned.
+    // SAFETY: each returned event is acknowledged exactly once, here, so no count of the library underflows.
     unsafe { ack_async_event(&mut raw) };
     Ok(Some(event))
 }
 
+/// Translates an event. An event of a completion queue also sets its overrun flag.
+///
 /// # Safety
 ///
-/// The event is not acknowledged: until then destroying the object that it names waits, so that its pointer is valid.
+/// The event is not acknowledged yet. Until then, destroying the object that it names waits, so its pointer is valid.
 unsafe fn describe(raw: &ibv_async_event) -> AsyncEvent {
     let kind = EventKind(raw.event_type);
     match raw.event_type {
@@ -131,7 +135,8 @@ unsafe fn describe(raw: &ibv_async_event) -> AsyncEvent {
         | sys::IBV_EVENT_PATH_MIG
         | sys::IBV_EVENT_PATH_MIG_ERR
         | sys::IBV_EVENT_QP_LAST_WQE_REACHED => {
-            // SAFETY: an event of these names a queue pair, alive as the caller promised.
+            // SAFETY: events of these types name a queue pair, which is alive, because the caller has not acknowledged
+            // yet.
             let qp_num = unsafe { (*raw.element.qp).qp_num };
             AsyncEvent::new(kind, None, Some(QpNum(qp_num)))
         }
@@ -142,13 +147,14 @@ unsafe fn describe(raw: &ibv_async_event) -> AsyncEvent {
         | sys::IBV_EVENT_SM_CHANGE
         | sys::IBV_EVENT_CLIENT_REREGISTER
         | sys::IBV_EVENT_GID_CHANGE => {
-            // SAFETY: an event of these holds a port number.
+            // SAFETY: events of these types hold a port number, so this member of the union is the valid one.
             let port = unsafe { raw.element.port_num };
             AsyncEvent::new(kind, u8::try_from(port).ok().map(PortNum), None)
         }
         sys::IBV_EVENT_CQ_ERR => {
-            // SAFETY: names a completion queue, alive as the caller promised; ours were all created with a pointer to
-            // their flag, which lives as long (see `cq.rs`).
+            // SAFETY: the event names a completion queue, which is alive, because the caller has not acknowledged yet.
+            // Every queue was created by `cq.rs`, with a `cq_context` that points to its flag and that the flag
+            // outlives.
             unsafe {
                 if let Some(overrun) = (*raw.element.cq).cq_context.cast::<AtomicBool>().as_ref() {
                     overrun.store(true, Ordering::Relaxed);
@@ -156,12 +162,12 @@ unsafe fn describe(raw: &ibv_async_event) -> AsyncEvent {
             }
             AsyncEvent::new(kind, None, None)
         }
-        // Of the device, or of an object that this crate does not create.
+        // Events of the device, and of objects that this crate does not create.
         _ => AsyncEvent::new(kind, None, None),
     }
 }
 
-// What the public type calls these numbers is what the headers call them.
+// The numbers of the public types are those of the C headers; this stops the build if they differ.
 const _: () = {
     assert!(EventKind::CQ_ERR.0 == sys::IBV_EVENT_CQ_ERR && EventKind::QP_FATAL.0 == sys::IBV_EVENT_QP_FATAL);
     assert!(EventKind::QP_REQ_ERR.0 == sys::IBV_EVENT_QP_REQ_ERR);
@@ -210,7 +216,7 @@ mod tests {
         let events = Events::new().unwrap();
         events.watch(library.0.as_fd()).unwrap();
         assert!(readable(events.fd()));
-        events.look(|| library.take());
+        events.collect(|| library.take());
         assert!(library.1.is_empty() && readable(events.fd()), "whoever sleeps for events is not told");
         library.1.push_back(event(3));
         rustix::io::write(&library.0, &1_u64.to_ne_bytes()).unwrap();
@@ -228,13 +234,13 @@ mod tests {
         let events = Events::new().unwrap();
         events.watch(library.0.as_fd()).unwrap();
         let mut asked = 0;
-        events.look(|| {
+        events.collect(|| {
             asked += 1;
             Ok(Some(event(0)))
         });
-        assert_eq!(asked, LOOK_MAX);
+        assert_eq!(asked, CHECK_MAX);
         for _ in 0..2 * KEPT_MAX {
-            events.look(|| Ok(Some(event(0))));
+            events.collect(|| Ok(Some(event(0))));
         }
         let mut kept = 0;
         while events.next(|| library.take()).unwrap().is_some() {

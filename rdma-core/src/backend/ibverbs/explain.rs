@@ -1,4 +1,4 @@
-//! Why the device refused to create an object or to register memory, in words that end with the mend.
+//! Explanations of a refusal to create an object or to register memory, each of which ends with the mend.
 
 #![expect(unsafe_code, reason = "asks the kernel which pages are resident")]
 
@@ -10,7 +10,7 @@ use crate::backend::register;
 use crate::error::{CreateError, OpenError};
 use crate::memory::pinning::{PinningNeed, PinningProbe};
 
-/// The error of a verb that creates `what`, for which the driver may pin `rings`.
+/// Makes the error of a verb that creates `what`; the driver may pin `rings` for it.
 pub(super) fn creation(
     context: &Context,
     verb: &'static str,
@@ -19,7 +19,7 @@ pub(super) fn creation(
     source: io::Error,
 ) -> CreateError {
     let mend = match source.raw_os_error() {
-        // Every object counts against the rdma cgroup, rings pinned or not.
+        // Every object counts against the rdma cgroup, even one that pins no memory.
         Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
             format!("the device may have no {what} left; {}", pinning(context, &source, rings))
         }
@@ -34,7 +34,7 @@ pub(super) fn creation(
     CreateError::Refused { verb, source, mend }
 }
 
-/// The error of opening the device `name`, whose node is `/dev/infiniband/NODE`.
+/// Makes the error of opening the device `name`, whose node is `/dev/infiniband/NODE`.
 pub(super) fn opening(name: &str, node: &str, source: io::Error) -> OpenError {
     let mend = match source.raw_os_error() {
         Some(errno @ libc::EAGAIN) => PinningProbe::new().read().explain_open(errno, name).to_string(),
@@ -54,7 +54,7 @@ pub(super) fn opening(name: &str, node: &str, source: io::Error) -> OpenError {
     OpenError::Refused { name: name.to_owned(), source, mend }
 }
 
-/// The mend where nothing more is known of a refusal.
+/// The mend of a refusal whose cause is not known.
 fn other(source: &io::Error) -> String {
     match source.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => "raise the limit on open files (`ulimit -n`)".to_owned(),
@@ -62,19 +62,21 @@ fn other(source: &io::Error) -> String {
     }
 }
 
-/// What the driver of a NIC pins for `entries` of a ring; each takes a cache line unless it carries more.
+/// Estimates the bytes that the driver of a NIC pins for a ring: a power of two entries, each in whole cache lines.
 pub(super) fn ring(entries: u32, entry_bytes: u32) -> u64 {
     u64::from(entries).next_power_of_two().saturating_mul(u64::from(entry_bytes).next_multiple_of(64))
 }
 
-/// What registering a range needs; the range is mapped.
+/// The pinning need of registering a range, which must be mapped.
 pub(super) fn registration(addr: *mut u8, len: usize) -> PinningNeed {
     let need = PinningNeed::range(addr as u64, len as u64);
     if is_resident(addr as usize, len) { need.resident() } else { need }
 }
 
-/// Warns when a large registration will probably be refused: pinning it may take seconds, and want of memory
-/// ends in a killed process that explains nothing. Looking costs about as much as pinning a few MiB.
+/// Warns when a large registration will probably be refused. Pinning it may take seconds, and running out of memory
+/// ends in a killed process without an explanation.
+///
+/// The check costs about as much as pinning a few MiB, so shorter registrations go without it.
 pub(super) fn warn_before(context: &Context, need: PinningNeed, len: usize) {
     const LEN_MIN: usize = 64 << 20;
     if len < LEN_MIN || !tracing::enabled!(tracing::Level::WARN) {
@@ -85,7 +87,7 @@ pub(super) fn warn_before(context: &Context, need: PinningNeed, len: usize) {
     }
 }
 
-/// Whether a range has been touched, judged by pages spread evenly over it.
+/// Whether all of a range is resident, judged by at most 64 pages spread evenly over it.
 fn is_resident(addr: usize, len: usize) -> bool {
     const SAMPLES: usize = 64;
     let page = rustix::param::page_size();
@@ -94,13 +96,14 @@ fn is_resident(addr: usize, len: usize) -> bool {
     (0..pages).step_by(step).all(|at| {
         let mut resident = 0;
         let start = (addr & !(page - 1)) + at * page;
-        // SAFETY: mincore only reports on the one page, and writes the one byte that it reports in.
+        // SAFETY: `mincore` only reads the page tables of one page, and writes only the one byte of `resident`.
         let answered = unsafe { libc::mincore(start as *mut libc::c_void, page, &mut resident) } == 0;
         answered && resident & 1 == 1
     })
 }
 
-/// Why the device did not register `len` bytes: its own bound on one registration, or a limit on pinned memory.
+/// Explains why the device did not register `len` bytes: its own bound on one registration, or a limit on pinned
+/// memory.
 pub(super) fn refused(context: &Context, source: &io::Error, need: PinningNeed, len: usize) -> String {
     let bound = context.query_device().ok();
     let beyond =
@@ -108,7 +111,8 @@ pub(super) fn refused(context: &Context, source: &io::Error, need: PinningNeed, 
     beyond.unwrap_or_else(|| pinning(context, source, need))
 }
 
-/// Which limit on pinned memory refused. Reads them: to be called at once after the failure, on its thread.
+/// Explains which limit on pinned memory refused. Must be called right after the failure and on its thread, because it
+/// reads the limits as they are now.
 pub(super) fn pinning(context: &Context, source: &io::Error, need: PinningNeed) -> String {
     let errno = source.raw_os_error().unwrap_or(0);
     PinningProbe::new().read().explain(errno, need, context.label()).to_string()
@@ -126,7 +130,7 @@ mod tests {
         let start = mapping.as_ptr().as_ptr();
         let touch = |range: std::ops::Range<usize>| {
             for at in range.step_by(1024) {
-                // SAFETY: within the mapping, which nothing else uses.
+                // SAFETY: the byte is within the mapping, which only this test uses.
                 unsafe { start.add(at).write_volatile(1) };
             }
         };
@@ -155,7 +159,7 @@ mod tests {
         assert!(said(libc::ENOENT).contains("modprobe ib_uverbs"));
         assert!(said(libc::ENODEV).contains("removed or reset"));
         assert!(said(libc::EMFILE).contains("ulimit -n"));
-        // What the limits of this machine are is not the test's.
+        // The explanation depends on the limits of this machine, so only its form is checked.
         assert!(said(libc::EAGAIN).contains("mend: "), "{}", said(libc::EAGAIN));
         assert!(!said(libc::EAGAIN).contains("/dev/infiniband"));
     }

@@ -1,4 +1,4 @@
-//! A port's GID table: identifiers, their types, and the network interfaces behind them.
+//! The GID table of a port: identifiers, their types, and the network interfaces behind them.
 #![expect(unsafe_code, reason = "calls libibverbs and libc")]
 
 use std::ffi::CString;
@@ -11,10 +11,10 @@ use super::{Context, port};
 use crate::error::QueryError;
 use crate::{Gid, GidEntry, GidType, LinkLayer, PortNum};
 
-/// The filled entries of the port's table, by index.
+/// Returns the filled entries of the table of a port, by index.
 ///
-/// Asks the library, and reads sysfs where the library is too old or fails: its own fallback on kernels before 5.10
-/// fails as a whole when one entry's interface is in another network namespace.
+/// Asks the library, and reads sysfs where the library is too old or fails. It fails as a whole on kernels before 5.10
+/// if one entry's interface is in another network namespace.
 pub(super) fn table(context: &Context, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
     let attributes = port::query_port(context, port)?;
     let sysfs = context.sysfs().join(format!("ports/{port}"));
@@ -28,13 +28,13 @@ pub(super) fn table(context: &Context, port: PortNum) -> Result<Vec<GidEntry>, Q
             })
             .collect()),
         Err(error) => {
-            tracing::debug!(%error, device = %sysfs.display(), "no GID table from the library, reading sysfs");
+            tracing::debug!(%error, device = %sysfs.display(), "the library returned no GID table; sysfs is read instead");
             Ok(read_sysfs(&sysfs, attributes.gid_table_len, attributes.link_layer))
         }
     }
 }
 
-/// The filled entries of all ports.
+/// Asks the library for the filled entries of all ports.
 fn query_gid_table(context: &Context) -> Result<Vec<ibv_gid_entry>, QueryError> {
     let query = context.symbols._ibv_query_gid_table.clone()?;
     let mut len = 0;
@@ -42,7 +42,8 @@ fn query_gid_table(context: &Context) -> Result<Vec<ibv_gid_entry>, QueryError> 
         len += port::query_port(context, PortNum(port))?.gid_table_len as usize;
     }
     let mut entries = vec![ibv_gid_entry::zeroed(); len];
-    // SAFETY: the context is open; the array has as many entries as is said, of the size that is said.
+    // SAFETY: the context is open as long as `context`, and the array has `len` entries of the stated size, so the call
+    // writes only within it.
     let filled = unsafe { query(context.as_ptr(), entries.as_mut_ptr(), len, 0, size_of::<ibv_gid_entry>()) };
     match usize::try_from(filled) {
         Ok(filled) => entries.truncate(filled),
@@ -54,7 +55,7 @@ fn query_gid_table(context: &Context) -> Result<Vec<ibv_gid_entry>, QueryError> 
     Ok(entries)
 }
 
-/// The table as the port's folder in sysfs shows it.
+/// Reads the table from the folder of the port in sysfs.
 pub(super) fn read_sysfs(port: &Path, len: u32, link_layer: LinkLayer) -> Vec<GidEntry> {
     let entry = |index| {
         let gid = std::fs::read_to_string(port.join(format!("gids/{index}"))).ok()?;
@@ -63,7 +64,7 @@ pub(super) fn read_sysfs(port: &Path, len: u32, link_layer: LinkLayer) -> Vec<Gi
         if gid.is_zero() {
             return None;
         }
-        // An empty entry's type does not read; on InfiniBand no entry's does.
+        // Reading the type fails for an empty entry, and on InfiniBand for every entry.
         let kind = std::fs::read_to_string(port.join(format!("gid_attrs/types/{index}"))).ok();
         let kind = match kind.as_deref().map(str::trim) {
             Some("RoCE v2") => GidType::ROCE_V2,
@@ -75,10 +76,10 @@ pub(super) fn read_sysfs(port: &Path, len: u32, link_layer: LinkLayer) -> Vec<Gi
     (0..len).filter_map(entry).collect()
 }
 
-/// The interface behind an entry, if it is in this network namespace.
+/// Returns the interface behind an entry, if it is in this network namespace.
 ///
-/// The kernel gives name and index as they are in the interface's own namespace, whoever asks; an interface that is
-/// elsewhere would have to share both with one that is here to be taken for it. `ifindex` is 0 when it is not known.
+/// The kernel reports name and index as they are in the interface's own namespace. An interface of another namespace is
+/// taken for a local one only if both agree, which is unlikely. An `ifindex` of 0 means unknown.
 fn netdev(port: &Path, index: u32, ifindex: u32) -> Option<String> {
     let name = std::fs::read_to_string(port.join(format!("gid_attrs/ndevs/{index}"))).ok()?;
     let name = name.trim();
@@ -86,17 +87,17 @@ fn netdev(port: &Path, index: u32, ifindex: u32) -> Option<String> {
     (ifindex == 0 || ifindex == here).then(|| name.to_owned())
 }
 
-/// The index of an interface of this network namespace.
+/// Returns the index of an interface of this network namespace.
 fn index_of_netdev(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
-    // SAFETY: a string that ends in a zero byte.
+    // SAFETY: `name` is a C string that lives for the call, and the call only reads it.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {
         0 => None,
         index => Some(index),
     }
 }
 
-// What the public type calls these numbers is what the headers call them.
+// The numbers of the public types are those of the C headers; this stops the build if they differ.
 const _: () = {
     assert!(GidType::INFINIBAND.0 == sys::IBV_GID_TYPE_IB);
     assert!(GidType::ROCE_V1.0 == sys::IBV_GID_TYPE_ROCE_V1);

@@ -1,5 +1,5 @@
-//! Opens libibverbs at run time, once for the process and for ever. Which functions it exports is
-//! [`super::symbols`]'s; what is done with them belongs to the files named after the verbs.
+//! Opens libibverbs at run time, once for the process, and never closes it. The functions it exports are listed in
+//! [`super::symbols`]; the files named after the verbs call them.
 #![expect(unsafe_code, reason = "loads a shared library")]
 
 use std::error::Error as _;
@@ -11,57 +11,58 @@ use libloading::os::unix as dl;
 use super::symbols::Symbols;
 use crate::error::LibraryUnavailable;
 
-/// The name that every distribution installs; `libibverbs.so` comes only with the development files.
+/// The name that every distribution installs; `libibverbs.so` comes with the development files only.
 const LIBRARY: &str = "libibverbs.so.1";
 
-/// The library of this process: opened by the first caller, never closed.
+/// Returns the library of this process. The first caller opens it.
 ///
 /// Providers start threads and register handlers for fork and exit, so unloading the library would leave calls into
 /// unmapped code. `ibv_fork_init` is not called: it makes every registration slower, and kernels since 5.12 copy
 /// pinned pages at fork instead.
 ///
 /// # Errors
-/// [`LibraryUnavailable`], the same at every call: a library installed later is found by a new process.
+///
+/// [`LibraryUnavailable`]. Every later call returns the same error: only a new process finds a library installed later.
 pub(crate) fn library() -> Result<&'static Symbols, &'static LibraryUnavailable> {
     static SYMBOLS: OnceLock<Result<Symbols, LibraryUnavailable>> = OnceLock::new();
     SYMBOLS.get_or_init(|| open(LIBRARY)).as_ref()
 }
 
-/// Opens the library of that name and resolves its symbols.
+/// Opens the library `name` and resolves its symbols.
 fn open(name: &'static str) -> Result<Symbols, LibraryUnavailable> {
     if cfg!(all(target_env = "musl", target_feature = "crt-static")) {
         return Err(LibraryUnavailable::StaticBuild);
     }
-    // SAFETY: libibverbs and what it needs run no constructor that a Rust program could upset; a library of another
-    // kind under this name would be the administrator's own doing.
+    // SAFETY: the constructors of libibverbs and its dependencies need nothing of the program, so they may run here.
+    // Only an administrator can install another library under this name.
     let opened = unsafe { dl::Library::open(Some(name), dl::RTLD_NOW | dl::RTLD_LOCAL) };
     let handle = match opened {
-        Ok(library) => library.into_raw(), // and so never closed
+        Ok(library) => library.into_raw(), // never closed, because providers leave threads and handlers behind
         Err(error) => {
-            // The loader's words, which name the file that is missing, are the source.
+            // The source has the loader's message, which names the missing file.
             let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             return Err(LibraryUnavailable::NotFound { tried: vec![name], reason });
         }
     };
-    // SAFETY: the handle is open and is never closed, so that what it finds stays loaded.
+    // SAFETY: the handle is never closed, so every address that `find` returns stays loaded.
     Ok(unsafe { Symbols::resolve(|symbol, version| find(handle, symbol, version)) })
 }
 
-/// The address of a symbol, or null.
+/// Finds the address of a symbol by name and version; null if there is none.
 #[cfg(target_env = "gnu")]
 fn find(handle: *mut c_void, symbol: &str, version: &str) -> *mut c_void {
     let (Ok(symbol), Ok(version)) = (CString::new(symbol), CString::new(version)) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the handle is open and both strings end in a zero byte.
+    // SAFETY: the handle is open, since it is never closed, and both strings end in a zero byte.
     unsafe { libc::dlvsym(handle, symbol.as_ptr(), version.as_ptr()) }
 }
 
-/// The address of a symbol, or null: musl's loader knows no versions, and finds the default one.
+/// Finds the address of a symbol; null if there is none. musl's loader knows no versions and finds the default one.
 #[cfg(not(target_env = "gnu"))]
 fn find(handle: *mut c_void, symbol: &str, _version: &str) -> *mut c_void {
     let Ok(symbol) = CString::new(symbol) else { return std::ptr::null_mut() };
-    // SAFETY: the handle is open and the string ends in a zero byte.
+    // SAFETY: the handle is open, since it is never closed, and the string ends in a zero byte.
     unsafe { libc::dlsym(handle, symbol.as_ptr()) }
 }
 

@@ -1,7 +1,7 @@
 //! The backend over libibverbs: NICs, and the kernel's soft-RoCE.
 //!
-//! One file a verb, under the verb's name. What a C call promises is written where it is called; what the layouts are
-//! is in [`sys`], what the library exports in [`symbols`].
+//! Each verb has a file of its name. Every call into C states there what the C side promises. The C layouts are in
+//! [`sys`], the exported functions in [`symbols`].
 
 mod address;
 mod channel;
@@ -31,7 +31,7 @@ pub(crate) use device::Device;
 pub(crate) use pd::ProtectionDomain;
 pub(crate) use worker::Worker;
 
-/// The result of a verb that returns 0, an errno, or (as old providers do) -1 with the errno in its place.
+/// Translates the result of a verb that returns 0 or an errno. Old providers return -1 and set `errno` instead.
 fn check(returned: libc::c_int) -> io::Result<()> {
     match returned {
         0 => Ok(()),
@@ -40,7 +40,7 @@ fn check(returned: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// A pointer that a verb returned, or the errno where it is null.
+/// Translates the pointer that a verb returned; null means that `errno` is set.
 fn not_null<T>(returned: *mut T) -> io::Result<std::ptr::NonNull<T>> {
     std::ptr::NonNull::new(returned).ok_or_else(io::Error::last_os_error)
 }

@@ -1,4 +1,4 @@
-//! Protection domains. What is registered in one is [`super::mr`]'s.
+//! Protection domains. Registrations in one are in [`super::mr`].
 #![expect(unsafe_code, reason = "owns an object of libibverbs")]
 
 use std::ptr::NonNull;
@@ -12,31 +12,33 @@ use crate::error::{CreateError, RegisterError};
 use crate::memory::pinning::PinningNeed;
 use crate::memory::{Backing, Registration};
 
-/// A protection domain; regions and queue pairs share it.
+/// A protection domain, which its regions and queue pairs share.
 pub(crate) struct ProtectionDomain(Arc<Pd>);
 
+/// The domain of libibverbs behind a [`ProtectionDomain`].
+///
 /// # Invariants
 ///
-/// `pd` is of `context` and is released by this value alone, in its drop. libibverbs locks what it shares between
-/// threads.
+/// `pd` belongs to `context`, and only this value releases it, in its drop. libibverbs locks the data that a domain
+/// shares between threads.
 pub(super) struct Pd {
     context: Arc<Context>,
     pd: NonNull<ibv_pd>,
 }
 
-// SAFETY: by the invariant.
+// SAFETY: libibverbs ties no domain to a thread, and only this value releases it.
 unsafe impl Send for Pd {}
-// SAFETY: by the invariant.
+// SAFETY: libibverbs locks what threads share through a domain, so calls through `&Pd` may run at once.
 unsafe impl Sync for Pd {}
 
 impl ProtectionDomain {
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, CreateError> {
         let alloc_pd = context.symbols.ibv_alloc_pd.clone()?;
-        // SAFETY: the context is open.
+        // SAFETY: `context` is open as long as the `Arc` lives, so the call may use it.
         let pd = not_null(unsafe { alloc_pd(context.as_ptr()) }).map_err(|source| {
             explain::creation(context, "ibv_alloc_pd", "protection domains", PinningNeed::length(0), source)
         })?;
-        // INVARIANT: allocated just now.
+        // INVARIANT: the domain was just allocated, and only this value knows it.
         Ok(Self(Arc::new(Pd { context: Arc::clone(context), pd })))
     }
 
@@ -67,7 +69,8 @@ impl interface::ProtectionDomain for ProtectionDomain {
         access: Access,
         _: Option<&Backing>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
-        // SAFETY: the caller's promise is passed on unchanged.
+        // SAFETY: the caller promises a range that stays mapped until `deregister` returned `Ok`, so the callee, which
+        // asks for that, may register it.
         let region = unsafe { mr::MemoryRegion::register(&self.0, addr, len, access) }?;
         Ok(Box::new(region))
     }
@@ -79,7 +82,8 @@ impl Drop for Pd {
         if self.context.is_forked() {
             return;
         }
-        // SAFETY: by the invariant alive, and not used after this; its regions and queue pairs hold an `Arc` of it.
+        // SAFETY: the invariant says that the domain is alive. Its regions and queue pairs hold an `Arc` of it, so
+        // none is left, and nothing uses it after its drop.
         if let Err(error) = check(unsafe { dealloc_pd(self.pd.as_ptr()) }) {
             tracing::warn!(%error, device = self.context.label(), "ibv_dealloc_pd failed; the domain is leaked");
             std::mem::forget(Arc::clone(&self.context));

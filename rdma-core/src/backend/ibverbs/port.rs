@@ -1,4 +1,4 @@
-//! What the device and its ports say of themselves.
+//! The attributes of a device and of its ports.
 #![expect(unsafe_code, reason = "calls libibverbs")]
 
 use super::sys::{self, ibv_device_attr, ibv_port_attr};
@@ -6,14 +6,14 @@ use super::{Context, check};
 use crate::error::QueryError;
 use crate::{DeviceAttributes, Lid, LinkLayer, Mtu, PortAttributes, PortNum, PortState};
 
-/// What `ibv_query_device` said when the device was opened.
+/// The limits of a device, from `ibv_query_device` when it was opened.
 pub(super) struct Limits(ibv_device_attr);
 
 impl Limits {
-    /// Of nothing: before the device was asked.
+    /// No limits yet: the value before the device was asked.
     pub(super) const NONE: Self = Self(ibv_device_attr::zeroed());
 
-    /// As the public API words them.
+    /// The limits as the public type.
     pub(super) fn attributes(&self) -> DeviceAttributes {
         let raw = &self.0;
         let firmware: Vec<u8> =
@@ -55,22 +55,23 @@ impl Limits {
     }
 }
 
-/// The limits and identity of the device.
+/// Asks the device for its limits and identity.
 pub(super) fn query_device(context: &Context) -> Result<Limits, QueryError> {
     let query_device = context.symbols.ibv_query_device.clone()?;
     let mut raw = ibv_device_attr::zeroed();
-    // SAFETY: the context is open, and the structure is the one that this version of the symbol fills.
+    // SAFETY: the context is open as long as `context`, and `raw` is the structure that this version of the symbol
+    // fills, so the call writes only within it.
     check(unsafe { query_device(context.as_ptr(), &mut raw) })
         .map_err(|source| context.refused("ibv_query_device", source))?;
     Ok(Limits(raw))
 }
 
-/// A limit that C gives as a signed number.
+/// Converts a limit, which C gives as a signed number; a negative one means none.
 fn limit(raw: libc::c_int) -> u32 {
     u32::try_from(raw).unwrap_or(0)
 }
 
-/// The state and limits of a port.
+/// Asks the device for the state and limits of a port.
 pub(super) fn query_port(context: &Context, port: PortNum) -> Result<PortAttributes, QueryError> {
     let ports = context.limits().ports();
     if !(1..=ports).contains(&port.0) {
@@ -78,7 +79,8 @@ pub(super) fn query_port(context: &Context, port: PortNum) -> Result<PortAttribu
     }
     let compat = context.symbols.ibv_query_port.clone()?;
     let mut raw = ibv_port_attr::zeroed();
-    // SAFETY: the context is open, and `compat` is the library's own function.
+    // SAFETY: the context is open as long as `context`, and `compat` is the library's own function, since `Symbols`
+    // found it.
     check(unsafe { sys::query_port(context.as_ptr(), port.0, &mut raw, compat) })
         .map_err(|source| context.refused("ibv_query_port", source))?;
     Ok(PortAttributes {
@@ -93,7 +95,7 @@ pub(super) fn query_port(context: &Context, port: PortNum) -> Result<PortAttribu
     })
 }
 
-/// A device that does not say is of InfiniBand, by convention.
+/// Converts a link layer. By convention, a device that does not say which is of InfiniBand.
 fn link_layer(raw: u8) -> LinkLayer {
     match raw {
         sys::IBV_LINK_LAYER_UNSPECIFIED => LinkLayer::INFINIBAND,
@@ -101,12 +103,12 @@ fn link_layer(raw: u8) -> LinkLayer {
     }
 }
 
-/// A code beyond a byte is none that verbs defines, and stays none.
+/// Converts an MTU code. Verbs defines none beyond a byte, so a larger code becomes another undefined one.
 fn mtu(raw: sys::ibv_mtu) -> Mtu {
     Mtu(u8::try_from(raw).unwrap_or(u8::MAX))
 }
 
-// What the public types call these numbers is what the headers call them.
+// The numbers of the public types are those of the C headers; this stops the build if they differ.
 const _: () = {
     assert!(PortState::DOWN.0 == sys::IBV_PORT_DOWN && PortState::INIT.0 == sys::IBV_PORT_INIT);
     assert!(PortState::ARMED.0 == sys::IBV_PORT_ARMED && PortState::ACTIVE.0 == sys::IBV_PORT_ACTIVE);

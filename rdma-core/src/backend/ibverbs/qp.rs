@@ -1,5 +1,5 @@
-//! Queue pairs: creation, state, destruction. Which attributes a step sets is [`super::transition`]'s; posting is
-//! [`super::post`]'s.
+//! Queue pairs: creation, state, destruction. The attributes of each step are in [`super::transition`], posting is in
+//! [`super::post`].
 #![expect(unsafe_code, reason = "owns an object of libibverbs")]
 
 use std::io;
@@ -19,20 +19,20 @@ use crate::{PortNum, QpNum, QpState, QueuePairOptions};
 ///
 /// # Invariants
 ///
-/// `qp` is of `pd` and alive unless `destroyed`.
+/// `qp` belongs to `pd`, and is alive unless `destroyed`.
 pub(super) struct QueuePair {
     pd: Arc<Pd>,
     qp: NonNull<ibv_qp>,
     destroyed: bool,
-    /// As RESET to INIT set it.
+    /// The port that the step to INIT has set.
     pub(super) port: PortNum,
 }
 
-// SAFETY: libibverbs ties no object to a thread, and whoever posts holds `&mut`.
+// SAFETY: libibverbs ties no queue pair to a thread, and posting needs `&mut`, so only one thread posts at a time.
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
-    /// A queue pair in RESET, whose completions go to `cq`. The caller keeps `cq` alive longer.
+    /// Creates a queue pair in RESET, whose completions go to `cq`. The caller must keep `cq` alive longer.
     pub(super) fn new(
         cq: &CompletionQueue,
         pd: &Arc<Pd>,
@@ -58,15 +58,17 @@ impl QueuePair {
             sq_sig_all: 0,
             ..ibv_qp_init_attr::zeroed()
         };
-        // SAFETY: the domain and the completion queue are alive and of one context.
+        // SAFETY: `pd` and `cq` are alive for the call and were just checked to be of one context, so the attributes
+        // are valid.
         let qp = not_null(unsafe { create_qp(pd.as_ptr(), &mut attributes) });
         let qp = qp.map_err(|source| {
-            // A send entry holds the request's header, the remote range, and a local range or inline data.
+            // The estimate of the pinned rings: a send entry holds a header, the remote range, and a local range or
+            // inline data.
             let send = explain::ring(options.max_send_wr, options.max_inline_data.saturating_add(48));
             let rings = PinningNeed::about(send.saturating_add(explain::ring(max_recv_wr, 16)));
             explain::creation(context, "ibv_create_qp", "queue pairs", rings, source)
         })?;
-        // INVARIANT: created just now.
+        // INVARIANT: the queue pair was just created, and only this value knows it.
         Ok(Self { pd: Arc::clone(pd), qp, destroyed: false, port: PortNum::default() })
     }
 
@@ -79,7 +81,7 @@ impl QueuePair {
     }
 
     pub(super) fn qp_num(&self) -> QpNum {
-        // SAFETY: alive by the invariant; the number does not change.
+        // SAFETY: a destroyed value is not asked for its number, so the queue pair is alive; the number never changes.
         QpNum(unsafe { (*self.as_ptr()).qp_num })
     }
 
@@ -90,7 +92,8 @@ impl QueuePair {
         mask: sys::ibv_qp_attr_mask,
     ) -> io::Result<()> {
         let modify_qp = self.context().symbols.ibv_modify_qp.clone().map_err(io::Error::other)?;
-        // SAFETY: the queue pair is alive. The mask's bits are below the sign.
+        // SAFETY: the queue pair is alive, since a destroyed one leaves its slot, and the attributes are ours. The
+        // cast is exact: the mask's bits are below the sign.
         check(unsafe { modify_qp(self.as_ptr(), attributes, mask.cast_signed()) })
     }
 
@@ -98,19 +101,22 @@ impl QueuePair {
         let query_qp = self.context().symbols.ibv_query_qp.clone()?;
         let (mut attributes, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
         let mask = sys::IBV_QP_STATE.cast_signed();
-        // SAFETY: the queue pair is alive, and both structures are ours.
+        // SAFETY: the queue pair is alive, since a destroyed one leaves its slot, and both structures are ours to be
+        // written.
         check(unsafe { query_qp(self.as_ptr(), &mut attributes, mask, &mut init) })
             .map_err(|source| self.context().refused("ibv_query_qp", source))?;
         Ok(QpState(attributes.qp_state))
     }
 
-    /// Ends it: after `Ok` the device touches no memory of its requests any more. May be called again after an error.
+    /// Destroys the queue pair: after `Ok` the device touches no memory of its requests any more. May be called again
+    /// after an error.
     pub(super) fn destroy(&mut self) -> io::Result<()> {
         if self.destroyed || self.context().is_forked() {
             return Ok(());
         }
         let destroy_qp = self.context().symbols.ibv_destroy_qp.clone().map_err(io::Error::other)?;
-        // SAFETY: alive by the invariant. Its asynchronous events are acknowledged as they are taken.
+        // SAFETY: the invariant says that it is alive, since `destroyed` is not set. Asynchronous events are
+        // acknowledged as they are taken, so the call does not wait for one.
         check(unsafe { destroy_qp(self.as_ptr()) })?;
         self.destroyed = true;
         Ok(())
@@ -126,10 +132,11 @@ impl Drop for QueuePair {
     }
 }
 
-/// How deep to make the receive queue: one more than asked for, for the fence, where the device has it. Refuses what
-/// the device would, by name.
+/// The depth of the receive queue: as asked for and one more for the fence, where the device has that many. A depth
+/// beyond the device is refused by the name of the option.
 ///
-/// Without room for the fence's own receive the queue is full of others, whose flush says as much.
+/// At the limit there is no room for the sentinel of the fence. The queue is then full of other receives, and the
+/// flush of the last one proves as much.
 fn receives(options: &QueuePairOptions, limit: u32) -> Result<u32, CreateError> {
     for (option, asked) in [("max_send_wr", options.max_send_wr), ("max_recv_wr", options.max_recv_wr)] {
         if asked > limit {
@@ -139,7 +146,7 @@ fn receives(options: &QueuePairOptions, limit: u32) -> Result<u32, CreateError> 
     Ok(options.max_recv_wr.saturating_add(SENTINELS).min(limit))
 }
 
-// What the public type calls these numbers is what the headers call them.
+// The numbers of the public types are those of the C headers; this stops the build if they differ.
 const _: () = {
     assert!(QpState::RESET.0 == sys::IBV_QPS_RESET && QpState::INIT.0 == sys::IBV_QPS_INIT);
     assert!(QpState::RTR.0 == sys::IBV_QPS_RTR && QpState::RTS.0 == sys::IBV_QPS_RTS);

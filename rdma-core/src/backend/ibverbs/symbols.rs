@@ -1,5 +1,5 @@
-//! The functions that libibverbs exports, each found by name and version when the library is opened. What the header
-//! defines inline is in [`super::sys`].
+//! The functions that libibverbs exports, each looked up by name and version when the library is opened. Functions that
+//! the C header defines inline are in [`super::sys`].
 #![expect(unsafe_code, reason = "a symbol of a library is an address, its type is written by hand")]
 
 use std::ffi::c_void;
@@ -13,20 +13,20 @@ use super::sys::{
 };
 use crate::error::LibraryUnavailable;
 
-/// Declares [`Symbols`]: a stored `Result` for each function, so that a missing one fails its own call and names
-/// itself. Name and version are those of `libibverbs.map.in`.
+/// Declares [`Symbols`], with a stored `Result` for each function: a missing function fails only the calls that need
+/// it, and the error names it. Names and versions are those of `libibverbs.map.in`.
 macro_rules! symbols {
     ($($version:literal { $($symbol:ident: fn($($argument:ty),*) $(-> $result:ty)?;)* })*) => {
-        /// What was found of libibverbs; a field is named as the symbol.
+        /// The functions found in libibverbs; each field has the name of its symbol.
         pub(crate) struct Symbols {
             $($(pub $symbol: Result<unsafe extern "C" fn($($argument),*) $(-> $result)?, LibraryUnavailable>,)*)*
         }
 
         impl Symbols {
-            /// Resolves every symbol with `find(name, version)`, which gives null for one that is not there.
+            /// Resolves every symbol with `find(name, version)`, which returns null for a missing one.
             ///
             /// # Safety
-            /// What `find` returns is null or the function of that name and version, loaded for ever.
+            /// `find` returns null or the address of the function of that name and version, which is loaded for ever.
             pub unsafe fn resolve(find: impl Fn(&'static str, &'static str) -> *mut c_void) -> Self {
                 Self {
                     $($($symbol: {
@@ -34,8 +34,8 @@ macro_rules! symbols {
                         if address.is_null() {
                             Err(LibraryUnavailable::TooOld { symbol: stringify!($symbol), version: $version })
                         } else {
-                            // SAFETY: not null, and by this function's contract the function of that name, whose
-                            // prototype `rdma-core/abi-check` holds against this type.
+                            // SAFETY: the address is not null, so by the contract of `resolve` it is the function of
+                            // this name, and `rdma-core/abi-check` compares its C prototype with this type.
                             Ok(unsafe {
                                 transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(address)
                             })

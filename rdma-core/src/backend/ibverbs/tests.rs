@@ -1,6 +1,7 @@
-//! The backend against a device, through the seam: what no other layer can show, such as a partial post.
+//! Tests of the backend against a device, through the seam: behaviour that no other layer can show, such as a partial
+//! post.
 //!
-//! Ignored by default, since they need a device; each fails where there is none:
+//! They are ignored by default, because they need a device. Each fails where there is none:
 //! `cargo xtask soft-roce -- TEST_EXECUTABLE ibverbs::tests --ignored --test-threads=1`.
 #![expect(unsafe_code, reason = "posts memory of its own")]
 

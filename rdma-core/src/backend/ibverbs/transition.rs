@@ -1,7 +1,7 @@
-//! Which attributes each step of a reliable connection sets, and why a step was refused.
+//! The steps of a reliable connection: the attributes that each sets, and explanations of refused steps.
 //!
-//! `ibv_modify_qp` answers a missing attribute, a forbidden one and a wrong value alike with EINVAL, and a missing route
-//! with a bare errno. The masks are one table here, and [`Refusal`] words what is known.
+//! `ibv_modify_qp` answers a missing attribute, a forbidden one and a wrong value all with EINVAL, and a missing route
+//! with a bare errno. So the masks are in one table here, and [`Refusal`] says what is known.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use super::sys::{self, ibv_qp_attr_mask};
 use crate::error::ConnectError;
 use crate::{Endpoint, GidEntry, Mtu, PortAttributes, QpNum, QpState};
 
-/// One step: the attributes that it must set. What is optional this crate never sets.
+/// A step and the attributes that it must set. This crate sets no optional attribute.
 pub(super) struct Transition {
     pub(super) to: QpState,
     pub(super) required: ibv_qp_attr_mask,
 }
 
-/// InfiniBand specification, 11.2.5.2, for reliable connections.
+/// The step to INIT. All masks here are those of the InfiniBand specification, 11.2.5.2, for reliable connections.
 pub(super) const TO_INIT: Transition = Transition {
     to: QpState::INIT,
     required: sys::IBV_QP_STATE | sys::IBV_QP_PKEY_INDEX | sys::IBV_QP_PORT | sys::IBV_QP_ACCESS_FLAGS,
@@ -41,7 +41,7 @@ pub(super) const TO_RTS: Transition = Transition {
 };
 pub(super) const TO_ERR: Transition = Transition { to: QpState::ERR, required: sys::IBV_QP_STATE };
 
-/// What is known when a step was refused.
+/// A refused step, with everything that helps to explain it.
 pub(super) enum Refusal<'a> {
     Init { port: &'a PortAttributes, pkey_index: u16 },
     Rtr { port: &'a PortAttributes, peer: &'a Endpoint, own: Option<&'a GidEntry>, mtu: Mtu },
@@ -49,7 +49,7 @@ pub(super) enum Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// The error of a queue pair that was refused this step.
+    /// Makes the error of a queue pair whose step was refused.
     pub(super) fn error(&self, qp_num: QpNum, source: io::Error) -> ConnectError {
         let (to, mend) = match self {
             Self::Init { port, pkey_index } => (TO_INIT.to, init_mend(port, *pkey_index, &source)),
@@ -100,7 +100,7 @@ fn rtr_mend(
     }
 }
 
-/// EINVAL says nothing; the likely causes are looked for in the order of how often they are met.
+/// Explains EINVAL, which names no cause: checks the likely ones, the most frequent first.
 fn rtr_invalid(port: &PortAttributes, peer: &Endpoint, own: Option<&GidEntry>, mtu: Mtu) -> String {
     if mtu > port.active_mtu {
         return format!(

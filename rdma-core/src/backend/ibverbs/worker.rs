@@ -1,4 +1,4 @@
-//! A completion queue and its queue pairs, as the seam asks for them.
+//! The worker over libibverbs: a completion queue and its queue pairs, behind the seam.
 #![expect(unsafe_code, reason = "posts memory that the caller vouches for")]
 
 use std::io;
@@ -20,12 +20,13 @@ use crate::{
     QueuePairOptions, RetryOptions, WorkerOptions,
 };
 
-/// Completions taken from the driver in one call.
+/// Completions taken from the driver in one call, at most.
 const POLL_BATCH: usize = 64;
 
-/// See the module.
+/// A completion queue of libibverbs with its queue pairs.
 pub(crate) struct Worker {
-    /// By slot. Declared before `cq`, and so destroyed before it.
+    /// Queue pairs by slot. Must be declared before `cq`: fields drop in order, and a completion queue with queue
+    /// pairs cannot be destroyed.
     qps: Vec<Option<QueuePair>>,
     cq: CompletionQueue,
     chains: Chains,
@@ -43,7 +44,7 @@ impl Worker {
         self.qps.get_mut(usize::from(slot)).and_then(Option::as_mut).ok_or_else(unknown_slot)
     }
 
-    /// One step: the attributes that `fill` sets are those that the transition requires.
+    /// Takes a step; `fill` sets the attributes that the transition requires.
     fn step(
         &mut self,
         slot: Slot,
@@ -56,7 +57,7 @@ impl Worker {
         self.qp(slot)?.modify(&mut attributes, transition.required)
     }
 
-    /// The queue pair of `slot`, for a step whose errors carry its number.
+    /// Returns the queue pair in `slot`, for a step that connects it.
     fn connecting(&mut self, slot: Slot) -> Result<&mut QueuePair, ConnectError> {
         let context = Arc::clone(self.cq.context());
         self.qp(slot).map_err(|source| context.refused("ibv_modify_qp", source).into())
@@ -155,7 +156,8 @@ impl RawWorker for Worker {
         let Some(Some(qp)) = self.qps.get_mut(usize::from(slot)) else {
             return Err(RawPostError { posted: 0, source: unknown_slot() });
         };
-        // SAFETY: the caller's promise is passed on unchanged.
+        // SAFETY: the caller keeps the local ranges valid, as the trait asks, so the chain that names them may be
+        // posted.
         unsafe { self.chains.post_send(qp, chain) }
     }
 
@@ -163,7 +165,8 @@ impl RawWorker for Worker {
         let Some(Some(qp)) = self.qps.get_mut(usize::from(slot)) else {
             return Err(RawPostError { posted: 0, source: unknown_slot() });
         };
-        // SAFETY: the caller's promise is passed on unchanged.
+        // SAFETY: the caller keeps the local ranges valid, as the trait asks, so the chain that names them may be
+        // posted.
         unsafe { self.chains.post_recv(qp, chain) }
     }
 
@@ -172,7 +175,7 @@ impl RawWorker for Worker {
         while taken < out.len() {
             let batch = self.polled.len().min(out.len() - taken);
             let polled = match self.cq.poll(&mut self.polled[..batch]) {
-                // What was taken is told first; the error comes again with the next call.
+                // Completions that were taken are returned first; the error comes again with the next call.
                 Err(_) if taken > 0 => break,
                 polled => polled?,
             };
@@ -206,9 +209,9 @@ impl RawWorker for Worker {
     }
 }
 
-/// Reads of an entry what its status lets be read.
+/// Translates an entry. A failed one defines only four of its fields, so the others stay unread.
 fn completion(raw: &ibv_wc) -> RawCompletion {
-    let told = RawCompletion {
+    let completion = RawCompletion {
         wr_id: raw.wr_id,
         status: raw.status,
         vendor_error: raw.vendor_err,
@@ -216,21 +219,22 @@ fn completion(raw: &ibv_wc) -> RawCompletion {
         ..RawCompletion::default()
     };
     if raw.status != sys::IBV_WC_SUCCESS {
-        return told;
+        return completion;
     }
     RawCompletion {
         byte_len: raw.byte_len,
         write_imm: raw.opcode == sys::IBV_WC_RECV_RDMA_WITH_IMM,
         imm: (raw.wc_flags & sys::IBV_WC_WITH_IMM != 0).then(|| u32::from_be(raw.imm_data)),
-        ..told
+        ..completion
     }
 }
 
+/// The error of a slot without a queue pair.
 fn unknown_slot() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "no queue pair has this slot")
 }
 
-// What the public type calls these numbers is what the headers call them.
+// The numbers of the public types are those of the C headers; this stops the build if they differ.
 const _: () = {
     use CompletionStatus as S;
     assert!(S::SUCCESS.0 == sys::IBV_WC_SUCCESS && S::LOC_LEN_ERR.0 == sys::IBV_WC_LOC_LEN_ERR);

@@ -1,4 +1,4 @@
-//! A descriptor that becomes readable when something is to be told.
+//! Event channels: a descriptor that becomes readable when there is an event.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-/// An eventfd; clones are the same one.
+/// An eventfd. Clones are the same descriptor.
 #[derive(Debug, Clone)]
 pub(super) struct Channel {
     fd: Arc<OwnedFd>,
@@ -18,13 +18,13 @@ impl Channel {
         Ok(Self { fd: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?) })
     }
 
-    /// Makes it readable.
+    /// Makes the descriptor readable.
     pub(super) fn raise(&self) {
-        // The one error of a valid eventfd is a full counter, and then it is readable already.
+        // The only error of a valid eventfd is a full counter, and then it is readable already.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable.
+    /// Makes the descriptor unreadable again.
     pub(super) fn consume(&self) -> io::Result<()> {
         match rustix::io::read(&self.fd, &mut [0; 8]) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),

@@ -1,4 +1,4 @@
-//! Completion queues: a ring that may overrun.
+//! Completion queues: a ring that may overrun, and a hint that lets its worker poll without the lock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,27 +9,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::channel::Channel;
 use super::fabric::ContextRef;
 use super::fault::Planted;
-use super::wire::{QpRef, Watch};
+use super::wire::{CompletionWatch, QpRef};
 use crate::backend::interface::RawCompletion;
 
-/// Set in the hint once completions were lost.
+/// A bit of the hint: completions were lost.
 const OVERRUN: u32 = 1 << 31;
 
-/// What its worker may look at without the lock: how many completions there are.
+/// The part of a completion queue that its worker reads without the lock.
 #[derive(Debug, Default)]
 pub(super) struct Hint {
+    /// Completions in the queue, and [`OVERRUN`].
     completions: AtomicU32,
-    /// Counts changes of what is watched besides.
+    /// Counts changes of the list of mailboxes.
     watches: AtomicU32,
 }
 
 impl Hint {
-    /// Whether polling would tell something.
+    /// Whether polling returns a completion or an error.
     pub(super) fn is_raised(&self) -> bool {
         self.completions.load(Ordering::Acquire) != 0
     }
 
-    /// Changes with the [`watches`](CompletionQueue::watches) of the queue.
+    /// A number that changes with the [`watches`](CompletionQueue::watches) of the queue.
     pub(super) fn watches(&self) -> u32 {
         self.watches.load(Ordering::Acquire)
     }
@@ -45,10 +46,10 @@ pub(super) struct CompletionQueue {
     armed: bool,
     channel: Channel,
     hint: Arc<Hint>,
-    /// Where peers leave completions of this queue.
-    watches: Vec<(QpRef, Watch)>,
+    /// The mailboxes that mapped peers leave completions of this queue in.
+    watches: Vec<(QpRef, CompletionWatch)>,
     planted: Option<Planted>,
-    /// Completions ever added; counted for planted faults alone.
+    /// Completions ever added; counted only for planted faults.
     pushed: u64,
 }
 
@@ -76,7 +77,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Adds a completion. `false` when this is the first that does not fit.
+    /// Adds a completion. Returns `false` once, for the first completion that is lost: its queue pairs must move to
+    /// ERR.
     pub(super) fn push(&mut self, completion: RawCompletion) -> bool {
         if self.overrun {
             return true;
@@ -88,7 +90,7 @@ impl CompletionQueue {
                 self.spoil(completion);
             }
         }
-        self.tell();
+        self.update_hint();
         if std::mem::take(&mut self.armed) {
             self.channel.raise();
         }
@@ -114,66 +116,66 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the oldest; `None` when there is none and some were lost.
+    /// Takes the oldest completions; `None` when none is left and some were lost.
     pub(super) fn take(&mut self, out: &mut [RawCompletion]) -> Option<usize> {
         if self.overrun && self.entries.is_empty() {
             return None;
         }
         let count = out.len().min(self.entries.len());
-        for (place, completion) in out.iter_mut().zip(self.entries.drain(..count)) {
-            *place = completion;
+        for (entry, completion) in out.iter_mut().zip(self.entries.drain(..count)) {
+            *entry = completion;
         }
-        self.tell();
+        self.update_hint();
         Some(count)
     }
 
-    /// The next completion raises the channel.
+    /// Arms the queue: the next completion raises the channel.
     pub(super) fn arm(&mut self) {
         self.armed = true;
     }
 
-    /// Whether the next completion raises the channel.
+    /// Whether the queue is armed.
     pub(super) fn is_armed(&self) -> bool {
         self.armed
     }
 
-    /// The channel was raised by another process.
+    /// Disarms the queue, because a peer of another process has raised the channel.
     pub(super) fn disarm(&mut self) {
         self.armed = false;
     }
 
-    /// What another process raises the channel by.
+    /// Returns a descriptor by which another process raises the channel.
     pub(super) fn doorbell(&self) -> io::Result<OwnedFd> {
         self.channel.as_fd().try_clone_to_owned()
     }
 
-    /// Where else completions of this queue are.
-    pub(super) fn watches(&self) -> &[(QpRef, Watch)] {
+    /// The mailboxes with further completions of this queue, by queue pair.
+    pub(super) fn watches(&self) -> &[(QpRef, CompletionWatch)] {
         &self.watches
     }
 
-    /// A peer leaves completions of that queue pair there.
-    pub(super) fn watch(&mut self, qp: QpRef, watch: Watch) {
+    /// Adds the mailbox of a queue pair, whose peer leaves completions there from now on.
+    pub(super) fn watch(&mut self, qp: QpRef, watch: CompletionWatch) {
         self.unwatch(qp);
         self.watches.push((qp, watch));
         self.hint.watches.fetch_add(1, Ordering::Release);
     }
 
-    /// It does so no more.
+    /// Removes the mailbox of a queue pair.
     pub(super) fn unwatch(&mut self, qp: QpRef) {
         self.watches.retain(|(it, _)| *it != qp);
         self.hint.watches.fetch_add(1, Ordering::Release);
     }
 
-    /// Forgets the completions of a destroyed queue pair.
+    /// Drops the completions of a destroyed queue pair: the fence reports its requests otherwise.
     pub(super) fn forget(&mut self, qp_num: u32) {
         self.entries.retain(|completion| completion.qp_num != qp_num);
-        self.tell();
+        self.update_hint();
     }
 
-    fn tell(&self) {
+    fn update_hint(&self) {
         let overrun = if self.overrun { OVERRUN } else { 0 };
-        // At most 2^20 entries.
+        // The cast is exact and leaves the top bit free: a queue has at most 2^20 entries.
         self.hint.completions.store(self.entries.len() as u32 | overrun, Ordering::Release);
     }
 }
@@ -196,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_told_before_the_overrun() {
+    fn completions_that_fit_come_before_the_overrun() {
         let (mut cq, hint, _channel) = queue(2);
         assert!(!hint.is_raised());
         assert!(cq.push(completion(1, 7)) && cq.push(completion(2, 7)));
         assert!(!cq.push(completion(3, 7)));
-        assert!(cq.push(completion(4, 7)), "an overrun is told once");
+        assert!(cq.push(completion(4, 7)), "an overrun is reported once");
         let mut out = [RawCompletion::default(); 4];
         assert_eq!(cq.take(&mut out), Some(2));
         assert_eq!((out[0].wr_id, out[1].wr_id), (1, 2));

@@ -1,4 +1,4 @@
-//! Software devices and their open contexts.
+//! Software devices and their open contexts. A device exists in the fabric while anything of it is open.
 
 use std::collections::HashSet;
 use std::io;
@@ -7,39 +7,39 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::channel::Channel;
-use super::draws::Draws;
 use super::engine::keys::KeyTable;
 use super::engine::timer::Timer;
 use super::event::Events;
-use super::exposure::Exposure;
-use super::fabric::{ContextRef, DeviceState, Fabric, Hold, Silence};
+use super::fabric::{ContextRef, DeviceState, Fabric, FabricGuard, Silence};
 use super::options::{SoftOptions, Wire};
+use super::random::RandomPool;
+use super::shared_exports::SharedExports;
 use super::wire::DeviceRef;
 use super::{ProtectionDomain, Worker, driver, gid, port};
 use crate::backend::interface;
-use crate::error::{CreateError, OpenError, QueryError, limit};
+use crate::error::{CreateError, OpenError, QueryError, limit_advice};
 use crate::{AsyncEvent, DeviceAttributes, Gid, GidEntry, PortAttributes, PortNum, PortState, WorkerOptions};
 
-/// A device that can be opened; clones are the same one.
+/// A device that can be opened. Clones are the same device: opened twice, it is one device with two contexts.
 #[derive(Debug, Clone)]
 pub(crate) struct Device {
     options: Arc<SoftOptions>,
-    opened: Arc<Mutex<Weak<Opened>>>,
+    opened: Arc<Mutex<Weak<OpenDevice>>>,
 }
 
-/// A device for as long as anything of it is open.
+/// The open device that all contexts, domains and registrations of it share; dropping the last one closes it.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenDevice {
     pub(super) name: String,
     pub(super) max_mr_size: u64,
     pub(super) device: DeviceRef,
     pub(super) fabric: &'static Fabric,
 }
 
-/// An open device.
+/// A context: one opening of a device, with its own queue of asynchronous events.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub(super) opened: Arc<Opened>,
+    pub(super) opened: Arc<OpenDevice>,
     pub(super) context: ContextRef,
     events: Channel,
 }
@@ -60,7 +60,9 @@ impl Device {
         };
         let fabric = Fabric::get().map_err(refused("making its descriptors"))?;
         if fabric.is_foreign() {
-            let source = io::Error::other("this process was forked from one that uses a software device");
+            let source = io::Error::other(
+                "this process was forked from one that uses a software device: open devices after the fork",
+            );
             return Err(refused("finding its thread")(source));
         }
         let events = Channel::new().map_err(refused("making its event descriptor"))?;
@@ -77,8 +79,8 @@ impl Device {
         Ok(Context { opened, context, events })
     }
 
-    /// Enters the device into the fabric.
-    fn start(&self, fabric: &'static Fabric) -> Result<Opened, OpenError> {
+    /// Adds the device to the fabric: starts the driver, listens for peers, and fills the GID table.
+    fn start(&self, fabric: &'static Fabric) -> Result<OpenDevice, OpenError> {
         let SoftOptions { name, wire, address, tcp_port, max_mr_size, faults, planted } = &*self.options;
         let refused = |what| move |source| OpenError::Soft { name: name.clone(), what, source };
         let IpAddr::V4(ip) = *address else {
@@ -90,9 +92,9 @@ impl Device {
         };
         let netdev = gid::netdev_of(ip).map_err(refused("finding the interface that has its address"))?;
         let nonce = getrandom::u32().map_err(|error| refused("drawing a random number")(error.into()))?;
-        let mut hold = fabric.lock();
-        driver::start(&mut hold, fabric).map_err(refused("starting its thread"))?;
-        let device = hold.devices.insert(DeviceState {
+        let mut guard = fabric.lock();
+        driver::start(&mut guard, fabric).map_err(refused("starting its thread"))?;
+        let device = guard.devices.insert(DeviceState {
             wire: *wire,
             gids: Vec::new(),
             port: PortState::ACTIVE,
@@ -101,43 +103,43 @@ impl Device {
             faults: faults.clone(),
             planted: *planted,
             keys: KeyTable::default(),
-            draws: Draws::default(),
+            random: RandomPool::default(),
             qp_nums: Default::default(),
             domains: 0,
-            exposure: None,
-            told: HashSet::new(),
+            exports: None,
+            unmapped_logged: HashSet::new(),
         });
         if let Some(faults) = faults {
             faults.attach(device);
         }
-        let opened = Opened { name: name.clone(), max_mr_size: *max_mr_size, device, fabric };
-        let listening = listen(&mut hold, device, *wire, SocketAddrV4::new(ip, *tcp_port)).and_then(|at| {
+        let opened = OpenDevice { name: name.clone(), max_mr_size: *max_mr_size, device, fabric };
+        let listening = listen(&mut guard, device, *wire, SocketAddrV4::new(ip, *tcp_port)).and_then(|at| {
             let table = gid::table(at, nonce, &netdev);
-            expose(&mut hold, device, &self.options, &table)?;
+            publish(&mut guard, device, &self.options, &table)?;
             Ok(table)
         });
         match listening {
             Ok(table) => {
                 for entry in &table {
-                    hold.by_gid.insert(entry.gid, device);
+                    guard.by_gid.insert(entry.gid, device);
                 }
-                if let Some(state) = hold.devices.get_mut(device) {
+                if let Some(state) = guard.devices.get_mut(device) {
                     state.gids = table;
                 }
                 Ok(opened)
             }
             Err(source) => {
-                // Dropping `opened` takes the lock.
-                drop(hold);
+                // Dropping `opened` takes the lock, so the guard must go first.
+                drop(guard);
                 Err(refused("listening for peers")(source))
             }
         }
     }
 }
 
-/// Listens for peers, unless the device is for this process alone; tells where.
+/// Listens for TCP peers, unless the device is for this process alone. Returns the address with the chosen port.
 fn listen(
-    hold: &mut Hold<'_>,
+    guard: &mut FabricGuard<'_>,
     device: DeviceRef,
     wire: Wire,
     address: SocketAddrV4,
@@ -145,30 +147,30 @@ fn listen(
     if wire == Wire::Local {
         return Ok(SocketAddrV4::new(*address.ip(), 0));
     }
-    let listening = hold.guarded().sockets.listen(device, address);
-    let port = listening.map_err(|source| match limit(&source) {
+    let listening = guard.guarded().sockets.listen(device, address);
+    let port = listening.map_err(|source| match limit_advice(&source) {
         Some(_) => source,
-        // Of a device that has the port already, or another program that has.
+        // Most likely another device or program has the port, so the message names the address.
         None => io::Error::new(source.kind(), format!("{address}: {source}")),
     })?;
     Ok(SocketAddrV4::new(*address.ip(), port))
 }
 
-/// Lets processes of this host find the device, unless it is not for them.
-fn expose(
-    hold: &mut Hold<'_>,
+/// Publishes the device to processes of this host, if its wire allows that.
+fn publish(
+    guard: &mut FabricGuard<'_>,
     device: DeviceRef,
     options: &SoftOptions,
     table: &[GidEntry],
 ) -> io::Result<()> {
     let Some(entry) = table.iter().find(|entry| !entry.gid.is_link_local()) else { return Ok(()) };
     match options.wire {
-        Wire::Mapped => expose_as(hold, device, entry.gid),
-        // What goes wrong is injected into messages, and to other processes they go over TCP.
+        Wire::Mapped => publish_as(guard, device, entry.gid),
+        // Faults are injected into messages, and mapped memory has none: with faults, other processes use TCP.
         Wire::Auto if options.faults.is_none() => {
-            if let Err(error) = expose_as(hold, device, entry.gid) {
-                let mend =
-                    limit(&error).unwrap_or("let it make memfds and listen at abstract Unix addresses");
+            if let Err(error) = publish_as(guard, device, entry.gid) {
+                let mend = limit_advice(&error)
+                    .unwrap_or("let it make memfds and listen at abstract Unix addresses");
                 tracing::warn!(device = %options.name, %error, mend, "processes of this host reach the device over TCP alone");
             }
             Ok(())
@@ -177,39 +179,40 @@ fn expose(
     }
 }
 
-fn expose_as(hold: &mut Hold<'_>, device: DeviceRef, gid: Gid) -> io::Result<()> {
-    let exposure = Exposure::new()?;
-    hold.guarded().rendezvous.listen(device, gid)?;
-    if let Some(state) = hold.devices.get_mut(device) {
-        state.exposure = Some(exposure);
+/// Makes the table of exports and listens for processes of this host under `gid`.
+fn publish_as(guard: &mut FabricGuard<'_>, device: DeviceRef, gid: Gid) -> io::Result<()> {
+    let exports = SharedExports::new()?;
+    guard.guarded().rendezvous.listen(device, gid)?;
+    if let Some(state) = guard.devices.get_mut(device) {
+        state.exports = Some(exports);
     }
     Ok(())
 }
 
-impl Opened {
-    pub(super) fn lock(&self) -> Hold<'_> {
+impl OpenDevice {
+    pub(super) fn lock(&self) -> FabricGuard<'_> {
         self.fabric.lock()
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenDevice {
     fn drop(&mut self) {
         if self.fabric.is_foreign() {
             return;
         }
-        let mut hold = self.lock();
-        let Some(state) = hold.devices.remove(self.device) else { return };
+        let mut guard = self.lock();
+        let Some(state) = guard.devices.remove(self.device) else { return };
         for entry in &state.gids {
-            hold.by_gid.remove(&entry.gid);
+            guard.by_gid.remove(&entry.gid);
         }
         if let Some(faults) = &state.faults {
             faults.detach(self.device);
         }
-        let guarded = hold.guarded();
+        let guarded = guard.guarded();
         guarded.sockets.unlisten(self.device);
         guarded.rendezvous.unlisten(self.device);
         if guarded.state.devices.is_empty() {
-            hold.driver.wake();
+            guard.driver.wake();
         }
     }
 }
@@ -236,15 +239,15 @@ impl interface::Context for Context {
 
     fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
         port::check(&self.opened.name, port)?;
-        let hold = self.opened.lock();
-        let state = hold.devices.get(self.opened.device).map_or(PortState::DOWN, |device| device.port);
+        let guard = self.opened.lock();
+        let state = guard.devices.get(self.opened.device).map_or(PortState::DOWN, |device| device.port);
         Ok(port::port_attributes(state))
     }
 
     fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
         port::check(&self.opened.name, port)?;
-        let hold = self.opened.lock();
-        Ok(hold.devices.get(self.opened.device).map_or_else(Vec::new, |device| device.gids.clone()))
+        let guard = self.opened.lock();
+        Ok(guard.devices.get(self.opened.device).map_or_else(Vec::new, |device| device.gids.clone()))
     }
 
     fn alloc_pd(self: &Arc<Self>) -> Result<ProtectionDomain, CreateError> {
@@ -261,8 +264,8 @@ impl interface::Context for Context {
             device: self.opened.name.clone(),
             source,
         };
-        let mut hold = self.opened.lock();
-        hold.contexts.get_mut(self.context).map_or(Ok(None), Events::next).map_err(refused)
+        let mut guard = self.opened.lock();
+        guard.contexts.get_mut(self.context).map_or(Ok(None), Events::next).map_err(refused)
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {

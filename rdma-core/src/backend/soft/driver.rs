@@ -1,10 +1,10 @@
-//! The thread that serves timers and sockets, and the only reader of the clock.
+//! The driver: the one background thread of the fabric, and the only reader of the clock.
 //!
-//! It starts with the first open device and ends after the last. It sleeps until the next
-//! timer or socket. Threads that poll an empty completion queue serve the sockets themselves;
-//! beside them the driver naps, so as not to compete for cores and the lock, and in between
-//! serves what they leave. Once a thread is about to sleep for a completion, the sockets are the
-//! driver's again.
+//! The driver starts with the first open device and ends after the last. It serves timers and sockets, and sleeps in
+//! epoll until the next of them. Threads that poll an empty completion queue serve the sockets themselves. While they
+//! do, the driver naps a millisecond at a time, so that it does not compete for cores and the lock, and serves only
+//! the sockets that they leave. Once a thread is about to sleep until a completion, the driver has the sockets to
+//! itself again ([`Naps`]).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,43 +18,48 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_getres, clock_gettime};
 
 use super::channel::Channel;
-use super::fabric::{Fabric, Guarded, Hold};
+use super::fabric::{Fabric, FabricGuard, Guarded};
 use super::naps::Naps;
 use super::wire::Rendezvous;
 
-/// How long the driver leaves the sockets to threads that poll, before it looks itself.
+/// The length of a nap: how long the driver leaves the sockets to polling threads before it looks itself.
 const NAP: Duration = Duration::from_millis(1);
-/// Posts and polls in that time that make it nap. A thread that is about to sleep polls twice;
-/// one that moves large messages does so every 100 us or so.
+/// Posts and polls of other threads within a nap that make the driver nap again. A thread that is about to sleep polls
+/// twice, so two must not count as activity; a thread that moves large messages calls every 100 us or so.
 const NAP_CALLS: u64 = 4;
-/// How often the lock is tried beside threads that poll, before it is waited for.
+/// Attempts to take the lock without waiting, while other threads poll; see [`lock`].
 const LOCK_TRIES: u32 = 64;
+/// Sleep between two such attempts.
 const LOCK_PAUSE: Duration = Duration::from_micros(50);
-/// How often in a row what is ready is left to threads that have the lock.
-const MET_MAX: u32 = 4;
-/// Descriptors served in one go.
+/// Looks in a row that may leave ready sockets to the thread that holds the lock, before the driver waits for it.
+const BUSY_MAX: u32 = 4;
+/// Descriptors served in one round.
 const READY_MAX: usize = 32;
-/// What the driver's own descriptor is called among the ready ones; sockets have greater keys.
+/// The epoll key of the driver's wake-up descriptor; sockets have greater keys.
 const WAKE_KEY: u64 = 0;
 
-/// The present.
+/// Returns the current time.
 pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// The present or a little later, up to two ticks of the kernel, as long as none of them comes late by another: for what is
-/// seldom due, since reading the clock to the nanosecond takes as long as a small write.
+/// Returns the current time or up to two kernel ticks (8 ms at 250 Hz) later; earlier only if a tick comes late by more
+/// than a tick.
+///
+/// For timers that rarely expire, such as that of an acknowledgement that a mapped peer has already given. Reading the
+/// precise clock takes as long as a small write, the coarse one a fraction of it.
 pub(super) fn soon() -> Instant {
     static BEGIN: OnceLock<(Instant, Duration, Duration)> = OnceLock::new();
     let (begin, begun, ticks) = *BEGIN.get_or_init(|| {
-        // Not from the last tick, which may have come late; and in this order, by which it is late if it is anything.
+        // The precise clock, because the last tick may have come late; read before `now()`, so that an error makes the
+        // result later, never earlier.
         let begun = clock(clock_gettime(ClockId::Monotonic));
         (now(), begun, 2 * clock(clock_getres(ClockId::MonotonicCoarse)))
     });
     begin + (last_tick() + ticks).saturating_sub(begun)
 }
 
-/// When the kernel's clock last ticked, as it counts.
+/// The time of the kernel's last tick, on its monotonic clock.
 fn last_tick() -> Duration {
     clock(clock_gettime(ClockId::MonotonicCoarse))
 }
@@ -63,15 +68,15 @@ fn clock(time: Timespec) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// What the thread and those who wake it share.
+/// The state that the driver thread shares with the threads that wake it.
 pub(super) struct Driver {
-    /// Sockets are registered in it, with keys of the sockets' own choice.
+    /// Sockets register themselves here, with keys of their own choice.
     pub(super) epoll: Arc<OwnedFd>,
     wake: Channel,
-    /// Counts posts and polls.
+    /// Counts posts and polls while there are connections.
     calls: AtomicU64,
     naps: Naps,
-    /// Whether there is any connection to be served.
+    /// Whether there is any connection to serve.
     connected: AtomicBool,
 }
 
@@ -88,8 +93,8 @@ impl Driver {
         })
     }
 
-    /// The holder of the lock is about to let go of it.
-    pub(super) fn note(&self, guarded: &mut Guarded) {
+    /// Called before the lock is released: wakes the driver if a timer is due before it would wake by itself.
+    pub(super) fn note_release(&self, guarded: &mut Guarded) {
         let connected = guarded.sockets.is_connected();
         if connected != self.connected.load(Ordering::Relaxed) {
             self.connected.store(connected, Ordering::Relaxed);
@@ -107,35 +112,37 @@ impl Driver {
         self.wake.raise();
     }
 
-    /// A thread posts or polls, and will serve the sockets, if there are any, once it finds nothing to take.
+    /// Counts a post or poll: such a thread serves the sockets itself when it finds no completion.
     pub(super) fn count_call(&self) {
         if self.connected.load(Ordering::Relaxed) {
             self.calls.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A thread is about to sleep until a completion: the driver has the sockets to itself again.
-    pub(super) fn attend(&self) {
-        if self.naps.attend() {
+    /// Called by a thread before it sleeps until a completion: the driver serves the sockets again.
+    pub(super) fn before_sleep(&self) {
+        if self.naps.announce_sleep() {
             self.wake.raise();
         }
     }
 
-    /// The sockets that are ready, waiting for one until `until`; `None` is for ever.
+    /// Returns the descriptors that are ready, and waits for one as `wait` says.
     fn ready<'a>(&self, buffer: &'a mut [MaybeUninit<Event>; READY_MAX], wait: Wait) -> &'a [Event] {
         let timeout = match wait {
             Wait::Not => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
             Wait::Until(until) => until.map(left),
         };
-        // An interruption, like any other reason, ends in another look.
+        // An interruption, like any other error, only means that the caller looks again.
         epoll::wait(&self.epoll, buffer, timeout.as_ref()).map_or(&[], |(ready, _)| ready)
     }
 
-    /// Naps for `longest`, until `until` at the latest, unless a thread went to sleep since the last
-    /// count. Whether it was woken; it is woken at once until that is taken.
+    /// Naps for `longest`, until `until` at the latest, unless a thread went to sleep since the last count.
+    ///
+    /// Returns whether the driver was woken. The wake-up stays pending, so that later waits return at once, until
+    /// [`run`] takes it.
     fn nap(&self, count: &Count, longest: Duration, until: Option<Instant>) -> bool {
         let mut woken = false;
-        if self.naps.begin(count.arms) {
+        if self.naps.begin(count.sleeps) {
             let nap = now() + longest;
             let timeout = left(until.map_or(nap, |until| until.min(nap)));
             woken = !matches!(poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout)), Ok(0));
@@ -144,79 +151,82 @@ impl Driver {
         woken
     }
 
-    /// Whether threads that post and poll move everything along.
+    /// Whether other threads post and poll often enough to serve the sockets.
     fn others_serve(&self, count: &mut Count) -> bool {
         let calls = self.calls.load(Ordering::Relaxed);
-        let (arms, at) = (self.naps.arms(), now());
+        let (sleeps, at) = (self.naps.sleeps(), now());
         let naps = at.duration_since(count.at).as_nanos() / NAP.as_nanos();
         let enough = u128::from(calls.wrapping_sub(count.calls)) >= u128::from(NAP_CALLS) * naps.max(1);
-        let sleeps = arms != count.arms;
-        // Between two events there is time for few calls: they add up.
-        if enough || sleeps || naps > 0 {
-            *count = Count { calls, arms, at, others_serve: enough && !sleeps };
+        let went_to_sleep = sleeps != count.sleeps;
+        // Within a nap there is time for few calls, so they add up until the nap is over.
+        if enough || went_to_sleep || naps > 0 {
+            *count = Count { calls, sleeps, at, others_serve: enough && !went_to_sleep };
         }
         count.others_serve
     }
 }
 
-/// The driver's last count of what other threads do.
+/// The driver's last count of the calls of other threads.
 #[derive(Debug, Clone, Copy)]
 struct Count {
     calls: u64,
-    arms: u64,
+    sleeps: u64,
     at: Instant,
     others_serve: bool,
 }
 
-/// How long to wait for sockets.
+/// How long to wait for sockets; `Until(None)` is for ever.
 #[derive(Debug, Clone, Copy)]
 enum Wait {
     Not,
     Until(Option<Instant>),
 }
 
+/// The time until `until`, for a system call.
 fn left(until: Instant) -> Timespec {
     let left = until.saturating_duration_since(now());
     Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }
 
-/// Starts the thread unless it runs.
-pub(super) fn start(hold: &mut Hold<'_>, fabric: &'static Fabric) -> io::Result<()> {
-    if !hold.guarded().running {
+/// Starts the driver thread unless it runs.
+pub(super) fn start(guard: &mut FabricGuard<'_>, fabric: &'static Fabric) -> io::Result<()> {
+    if !guard.guarded().running {
         std::thread::Builder::new().name("rdma-soft".to_owned()).spawn(move || run(fabric))?;
-        hold.guarded().running = true;
+        guard.guarded().running = true;
     }
     Ok(())
 }
 
+/// The driver thread; ends when no device is open.
 fn run(fabric: &'static Fabric) {
     let driver = &fabric.driver;
-    let mut count = Count { calls: 0, arms: 0, at: now(), others_serve: false };
-    let (mut looked, mut woken, mut met) = (Looked::Nothing, false, 0);
+    let mut count = Count { calls: 0, sleeps: 0, at: now(), others_serve: false };
+    let (mut served, mut woken, mut busy) = (Served::Nothing, false, 0);
     loop {
         if woken {
-            // Only here, where timers are looked at next: who takes it and sleeps on has missed one.
+            // The wake-up may be taken only here, right before the timers are served: whoever takes it elsewhere and
+            // sleeps on misses a timer.
             let _ = driver.wake.consume();
         }
         let until = {
-            let mut hold = lock(fabric, count.others_serve);
-            hold.guarded().asleep = None;
-            if hold.devices.is_empty() {
-                hold.guarded().running = false;
+            let mut guard = lock(fabric, count.others_serve);
+            guard.guarded().asleep = None;
+            if guard.devices.is_empty() {
+                guard.guarded().running = false;
                 return;
             }
-            serve_timers(&mut hold);
-            let until = next_timeout(hold.guarded());
-            hold.guarded().asleep = Some(until);
+            serve_timers(&mut guard);
+            let until = next_timeout(guard.guarded());
+            guard.guarded().asleep = Some(until);
             until
         };
         woken = false;
         while driver.others_serve(&mut count) && !woken && until.is_none_or(|until| now() < until) {
-            // Those that poll do not keep up with what it found ready and could serve.
-            let longest = if looked == Looked::Served { Duration::ZERO } else { NAP };
+            // Sockets that were ready and not served mean that the polling threads do not keep up: look again at once.
+            let longest = if served == Served::All { Duration::ZERO } else { NAP };
             woken = driver.nap(&count, longest, until);
-            looked = look(fabric, met == MET_MAX);
-            met = if looked == Looked::Met { met + 1 } else { 0 };
+            served = serve_ready(fabric, busy == BUSY_MAX);
+            busy = if served == Served::LockBusy { busy + 1 } else { 0 };
         }
         if !count.others_serve {
             woken |= wait_and_serve(fabric, until);
@@ -224,20 +234,23 @@ fn run(fabric: &'static Fabric) {
     }
 }
 
-/// The lock. Threads that post and poll would wake one that waits for it at every release, only
-/// to take it again first: beside them it is tried now and then, and waited for in the end.
-fn lock(fabric: &Fabric, others_serve: bool) -> Hold<'_> {
+/// Takes the lock for the driver.
+///
+/// While other threads post and poll, a waiting driver would be woken at every release, only to find the lock taken
+/// again: each release would cost a system call. So the driver first tries from time to time, and waits only in the
+/// end.
+fn lock(fabric: &Fabric, others_serve: bool) -> FabricGuard<'_> {
     let tries = if others_serve { LOCK_TRIES } else { 0 };
     for _ in 0..tries {
-        if let Some(hold) = fabric.try_lock() {
-            return hold;
+        if let Some(guard) = fabric.try_lock() {
+            return guard;
         }
         std::thread::sleep(LOCK_PAUSE);
     }
     fabric.lock()
 }
 
-/// Serves the sockets that become ready until `until`, once; whether it was woken.
+/// Waits for sockets until `until` and serves those that are ready, once. Returns whether the driver was woken.
 fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READY_MAX];
     let mut woken = false;
@@ -250,58 +263,63 @@ fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) -> bool {
     woken
 }
 
-/// Serves the sockets that are ready, for a thread that has nothing else to do; whether there was any. When none is, the
-/// peer may need the core to send something.
+/// Serves the ready sockets, for a thread that polled in vain. Returns whether there was any.
+///
+/// When none is ready, the thread yields its core, because the peer may need it to send anything.
 pub(super) fn poll_sockets(fabric: &Fabric) -> bool {
     if !fabric.driver.connected.load(Ordering::Relaxed) {
         return false;
     }
-    let looked = look(fabric, false);
-    if looked == Looked::Nothing {
+    let served = serve_ready(fabric, false);
+    if served == Served::Nothing {
         std::thread::yield_now();
     }
-    looked != Looked::Nothing
+    served != Served::Nothing
 }
 
-/// What a look at the sockets came to.
+/// The outcome of [`serve_ready`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Looked {
-    /// None was ready.
+enum Served {
+    /// No socket was ready.
     Nothing,
-    /// All that were ready were served.
-    Served,
+    /// Every ready socket was served.
+    All,
     /// Another thread had the lock.
-    Met,
+    LockBusy,
 }
 
-/// Serves the sockets that are ready, but for those that are while another thread has the lock: it
-/// makes progress, and what is ready stays so; unless there was enough of that, and the lock is `waited` for.
-fn look(fabric: &Fabric, waited: bool) -> Looked {
+/// Serves the sockets that are ready.
+///
+/// While another thread holds the lock they are left to it: that thread makes progress, and the sockets stay ready.
+/// With `wait` the lock is waited for instead, so that ready sockets are not left for ever.
+fn serve_ready(fabric: &Fabric, wait: bool) -> Served {
     let mut buffer = [MaybeUninit::uninit(); READY_MAX];
-    let mut looked = Looked::Nothing;
+    let mut served = Served::Nothing;
     for event in fabric.driver.ready(&mut buffer, Wait::Not) {
         let key = event.data.u64();
         if key == WAKE_KEY {
             continue;
         }
-        let hold = if waited { Some(fabric.lock()) } else { fabric.try_lock() };
-        let Some(mut hold) = hold else { return Looked::Met };
-        serve(&mut hold, key);
-        looked = Looked::Served;
+        let guard = if wait { Some(fabric.lock()) } else { fabric.try_lock() };
+        let Some(mut guard) = guard else { return Served::LockBusy };
+        serve(&mut guard, key);
+        served = Served::All;
     }
-    looked
+    served
 }
 
-fn serve(hold: &mut Hold<'_>, key: u64) {
-    let Guarded { state, sockets, rendezvous, .. } = hold.guarded();
+/// Serves one ready descriptor.
+fn serve(guard: &mut FabricGuard<'_>, key: u64) {
+    let Guarded { state, sockets, rendezvous, .. } = guard.guarded();
     if Rendezvous::is_own(key) {
         rendezvous.ready(now(), key, state);
     } else {
         sockets.ready(now(), key, state);
     }
-    hold.settle();
+    guard.run_commands();
 }
 
+/// The earliest timer of sockets, rendezvous and state.
 fn next_timeout(guarded: &Guarded) -> Option<Instant> {
     [guarded.sockets.poll_timeout(), guarded.rendezvous.poll_timeout(), guarded.state.earliest]
         .into_iter()
@@ -309,19 +327,20 @@ fn next_timeout(guarded: &Guarded) -> Option<Instant> {
         .min()
 }
 
-fn serve_timers(hold: &mut Hold<'_>) {
+/// Handles every timer that is due.
+fn serve_timers(guard: &mut FabricGuard<'_>) {
     let now = now();
-    if hold.earliest.is_some_and(|earliest| now >= earliest) {
-        hold.handle_timeouts(now);
+    if guard.earliest.is_some_and(|earliest| now >= earliest) {
+        guard.handle_timeouts(now);
     }
-    let Guarded { state, sockets, rendezvous, .. } = hold.guarded();
+    let Guarded { state, sockets, rendezvous, .. } = guard.guarded();
     if sockets.poll_timeout().is_some_and(|at| now >= at) {
         sockets.handle_timeout(now, state);
     }
     if rendezvous.poll_timeout().is_some_and(|at| now >= at) {
         rendezvous.handle_timeout(now, state);
     }
-    hold.settle();
+    guard.run_commands();
 }
 
 #[cfg(test)]

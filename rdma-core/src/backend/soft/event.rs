@@ -1,4 +1,4 @@
-//! Asynchronous events: what happened outside any work request, kept until it is asked for.
+//! Asynchronous events of a context, such as a failed queue pair or a port that went down; kept until they are taken.
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use super::channel::Channel;
 use super::wire::DeviceRef;
 use crate::AsyncEvent;
 
-/// Events kept for a context that does not ask; later ones are dropped.
+/// Events kept for a context; later ones are dropped, because a program may never take any.
 const EVENTS_MAX: usize = 1024;
 
-/// What the fabric keeps of an open context.
+/// The event queue of an open context.
 #[derive(Debug)]
 pub(super) struct Events {
     pub(super) device: DeviceRef,
     queue: VecDeque<AsyncEvent>,
     channel: Channel,
-    /// Whether one was dropped since the last was taken.
+    /// Whether an event was dropped since the last one was taken: then the log has the warning already.
     dropped: bool,
 }
 
@@ -29,7 +29,7 @@ impl Events {
             self.queue.push_back(event);
             self.channel.raise();
         } else if !std::mem::replace(&mut self.dropped, true) {
-            tracing::warn!(kind = %event.kind, "nobody takes this context's events; from now on they are dropped");
+            tracing::warn!(kind = %event.kind, "the event queue of a context is full and events are dropped: take them with Context::next_event");
         }
     }
 

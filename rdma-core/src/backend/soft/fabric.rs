@@ -1,9 +1,13 @@
-//! Every software device of the process, behind one lock.
+//! The fabric: the state of every software device of the process, behind one lock.
 //!
-//! Keys are looked up and bytes are placed under it: once `deregister` or `destroy_qp` has had
-//! the lock, nothing lands any more. Posting takes it once a batch, polling only when there is
-//! something to take. Who waits for it gets it in the end, however often others take it, and
-//! between the parts of what is long.
+//! One lock makes revocation exact. Keys are looked up and bytes are placed under it, so once `deregister` or
+//! `destroy_qp` has held the lock, no thread of this process places another byte. Peers of other processes do not take
+//! it; [`wire`](super::wire) waits for them instead.
+//!
+//! Posting takes the lock once a batch, polling only when a completion may be there. The lock is fair in the end
+//! (`parking_lot`), and long work yields it between its parts.
+//!
+//! Lock order: this lock, then the lock of a [`FaultPlan`]. Code under the lock must never wait for a peer.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -20,14 +24,14 @@ use super::engine::keys::KeyTable;
 use super::engine::message::{Reply, Request};
 use super::engine::timer::Timer;
 use super::event::Events;
-use super::exposure::Exposure;
-use super::fault::{FaultPlan, Held, Planted};
+use super::fault::{DelayedMessage, FaultPlan, Planted};
 use super::options::Wire;
 use super::qp::{Carrier, QueuePair};
+use super::shared_exports::SharedExports;
 use super::wire::rendezvous::Host;
 use super::wire::{
-    Announcement, DeviceRef, Discarded, Hello, Orphan, Payload, QpRef, Rendezvous, Segment, Sockets, Tcp,
-    Token,
+    Announcement, DeviceRef, Discarded, Hello, OrphanMailbox, Payload, QpRef, Rendezvous, Segment, Sockets,
+    Tcp, Token,
 };
 use crate::memory::{Patch, fork};
 use crate::{Gid, GidEntry, PortState};
@@ -39,111 +43,78 @@ slotmap::new_key_type! {
     pub(super) struct CqRef;
 }
 
-/// What the fabric keeps of an open device.
+/// The state of one open device.
 #[derive(Debug)]
 pub(super) struct DeviceState {
     pub(super) wire: Wire,
     pub(super) gids: Vec<GidEntry>,
     pub(super) port: PortState,
-    /// When a port that is down comes back.
+    /// Due when a port that is down comes back.
     pub(super) port_returns: Timer,
     pub(super) silence: Silence,
     pub(super) faults: Option<FaultPlan>,
     pub(super) planted: Option<Planted>,
     pub(super) keys: KeyTable,
-    pub(super) draws: super::draws::Draws,
+    pub(super) random: super::random::RandomPool,
     pub(super) qp_nums: HashMap<u32, QpRef>,
     pub(super) domains: u32,
-    /// What processes of this host may map, if they may.
-    pub(super) exposure: Option<Exposure>,
-    /// Peers of which it was said why they are not mapped.
-    pub(super) told: HashSet<Gid>,
+    /// The memory and keys that processes of this host may map; `None` where the device is not shared with them.
+    pub(super) exports: Option<SharedExports>,
+    /// Peers for which the log already says why they are not mapped, so that each is logged once.
+    pub(super) unmapped_logged: HashSet<Gid>,
 }
 
-/// Whether a device hears and answers.
+/// Whether a device receives and answers messages; set by a [`FaultPlan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Silence {
-    /// It does.
+    /// The device works.
     No,
-    /// Not until it is told to go on.
+    /// The device is silent until the plan resumes it.
     Stopped,
-    /// Never again.
+    /// The device is silent for ever.
     Killed,
 }
 
-/// What the state asks of the sockets.
+/// Work for the sockets or the rendezvous, queued by code that only has the [`State`] at hand.
+///
+/// [`FabricGuard`] runs the queue before it releases the lock.
 #[derive(Debug)]
 pub(super) enum Command {
-    Connect {
-        qp: QpRef,
-        hello: Hello,
-    },
-    Request {
-        qp: QpRef,
-        request: Request,
-        payload: Option<Payload>,
-    },
-    Reply {
-        qp: QpRef,
-        reply: Reply,
-        payload: Option<Payload>,
-    },
-    Reset {
-        qp: QpRef,
-    },
-    Close {
-        qp: QpRef,
-    },
-    /// Those that wait for a queue pair may ask for it again.
-    Heed,
-    /// The requester looks for its peer among the processes of this host.
-    Meet {
-        qp: QpRef,
-    },
-    /// Its peer has come to the mapped wire.
-    PartTcp {
-        qp: QpRef,
-    },
-    /// It takes another wire.
-    LeaveMapped {
-        qp: QpRef,
-    },
-    /// Its peer does.
-    LeaveWriter {
-        qp: QpRef,
-    },
-    /// Its peer has to look into the mailbox.
-    Nudge {
-        qp: QpRef,
-    },
-    /// The peer may have told of memory that its requester needs.
-    Look {
-        qp: QpRef,
-    },
-    /// Peers may map that memory of the device.
-    Announce {
-        device: DeviceRef,
-        memory: Announcement,
-    },
-    /// Pages of memory that peers may map are others now.
-    Patch {
-        device: DeviceRef,
-        memory: u64,
-        patches: Vec<Patch>,
-    },
-    /// No pages of that memory are replaced after all.
-    Resume {
-        device: DeviceRef,
-        memory: u64,
-    },
-    /// No key of the device names that memory any more.
-    Forget {
-        device: DeviceRef,
-        memory: u64,
-    },
+    /// Opens the TCP connection of the requester of `qp`.
+    Connect { qp: QpRef, hello: Hello },
+    /// Sends a request of `qp` over TCP.
+    Request { qp: QpRef, request: Request, payload: Option<Payload> },
+    /// Sends a reply of the responder of `qp` over TCP.
+    Reply { qp: QpRef, reply: Reply, payload: Option<Payload> },
+    /// Drops the queued TCP requests of `qp`: the requester sends them again.
+    Reset { qp: QpRef },
+    /// Closes all connections of `qp`, which is in ERR or gone.
+    Close { qp: QpRef },
+    /// Asks again for each peer that was refused because its queue pair was not ready.
+    RetryWaiting,
+    /// Looks for the peer of a requester among the processes of this host.
+    FindPeer { qp: QpRef },
+    /// Closes the TCP connection that the responder of `qp` is asked on: its peer has come to the mapped wire.
+    CloseTcpInbound { qp: QpRef },
+    /// Leaves the rendezvous: the requester of `qp` takes another wire.
+    LeaveMapped { qp: QpRef },
+    /// Drops the rendezvous connection of the peer that wrote into the mailbox of `qp`: that peer takes another wire.
+    DropWriter { qp: QpRef },
+    /// Tells the peer of `qp` to look into its mailbox.
+    Nudge { qp: QpRef },
+    /// Reads the rendezvous socket of `qp`: its peer may have announced memory that a request needs.
+    ReadAnnouncements { qp: QpRef },
+    /// Announces memory of the device to all mapped peers, who may map it.
+    Announce { device: DeviceRef, memory: Announcement },
+    /// Sends mapped peers the replacement pages of a memory of the device.
+    Patch { device: DeviceRef, memory: u64, patches: Vec<Patch> },
+    /// Tells mapped peers that no pages of a memory were replaced, so that they stop waiting for it.
+    Resume { device: DeviceRef, memory: u64 },
+    /// Tells mapped peers to unmap a memory of the device, which no key names any more.
+    Forget { device: DeviceRef, memory: u64 },
 }
 
-/// All that the lock guards, but for the sockets.
+/// Everything that the lock guards, except the sockets, the rendezvous and the driver.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) devices: SlotMap<DeviceRef, DeviceState>,
@@ -152,55 +123,61 @@ pub(super) struct State {
     pub(super) cqs: SlotMap<CqRef, CompletionQueue>,
     pub(super) qps: SlotMap<QpRef, QueuePair>,
     pub(super) commands: VecDeque<Command>,
-    /// Completion queues that overran, whose queue pairs are still to be told.
+    /// Completion queues that have overrun and whose queue pairs are not in ERR yet. Kept as a list, because an overrun
+    /// is found deep inside a delivery, where no other queue pair may be changed.
     pub(super) overrun: Vec<CqRef>,
-    /// No timer of a queue pair is due before this.
+    /// The earliest timer of all queue pairs, ports and delayed messages. May be too early, never too late.
     pub(super) earliest: Option<Instant>,
-    /// Whether that was later before.
+    /// Set when `earliest` moved forward: the driver may sleep for too long and must be woken.
     pub(super) due_sooner: bool,
     /// Messages that faults hold back, oldest first.
-    pub(super) held: Vec<Held>,
-    pub(super) held_serials: u64,
-    /// Whether some of them are being delivered.
+    pub(super) delayed: Vec<DelayedMessage>,
+    pub(super) delayed_serials: u64,
+    /// Set while a call delivers delayed messages; nested calls leave delivery to it.
     pub(super) delivering: bool,
-    /// Payloads under way of which faults flip a byte, by its address.
+    /// Payloads under way, each with the address of the byte that a fault flips at the end.
     pub(super) corrupting: Vec<(Token, u64)>,
-    /// Queue pairs in ERR whose receives cannot be flushed yet, since a peer is at them.
+    /// Queue pairs in ERR whose receives cannot be flushed yet, because a mapped peer may still be writing into one.
     pub(super) settling: Vec<QpRef>,
-    /// Mailboxes of queue pairs that are gone, which a peer is still at.
-    pub(super) orphans: Vec<Orphan>,
-    /// Memories of which pages are to be replaced, once it is known who is at them.
-    pub(super) evicting: Vec<(DeviceRef, u64)>,
-    /// Memory of peers that is mapped here, by their GID and their name for it.
+    /// Mailboxes of destroyed queue pairs whose mapped peer has not left yet.
+    pub(super) orphans: Vec<OrphanMailbox>,
+    /// Memories that are paused until it is known which writers do not go on; their pages are replaced then.
+    pub(super) replacing: Vec<(DeviceRef, u64)>,
+    /// Peer memory that is mapped here, by the GID of the peer and its name for the memory.
     pub(super) peer_memories: HashMap<(Gid, u64), Weak<Segment>>,
-    /// To be dropped without the lock.
+    /// Mappings to be dropped after the lock is released, because unmapping large memory takes milliseconds.
     pub(super) discarded: Discarded,
-    /// Kept for its capacity.
+    /// Scratch list of [`State::handle_timeouts`]; kept for its capacity, so that a timeout allocates nothing.
     pub(super) due: Vec<QpRef>,
 }
 
-/// What the lock guards.
+/// Everything that the lock guards.
 pub(super) struct Guarded {
     pub(super) state: State,
     pub(super) sockets: Box<dyn Sockets>,
     pub(super) rendezvous: Rendezvous,
-    /// Whether the driver's thread runs.
+    /// Whether the driver thread runs.
     pub(super) running: bool,
-    /// Until when the driver sleeps, if it does.
+    /// `Some(until)` while the driver sleeps; an `until` of `None` means without a timer.
     pub(super) asleep: Option<Option<Instant>>,
 }
 
-/// See the module.
+/// All software devices of the process, with their driver thread.
 pub(super) struct Fabric {
     guarded: Mutex<Guarded>,
     pub(super) driver: Driver,
+    /// The process that created the fabric.
     pid: u32,
 }
 
 static FABRIC: OnceLock<Fabric> = OnceLock::new();
 
 impl Fabric {
-    /// The process's fabric.
+    /// Returns the fabric of the process, and creates it at the first call.
+    ///
+    /// # Errors
+    ///
+    /// The process has no descriptors left for the driver.
     pub(super) fn get() -> io::Result<&'static Self> {
         if let Some(fabric) = FABRIC.get() {
             return Ok(fabric);
@@ -220,34 +197,37 @@ impl Fabric {
             driver,
             pid: fork::pid(),
         };
-        // Another thread may have been first; then this one is dropped unused.
+        // Another thread may have been first. Its fabric wins, and this one is dropped unused.
         Ok(FABRIC.get_or_init(|| fabric))
     }
 
-    /// Whether this process was forked from the one whose fabric this is: it must then keep
-    /// its hands off, since the lock may be held by a thread that is not here.
+    /// Whether this process was forked from the one that created the fabric.
+    ///
+    /// A forked child must not take the lock: a thread that exists only in the parent may have held it at the fork, so
+    /// that the child would wait for ever.
     pub(super) fn is_foreign(&self) -> bool {
         fork::is_child() || self.pid != fork::pid()
     }
 
     #[inline]
-    pub(super) fn lock(&self) -> Hold<'_> {
-        self.hold(self.guarded.lock())
+    pub(super) fn lock(&self) -> FabricGuard<'_> {
+        self.guard(self.guarded.lock())
     }
 
     #[inline]
-    fn hold<'a>(&'a self, guarded: MutexGuard<'a, Guarded>) -> Hold<'a> {
-        Hold { guarded, driver: &self.driver, beyond_state: false, discarded: Late(None) }
+    fn guard<'a>(&'a self, guarded: MutexGuard<'a, Guarded>) -> FabricGuard<'a> {
+        FabricGuard { guarded, driver: &self.driver, beyond_state: false, discarded: DropUnlocked(None) }
     }
 
-    /// The lock if nobody has it; who has it makes progress.
-    pub(super) fn try_lock(&self) -> Option<Hold<'_>> {
-        self.guarded.try_lock().map(|guarded| self.hold(guarded))
+    /// Takes the lock if it is free. A caller that only wants progress may skip its turn otherwise: the thread that
+    /// holds the lock makes progress itself.
+    pub(super) fn try_lock(&self) -> Option<FabricGuard<'_>> {
+        self.guarded.try_lock().map(|guarded| self.guard(guarded))
     }
 }
 
 impl State {
-    /// Whether nothing that was begun is left to those who let go of the lock.
+    /// Whether the lock may be released without [`FabricGuard::flush_effects`]: nothing is queued for it.
     #[inline]
     fn is_settled(&self) -> bool {
         self.commands.is_empty() && self.overrun.is_empty() && self.discarded.is_empty() && !self.due_sooner
@@ -260,33 +240,37 @@ impl std::fmt::Debug for Fabric {
     }
 }
 
-/// The lock, held. Letting go of it settles what the holder began: commands reach the sockets,
-/// and the driver is woken when it would sleep too long.
-pub(super) struct Hold<'a> {
+/// The fabric's lock, held. Dropping it first runs the queued commands, and wakes the driver if it would sleep for too
+/// long.
+pub(super) struct FabricGuard<'a> {
     guarded: MutexGuard<'a, Guarded>,
     pub(super) driver: &'a Driver,
-    /// Whether more than the state was asked for.
+    /// Set once the holder had the sockets or the rendezvous in hand, which may have changed a timeout.
     beyond_state: bool,
-    /// Comes after the lock, and so is dropped after it.
-    discarded: Late,
+    /// Must stay the last field: fields drop in order, so these mappings drop after the lock is released.
+    discarded: DropUnlocked,
 }
 
-/// What is dropped without the lock, if there is anything: nearly never.
-struct Late(Option<Box<Discarded>>);
+/// Mappings that are dropped after the lock is released; nearly always none, hence the box.
+struct DropUnlocked(Option<Box<Discarded>>);
 
-impl Drop for Late {
+impl Drop for DropUnlocked {
     #[inline]
     fn drop(&mut self) {
-        self.0.take().into_iter().for_each(drop_late);
+        self.0.take().into_iter().for_each(drop_discarded);
     }
 }
 
+/// Keeps the code that unmaps out of the inlined drop of every guard.
 #[cold]
-fn drop_late(_: Box<Discarded>) {}
+fn drop_discarded(_: Box<Discarded>) {}
 
-impl Hold<'_> {
-    /// Lets those who wait for the lock have it in between, if there are any. What the holder began others may settle.
-    pub(super) fn give_way(&mut self) {
+impl FabricGuard<'_> {
+    /// Hands the lock to the threads that wait for it, if there are any, and takes it again.
+    ///
+    /// Another thread may then run the commands that this holder queued, and may change any state: look everything up
+    /// again afterwards.
+    pub(super) fn yield_lock(&mut self) {
         MutexGuard::bump(&mut self.guarded);
     }
 
@@ -295,8 +279,8 @@ impl Hold<'_> {
         &mut self.guarded
     }
 
-    /// Hands the commands to the sockets.
-    pub(super) fn settle(&mut self) {
+    /// Runs the queued commands until none is left. Flushing may deliver input, which queues further commands.
+    pub(super) fn run_commands(&mut self) {
         self.guarded.state.fail_overrun();
         if self.guarded.state.commands.is_empty() {
             return;
@@ -312,58 +296,58 @@ impl Hold<'_> {
                     }
                     Command::Reply { qp, reply, payload } => sockets.enqueue_reply(now, qp, &reply, payload),
                     Command::Reset { qp } => sockets.reset(qp),
-                    Command::PartTcp { qp } => sockets.part(qp),
+                    Command::CloseTcpInbound { qp } => sockets.close_inbound(qp),
                     Command::Close { qp } => {
                         sockets.close(qp);
                         rendezvous.close(qp);
                     }
-                    errand => carry_errand(now, rendezvous, state, errand),
+                    Command::RetryWaiting => rendezvous.retry_waiting(),
+                    Command::FindPeer { qp } => find_peer(now, rendezvous, state, qp),
+                    Command::LeaveMapped { qp } => rendezvous.drop_requester(qp),
+                    Command::DropWriter { qp } => rendezvous.drop_writer(qp),
+                    Command::Nudge { qp } => rendezvous.nudge(qp),
+                    Command::ReadAnnouncements { qp } => rendezvous.read_announcements(now, qp, state),
+                    Command::Announce { device, memory } => rendezvous.announce(now, device, &memory, state),
+                    Command::Patch { device, memory, patches } => {
+                        rendezvous.patch(now, device, (memory, &patches), state)
+                    }
+                    Command::Resume { device, memory } => rendezvous.resume(now, device, memory, state),
+                    Command::Forget { device, memory } => rendezvous.forget(now, device, memory, state),
                 }
             }
+            // Once for all commands: requests and replies of one batch leave in few writes.
             sockets.flush(now, state);
             rendezvous.flush(now, state);
             state.fail_overrun();
         }
     }
+
+    /// Does what the holder left to be done: commands, the wake-up of the driver, and the mappings to be dropped.
+    #[inline(never)]
+    fn flush_effects(&mut self) {
+        self.run_commands();
+        self.guarded.state.due_sooner = false;
+        if !self.guarded.state.discarded.is_empty() {
+            self.discarded = DropUnlocked(Some(Box::new(std::mem::take(&mut self.guarded.state.discarded))));
+        }
+        let driver = self.driver;
+        driver.note_release(&mut self.guarded);
+    }
 }
 
-/// Looks for the peer of a requester that goes on waiting for it.
-fn meet(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, id: QpRef) {
+/// Asks the rendezvous for the peer of the requester of `id`, unless the two are connected already.
+pub(super) fn find_peer(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, id: QpRef) {
     let waiting =
         state.qps.get(id).filter(|qp| qp.carrier == Carrier::Mapped && !rendezvous.is_connected(id));
     if let Some(qp) = waiting
         && let Some(hello) = qp.hello()
         && let Err(reason) = rendezvous.connect(id, &hello, state.has_other_wire(qp.device))
     {
-        state.not_met(now, id, &reason);
+        state.peer_not_met(now, id, &reason);
     }
 }
 
-/// Carries out what the state asks of the rendezvous.
-pub(super) fn carry_errand(now: Instant, rendezvous: &mut Rendezvous, state: &mut State, errand: Command) {
-    match errand {
-        Command::Heed => rendezvous.heed(),
-        Command::Meet { qp } => meet(now, rendezvous, state, qp),
-        Command::LeaveMapped { qp } => rendezvous.leave(qp),
-        Command::LeaveWriter { qp } => rendezvous.part(qp),
-        Command::Nudge { qp } => rendezvous.nudge(qp),
-        Command::Look { qp } => rendezvous.look(now, qp, state),
-        Command::Announce { device, memory } => rendezvous.announce(now, device, &memory, state),
-        Command::Patch { device, memory, patches } => {
-            rendezvous.patch(now, device, (memory, &patches), state)
-        }
-        Command::Resume { device, memory } => rendezvous.resume(now, device, memory, state),
-        Command::Forget { device, memory } => rendezvous.forget(now, device, memory, state),
-        Command::Connect { .. }
-        | Command::Request { .. }
-        | Command::Reply { .. }
-        | Command::Reset { .. }
-        | Command::PartTcp { .. }
-        | Command::Close { .. } => {}
-    }
-}
-
-impl Deref for Hold<'_> {
+impl Deref for FabricGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -371,30 +355,18 @@ impl Deref for Hold<'_> {
     }
 }
 
-impl DerefMut for Hold<'_> {
+impl DerefMut for FabricGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.guarded.state
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for FabricGuard<'_> {
     #[inline]
     fn drop(&mut self) {
+        // Most holders leave nothing behind; the check keeps their release at a few loads beyond the unlock.
         if self.beyond_state || !self.guarded.state.is_settled() {
-            self.let_go();
+            self.flush_effects();
         }
-    }
-}
-
-impl Hold<'_> {
-    #[inline(never)]
-    fn let_go(&mut self) {
-        self.settle();
-        self.guarded.state.due_sooner = false;
-        if !self.guarded.state.discarded.is_empty() {
-            self.discarded = Late(Some(Box::new(std::mem::take(&mut self.guarded.state.discarded))));
-        }
-        let driver = self.driver;
-        driver.note(&mut self.guarded);
     }
 }

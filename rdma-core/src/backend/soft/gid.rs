@@ -1,10 +1,10 @@
-//! The GIDs of a software device: all that a peer needs to reach it.
+//! GIDs of software devices. The routable GID holds everything that a peer needs to reach the device:
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 0 to 5 | `fd 73 6f 66 74 00`: a unique local address, `soft` |
-//! | 6, 7 | the TCP port it listens on, big endian; 0 when it does not |
-//! | 8 to 11 | a random number, another one each time a device is opened |
+//! | 0 to 5 | `fd 73 6f 66 74 00`: the prefix of a unique local address, with the word `soft` |
+//! | 6, 7 | the TCP port that the device listens on, big endian; 0 when it does not |
+//! | 8 to 11 | a random number, a new one each time a device is opened |
 //! | 12 to 15 | the IPv4 address |
 
 #![expect(unsafe_code, reason = "asks the C library for the interface that has an address")]
@@ -17,7 +17,8 @@ use crate::{Gid, GidEntry, GidType};
 
 const PREFIX: [u8; 6] = *b"\xfdsoft\0";
 
-/// The GID of the device that listens at `address` and drew `nonce`.
+/// The routable GID of the device that listens at `address`. The random `nonce` keeps a later device at the same
+/// address from being taken for this one.
 pub(super) fn routable(address: SocketAddrV4, nonce: u32) -> Gid {
     let mut bytes = [0; 16];
     bytes[..6].copy_from_slice(&PREFIX);
@@ -27,7 +28,7 @@ pub(super) fn routable(address: SocketAddrV4, nonce: u32) -> Gid {
     Gid(bytes)
 }
 
-/// Its link-local one, which means something inside this process alone.
+/// The link-local GID of a device, which has a meaning inside this process alone.
 pub(super) fn link_local(nonce: u32) -> Gid {
     let mut bytes = [0; 16];
     (bytes[0], bytes[1]) = (0xfe, 0x80);
@@ -35,34 +36,33 @@ pub(super) fn link_local(nonce: u32) -> Gid {
     Gid(bytes)
 }
 
-/// Where the device behind `gid` listens; `None` when `gid` is not a software device's, or
-/// one that does not listen.
+/// Returns the address that the device of `gid` listens at; `None` for another kind of GID, or a device that does not
+/// listen.
 pub(super) fn listens_at(gid: Gid) -> Option<SocketAddrV4> {
     let [prefix @ .., p0, p1, _, _, _, _, a, b, c, d] = gid.0;
     let port = u16::from_be_bytes([p0, p1]);
     (prefix == PREFIX && port != 0).then(|| SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), port))
 }
 
-/// The table of port 1.
+/// The GID table of port 1: the link-local GID, then the routable one.
 pub(super) fn table(address: SocketAddrV4, nonce: u32, netdev: &str) -> Vec<GidEntry> {
     let entry = |index, gid| GidEntry::new(index, gid, GidType::ROCE_V2, Some(netdev.to_owned()));
     vec![entry(0, link_local(nonce)), entry(1, routable(address, nonce))]
 }
 
-/// The network interface that has `address`.
+/// Returns the network interface that has `address`.
 pub(super) fn netdev_of(address: Ipv4Addr) -> io::Result<String> {
     if address.is_loopback() {
-        // All of 127.0.0.0/8 is there, listed or not.
+        // The loopback interface answers all of 127.0.0.0/8, listed or not.
         return Ok("lo".to_owned());
     }
     let found = interface_addresses()?.into_iter().find(|(_, own)| *own == address);
     found.map(|(name, _)| name).ok_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL))
 }
 
-/// The IPv4 addresses of this network namespace and the interfaces that have them, in the kernel's order: one of them
-/// is for [`SoftOptions::address`](super::SoftOptions::address).
+/// Lists the network interfaces of this network namespace with their IPv4 addresses, in the kernel's order.
 ///
-/// See `getifaddrs(3)`.
+/// Give one of them to [`SoftOptions::address`](super::SoftOptions::address). See `getifaddrs(3)`.
 ///
 /// ```
 /// assert!(rdma_core::interface_addresses()?.iter().any(|(name, address)| name == "lo" && address.is_loopback()));
@@ -71,32 +71,35 @@ pub(super) fn netdev_of(address: Ipv4Addr) -> io::Result<String> {
 ///
 /// # Errors
 ///
-/// What the system says.
+/// The error of `getifaddrs(3)`: the kernel has no memory or the process no descriptors left.
 #[doc(alias = "getifaddrs")]
 pub fn interface_addresses() -> io::Result<Vec<(String, Ipv4Addr)>> {
     let mut head = std::ptr::null_mut();
-    // SAFETY: `head` is a valid place for the list's head.
+    // SAFETY: `head` is a variable of ours, so the call may write the head of its list there.
     if unsafe { libc::getifaddrs(&mut head) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut next = head;
     while !next.is_null() {
-        // SAFETY: `next` is a node of the list, which is freed below.
+        // SAFETY: `next` is a non-null node of the list, which is freed only below.
         let node = unsafe { &*next };
         next = node.ifa_next;
-        // SAFETY: the address is null or a valid one of the family it names.
+        // SAFETY: the address was checked for null, and `getifaddrs` gives only valid ones, so its family can be read.
         let is_v4 =
             !node.ifa_addr.is_null() && i32::from(unsafe { (*node.ifa_addr).sa_family }) == libc::AF_INET;
         if is_v4 {
-            // SAFETY: an address of family AF_INET is a `sockaddr_in`; it may be unaligned for it.
+            // SAFETY: an address of family AF_INET is a `sockaddr_in`; the read is unaligned, because C does not
+            // promise its alignment.
             let addr = unsafe { node.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
-            // SAFETY: the name is a C string of the node.
+            // SAFETY: `getifaddrs` gives each node a C string as its name, which lives until the list is freed below,
+            // so it may be read here.
             let name = unsafe { CStr::from_ptr(node.ifa_name) }.to_string_lossy().into_owned();
             found.push((name, Ipv4Addr::from(u32::from_be(addr.sin_addr.s_addr))));
         }
     }
-    // SAFETY: `head` came from `getifaddrs`, and nothing of the list is used any more.
+    // SAFETY: `head` came from `getifaddrs` and is freed only here; `found` has copies, so nothing of the list is used
+    // afterwards.
     unsafe { libc::freeifaddrs(head) };
     Ok(found)
 }
@@ -106,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gid_says_where_its_device_listens() {
+    fn a_gid_holds_the_address_of_its_device() {
         let address = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 18515);
         let gid = routable(address, 0x0102_0304);
         assert_eq!(gid.to_string(), "fd73:6f66:7400:4853:102:304:a09:1");

@@ -1,20 +1,19 @@
-//! A device in software: reliable connections between queue pairs of this process, in shared memory, or over TCP.
+//! The software device: reliable connections inside a process, in shared memory, or over TCP, without any hardware.
 //!
-//! The files are those of the other backend. Beside them: [`engine`] is the protocol, [`wire`]
-//! carries its messages, [`fabric`] holds all devices of the process behind one lock, and
-//! [`driver`] is the thread that serves timers and sockets.
+//! The files have the names of the other backend's. Beside them, [`engine`] is the protocol, without clock and I/O;
+//! [`wire`] carries its messages; [`fabric`] holds the state of all devices of the process behind one lock;
+//! [`driver`] is the thread that serves timers and sockets; [`shared_exports`] is the memory that other processes map.
 
 mod channel;
 mod cq;
 mod device;
-mod draws;
 mod driver;
 mod engine;
 mod event;
-mod exposure;
 mod fabric;
 pub mod fault;
 mod gid;
+mod mapped_access;
 mod mr;
 mod naps;
 mod options;
@@ -22,7 +21,8 @@ mod pd;
 mod port;
 mod post;
 mod qp;
-mod reach;
+mod random;
+mod shared_exports;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -1,38 +1,43 @@
-//! Memory regions: a key in the device's table for as long as they are registered.
+//! Memory regions: a registration is a key in the table of its device.
+//!
+//! Deregistration is exact. Removing the key under the lock stops every thread of this process and every TCP peer.
+//! Mapped peers do not take the lock: [`wait_until_revoked`] waits for those in the middle of a chunk, and has the
+//! pages of stopped ones replaced.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::device::Opened;
+use super::device::OpenDevice;
 use super::engine::keys::Domain;
 use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
-use super::wire::Look;
+use super::wire::RevokeStatus;
 use super::{ProtectionDomain, driver, port};
 use crate::backend::register::beyond_device;
 use crate::error::{CloseError, Quarantine, RegisterError};
 use crate::memory::{Backing, Irreplaceable, Keys, Registration};
 use crate::{Access, Deadline, LocalKey, RemoteKey};
 
-/// Between two looks at whoever is at what was revoked.
+/// Sleep between two looks at the writers of revoked memory.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long is looked, then.
+/// Longest wait for them, whatever the deadline: stopped writers are dealt with after a quarter of a second, so a
+/// longer wait means writers that come and go.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A registration of a software device.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
-    opened: Arc<Opened>,
+    opened: Arc<OpenDevice>,
     key: u32,
-    /// Writers may still be at it.
+    /// The key is removed, but mapped writers may still be at the memory.
     revoked: bool,
-    held: Held,
+    range: RegisteredRange,
 }
 
-/// What is registered, whatever the rights.
+/// The domain and the range of a registration; they stay when it is renewed with other rights.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct RegisteredRange {
     domain: Domain,
     addr: u64,
     len: u64,
@@ -51,20 +56,23 @@ impl MemoryRegion {
             source,
             explanation: explanation.to_owned(),
         };
-        let Opened { name, max_mr_size, .. } = &*pd.context.opened;
+        let OpenDevice { name, max_mr_size, .. } = &*pd.context.opened;
         if let Some(beyond) = beyond_device(name, len as u64, *max_mr_size) {
             return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
         }
-        let held = Held { domain: pd.domain, addr: addr as u64, len: len as u64 };
-        let key = enter(&pd.context.opened, held, access, backing, None)?;
-        Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false, held })
+        let range = RegisteredRange { domain: pd.domain, addr: addr as u64, len: len as u64 };
+        let key = add_key(&pd.context.opened, range, access, backing, None)?;
+        Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false, range })
     }
 }
 
-/// Enters it in the device's table; its key. One that `renews` another is looked up where that was, which is in caches still.
-fn enter(
-    opened: &Opened,
-    Held { domain, addr, len }: Held,
+/// Adds a registration to the key table of the device and returns its key.
+///
+/// A registration that renews an earlier one gets a key with the same low bits: peers then look it up in the same slot
+/// of the table, which is still in their caches.
+fn add_key(
+    opened: &OpenDevice,
+    RegisteredRange { domain, addr, len }: RegisteredRange,
     access: Access,
     backing: Option<&Backing>,
     mut renews: Option<u32>,
@@ -75,9 +83,9 @@ fn enter(
         explanation: explanation.to_owned(),
     };
     let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-    let mut hold = opened.lock();
-    let device = hold.devices.get_mut(opened.device);
-    let DeviceState { keys, draws, exposure, .. } =
+    let mut guard = opened.lock();
+    let device = guard.devices.get_mut(opened.device);
+    let DeviceState { keys, random, exports, .. } =
         device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?;
     if keys.len() >= port::MAX_MR as usize {
         let full = io::Error::from_raw_os_error(libc::ENOMEM);
@@ -86,10 +94,10 @@ fn enter(
     let drawn = keys.insert(domain, addr, len, access, || {
         loop {
             let key = match renews.take() {
-                Some(last) => draws.after(last, port::KEY_PLACE_BITS)?,
-                None => draws.next()?,
+                Some(last) => random.next_beside(last, port::KEY_PLACE_BITS)?,
+                None => random.next()?,
             };
-            if exposure.as_ref().is_none_or(|exposure| exposure.is_free(key)) {
+            if exports.as_ref().is_none_or(|exports| exports.is_free(key)) {
                 return Ok(key);
             }
         }
@@ -97,11 +105,11 @@ fn enter(
     let key = drawn.map_err(|error: getrandom::Error| {
         refused(error.into(), "the system gives no random numbers for a key: let it use getrandom(2)")
     })?;
-    if let (Some(exposure), Some(registered)) = (exposure, keys.get(key).copied())
-        && let Some(memory) = exposure.insert(key, registered, backing)
+    if let (Some(exports), Some(registered)) = (exports, keys.get(key).copied())
+        && let Some(memory) = exports.insert(key, registered, backing)
     {
-        // Told before this returns, as far as the peers listen.
-        hold.commands.push_back(Command::Announce { device: opened.device, memory });
+        // Announced when the guard drops, so before the caller can hand out the key.
+        guard.commands.push_back(Command::Announce { device: opened.device, memory });
     }
     Ok(key)
 }
@@ -111,68 +119,77 @@ impl Registration for MemoryRegion {
         Keys { lkey: LocalKey(self.key), rkey: RemoteKey(self.key) }
     }
 
-    /// Exact: every byte is placed under the lock that this takes, or by a writer that is waited for.
+    /// Revokes the key. After `Ok` no byte lands any more: local threads and TCP place bytes under the lock that this
+    /// takes, and mapped writers are waited for.
     fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
-        let mut hold = self.opened.lock();
+        let mut guard = self.opened.lock();
         let device_ref = self.opened.device;
-        let Some(device) = hold.devices.get_mut(device_ref) else { return Ok(()) };
+        let Some(device) = guard.devices.get_mut(device_ref) else { return Ok(()) };
         if device.faults.as_ref().is_some_and(FaultPlan::refuses_deregistration) {
             let source = io::Error::from_raw_os_error(libc::EBUSY);
             return Err(CloseError { verb: "ibv_dereg_mr", source });
         }
         if device.keys.remove(self.key).is_some() {
             self.revoked = true;
-            let memory = device.exposure.as_mut().and_then(|exposure| exposure.revoke(self.key));
+            let memory = device.exports.as_mut().and_then(|exports| exports.revoke(self.key));
             if let Some(memory) = memory {
-                hold.commands.push_back(Command::Forget { device: device_ref, memory });
+                guard.commands.push_back(Command::Forget { device: device_ref, memory });
             }
         }
         if !self.revoked {
             return Ok(());
         }
-        let touchers = hold.touchers(device_ref, self.key);
-        if touchers.is_empty() {
-            hold.forget_key(device_ref, self.key);
+        let active_writers = guard.active_writers(device_ref, self.key);
+        if active_writers.is_empty() {
+            guard.forget_key(device_ref, self.key);
             return Ok(());
         }
-        drop(hold);
-        touchers.wait(deadline);
-        let vacated = settle(deadline, |now| self.opened.lock().vacate(now, device_ref, self.key, deadline));
-        vacated.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
+        drop(guard);
+        active_writers.wait(deadline);
+        let revoked = wait_until_revoked(deadline, |now| {
+            self.opened.lock().advance_key_revoke(now, device_ref, self.key, deadline)
+        });
+        revoked.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
     }
 
     fn renew(&mut self, access: Access, backing: Option<&Backing>) -> bool {
-        let Ok(key) = enter(&self.opened, self.held, access, backing, Some(self.key)) else { return false };
+        let Ok(key) = add_key(&self.opened, self.range, access, backing, Some(self.key)) else {
+            return false;
+        };
         (self.key, self.revoked) = (key, false);
         true
     }
 
     fn has_ended(&mut self) -> bool {
-        let mut hold = self.opened.lock();
-        let nobody = hold.touchers(self.opened.device, self.key).are_gone();
-        if nobody {
-            hold.forget_key(self.opened.device, self.key);
+        let mut guard = self.opened.lock();
+        let is_free = guard.active_writers(self.opened.device, self.key).are_gone();
+        if is_free {
+            guard.forget_key(self.opened.device, self.key);
         }
-        nobody
+        is_free
     }
 }
 
-/// Looks until nobody is at what was revoked; a few times when the deadline has passed, too.
+/// Looks at revoked memory until no mapped writer is at it. Looks at least a few times, even after the deadline,
+/// because most writers finish their chunk within a millisecond.
 ///
 /// # Errors
 ///
-/// [`Quarantine`], when somebody is who does not go on.
-pub(super) fn settle(deadline: Deadline, mut look: impl FnMut(Instant) -> Look) -> io::Result<()> {
+/// A [`Quarantine`]: a stopped writer is still at the memory, and its pages cannot be replaced.
+pub(super) fn wait_until_revoked(
+    deadline: Deadline,
+    mut look: impl FnMut(Instant) -> RevokeStatus,
+) -> io::Result<()> {
     let begin = driver::now();
     let until = deadline.instant().clamp(begin + 4 * LOOK_EVERY, begin + PATIENCE);
     loop {
         let now = driver::now();
         match look(now) {
-            Look::Clear => return Ok(()),
-            Look::Later if now < until => std::thread::sleep(LOOK_EVERY),
-            // A peer that is now here, now there.
-            Look::Later => return Err(Quarantine::since(Irreplaceable::Unknown)),
-            Look::Quarantined(why) => return Err(Quarantine::since(why)),
+            RevokeStatus::Done => return Ok(()),
+            RevokeStatus::Pending if now < until => std::thread::sleep(LOOK_EVERY),
+            // A writer is never at one place for long enough to be taken for stopped.
+            RevokeStatus::Pending => return Err(Quarantine::io_error(Irreplaceable::Unknown)),
+            RevokeStatus::Quarantined(why) => return Err(Quarantine::io_error(why)),
         }
     }
 }

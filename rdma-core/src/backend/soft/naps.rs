@@ -1,46 +1,51 @@
-//! The driver leaves the sockets to threads that poll, unless one of them is about to sleep: who of the two comes second
-//! sees the other, without a lock. Sleeping and waking are `driver`'s.
+//! The hand-over of the sockets between the driver and threads that poll.
 //!
-//! Both change `napping` in one step, so that the second of them reads what the first has written, and with it all that
-//! was before: no stronger order is needed. A model of it runs under `cfg(loom)`.
+//! The driver naps, and leaves the sockets to polling threads, unless one of these is about to sleep. Both sides first
+//! announce themselves and then look for the other, so that the second one always sees the first, without a lock.
+//! Sleeping and waking themselves are in [`driver`](super::driver).
+//!
+//! Both change `napping` in one read-modify-write. The second of two such operations on one atomic reads the value of
+//! the first, and with acquire and release also everything that happened before it, so no stronger order is needed. A
+//! model of this runs under `cfg(loom)`.
 
 #[cfg(all(test, loom))]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(all(test, loom)))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// See the module.
+/// The two counters that driver and polling threads announce themselves with.
 #[derive(Debug)]
 pub(super) struct Naps {
     /// Counts threads that were about to sleep until a completion.
-    arms: AtomicU64,
-    /// Whether the driver leaves the sockets to others.
+    sleeps: AtomicU64,
+    /// Whether the driver naps and leaves the sockets to others.
     napping: AtomicBool,
 }
 
 impl Naps {
     pub(super) fn new() -> Self {
-        Self { arms: AtomicU64::new(0), napping: AtomicBool::new(false) }
+        Self { sleeps: AtomicU64::new(0), napping: AtomicBool::new(false) }
     }
 
-    /// A thread is about to sleep; whether the driver naps, and has to be woken.
-    pub(super) fn attend(&self) -> bool {
-        self.arms.fetch_add(1, Ordering::Relaxed);
+    /// Announces that the calling thread is about to sleep. `true` means that the driver naps: the caller must wake it.
+    pub(super) fn announce_sleep(&self) -> bool {
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
         self.napping.swap(false, Ordering::AcqRel)
     }
 
-    /// Threads that were about to sleep, so far.
-    pub(super) fn arms(&self) -> u64 {
-        self.arms.load(Ordering::Relaxed)
+    /// How many threads have announced a sleep so far.
+    pub(super) fn sleeps(&self) -> u64 {
+        self.sleeps.load(Ordering::Relaxed)
     }
 
-    /// The driver is about to nap; whether it may, since no thread went to sleep since it has counted `arms`.
-    pub(super) fn begin(&self, arms: u64) -> bool {
+    /// Announces a nap of the driver. `false` means that a thread went to sleep since the driver counted `sleeps`: it
+    /// must not nap then.
+    pub(super) fn begin(&self, sleeps: u64) -> bool {
         self.napping.swap(true, Ordering::AcqRel);
-        self.arms() == arms
+        self.sleeps() == sleeps
     }
 
-    /// It naps no more.
+    /// Ends a nap.
     pub(super) fn end(&self) {
         self.napping.store(false, Ordering::Release);
     }
@@ -53,26 +58,26 @@ mod tests {
 
     use super::*;
 
-    /// Each of `threads` goes to sleep once, while the driver naps for the last of `naps` times and goes on napping.
+    /// Runs `threads` threads that each go to sleep once, while the driver naps `naps` times and stays in the last nap.
     fn model(threads: usize, naps: usize) {
         loom::model(move || {
             let shared = Arc::new(Naps::new());
             let sleepers: Vec<_> = (0..threads)
                 .map(|_| {
                     let naps = Arc::clone(&shared);
-                    thread::spawn(move || naps.attend())
+                    thread::spawn(move || naps.announce_sleep())
                 })
                 .collect();
-            let mut arms = 0;
+            let mut sleeps = 0;
             for _ in 1..naps {
-                arms = shared.arms();
-                shared.begin(arms);
+                sleeps = shared.sleeps();
+                shared.begin(sleeps);
                 shared.end();
             }
-            let naps_on = shared.begin(arms);
+            let naps_on = shared.begin(sleeps);
             let woken = sleepers.into_iter().map(|sleeper| sleeper.join().unwrap());
             let woken = woken.fold(false, |any, one| any | one);
-            let all_asleep_before = arms == threads as u64;
+            let all_asleep_before = sleeps == threads as u64;
             assert!(
                 !naps_on || woken || all_asleep_before,
                 "a thread sleeps, and the driver leaves the sockets to it"

@@ -1,51 +1,55 @@
-//! How a software device is made.
+//! Options of a software device: its wire, its address and its faults.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::fault::{FaultPlan, Planted};
 use super::port;
 
-/// Which way the software device reaches a peer.
+/// The wire by which a software device reaches its peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Wire {
-    /// Direct copies inside this process, [memory that is shared](Self::Mapped) with processes of the same host and user, TCP
-    /// to every other, and wherever memory cannot be shared: why is said in the log.
+    /// Direct copies inside this process, [shared memory](Self::Mapped) with processes of the same host and user, and
+    /// TCP to every other. Where memory cannot be shared, TCP is taken, and the log says why.
     ///
-    /// With [faults](SoftOptions::faults), which are injected into messages, no memory is shared.
+    /// With [faults](SoftOptions::faults) no memory is shared, because faults are injected into messages.
     #[default]
     Auto,
-    /// Direct copies; peers of other processes are unreachable.
+    /// Direct copies inside this process. Peers of other processes are unreachable.
     Local,
-    /// Memory shared with processes of the same host and user, inside this process as well; a peer that cannot be reached so
-    /// is an error that says why, and the peer's device must have this wire, too, or [`Auto`](Self::Auto).
+    /// Shared memory with processes of the same host and user, and inside this process as well.
     ///
-    /// Memory that the library did not allocate cannot be shared, unless it is [in place](crate::Memory::share_in_place): a
-    /// connection that comes upon it goes on over TCP, and says so in the log. A peer that is stopped in the midst of an
-    /// access holds up the deregistration of what it accesses, and the end of its queue pair, for half a second: then its
-    /// pages are replaced, and it goes on where nobody looks. Where that cannot be, both fail with a
-    /// [`Quarantine`](crate::error::Quarantine).
+    /// A peer that cannot be reached in this way is an error that says why. The device of the peer must have this wire
+    /// or [`Auto`](Self::Auto).
+    ///
+    /// Memory that the library did not allocate is shared only if it is [in place](crate::Memory::share_in_place). A
+    /// connection that comes upon other memory goes on over TCP, and the log says so.
+    ///
+    /// A peer that is stopped in the middle of an access delays the deregistration of that memory, and the end of its
+    /// queue pair, for up to half a second. Then its pages are replaced, and the peer goes on in pages that nobody
+    /// reads. Where pages cannot be replaced, both fail with a [`Quarantine`](crate::error::Quarantine).
     Mapped,
-    /// TCP, inside this process as well.
+    /// TCP to every peer, inside this process as well.
     Tcp,
 }
 
 /// Options of [`Device::soft`](crate::Device::soft).
 #[derive(Debug, Clone)]
 pub struct SoftOptions {
-    /// The device's name (`soft0`).
+    /// The name of the device (`soft0`).
     pub name: String,
-    /// How peers are reached ([`Wire::Auto`]).
+    /// The wire to peers ([`Wire::Auto`]).
     pub wire: Wire,
-    /// The address that peers reach this host by, in its GID (127.0.0.1). It must be one of this host's.
+    /// The IPv4 address that peers reach this host by; it becomes part of the GID (127.0.0.1). An interface of this
+    /// host must have it: see [`interface_addresses`](crate::interface_addresses).
     pub address: IpAddr,
-    /// The TCP port it listens on; 0 (the default) takes a free one. It is part of the GID.
+    /// The TCP port that the device listens on; 0 takes a free one (0). It becomes part of the GID.
     pub tcp_port: u16,
-    /// Bytes of one registration at most (no bound): less, to see what a program makes of a device's bound.
+    /// The longest registration in bytes (no bound). Set it to test how a program copes with a device's bound.
     pub max_mr_size: u64,
-    /// What shall go wrong (nothing).
+    /// The faults that the device injects (none).
     pub faults: Option<FaultPlan>,
-    /// For tests of tests.
+    /// A fault of the device itself, for tests of the conformance suite.
     #[doc(hidden)]
     pub planted: Option<Planted>,
 }

@@ -1,4 +1,4 @@
-//! Protection domains.
+//! Protection domains: a number that registrations and queue pairs share.
 
 #![expect(unsafe_code, reason = "takes the caller's word for the memory it registers")]
 
@@ -15,19 +15,19 @@ use crate::memory::{Backing, Registration};
 /// A protection domain of a software device.
 #[derive(Debug)]
 pub(crate) struct ProtectionDomain {
-    /// Of which handle of the device it is; memory and queue pairs of another are foreign to it.
+    /// The context that made the domain. Queue pairs of other contexts are foreign to it, even on the same device.
     pub(super) context: Arc<Context>,
     pub(super) domain: Domain,
 }
 
 impl ProtectionDomain {
     pub(super) fn new(context: Arc<Context>) -> Self {
-        let mut hold = context.opened.lock();
-        let domain = hold.devices.get_mut(context.opened.device).map_or(0, |device| {
+        let mut guard = context.opened.lock();
+        let domain = guard.devices.get_mut(context.opened.device).map_or(0, |device| {
             device.domains = device.domains.wrapping_add(1);
             device.domains
         });
-        drop(hold);
+        drop(guard);
         Self { context, domain: Domain(domain) }
     }
 }
@@ -35,7 +35,7 @@ impl ProtectionDomain {
 impl interface::ProtectionDomain for ProtectionDomain {
     fn shares_memory(&self) -> bool {
         let opened = &self.context.opened;
-        opened.lock().devices.get(opened.device).is_some_and(|device| device.exposure.is_some())
+        opened.lock().devices.get(opened.device).is_some_and(|device| device.exports.is_some())
     }
 
     unsafe fn register(

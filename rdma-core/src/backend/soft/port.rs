@@ -1,4 +1,4 @@
-//! What a software device reports of itself and of its port.
+//! Limits of a software device and its one port, and the port's state: up, down, silenced.
 
 use std::time::{Duration, Instant};
 
@@ -10,21 +10,22 @@ use crate::{
     AsyncEvent, DeviceAttributes, EventKind, Lid, LinkLayer, Mtu, PortAttributes, PortNum, PortState,
 };
 
-/// Queue pairs of one device.
+/// Queue pairs of one device, at most.
 pub(super) const MAX_QP: u32 = 4096;
-/// Requests outstanding on one queue.
+/// Requests outstanding on one queue, at most.
 pub(super) const MAX_QP_WR: u32 = 16384;
-/// Entries of one completion queue.
+/// Entries of one completion queue, at most.
 pub(super) const MAX_CQE: u32 = 1 << 20;
-/// Registrations of one device.
+/// Registrations of one device, at most.
 pub(super) const MAX_MR: u32 = 1 << 16;
-/// The lowest bits of a key, which no two registrations of a device have in common: where peers look it up.
+/// Low bits of a key, which no two registrations of a device share: mapped peers index their table of keys by them. 17
+/// bits: twice [`MAX_MR`] slots, so that a free one is drawn soon.
 pub(super) const KEY_PLACE_BITS: u32 = 17;
-/// Bytes of one registration, unless the device was made with less.
+/// Bytes of one registration, at most, unless [`SoftOptions::max_mr_size`](super::SoftOptions::max_mr_size) is lower.
 pub(super) const MAX_MR_SIZE: u64 = isize::MAX as u64;
-/// Reads outstanding on one queue pair.
+/// Reads outstanding on one queue pair, at most.
 pub(super) const MAX_QP_RD_ATOM: u8 = 16;
-/// Bytes that a request may carry inside itself.
+/// Inline bytes of one request, at most.
 pub(super) const MAX_INLINE_DATA: u32 = 1024;
 
 pub(super) fn device_attributes(max_mr_size: u64) -> DeviceAttributes {
@@ -55,7 +56,7 @@ pub(super) fn port_attributes(state: PortState) -> PortAttributes {
     }
 }
 
-/// The device has port 1.
+/// Checks a port number: the device has port 1 alone.
 pub(super) fn check(device: &str, port: PortNum) -> Result<(), QueryError> {
     if port == PortNum(1) {
         Ok(())
@@ -65,7 +66,7 @@ pub(super) fn check(device: &str, port: PortNum) -> Result<(), QueryError> {
 }
 
 impl DeviceState {
-    /// Whether anything is carried from and to it.
+    /// Whether messages from and to the device are carried.
     #[inline]
     pub(super) fn is_up(&self) -> bool {
         self.port == PortState::ACTIVE && self.silence == Silence::No
@@ -73,13 +74,13 @@ impl DeviceState {
 }
 
 impl State {
-    /// Whether anything is carried from and to the queue pair.
+    /// Whether messages from and to the queue pair are carried.
     pub(super) fn is_up(&self, qp: QpRef) -> bool {
         let device = self.qps.get(qp).and_then(|qp| self.devices.get(qp.device));
         device.is_some_and(DeviceState::is_up)
     }
 
-    /// Silences a device, or lets one that was stopped go on.
+    /// Silences a device, or resumes a stopped one. A killed device stays silent.
     pub(super) fn silence(&mut self, device: DeviceRef, silence: Silence) {
         if let Some(state) = self.devices.get_mut(device)
             && state.silence != Silence::Killed
@@ -89,13 +90,13 @@ impl State {
         self.silence_mailboxes(device);
     }
 
-    /// Takes the port of a device down for `time`.
+    /// Takes the port of a device down for `time`, and raises `PORT_ERR`.
     pub(super) fn flap(&mut self, now: Instant, device: DeviceRef, time: Duration) {
         let Some(state) = self.devices.get_mut(device) else { return };
         state.port_returns = Timer::after(now, time);
         let next = state.port_returns.deadline();
         if std::mem::replace(&mut state.port, PortState::DOWN) == PortState::ACTIVE {
-            self.tell_port(device, EventKind::PORT_ERR);
+            self.raise_port_event(device, EventKind::PORT_ERR);
             self.silence_mailboxes(device);
         }
         if let Some(next) = next {
@@ -103,16 +104,16 @@ impl State {
         }
     }
 
-    /// Brings back the ports whose time has come.
+    /// Brings back the ports that are due, and raises `PORT_ACTIVE` for each.
     pub(super) fn return_ports(&mut self, now: Instant) {
         while let Some((device, state)) = self.devices.iter_mut().find(|(_, it)| it.port_returns.due(now)) {
             (state.port, state.port_returns) = (PortState::ACTIVE, Timer::Off);
             self.silence_mailboxes(device);
-            self.tell_port(device, EventKind::PORT_ACTIVE);
+            self.raise_port_event(device, EventKind::PORT_ACTIVE);
         }
     }
 
-    fn tell_port(&mut self, device: DeviceRef, kind: EventKind) {
+    fn raise_port_event(&mut self, device: DeviceRef, kind: EventKind) {
         for events in self.contexts.values_mut().filter(|events| events.device == device) {
             events.raise(AsyncEvent::new(kind, Some(PortNum(1)), None));
         }

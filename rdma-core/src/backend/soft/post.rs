@@ -1,4 +1,7 @@
-//! Posting, and everything that follows from it under the same hold of the lock.
+//! Posting, and carrying out what the engine wants: effects of requesters, verdicts of responders, timers.
+//!
+//! Everything here happens in one hold of the fabric's lock. Work for sockets is queued as a
+//! [`Command`](super::fabric::Command).
 
 #![expect(unsafe_code, reason = "reads inline data where the poster says it is")]
 
@@ -7,8 +10,9 @@ use std::time::Instant;
 
 use super::driver;
 use super::engine::effect::Effect;
+use super::engine::keys::{Domain, KeyTable};
 use super::engine::message::Request;
-use super::engine::responder::Verdict;
+use super::engine::responder::{Responder, Verdict};
 use super::engine::state::State as QpStep;
 use super::fabric::{Command, CqRef, State};
 use super::fault::Planted;
@@ -18,29 +22,31 @@ use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend};
 use crate::{AsyncEvent, EventKind, QpNum};
 
 impl State {
-    /// Posts a chain of sends, writes and reads, but for those that went [`ahead`](Self::post_ahead).
+    /// Posts a chain of send-queue requests, except the first `bypassed`, which are complete already.
     ///
     /// # Safety
     ///
-    /// As for [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send).
+    /// The local ranges of the chain stay valid, as
+    /// [`RawWorker::post_send`](crate::backend::interface::RawWorker::post_send) asks.
     pub(super) unsafe fn post_send(
         &mut self,
         id: QpRef,
         chain: &[RawSend],
-        ahead: usize,
+        bypassed: usize,
     ) -> Result<(), RawPostError> {
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state.takes_sends()) else {
-            return Err(refusal(ahead, libc::EINVAL));
+            return Err(refusal(bypassed, libc::EINVAL));
         };
         let mut outcome = Ok(());
-        for (posted, send) in chain.iter().enumerate().skip(ahead) {
-            // SAFETY: the caller's promise covers each range of the chain.
+        for (posted, send) in chain.iter().enumerate().skip(bypassed) {
+            // SAFETY: the caller promises that each range of the chain stays valid, so this one is readable now.
             if let Err(errno) = unsafe { qp.post_send(send) } {
                 outcome = Err(refusal(posted, errno));
                 break;
             }
         }
-        // A mapped peer has nearly always answered before this returns, and the timer is off again.
+        // A mapped peer has nearly always answered before this returns, so the timer never runs: the coarse clock will
+        // do.
         let now = if qp.carrier == Carrier::Mapped { driver::soon() } else { driver::now() };
         self.pump(now, id);
         outcome
@@ -64,7 +70,7 @@ impl State {
         outcome
     }
 
-    /// Carries out what the requester of `id` wants, until it wants nothing.
+    /// Carries out the effects of the requester of `id` until it has none.
     pub(super) fn pump(&mut self, now: Instant, id: QpRef) {
         while let Some(qp) = self.qps.get_mut(id) {
             let Some(device) = self.devices.get(qp.device) else { return };
@@ -76,7 +82,7 @@ impl State {
                 Some(Effect::Rewind) if carrier == Carrier::Tcp => {
                     self.commands.push_back(Command::Reset { qp: id })
                 }
-                Some(Effect::Rewind) => qp.mapped.awaits = None,
+                Some(Effect::Rewind) => qp.mapped.awaited_memory = None,
                 Some(Effect::Transmit { request, payload }) if carrier == Carrier::Tcp => {
                     let payload = payload.map(|source| Payload {
                         token: Token { qp: id, right: Right::Requested { serial: source.serial } },
@@ -101,28 +107,30 @@ impl State {
         }
     }
 
-    /// Something is due then.
+    /// Notes that something is due at `next`, so that the driver wakes in time.
     pub(super) fn note_due(&mut self, next: Instant) {
         if self.earliest.is_none_or(|earliest| next < earliest) {
             (self.earliest, self.due_sooner) = (Some(next), true);
         }
     }
 
+    /// The responder of a queue pair, with the keys and the domain that it decides by.
+    fn responder_and_keys(&mut self, id: QpRef) -> Option<(&mut Responder, &KeyTable, Domain)> {
+        let qp = self.qps.get_mut(id)?;
+        Some((&mut qp.responder, &self.devices.get(qp.device)?.keys, qp.domain))
+    }
+
     /// Asks the responder of `to` about a request.
     pub(super) fn ask(&mut self, to: QpRef, request: &Request) -> Option<Verdict> {
-        let qp = self.qps.get_mut(to)?;
-        let device = self.devices.get(qp.device)?;
-        Some(qp.responder.handle_request(request, &device.keys, qp.domain))
+        self.responder_and_keys(to).map(|(it, keys, domain)| it.handle_request(request, keys, domain))
     }
 
-    /// The same, as if it had no receive.
+    /// Asks the responder of `to` about a request as if no receive were posted, for an injected fault.
     pub(super) fn ask_not_ready(&mut self, to: QpRef, request: &Request) -> Option<Verdict> {
-        let qp = self.qps.get_mut(to)?;
-        let device = self.devices.get(qp.device)?;
-        Some(qp.responder.handle_not_ready(request, &device.keys, qp.domain))
+        self.responder_and_keys(to).map(|(it, keys, domain)| it.handle_not_ready(request, keys, domain))
     }
 
-    /// The responder of `id` refused a request.
+    /// Moves `id` to ERR, because its responder refused a request, and raises `event`.
     pub(super) fn refuse(&mut self, now: Instant, id: QpRef, event: Option<EventKind>) {
         self.raise(id, event);
         let device = self.qps.get(id).and_then(|qp| self.devices.get(qp.device));
@@ -134,19 +142,17 @@ impl State {
 
     /// Tells the responder of `to` that a payload is in place.
     pub(super) fn ask_placed(&mut self, to: QpRef, serial: u64) -> Option<Verdict> {
-        let qp = self.qps.get_mut(to)?;
-        let device = self.devices.get(qp.device)?;
-        Some(qp.responder.placed(serial, &device.keys))
+        self.responder_and_keys(to).map(|(it, keys, _)| it.placed(serial, keys))
     }
 
-    /// A receive of `id` is over.
+    /// Completes a receive of `id`, if there is one to complete.
     pub(super) fn receive(&mut self, id: QpRef, done: Option<RawCompletion>) {
         if let (Some(qp), Some(done)) = (self.qps.get(id), done) {
             self.complete(qp.cq, qp.num, done);
         }
     }
 
-    /// Adds a completion to a queue, which may overrun.
+    /// Adds a completion to a queue; an overrun is noted for [`fail_overrun`](Self::fail_overrun).
     pub(super) fn complete(&mut self, cq: CqRef, qp_num: QpNum, done: RawCompletion) {
         if let Some(queue) = self.cqs.get_mut(cq)
             && !queue.push(RawCompletion { qp_num: qp_num.0, ..done })
@@ -155,7 +161,7 @@ impl State {
         }
     }
 
-    /// The queue pairs of completion queues that overran move to ERR.
+    /// Moves the queue pairs of overrun completion queues to ERR, as verbs ask.
     pub(super) fn fail_overrun(&mut self) {
         while let Some(cq) = self.overrun.pop() {
             if let Some(context) = self.cqs.get(cq).map(|queue| queue.context)
@@ -163,14 +169,14 @@ impl State {
             {
                 events.raise(AsyncEvent::new(EventKind::CQ_ERR, None, None));
             }
-            let of_it: Vec<_> = self.qps.iter().filter(|(_, qp)| qp.cq == cq).map(|(id, _)| id).collect();
-            for id in of_it {
+            let qps: Vec<_> = self.qps.iter().filter(|(_, qp)| qp.cq == cq).map(|(id, _)| id).collect();
+            for id in qps {
                 self.enter_error(driver::now(), id);
             }
         }
     }
 
-    /// The timers that are due.
+    /// Handles the timers that are due, and finds the next one.
     pub(super) fn handle_timeouts(&mut self, now: Instant) {
         let mut due = std::mem::take(&mut self.due);
         due.extend(
@@ -190,10 +196,10 @@ impl State {
         let settling = self.earliest;
         let requesters = self.qps.values().filter_map(|qp| qp.requester.poll_timeout()).min();
         let ports = self.devices.values().filter_map(|device| device.port_returns.deadline()).min();
-        self.earliest = [requesters, ports, self.held_until(), settling].into_iter().flatten().min();
+        self.earliest = [requesters, ports, self.next_delayed_due(), settling].into_iter().flatten().min();
     }
 
-    /// Tells the context of `id` what happened to its queue pair.
+    /// Raises an asynchronous event about a queue pair in its context.
     pub(super) fn raise(&mut self, id: QpRef, kind: Option<EventKind>) {
         if let (Some(kind), Some(qp)) = (kind, self.qps.get(id))
             && let Some(events) = self.contexts.get_mut(qp.context)
@@ -202,7 +208,8 @@ impl State {
         }
     }
 
-    /// The queue pair that `from` is connected to inside this process, if it answers.
+    /// Returns the queue pair of this process that `from` is connected to, if it is connected back and both devices
+    /// are up.
     pub(super) fn peer_of(&mut self, from: QpRef) -> Option<QpRef> {
         let qp = self.qps.get(from)?;
         let peer = qp.peer?;

@@ -1,4 +1,4 @@
-//! Queue pairs: the two machines of the engine, and the steps from RESET to RTS and ERR.
+//! Queue pairs: the requester and the responder of the engine, and the steps between the states from RESET to ERR.
 
 #![expect(unsafe_code, reason = "copies inline data from where the poster says it is")]
 
@@ -12,12 +12,12 @@ use super::engine::responder::{Responder, Rules};
 use super::engine::state::{State as QpStep, Step};
 use super::fabric::{Command, ContextRef, CqRef, State};
 use super::fault::Planted;
-use super::wire::{DeviceRef, Hello, Mapped, QpRef};
+use super::wire::{DeviceRef, Hello, MappedState, QpRef};
 use crate::backend::interface::{RawOpcode, RawSend, SENTINELS};
 use crate::memory::copy_shared;
 use crate::{Access, Gid, QpNum, QueuePairOptions};
 
-/// Which wire carries a queue pair's messages.
+/// The wire that carries the messages of a queue pair, chosen at RTR. A mapped requester may change to TCP later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carrier {
     Local,
@@ -25,16 +25,16 @@ pub(super) enum Carrier {
     Tcp,
 }
 
-/// Whom a queue pair is connected to.
+/// The peer that a queue pair is connected to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer {
     pub(super) gid: Gid,
     pub(super) qp_num: QpNum,
-    /// Where it was found in this process the last time.
+    /// The queue pair that the peer was found to be, if it is of this process; spares the next look-up.
     pub(super) found: Option<QpRef>,
 }
 
-/// Whose a new queue pair is.
+/// The objects that a new queue pair belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
     pub(super) device: DeviceRef,
@@ -53,14 +53,15 @@ pub(super) struct QueuePair {
     pub(super) domain: Domain,
     pub(super) state: QpStep,
     pub(super) access: Access,
-    /// That it sends from.
+    /// The GID that it sends from.
     pub(super) gid: Gid,
     pub(super) peer: Option<Peer>,
     pub(super) carrier: Carrier,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
-    pub(super) mapped: Mapped,
-    /// One place a request of the send queue. Wires read them by address, so no `&mut` is made.
+    pub(super) mapped: MappedState,
+    /// Copies of inline data: `max_inline_data` bytes for each request of the send queue. Wires read them by address,
+    /// so they are cells, and no `&mut` to them ever exists.
     inline: Vec<Cell<u8>>,
     pub(super) max_inline_data: u32,
     max_send_wr: u32,
@@ -87,18 +88,18 @@ impl QueuePair {
             carrier: Carrier::Local,
             requester: Requester::new(options.max_send_wr as usize),
             responder: Responder::new((options.max_recv_wr + SENTINELS) as usize, planted),
-            mapped: Mapped::default(),
+            mapped: MappedState::default(),
             inline: vec![Cell::new(0); inline],
             max_inline_data: options.max_inline_data,
             max_send_wr: options.max_send_wr,
         }
     }
 
-    /// Takes a request into the send queue; an errno when it does not.
+    /// Adds a request to the send queue, or returns an errno.
     ///
     /// # Safety
     ///
-    /// The local range of an inline request is readable.
+    /// The local range of an inline request is readable for the call.
     pub(super) unsafe fn post_send(&mut self, send: &RawSend) -> Result<(), i32> {
         let mut send = *send;
         send.inline &= send.opcode != RawOpcode::Read;
@@ -109,17 +110,17 @@ impl QueuePair {
             if send.len > self.max_inline_data {
                 return Err(libc::EINVAL);
             }
-            let place = (self.requester.next_serial() % u64::from(self.max_send_wr)) as usize;
-            let begin = place * self.max_inline_data as usize;
-            let place = self.inline.get(begin..begin + send.len as usize).ok_or(libc::EINVAL)?;
-            let target = place.as_ptr().cast::<u8>().cast_mut();
-            if !place.is_empty() {
-                // SAFETY: the source is readable by the caller's promise. The place is ours alone,
-                // for the request that had it before has left the queue, and cells are written
-                // through a shared reference.
+            let index = (self.requester.next_serial() % u64::from(self.max_send_wr)) as usize;
+            let begin = index * self.max_inline_data as usize;
+            let cells = self.inline.get(begin..begin + send.len as usize).ok_or(libc::EINVAL)?;
+            let target = cells.as_ptr().cast::<u8>().cast_mut();
+            if !cells.is_empty() {
+                // SAFETY: the caller promises a readable source. The target cells belong to this request alone: the
+                // request that used them before, `max_send_wr` posts ago, has left the queue, since there is room for
+                // this one. Cells may be written through a shared reference.
                 unsafe {
                     let from = std::ptr::with_exposed_provenance::<u8>(send.addr as usize);
-                    copy_shared(from, target, place.len());
+                    copy_shared(from, target, cells.len());
                 }
             }
             send.addr = target.expose_provenance() as u64;
@@ -127,19 +128,19 @@ impl QueuePair {
         self.requester.post(send).map_err(|_| libc::ENOMEM)
     }
 
-    /// Whether it has room for a request's bytes, if they are to be taken while it is posted.
+    /// Whether the data of a request fits, if it is to be copied inline.
     #[inline]
     pub(super) fn takes_inline(&self, send: &RawSend) -> bool {
         !send.inline || send.len <= self.max_inline_data
     }
 
-    /// Takes `step`, if it is allowed.
+    /// Takes a step, if the state allows it; an errno otherwise.
     pub(super) fn step(&mut self, step: Step) -> Result<(), i32> {
         self.state = self.state.after(step).ok_or(libc::EINVAL)?;
         Ok(())
     }
 
-    /// INIT to RTR.
+    /// INIT to RTR: answers `peer`, whose first request has sequence number `psn`.
     pub(super) fn receive_from(
         &mut self,
         gid: Gid,
@@ -154,14 +155,14 @@ impl QueuePair {
         Ok(())
     }
 
-    /// RTR to RTS.
+    /// RTR to RTS: the first request carries sequence number `psn`.
     pub(super) fn send_from(&mut self, psn: u32, limits: Limits) -> Result<(), i32> {
         self.step(Step::ToReadyToSend)?;
         self.requester.start(psn, limits);
         Ok(())
     }
 
-    /// What its requester says on a connection to the peer.
+    /// The hello that the requester opens a connection to the peer with; `None` before RTR.
     pub(super) fn hello(&self) -> Option<Hello> {
         self.peer.map(|peer| Hello {
             source_gid: self.gid,
@@ -173,7 +174,9 @@ impl QueuePair {
 }
 
 impl State {
-    /// Moves a queue pair to ERR, from any state: everything is flushed.
+    /// Moves a queue pair to ERR, from any state, and flushes its requests.
+    ///
+    /// The mailbox closes before the receives are flushed, so that a mapped peer takes none of them any more.
     pub(super) fn enter_error(&mut self, now: Instant, id: QpRef) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         if qp.state == QpStep::Error || qp.step(Step::ToError).is_err() {
@@ -182,7 +185,7 @@ impl State {
         qp.requester.fail(None);
         qp.responder.fail();
         let port = qp.mapped.outgoing.take();
-        self.discarded.port(port);
+        self.discarded.outgoing(port);
         if qp.carrier != Carrier::Local {
             self.commands.push_back(Command::Close { qp: id });
         }
@@ -191,7 +194,7 @@ impl State {
         self.flush_receives(id);
     }
 
-    /// Completes the receives of a queue pair in ERR.
+    /// Completes the receives of a queue pair in ERR as flushed; those that a mapped writer is still at come later.
     pub(super) fn flush_receives(&mut self, id: QpRef) {
         while let Some(done) = self.next_flushed(driver::now(), id) {
             let Some(qp) = self.qps.get(id) else { return };
@@ -203,10 +206,10 @@ impl State {
         }
     }
 
-    /// Ends a queue pair: nothing of it is touched any more once the lock is let go.
+    /// Destroys a queue pair: once the lock is released, no thread of this process touches its memory any more.
     pub(super) fn destroy(&mut self, id: QpRef) {
         let Some(mut qp) = self.qps.remove(id) else { return };
-        self.discarded.port(qp.mapped.outgoing.take());
+        self.discarded.outgoing(qp.mapped.outgoing.take());
         if let Some(incoming) = qp.mapped.incoming.take() {
             self.orphan(driver::now(), qp.device, incoming);
         }

@@ -1,4 +1,4 @@
-//! What the public API cannot show: a forked child.
+//! Tests that the public API cannot express: a forked child, which must not disturb its parent.
 
 #![expect(unsafe_code, reason = "forks")]
 
@@ -14,7 +14,8 @@ fn a_forked_child_that_ends_and_drops_everything_takes_nothing_from_its_parent()
         let target = pd.alloc_region(30, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
         let mut source = pd.alloc_local(30).unwrap();
         source.copy_from_slice(b"still registered and connected");
-        // SAFETY: the child calls nothing but what is refused to it, drops and `_exit`.
+        // SAFETY: the child only makes calls that the library refuses after a fork, drops, and `_exit`; none of them
+        // takes a lock that another thread of the parent may have held.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "{}", std::io::Error::last_os_error());
         if child == 0 {
@@ -25,11 +26,11 @@ fn a_forked_child_that_ends_and_drops_everything_takes_nothing_from_its_parent()
             let fenced = worker.fence(right, Deadline::after(std::time::Duration::ZERO)).is_ok();
             let deregistered = target.deregister().is_ok();
             drop((worker, source, pd, context));
-            // SAFETY: ends the child without running what belongs to the parent.
+            // SAFETY: `_exit` must end the child, because exit handlers and destructors belong to the parent.
             unsafe { libc::_exit(i32::from(fenced) + 2 * i32::from(deregistered) + 4 * i32::from(touched)) };
         }
         let mut status = 0;
-        // SAFETY: a child of this process, and a status of ours.
+        // SAFETY: `child` is a child of this process that only this call waits for, and `status` is a variable of ours.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0, "the child did not end as it should");
         worker.post(&left, Work::write(source, target.remote())).unwrap();

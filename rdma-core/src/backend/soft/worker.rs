@@ -1,4 +1,7 @@
-//! A completion queue, its channel and its queue pairs, as the worker's core drives them.
+//! The software device's worker: a completion queue, its channel and its queue pairs, behind the seam.
+//!
+//! Most calls take the fabric's lock and act on its [`State`](super::fabric::State). Polling avoids the lock while
+//! nothing is there to take. The step from INIT to RTR, which chooses the wire, is in [`connect`].
 
 #![expect(unsafe_code, reason = "takes the caller's word for the memory of requests")]
 
@@ -13,13 +16,13 @@ use super::cq::{CompletionQueue, Hint};
 use super::device::Context;
 use super::engine::requester::Limits;
 use super::engine::state::Step;
-use super::fabric::{CqRef, Fabric, Hold};
-use super::mr::settle;
+use super::fabric::{CqRef, Fabric, FabricGuard};
+use super::mr::wait_until_revoked;
 use super::qp::{Carrier, Owner, QueuePair};
-use super::wire::{Passed, QpRef, Watch};
+use super::wire::{BypassProgress, CompletionWatch, QpRef};
 use super::{ProtectionDomain, driver, port};
 use crate::backend::interface::{
-    RawCompletion, RawPostError, RawReach, RawRecv, RawSend, RawWorker, Reached, Slot,
+    MappedAccess, MappedOutcome, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot,
 };
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError};
 use crate::memory::{PeerWindow, fork};
@@ -28,13 +31,14 @@ use crate::{
     RemoteMemory, RetryOptions, WorkerOptions,
 };
 
-/// A thread that waits for a peer of the same host looks at sockets, and lets the peer have the core, once in so many
-/// polls: that takes as long as all of the others.
-const LOOK_EVERY: u32 = 64;
-/// Polls before the first time: some two microseconds, in which a peer that has a core has answered.
-const LOOK_AFTER: u32 = 256;
+/// Empty polls between two looks at the sockets, for a worker with mapped peers. A look and the yield that follows take
+/// about as long as 64 polls of shared memory, so looking costs half of the time at most.
+const SOCKETS_EVERY: u32 = 64;
+/// Empty polls before the first look at the sockets: about two microseconds. A mapped peer that has a core answers
+/// within them, and the poller keeps its own core until then.
+const SOCKETS_AFTER: u32 = 256;
 
-/// See the module.
+/// A completion queue of the software device, with its channel and its queue pairs.
 #[derive(Debug)]
 pub(crate) struct Worker {
     fabric: &'static Fabric,
@@ -42,17 +46,18 @@ pub(crate) struct Worker {
     cq: CqRef,
     hint: Arc<Hint>,
     channel: Channel,
-    slots: Vec<Option<Place>>,
-    /// Where peers leave completions, as of the change `watched`.
-    watches: Vec<Watch>,
+    slots: Vec<Option<QpEntry>>,
+    /// The mailboxes that mapped peers leave completions in: a copy of the list in the completion queue, so that
+    /// polling needs no lock. `watched` is the change count of the copy.
+    watches: Vec<CompletionWatch>,
     watched: u32,
-    /// Polls in a row that found nothing.
+    /// Empty polls in a row.
     idle: u32,
 }
 
-/// A queue pair of the worker.
+/// A queue pair of the worker: its name in the fabric, and its number.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct QpEntry {
     id: QpRef,
     num: QpNum,
 }
@@ -73,11 +78,11 @@ impl Worker {
             Channel::new().map_err(|source| refused(source, "raise the limit on open files (ulimit -n)"))?;
         let hint = Arc::new(Hint::default());
         let depth = options.max_cqe as usize;
-        let mut hold = context.opened.lock();
-        let planted = hold.devices.get(context.opened.device).and_then(|device| device.planted);
+        let mut guard = context.opened.lock();
+        let planted = guard.devices.get(context.opened.device).and_then(|device| device.planted);
         let queue = CompletionQueue::new(context.context, depth, channel.clone(), Arc::clone(&hint), planted);
-        let cq = hold.cqs.insert(queue);
-        drop(hold);
+        let cq = guard.cqs.insert(queue);
+        drop(guard);
         Ok(Self {
             fabric: context.opened.fabric,
             context: Arc::clone(context),
@@ -91,61 +96,60 @@ impl Worker {
         })
     }
 
-    /// An error in a forked child.
+    /// Fails in a forked child, which must not take the fabric's lock (see [`Fabric::is_foreign`]).
     #[inline]
-    fn stay_off() -> io::Result<()> {
+    fn refuse_fork() -> io::Result<()> {
         if fork::is_child() {
-            return Err(io::Error::other("this process was forked from one that uses a software device"));
+            return Err(io::Error::other(
+                "this process was forked from one that uses a software device, which stays with the parent: open devices after the fork",
+            ));
         }
         Ok(())
     }
 
-    fn fabric(&self) -> &'static Fabric {
-        self.fabric
-    }
-
-    fn place(&self, slot: Slot) -> io::Result<Place> {
-        Self::stay_off()?;
+    /// Returns the queue pair in `slot`, or why it cannot be used.
+    fn entry(&self, slot: Slot) -> io::Result<QpEntry> {
+        Self::refuse_fork()?;
         self.usable(slot).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
     }
 
-    /// The queue pair in `slot`, unless a forked child asks.
+    /// Returns the queue pair in `slot`; `None` in a forked child. Without an error value, for the posting path.
     #[inline]
-    fn usable(&self, slot: Slot) -> Option<Place> {
-        let place = self.slots.get(usize::from(slot)).copied().flatten();
-        place.filter(|_| !fork::is_child())
+    fn usable(&self, slot: Slot) -> Option<QpEntry> {
+        let entry = self.slots.get(usize::from(slot)).copied().flatten();
+        entry.filter(|_| !fork::is_child())
     }
 
-    /// Why nothing is posted to what is not [`usable`](Self::usable).
+    /// The error of a post to a queue pair that is not [`usable`](Self::usable).
     #[cold]
     fn unusable(&self, slot: Slot) -> RawPostError {
-        let source = self.place(slot).err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL));
+        let source = self.entry(slot).err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL));
         RawPostError { posted: 0, source }
     }
 
-    /// Runs a transition under the lock.
+    /// Runs a state transition under the lock; `step` returns an errno when it is refused.
     fn modify(
         &self,
         slot: Slot,
         to: QpState,
         mend: &str,
-        step: impl FnOnce(&mut Hold<'_>, QpRef) -> Result<(), i32>,
+        step: impl FnOnce(&mut FabricGuard<'_>, QpRef) -> Result<(), i32>,
     ) -> Result<(), ConnectError> {
         let refused = |qp_num, source| ConnectError::Refused { qp_num, to, source, mend: mend.to_owned() };
-        let place = self.place(slot).map_err(|source| refused(QpNum(0), source))?;
-        let mut hold = self.fabric().lock();
-        step(&mut hold, place.id).map_err(|errno| refused(place.num, io::Error::from_raw_os_error(errno)))
+        let entry = self.entry(slot).map_err(|source| refused(QpNum(0), source))?;
+        let mut guard = self.fabric.lock();
+        step(&mut guard, entry.id).map_err(|errno| refused(entry.num, io::Error::from_raw_os_error(errno)))
     }
 
-    /// Whether polling would tell something.
+    /// Whether polling may return a completion. Without the lock; never wrongly `false` for long.
     fn has_news(&self) -> bool {
         self.hint.is_raised()
             || self.hint.watches() != self.watched
-            || self.watches.iter().any(Watch::pending)
+            || self.watches.iter().any(CompletionWatch::pending)
     }
 }
 
-/// An option within what the device has.
+/// Checks an option against the limit of the device.
 fn limit(option: &'static str, asked: u32, limit: u32) -> Result<(), CreateError> {
     if asked <= limit {
         return Ok(());
@@ -171,34 +175,34 @@ impl RawWorker for Worker {
         limit("max_inline_data", options.max_inline_data, port::MAX_INLINE_DATA)?;
         let owner =
             Owner { device: opened.device, context: self.context.context, cq: self.cq, domain: pd.domain };
-        let mut hold = self.fabric().lock();
+        let mut guard = self.fabric.lock();
         let (num, planted) = {
-            let device = hold.devices.get(opened.device);
+            let device = guard.devices.get(opened.device);
             let taken = device.map_or(0, |device| device.qp_nums.len());
             limit("queue pairs of the device", taken as u32 + 1, port::MAX_QP)?;
             let num = draw_number(|num| device.is_some_and(|device| device.qp_nums.contains_key(&num)))?;
             (num, device.and_then(|device| device.planted))
         };
-        let id = hold.qps.insert(QueuePair::new(num, owner, options, planted));
-        if let Some(device) = hold.devices.get_mut(opened.device) {
+        let id = guard.qps.insert(QueuePair::new(num, owner, options, planted));
+        if let Some(device) = guard.devices.get_mut(opened.device) {
             device.qp_nums.insert(num.0, id);
         }
-        drop(hold);
+        drop(guard);
         let index = usize::from(slot);
         if self.slots.len() <= index {
             self.slots.resize(index + 1, None);
         }
-        self.slots[index] = Some(Place { id, num });
+        self.slots[index] = Some(QpEntry { id, num });
         Ok(num)
     }
 
     fn modify_to_init(&mut self, slot: Slot, options: &InitOptions) -> Result<(), ConnectError> {
         let mend = "the device has port 1 and partition key index 0, and the queue pair must be in RESET";
-        self.modify(slot, QpState::INIT, mend, |hold, id| {
+        self.modify(slot, QpState::INIT, mend, |guard, id| {
             if options.port != PortNum(1) || options.pkey_index != 0 {
                 return Err(libc::EINVAL);
             }
-            let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
+            let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
             qp.access = options.access;
             qp.step(Step::ToInit)
         })
@@ -215,116 +219,128 @@ impl RawWorker for Worker {
 
     fn modify_to_rts(&mut self, slot: Slot, psn: Psn, options: &RetryOptions) -> Result<(), ConnectError> {
         let limits = Limits::new(options, port::MAX_QP_RD_ATOM);
-        self.modify(slot, QpState::RTS, "the queue pair must be in RTR", |hold, id| {
-            let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
+        self.modify(slot, QpState::RTS, "the queue pair must be in RTR", |guard, id| {
+            let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
             qp.send_from(psn.value(), limits)
         })
     }
 
     fn modify_to_err(&mut self, slot: Slot) -> io::Result<()> {
-        let place = self.place(slot)?;
-        self.fabric().lock().enter_error(driver::now(), place.id);
+        let entry = self.entry(slot)?;
+        self.fabric.lock().enter_error(driver::now(), entry.id);
         Ok(())
     }
 
     fn query_state(&self, slot: Slot) -> Result<QpState, QueryError> {
         let device = || self.context.opened.name.clone();
         let refused = |source| QueryError::Refused { verb: "ibv_query_qp", device: device(), source };
-        let place = self.place(slot).map_err(refused)?;
-        let mut hold = self.fabric().lock();
-        // A peer that runs the responder may have refused a request.
-        hold.attend(driver::now(), place.id);
-        let qp = hold.qps.get(place.id);
+        let entry = self.entry(slot).map_err(refused)?;
+        let mut guard = self.fabric.lock();
+        // A mapped peer runs our responder: it may have refused a request, which moves this end to ERR.
+        guard.drain_mailbox(driver::now(), entry.id);
+        let qp = guard.qps.get(entry.id);
         qp.map(|qp| qp.state.number()).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
     }
 
     fn peer_access(&self, slot: Slot) -> PeerAccess {
-        let Ok(place) = self.place(slot) else { return PeerAccess::Stream };
-        match self.fabric().lock().qps.get(place.id).map(|qp| qp.carrier) {
+        let Ok(entry) = self.entry(slot) else { return PeerAccess::Stream };
+        match self.fabric.lock().qps.get(entry.id).map(|qp| qp.carrier) {
             Some(Carrier::Local | Carrier::Mapped) => PeerAccess::Mapped,
             Some(Carrier::Tcp) | None => PeerAccess::Stream,
         }
     }
 
     unsafe fn post_send(&mut self, slot: Slot, chain: &[RawSend]) -> Result<(), RawPostError> {
-        let Some(place) = self.usable(slot) else { return Err(self.unusable(slot)) };
-        self.fabric().driver.count_call();
-        let mut hold = self.fabric().lock();
-        // SAFETY: the caller's promise is passed on unchanged.
-        let count = unsafe { hold.post_at_once(place.id, chain) };
+        let Some(entry) = self.usable(slot) else { return Err(self.unusable(slot)) };
+        self.fabric.driver.count_call();
+        let mut guard = self.fabric.lock();
+        // Three paths, the cheapest first; each goes on where the one before stopped. A short chain of small requests
+        // to a mapped peer is carried out at once. Larger ones bypass the empty send queue, at most 256 KiB a hold of
+        // the lock. Whatever is left, and everything on other wires, enters the send queue.
+        // SAFETY: the caller keeps the local ranges valid, as the trait asks; only the first `count` requests are
+        // posted here.
+        let count = unsafe { guard.post_small_inline(entry.id, chain) };
         if count == chain.len() {
             return Ok(());
         }
-        let mut passed = Passed::after(count);
-        // SAFETY: the same.
-        while unsafe { hold.post_ahead(place.id, chain, &mut passed) } {
-            hold.give_way();
+        let mut progress = BypassProgress::after(count);
+        // SAFETY: the caller keeps the local ranges valid; `progress` starts behind the requests that are posted
+        // already, so none is posted twice.
+        while unsafe { guard.post_bypass_queue(entry.id, chain, &mut progress) } {
+            guard.yield_lock();
         }
-        if passed.count == chain.len() {
+        if progress.count == chain.len() {
             return Ok(());
         }
-        // SAFETY: the same.
-        unsafe { hold.post_send(place.id, chain, passed.count) }
+        // SAFETY: the caller keeps the local ranges valid; `post_send` starts behind the requests that `progress`
+        // counts, so none is posted twice.
+        unsafe { guard.post_send(entry.id, chain, progress.count) }
     }
 
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
-        let Some(place) = self.usable(slot) else { return Err(self.unusable(slot)) };
-        self.fabric().lock().post_recv(place.id, chain)
+        let Some(entry) = self.usable(slot) else { return Err(self.unusable(slot)) };
+        self.fabric.lock().post_recv(entry.id, chain)
     }
 
-    unsafe fn reach(&mut self, slot: Slot, reach: &RawReach) -> Result<Reached, ReachError> {
-        let place = self.place(slot).map_err(ReachError::Refused)?;
-        // SAFETY: the caller's promise is passed on unchanged.
-        unsafe { self.fabric().lock().reach(place.id, reach) }
+    unsafe fn access_mapped(
+        &mut self,
+        slot: Slot,
+        access: &MappedAccess,
+    ) -> Result<MappedOutcome, ReachError> {
+        let entry = self.entry(slot).map_err(ReachError::Refused)?;
+        // SAFETY: the caller vouches for the local range of the access, as the trait asks, so the fabric may use it.
+        unsafe { self.fabric.lock().access_mapped(entry.id, access) }
     }
 
     fn window(&mut self, slot: Slot, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
-        let place = self.place(slot).map_err(ReachError::Refused)?;
-        self.fabric().lock().window(place.id, memory)
+        let entry = self.entry(slot).map_err(ReachError::Refused)?;
+        self.fabric.lock().window(entry.id, memory)
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
-        Self::stay_off().map_err(|source| PollError::Refused { verb: "ibv_poll_cq", source })?;
+        Self::refuse_fork().map_err(|source| PollError::Refused { verb: "ibv_poll_cq", source })?;
         let has_news = self.has_news();
         if !has_news {
             self.idle = self.idle.wrapping_add(1);
-            if !self.watches.is_empty() && (self.idle < LOOK_AFTER || !self.idle.is_multiple_of(LOOK_EVERY)) {
+            if !self.watches.is_empty()
+                && (self.idle < SOCKETS_AFTER || !self.idle.is_multiple_of(SOCKETS_EVERY))
+            {
                 return Ok(0);
             }
         }
-        self.fabric().driver.count_call();
-        if !has_news && (!driver::poll_sockets(self.fabric()) || !self.has_news()) {
+        self.fabric.driver.count_call();
+        if !has_news && (!driver::poll_sockets(self.fabric) || !self.has_news()) {
             if !self.watches.is_empty() {
                 std::thread::yield_now();
             }
             return Ok(0);
         }
         self.idle = 0;
-        let mut hold = self.fabric.lock();
+        let mut guard = self.fabric.lock();
         if self.hint.watches() != self.watched {
             self.watched = self.hint.watches();
             self.watches.clear();
-            let watches = hold.cqs.get(self.cq).map_or(&[][..], CompletionQueue::watches);
+            let watches = guard.cqs.get(self.cq).map_or(&[][..], CompletionQueue::watches);
             self.watches.extend(watches.iter().map(|(_, watch)| watch.clone()));
         }
         if !self.watches.is_empty() {
-            hold.collect(self.cq, true);
+            guard.collect_mailboxes(self.cq, true);
         }
-        match hold.cqs.get_mut(self.cq) {
+        match guard.cqs.get_mut(self.cq) {
             Some(queue) => queue.take(out).ok_or(PollError::Overrun),
             None => Ok(0),
         }
     }
 
     fn request_notify(&mut self) -> Result<(), PollError> {
-        Self::stay_off().map_err(|source| PollError::Refused { verb: "ibv_req_notify_cq", source })?;
-        let mut hold = self.fabric().lock();
-        if let Some(queue) = hold.cqs.get_mut(self.cq) {
+        Self::refuse_fork().map_err(|source| PollError::Refused { verb: "ibv_req_notify_cq", source })?;
+        let mut guard = self.fabric.lock();
+        if let Some(queue) = guard.cqs.get_mut(self.cq) {
             queue.arm();
         }
-        hold.arm_mailboxes(self.cq);
-        drop(hold);
-        self.fabric().driver.attend();
+        guard.arm_mailboxes(self.cq);
+        drop(guard);
+        self.fabric.driver.before_sleep();
         Ok(())
     }
 
@@ -337,13 +353,15 @@ impl RawWorker for Worker {
     }
 
     fn destroy_qp(&mut self, slot: Slot, deadline: Deadline) -> io::Result<()> {
-        if !self.fabric().is_foreign() {
-            let place = self.place(slot)?;
-            let touchers = self.fabric().lock().revoke(driver::now(), place.id);
-            if !touchers.wait(deadline) {
-                settle(deadline, |now| self.fabric().lock().evict(now, place.id, deadline))?;
+        if !self.fabric.is_foreign() {
+            let entry = self.entry(slot)?;
+            let active_writers = self.fabric.lock().revoke_qp(driver::now(), entry.id);
+            if !active_writers.wait(deadline) {
+                wait_until_revoked(deadline, |now| {
+                    self.fabric.lock().advance_qp_revoke(now, entry.id, deadline)
+                })?;
             }
-            self.fabric().lock().destroy(place.id);
+            self.fabric.lock().destroy(entry.id);
         }
         if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
             *slot = None;
@@ -354,18 +372,19 @@ impl RawWorker for Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if self.fabric().is_foreign() {
+        if self.fabric.is_foreign() {
             return;
         }
-        let mut hold = self.fabric().lock();
-        for place in self.slots.iter().flatten() {
-            hold.destroy(place.id);
+        let mut guard = self.fabric.lock();
+        for entry in self.slots.iter().flatten() {
+            guard.destroy(entry.id);
         }
-        hold.cqs.remove(self.cq);
+        guard.cqs.remove(self.cq);
     }
 }
 
-/// A queue pair number that is not taken.
+/// Draws a random queue pair number that is not taken. Random, so that a peer of a destroyed queue pair does not reach
+/// its successor by chance.
 fn draw_number(taken: impl Fn(u32) -> bool) -> Result<QpNum, CreateError> {
     loop {
         let drawn = getrandom::u32().map_err(|error| CreateError::Refused {
@@ -373,7 +392,7 @@ fn draw_number(taken: impl Fn(u32) -> bool) -> Result<QpNum, CreateError> {
             source: error.into(),
             mend: "let the process use getrandom(2)".to_owned(),
         })?;
-        // 0 and 1 are special on every fabric.
+        // InfiniBand reserves numbers 0 and 1 for management.
         let num = drawn & 0x00ff_ffff;
         if num > 1 && !taken(num) {
             return Ok(QpNum(num));

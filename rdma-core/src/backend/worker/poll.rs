@@ -1,14 +1,17 @@
-//! From what the device reports to completions in posting order.
+//! Polling: turns the entries of the device's completion queue into completions in posting order.
+//!
+//! An entry names one request. All older requests of its queue that asked for no completion are complete as well, and
+//! are reported first.
 
 use super::super::in_flight::{Entry, Queue, Tag};
 use super::super::interface::{RawCompletion, RawWorker};
 use super::super::work::{Completion, Segment};
-use super::{Core, Qp, Regions};
+use super::{Qp, Regions, WorkerCore};
 use crate::error::PollError;
 use crate::{CompletionStatus, Failure, Opcode, Success};
 
-impl<R: RawWorker> Core<R> {
-    /// The next completion, from those at hand or from the device; `None` when there is none yet.
+impl<R: RawWorker> WorkerCore<R> {
+    /// Returns the next completion; `None` when there is none yet.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<Completion>, PollError> {
         match self.ready.pop_front() {
@@ -17,18 +20,18 @@ impl<R: RawWorker> Core<R> {
         }
     }
 
-    /// The next completion of the device, since none is at hand.
+    /// Polls the device, because no decoded completion is left.
     fn poll_device(&mut self) -> Result<Option<Completion>, PollError> {
-        match self.ask()? {
+        match self.poll_raw()? {
             0 => Ok(None),
             1 => {
-                // One that comes alone, as most do, goes straight to the caller.
+                // Most completions come alone: such a one skips the `ready` queue.
                 let raw = self.polled[0];
-                let last = self.retire(&raw).ok_or_else(|| self.breaks(&raw))?;
+                let last = self.retire(&raw).ok_or_else(|| self.distrust(&raw))?;
                 if self.ready.is_empty() {
                     return Ok(last);
                 }
-                self.tell(last);
+                self.queue(last);
                 Ok(self.ready.pop_front())
             }
             count => {
@@ -38,23 +41,23 @@ impl<R: RawWorker> Core<R> {
         }
     }
 
-    /// Takes what the device has into `ready`, and tells how many completions that were.
+    /// Moves the completions that the device has into `ready`, and returns how many entries that were.
     pub(super) fn fill(&mut self) -> Result<usize, PollError> {
-        let count = self.ask()?;
+        let count = self.poll_raw()?;
         self.retire_all(count)
     }
 
-    /// Adds what there is to tell to what is at hand.
+    /// Adds a completion, if there is one, to `ready`. Without `extend`, which takes twice as long for one item.
     #[inline]
-    fn tell(&mut self, completion: Option<Completion>) {
+    fn queue(&mut self, completion: Option<Completion>) {
         if let Some(completion) = completion {
             self.ready.push_back(completion);
         }
     }
 
-    /// Has the device tell what it has.
+    /// Takes entries of the device into `polled`, and returns their number.
     #[inline]
-    fn ask(&mut self) -> Result<usize, PollError> {
+    fn poll_raw(&mut self) -> Result<usize, PollError> {
         match self.broken {
             None => self.raw.poll(&mut self.polled),
             Some(wr_id) => Err(PollError::Unexpected { wr_id }),
@@ -65,10 +68,10 @@ impl<R: RawWorker> Core<R> {
         for index in 0..count.min(self.polled.len()) {
             let raw = self.polled[index];
             match self.retire(&raw) {
-                Some(last) => self.tell(last),
+                Some(last) => self.queue(last),
                 None => {
-                    let error = self.breaks(&raw);
-                    // What came before it is told first.
+                    let error = self.distrust(&raw);
+                    // The completions before it are reported first; the error comes again with the next poll.
                     return if self.ready.is_empty() { Err(error) } else { Ok(index) };
                 }
             }
@@ -76,19 +79,23 @@ impl<R: RawWorker> Core<R> {
         Ok(count)
     }
 
-    /// The device said what cannot be.
+    /// Marks the worker as broken, because the device reported a completion that cannot be right.
     #[cold]
-    fn breaks(&mut self, raw: &RawCompletion) -> PollError {
+    fn distrust(&mut self, raw: &RawCompletion) -> PollError {
         self.broken = Some(raw.wr_id);
         PollError::Unexpected { wr_id: raw.wr_id }
     }
 
-    /// Ends what `raw` proves to be over, and tells of the last of that; what is older is added to `ready`. `None` when it names
-    /// nothing in flight, or skips a request that must have had a completion of its own.
+    /// Retires the requests that `raw` proves complete. Returns the completion of the newest of them, and queues those
+    /// of the older ones.
+    ///
+    /// The outer `None` means that the device cannot be trusted: `raw` names no request in flight, or skips a request
+    /// that must have had an entry of its own. The inner `None` means that there is nothing to report.
     #[inline]
     fn retire(&mut self, raw: &RawCompletion) -> Option<Option<Completion>> {
         let tag = Tag::decode(raw.wr_id);
-        // Without: left over from a destroyed queue pair, whose requests were told as flushed.
+        // A generation of the past: the entry is left over from a destroyed queue pair, whose requests were already
+        // reported as flushed.
         let Some(qp) = self.qps.get_mut(usize::from(tag.slot))?.named(tag.generation) else {
             return Some(None);
         };
@@ -100,36 +107,36 @@ impl<R: RawWorker> Core<R> {
             return None;
         }
         for _ in 0..ahead {
-            // Not by `extend`, which takes twice as long.
-            if let Some(older) = finish(qp, tag.queue, None, &mut self.regions) {
+            // Not by `extend`, which takes twice as long for one item.
+            if let Some(older) = complete_oldest(qp, tag.queue, None, &mut self.regions) {
                 self.ready.push_back(older);
             }
         }
-        Some(finish(qp, tag.queue, Some(raw), &mut self.regions))
+        Some(complete_oldest(qp, tag.queue, Some(raw), &mut self.regions))
     }
 }
 
-/// Takes the oldest entry of a queue out and tells it: done when `raw` is `None`, else as it says. Of the fence's own nothing
-/// is told.
+/// Takes the oldest request out of its ring and makes its completion: a success when `raw` is `None`, otherwise as
+/// `raw` says. Returns `None` for the sentinel of the fence.
 #[inline]
-pub(super) fn finish(
+pub(super) fn complete_oldest(
     qp: &mut Qp,
     queue: Queue,
     raw: Option<&RawCompletion>,
     regions: &mut Regions,
 ) -> Option<Completion> {
     let (slot, generation, qp_num) = (qp.slot, qp.generation, qp.num);
-    let (sequence, place) = qp.ring(queue).oldest()?;
-    // Most have nothing that is worth moving.
-    let Entry { work, region, bytes, sentinel } = place.as_mut()?;
+    let (sequence, cell) = qp.ring(queue).release_oldest()?;
+    // Read in place, because most entries own no buffer: only an owned one is worth moving out.
+    let Entry { work, region, bytes, sentinel } = cell.as_mut()?;
     let (opcode, bytes, sentinel) = (work.opcode(), *bytes, *sentinel);
     if let Some(index) = *region {
         regions.end(index);
     }
     let buffer = match &mut work.segment {
-        Segment::Owned(_) => place.take().and_then(|entry| entry.work.into_buffer()),
+        Segment::Owned(_) => cell.take().and_then(|entry| entry.work.into_buffer()),
         Segment::Attached(_) | Segment::Empty => {
-            *place = None;
+            *cell = None;
             None
         }
     };

@@ -1,4 +1,4 @@
-//! From owned requests to addresses and keys, one doorbell a batch.
+//! Posting: checks owned requests, resolves them to addresses and keys, and rings one doorbell a batch.
 
 #![expect(unsafe_code, reason = "vouches to the backend for the memory in flight")]
 
@@ -7,35 +7,36 @@ use std::slice::from_ref;
 use super::super::in_flight::{Entry, Queue, Tag};
 use super::super::interface::{RawOpcode, RawPostError, RawRecv, RawSend, RawWorker};
 use super::super::work::{Attached, MESSAGE_BYTES_MAX, Operation, Segment, Work};
-use super::{Core, Qp, QpHandle};
+use super::{Qp, QpHandle, WorkerCore};
 use crate::error::{DetachError, PartialPost, PostError, PostRefused};
 use crate::memory::PdId;
 use crate::{Access, Region, WorkId};
 
-/// A segment as the device sees it.
+/// The local memory of a request, as the device gets it.
 #[derive(Clone, Copy, Default)]
-struct Local {
+struct LocalRange {
     addr: u64,
     len: u64,
     lkey: u32,
-    /// Where it was registered and with which rights; `None` for the empty segment.
+    /// The protection domain and the rights of the registration; `None` for the empty segment.
     memory: Option<(PdId, Access)>,
+    /// The index of the attached region, if the range is of one.
     region: Option<u32>,
 }
 
 /// A request as the device gets it.
-enum Raw {
+enum RawRequest {
     Send(RawSend),
     Recv(RawRecv),
 }
 
-/// Requests gathered for one doorbell. Dropping it unsubmitted posts none of them.
+/// Requests gathered for one doorbell. Dropping an unsubmitted batch posts none of them.
 pub(crate) struct Batch<'w, R: RawWorker> {
-    core: &'w mut Core<R>,
+    core: &'w mut WorkerCore<R>,
     qp: QpHandle,
 }
 
-impl<R: RawWorker> Core<R> {
+impl<R: RawWorker> WorkerCore<R> {
     pub(crate) fn attach(&mut self, region: Region) -> Attached {
         self.regions.attach(self.id, region)
     }
@@ -59,14 +60,15 @@ impl<R: RawWorker> Core<R> {
             Err(error) => return Err(PostRefused { work, error }),
         };
         let (verb, wr_id, posted) = match &raw {
-            Raw::Send(send) => {
-                // SAFETY: the range was resolved from memory that its ring entry (or the attached region's count) now keeps
-                // until the completion or the destruction; the ring had room.
+            RawRequest::Send(send) => {
+                // SAFETY: `enter` resolved the range from memory that the ring entry, or the count of the attached
+                // region, now keeps until the completion or the destruction. The ring had room, so the queue has.
                 let posted = unsafe { self.raw.post_send(qp.slot, from_ref(send)) };
                 ("ibv_post_send", send.wr_id, posted)
             }
-            Raw::Recv(recv) => {
-                // SAFETY: as above.
+            RawRequest::Recv(recv) => {
+                // SAFETY: the ring entry or the region's count keeps the resolved memory, since `enter` succeeded; the
+                // receive ring had room, so the queue has.
                 let posted = unsafe { self.raw.post_recv(qp.slot, from_ref(recv)) };
                 ("ibv_post_recv", recv.wr_id, posted)
             }
@@ -79,22 +81,23 @@ impl<R: RawWorker> Core<R> {
         }
     }
 
-    /// Takes the newest request of a queue back, which the device has not taken.
+    /// Gives the newest request of a queue back, because the device refused it.
     #[cold]
     fn refuse(&mut self, wr_id: u64, error: PostError) -> Result<WorkId, PostRefused<Work>> {
         match self.take_newest(Tag::decode(wr_id)) {
             Some(work) => Err(PostRefused { work, error }),
-            // Nobody but this thread takes it out: it was posted, as far as anybody can tell.
+            // Unreachable: only this thread removes entries. Reporting the request as posted loses no memory.
             None => Ok(WorkId(wr_id)),
         }
     }
 
-    /// Checks a request, and takes it into its ring. What the device is told of it.
+    /// Checks a request, moves it into its ring, and returns what the device gets.
     ///
-    /// It is looked at where it is: to move it first would hold up all that depends on its fields.
+    /// The request is read through the reference and moved last: moving it first would delay every load of its fields
+    /// until the copy is stored.
     #[inline(always)]
-    fn enter(&mut self, handle: QpHandle, work: &mut Work) -> Result<Raw, PostError> {
-        let (mut local, mut held) = (Local::default(), None);
+    fn enter(&mut self, handle: QpHandle, work: &mut Work) -> Result<RawRequest, PostError> {
+        let (mut local, mut attached) = (LocalRange::default(), None);
         match &work.segment {
             Segment::Empty => {}
             Segment::Owned(buffer) => {
@@ -104,42 +107,44 @@ impl<R: RawWorker> Core<R> {
             }
             Segment::Attached(range) => {
                 let found =
-                    if range.region.worker == self.id { self.regions.held(range.region) } else { None };
+                    if range.region.worker == self.id { self.regions.get(range.region) } else { None };
                 let Some(found) = found else { return Err(PostError::NotAttached) };
-                let it = found.resolve(range)?;
-                (local.addr, local.lkey, local.memory) = (it.addr, it.lkey, Some((it.pd, it.access)));
+                let resolved = found.resolve(range)?;
+                (local.addr, local.lkey) = (resolved.addr, resolved.lkey);
+                local.memory = Some((resolved.pd, resolved.access));
                 (local.len, local.region) = (range.len as u64, Some(range.region.index));
-                held = Some(found);
+                attached = Some(found);
             }
         }
-        let place = self.qps.get_mut(usize::from(handle.slot)).filter(|_| handle.worker == self.id);
-        let Some(qp) = place.and_then(|place| place.named(handle.generation)) else {
+        let entry = self.qps.get_mut(usize::from(handle.slot)).filter(|_| handle.worker == self.id);
+        let Some(qp) = entry.and_then(|entry| entry.named(handle.generation)) else {
             return Err(PostError::ForeignWorker { qp_num: handle.qp_num });
         };
         qp.check(work, &local)?;
         let queue = if work.operation == Operation::Recv { Queue::Recv } else { Queue::Send };
         let ring = qp.ring(queue);
         let capacity = ring.capacity() as u32;
-        let Some((sequence, place)) = ring.newest() else {
+        let Some((sequence, cell)) = ring.reserve_newest() else {
             return Err(PostError::QueueFull { capacity });
         };
-        if let Some(held) = held {
-            held.begin();
+        if let Some(region) = attached {
+            region.begin();
         }
         let tag = Tag { slot: handle.slot, generation: handle.generation, queue, sequence };
         let raw = raw(tag.encode(), work, &local);
-        // What was checked has at most 2^31 bytes.
+        // The cast is exact: `check` allows at most 2^31 bytes.
         let (region, bytes) = (local.region, local.len as u32);
-        debug_assert!(place.is_none(), "a place that is free has a request in it");
-        // There is nothing in it, and so nothing to be dropped.
-        std::mem::forget(place.replace(Entry { work: work.take(), region, bytes, sentinel: false }));
+        debug_assert!(cell.is_none(), "a free ring entry has a request in it");
+        // The old value is `None`. Forgetting it spares the compiler's drop code on this path.
+        std::mem::forget(cell.replace(Entry { work: work.take(), region, bytes, sentinel: false }));
         Ok(raw)
     }
 
-    /// Takes what is gathered and not posted out of its rings again.
+    /// Removes the gathered, unposted requests from their rings.
     ///
-    /// Asked before anything else is gathered, too: a batch that was forgotten
-    /// ([`std::mem::forget`]) left its requests behind, which must not go out on another queue pair.
+    /// Each post and each new batch must call this first. A batch that was leaked ([`std::mem::forget`]) left its
+    /// requests behind, and the next doorbell would send them on another queue pair, whose ring does not keep their
+    /// memory.
     #[inline]
     pub(super) fn forget_gathered(&mut self) {
         if !(self.sends.is_empty() && self.recvs.is_empty()) {
@@ -147,7 +152,7 @@ impl<R: RawWorker> Core<R> {
         }
     }
 
-    /// The same, and gives them back, receives first.
+    /// Removes the gathered requests from their rings and gives them back, receives first.
     #[cold]
     fn take_back(&mut self) -> Vec<Work> {
         let (receives, sends) = (self.recvs.len(), self.sends.len());
@@ -167,7 +172,7 @@ impl<R: RawWorker> Core<R> {
         works
     }
 
-    /// Takes the newest request out of the queue that `tag` names.
+    /// Takes the newest request out of the ring that `tag` names.
     fn take_newest(&mut self, tag: Tag) -> Option<Work> {
         let qp = self.qps.get_mut(usize::from(tag.slot))?.named(tag.generation)?;
         let entry = qp.ring(tag.queue).pop_newest()?;
@@ -179,14 +184,14 @@ impl<R: RawWorker> Core<R> {
 }
 
 impl<R: RawWorker> Batch<'_, R> {
-    /// Adds a request. A full queue gives it back.
+    /// Adds a request to the batch, or gives it back when its queue is full or it cannot be posted.
     pub(crate) fn push(&mut self, mut work: Work) -> Result<WorkId, PostRefused<Work>> {
         match self.core.enter(self.qp, &mut work) {
-            Ok(Raw::Send(send)) => {
+            Ok(RawRequest::Send(send)) => {
                 self.core.sends.push(send);
                 Ok(WorkId(send.wr_id))
             }
-            Ok(Raw::Recv(recv)) => {
+            Ok(RawRequest::Recv(recv)) => {
                 self.core.recvs.push(recv);
                 Ok(WorkId(recv.wr_id))
             }
@@ -194,14 +199,14 @@ impl<R: RawWorker> Batch<'_, R> {
         }
     }
 
-    /// Posts what was gathered: the receives, then the rest, one doorbell each.
+    /// Posts the batch: the receives first, then the sends, with one doorbell each.
     pub(crate) fn submit(self) -> Result<(), PartialPost<Work>> {
         let slot = self.qp.slot;
         let core = &mut *self.core;
         let receives = core.recvs.len();
         if receives > 0 {
-            // SAFETY: each range was resolved from memory that its ring entry (or the attached
-            // region's count) now keeps until the completion or the destruction; the ring had room.
+            // SAFETY: `enter` resolved each range from memory that the ring entry, or the count of the attached region,
+            // keeps until the completion or the destruction. The ring had room for all, so the queue has.
             let posted = unsafe { core.raw.post_recv(slot, &core.recvs) };
             if let Err(RawPostError { posted, source }) = posted {
                 core.recvs.drain(..posted.min(receives));
@@ -210,7 +215,8 @@ impl<R: RawWorker> Batch<'_, R> {
             core.recvs.clear();
         }
         if !core.sends.is_empty() {
-            // SAFETY: as above.
+            // SAFETY: ring entries and region counts keep the resolved memory, since `enter` succeeded for each
+            // request; the send ring had room for all, so the queue has.
             let posted = unsafe { core.raw.post_send(slot, &core.sends) };
             if let Err(RawPostError { posted, source }) = posted {
                 core.sends.drain(..posted.min(core.sends.len()));
@@ -223,7 +229,7 @@ impl<R: RawWorker> Batch<'_, R> {
         Ok(())
     }
 
-    /// Posts nothing and gives the requests back, receives first.
+    /// Posts nothing, and gives the requests back, receives first.
     pub(crate) fn cancel(self) -> Vec<Work> {
         self.core.take_back()
     }
@@ -234,9 +240,9 @@ impl<R: RawWorker> Batch<'_, R> {
 }
 
 impl Qp {
-    /// Checks everything that can be checked here.
+    /// Checks everything about a request that this side can know, so that a refused one comes back unposted.
     #[inline]
-    fn check(&self, work: &Work, local: &Local) -> Result<(), PostError> {
+    fn check(&self, work: &Work, local: &LocalRange) -> Result<(), PostError> {
         let is_recv = work.operation == Operation::Recv;
         let is_read = work.operation == Operation::Send(RawOpcode::Read);
         let (ring, capacity) =
@@ -273,14 +279,15 @@ impl<R: RawWorker> Drop for Batch<'_, R> {
     }
 }
 
+/// Translates a checked request for the device.
 #[inline(always)]
-fn raw(id: WorkId, work: &Work, local: &Local) -> Raw {
+fn raw(id: WorkId, work: &Work, local: &LocalRange) -> RawRequest {
     let (wr_id, addr, len, lkey) = (id.0, local.addr, local.len as u32, local.lkey);
     let opcode = match work.operation {
-        Operation::Recv => return Raw::Recv(RawRecv { wr_id, addr, len, lkey }),
+        Operation::Recv => return RawRequest::Recv(RawRecv { wr_id, addr, len, lkey }),
         Operation::Send(opcode) => opcode,
     };
-    Raw::Send(RawSend {
+    RawRequest::Send(RawSend {
         wr_id,
         opcode,
         signalled: work.signalled,
@@ -291,6 +298,6 @@ fn raw(id: WorkId, work: &Work, local: &Local) -> Raw {
         remote_addr: work.remote.addr,
         rkey: work.remote.rkey.0,
         imm: work.imm,
-        expect: work.expect,
+        hint: work.hint,
     })
 }

@@ -1,12 +1,15 @@
-//! The regions that a worker holds for its requests.
+//! Attached regions: the regions that a worker holds for its requests, with a count of requests in flight.
+//!
+//! The count replaces an `Arc` a request: only the worker's thread touches it, so it is a plain integer.
 
 use super::super::work::{Attached, AttachedRange, check_range};
 use crate::error::{DetachError, RangeError};
 use crate::memory::PdId;
 use crate::{Access, Region};
 
-/// A region, and what its ranges are resolved by, which does not change while it is registered.
-pub(super) struct Held {
+/// An attached region. The copied fields do not change while it is registered; reading them here saves following the
+/// region's pointers at each post.
+pub(super) struct AttachedRegion {
     region: Region,
     in_flight: u32,
     len: usize,
@@ -16,13 +19,20 @@ pub(super) struct Held {
     access: Access,
 }
 
-/// Attached regions, by index; the generation tells a detached one from its successor.
+/// An index of the table. The generation distinguishes a detached region from its successor at the index.
 #[derive(Default)]
-pub(super) struct Regions {
-    places: Vec<(u32, Option<Held>)>,
+struct RegionEntry {
+    generation: u32,
+    region: Option<AttachedRegion>,
 }
 
-/// What a range of an attached region stands for.
+/// The attached regions of a worker, by index.
+#[derive(Default)]
+pub(super) struct Regions {
+    entries: Vec<RegionEntry>,
+}
+
+/// A range of an attached region, resolved to what the device takes.
 #[derive(Clone, Copy)]
 pub(super) struct Resolved {
     pub(super) addr: u64,
@@ -31,7 +41,7 @@ pub(super) struct Resolved {
     pub(super) access: Access,
 }
 
-impl Held {
+impl AttachedRegion {
     fn new(region: Region) -> Self {
         let memory = region.memory();
         let (addr, len) = (memory.as_ptr().as_ptr() as u64, region.len());
@@ -39,7 +49,7 @@ impl Held {
         Self { region, in_flight: 0, len, addr, lkey, pd, access }
     }
 
-    /// What that range of it stands for.
+    /// Resolves a range, and checks its bounds.
     #[inline]
     pub(super) fn resolve(&self, range: &AttachedRange) -> Result<Resolved, RangeError> {
         check_range(range, self.len)?;
@@ -47,7 +57,7 @@ impl Held {
         Ok(Resolved { addr: self.addr + range.offset as u64, lkey, pd, access })
     }
 
-    /// A request is about to use it.
+    /// Counts one more request in flight; [`Regions::end`] counts it off.
     #[inline]
     pub(super) fn begin(&mut self) {
         self.in_flight += 1;
@@ -56,59 +66,57 @@ impl Held {
 
 impl Regions {
     pub(super) fn attach(&mut self, worker: u32, region: Region) -> Attached {
-        let held = Held::new(region);
-        let index = self.places.iter().position(|(_, place)| place.is_none()).unwrap_or(self.places.len());
-        if index == self.places.len() {
-            self.places.push((0, None));
+        let attached = AttachedRegion::new(region);
+        let free = self.entries.iter().position(|entry| entry.region.is_none());
+        let index = free.unwrap_or(self.entries.len());
+        if index == self.entries.len() {
+            self.entries.push(RegionEntry::default());
         }
-        let (generation, place) = &mut self.places[index];
-        *place = Some(held);
-        // More than 2^32 attached regions do not fit into memory.
-        Attached { worker, index: index as u32, generation: *generation }
+        let entry = &mut self.entries[index];
+        entry.region = Some(attached);
+        // The cast is exact: 2^32 attached regions do not fit into memory.
+        Attached { worker, index: index as u32, generation: entry.generation }
     }
 
     pub(super) fn detach(&mut self, attached: Attached) -> Result<Region, DetachError> {
-        let Some((generation, place)) = self.places.get_mut(attached.index as usize) else {
-            return Err(DetachError::NotAttached);
-        };
-        match place.take() {
-            Some(held) if *generation == attached.generation && held.in_flight == 0 => {
-                *generation = generation.wrapping_add(1);
-                Ok(held.region)
-            }
-            Some(held) => {
-                let stale = *generation != attached.generation;
-                let in_flight = held.in_flight;
-                *place = Some(held);
-                Err(if stale {
-                    DetachError::NotAttached
-                } else {
-                    DetachError::InFlight { requests: in_flight }
-                })
-            }
+        let entry = self.entries.get_mut(attached.index as usize);
+        let entry = entry.filter(|entry| entry.generation == attached.generation);
+        let entry = entry.ok_or(DetachError::NotAttached)?;
+        match entry.region.take() {
             None => Err(DetachError::NotAttached),
+            Some(region) if region.in_flight > 0 => {
+                let requests = region.in_flight;
+                entry.region = Some(region);
+                Err(DetachError::InFlight { requests })
+            }
+            Some(region) => {
+                entry.generation = entry.generation.wrapping_add(1);
+                Ok(region.region)
+            }
         }
     }
 
-    /// The region of that name, if it is attached.
+    /// Returns the attached region of that name; `None` once it was detached.
     #[inline]
-    pub(super) fn held(&mut self, attached: Attached) -> Option<&mut Held> {
-        let (generation, place) = self.places.get_mut(attached.index as usize)?;
-        place.as_mut().filter(|_| *generation == attached.generation)
+    pub(super) fn get(&mut self, attached: Attached) -> Option<&mut AttachedRegion> {
+        let entry = self.entries.get_mut(attached.index as usize)?;
+        entry.region.as_mut().filter(|_| entry.generation == attached.generation)
     }
 
+    /// Counts one request off that used the region at `index`.
     #[inline]
     pub(super) fn end(&mut self, index: u32) {
-        if let Some((_, Some(held))) = self.places.get_mut(index as usize) {
-            held.in_flight = held.in_flight.saturating_sub(1);
+        if let Some(region) = self.entries.get_mut(index as usize).and_then(|entry| entry.region.as_mut()) {
+            region.in_flight = region.in_flight.saturating_sub(1);
         }
     }
 
-    /// Keeps every region with requests in flight mapped and registered for ever.
+    /// Leaks every region with requests in flight: it stays mapped and registered for ever, because a device that could
+    /// not be stopped may still access it.
     pub(super) fn leak(&mut self) {
-        for (_, place) in &mut self.places {
-            if place.as_ref().is_some_and(|held| held.in_flight > 0) {
-                std::mem::forget(place.take());
+        for entry in &mut self.entries {
+            if entry.region.as_ref().is_some_and(|region| region.in_flight > 0) {
+                std::mem::forget(entry.region.take());
             }
         }
     }

@@ -1,9 +1,8 @@
-//! The core over a device that does just what a test tells it.
+//! The worker core over a scripted device, which does exactly what a test tells it to.
 
 #![expect(unsafe_code, reason = "implements the unsafe calls of the seam")]
 
 mod fence;
-mod refuse;
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +12,7 @@ use super::super::interface::{
     ProtectionDomain, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot,
 };
 use super::super::work::{Segment, Work};
-use super::{Core, QpHandle};
+use super::{QpHandle, WorkerCore};
 use crate::error::{
     ConnectError, CreateError, DetachError, FenceError, PollError, PostError, QueryError, RegisterError,
 };
@@ -23,26 +22,26 @@ use crate::{
     Psn, QpNum, QpState, QueuePairOptions, Region, RemoteKey, RemoteMemory, RetryOptions, WorkerOptions,
 };
 
-/// Takes what is posted, completes what it is told to.
+/// A device that records posts and returns the completions that a test queues.
 #[derive(Default)]
 struct Scripted {
     sends: Vec<RawSend>,
     recvs: Vec<RawRecv>,
     completions: VecDeque<RawCompletion>,
-    /// The next chain of sends is cut after so many.
+    /// The device takes only this many requests of the next chain of sends.
     accept: Option<usize>,
-    /// What `destroy_qp` says, next call first; then yes.
+    /// Calls of `destroy_qp` that are still refused.
     refuse_destroy: u32,
     destroyed: u32,
-    /// Whether the state is not told.
+    /// Whether `query_state` fails.
     refuse_query: bool,
-    /// Whether ERR is refused.
+    /// Whether the step to ERR is refused.
     refuse_err: bool,
-    /// Whether completions were lost: all polls fail once those at hand are taken.
+    /// Whether completions were lost: polls fail once the queued ones are taken.
     overrun: bool,
-    /// Whether ERR flushes what is outstanding, as a device does.
+    /// Whether ERR flushes outstanding requests, as a device does.
     flushes: bool,
-    /// What `query_state` says; RTS when there is none.
+    /// The answer of `query_state`; `None` means RTS.
     state: Option<QpState>,
 }
 
@@ -81,7 +80,7 @@ impl RawWorker for Scripted {
     }
     fn modify_to_err(&mut self, _: Slot) -> io::Result<()> {
         if self.refuse_err || self.state == Some(QpState::RESET) {
-            // As the kernel's table of steps has it.
+            // The kernel's table of transitions has no step from RESET to ERR.
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if self.flushes {
@@ -127,8 +126,8 @@ impl RawWorker for Scripted {
             return Err(PollError::Overrun);
         }
         let count = out.len().min(self.completions.len());
-        for (place, completion) in out.iter_mut().zip(self.completions.drain(..count)) {
-            *place = completion;
+        for (entry, completion) in out.iter_mut().zip(self.completions.drain(..count)) {
+            *entry = completion;
         }
         Ok(count)
     }
@@ -176,14 +175,15 @@ fn to(len: u64) -> RemoteMemory {
     RemoteMemory { addr: 0x1000, len, rkey: RemoteKey(9) }
 }
 
-fn core() -> (Core<Scripted>, QpHandle) {
-    let mut core = Core::new(Scripted { flushes: true, ..Scripted::default() }, WorkerOptions::default());
+fn core() -> (WorkerCore<Scripted>, QpHandle) {
+    let mut core =
+        WorkerCore::new(Scripted { flushes: true, ..Scripted::default() }, WorkerOptions::default());
     let options = QueuePairOptions { max_send_wr: 3, max_recv_wr: 2, max_inline_data: 16 };
     let qp = core.create_qp(&NoPd, PD, &options).unwrap();
     (core, qp)
 }
 
-fn complete(core: &mut Core<Scripted>, wr_id: u64, status: CompletionStatus) {
+fn complete(core: &mut WorkerCore<Scripted>, wr_id: u64, status: CompletionStatus) {
     core.raw.completions.push_back(RawCompletion { wr_id, status: status.0, ..RawCompletion::default() });
 }
 
@@ -295,7 +295,7 @@ fn a_batch_that_is_dropped_or_cancelled_posts_nothing() {
     }
 }
 
-/// Else its requests would go out on the next queue pair, which does not keep their memory.
+/// Otherwise the requests would go out on the next queue pair, which does not keep their memory.
 #[test]
 fn a_batch_that_is_forgotten_posts_nothing_on_another_queue_pair() {
     let (mut core, qp) = core();
@@ -375,7 +375,8 @@ fn a_state_that_is_not_told_names_the_question_and_the_device() {
 
 #[test]
 fn a_queue_pair_that_might_overrun_the_completion_queue_is_refused() {
-    let mut core = Core::new(Scripted::default(), WorkerOptions { max_cqe: 10, ..WorkerOptions::default() });
+    let mut core =
+        WorkerCore::new(Scripted::default(), WorkerOptions { max_cqe: 10, ..WorkerOptions::default() });
     let options = QueuePairOptions { max_send_wr: 5, max_recv_wr: 4, max_inline_data: 0 };
     let qp = core.create_qp(&NoPd, PD, &options).unwrap();
     let error = core.create_qp(&NoPd, PD, &options).unwrap_err();
@@ -385,4 +386,22 @@ fn a_queue_pair_that_might_overrun_the_completion_queue_is_refused() {
     );
     core.fence(qp, soon()).unwrap();
     core.create_qp(&NoPd, PD, &options).unwrap();
+}
+
+#[test]
+fn a_request_that_the_device_refuses_comes_back_and_holds_nothing() {
+    let (mut core, qp) = core();
+    let attached = core.attach(Region::new(registered(64, Access::LOCAL_WRITE, PD)));
+    core.raw.accept = Some(0);
+    let refused = core.post(qp, Work::send(attached.range(0, 64))).unwrap_err();
+    assert!(matches!(refused.error, PostError::Refused { verb: "ibv_post_send", .. }), "{refused}");
+    core.detach(attached).unwrap();
+    core.raw.accept = Some(0);
+    let refused = core.post(qp, Work::send(buffer(7))).unwrap_err();
+    assert!(matches!(refused.work.into_segment(), Segment::Owned(buffer) if buffer.len() == 7));
+    let ids: Vec<_> = (0..3).map(|_| core.post(qp, Work::send(buffer(8))).unwrap()).collect();
+    for id in ids {
+        complete(&mut core, id.0, CompletionStatus::SUCCESS);
+        assert_eq!(core.poll().unwrap().unwrap().id, id);
+    }
 }

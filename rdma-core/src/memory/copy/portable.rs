@@ -1,13 +1,17 @@
-//! Copies by the C library: all of them where there is no kernel of ours, and those between ranges that overlap.
+//! Copies by the C library: all copies on processors without kernels of this crate, and everywhere those
+//! between ranges that overlap.
 
 #![expect(unsafe_code, reason = "copies from and to memory that a device may be writing")]
 
 use std::hint::black_box;
 
 #[cfg(any(test, not(target_arch = "x86_64")))]
-use super::Expect;
+use super::CacheHint;
 
-/// Copies between ranges that may overlap. `memmove` is called in a way that hides from the compiler what is called.
+/// Copies between ranges that may overlap.
+///
+/// `black_box` hides from the compiler that the call is `memmove`. Otherwise the compiler could treat it as
+/// an access of its own, and a concurrent write would be a data race.
 ///
 /// # Safety
 ///
@@ -15,30 +19,31 @@ use super::Expect;
 pub(super) unsafe fn memmove(from: *const u8, to: *mut u8, len: usize) {
     type Memmove = unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
     let memmove = black_box(libc::memmove as Memmove);
-    // SAFETY: both ranges are valid by the caller's promise, and memmove lets them overlap.
+    // SAFETY: both ranges are valid by the caller's promise, and `memmove` allows overlap, so nothing else is
+    // required.
     unsafe { memmove(to.cast(), from.cast(), len) };
 }
 
-/// See [`super::copy_expecting`].
+/// Copies with a hint, which the C library does not use; see [`super::copy_shared_hinted`].
 ///
 /// # Safety
 ///
-/// As there.
+/// The promises of [`super::copy_shared_hinted`].
 #[cfg(any(test, not(target_arch = "x86_64")))]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, _: Expect) {
-    // SAFETY: the caller's promise is the same.
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, _: CacheHint) {
+    // SAFETY: `memmove` needs only valid ranges, as the caller promises.
     unsafe { memmove(from, to, len) };
 }
 
-/// See [`super::fetch`].
+/// Does nothing, because there is no portable prefetch; see [`super::prefetch`].
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn fetch(_: usize) {}
+pub(super) fn prefetch(_: usize) {}
 
-/// See [`super::claim`].
+/// Does nothing, because there is no portable prefetch; see [`super::prefetch_for_write`].
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn claim(_: usize) {}
+pub(super) fn prefetch_for_write(_: usize) {}
 
-/// The C library decides by itself how it stores.
+/// Returns the largest length, because the C library decides by itself how it stores.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 pub(super) fn stream_from() -> usize {
     usize::MAX
@@ -57,8 +62,9 @@ mod tests {
             let mut expected = bytes.clone();
             expected.copy_within(from..from + len, to);
             let base = bytes.as_mut_ptr();
-            // SAFETY: both ranges are inside `bytes`, whose borrow has ended in the pointer.
-            unsafe { copy(base.add(from), base.add(to), len, Expect::of_total(stream_from())) };
+            // SAFETY: both ranges are inside `bytes`, and only `base` is used after it was made, so no
+            // reference is invalidated.
+            unsafe { copy(base.add(from), base.add(to), len, CacheHint::of_total(stream_from())) };
             assert_eq!(bytes, expected, "{len} bytes from {from} to {to}");
         }
     }

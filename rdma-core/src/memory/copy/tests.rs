@@ -1,23 +1,26 @@
-//! Copies against plain ones, at lengths around each threshold and between ranges that overlap.
+//! Copies compared with `copy_within`, at lengths around each threshold and between ranges that overlap.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes that differ from their neighbours, and from those some powers of two away.
+/// Returns bytes that differ from their neighbours and from bytes a power of two away, so that a misplaced
+/// vector shows.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 
-/// Copies within one buffer as a plain copy does, and compares all of it: what lies around the target, too.
-fn check(len: usize, from: usize, to: usize, expect: Expect) {
+/// Copies within one buffer and compares all of it with `copy_within`, so that writes beside the target show,
+/// too.
+fn check(len: usize, from: usize, to: usize, hint: CacheHint) {
     let mut bytes = pattern(from.max(to) + len + 64);
     let mut expected = bytes.clone();
     expected.copy_within(from..from + len, to);
     let base = bytes.as_mut_ptr();
-    // SAFETY: both ranges are inside `bytes`, whose borrow has ended in the pointer.
-    unsafe { copy_expecting(base.add(from), base.add(to), len, expect) };
-    assert!(bytes == expected, "{len} bytes from {from} to {to}, {expect:?}");
+    // SAFETY: both ranges are inside `bytes`, and only `base` is used after it was made, so no reference is
+    // invalidated.
+    unsafe { copy_shared_hinted(base.add(from), base.add(to), len, hint) };
+    assert!(bytes == expected, "{len} bytes from {from} to {to}, {hint:?}");
 }
 
 proptest! {
@@ -30,7 +33,7 @@ proptest! {
         to in 0..4096_usize,
         streamed in any::<bool>(),
     ) {
-        check(len, from, to, if streamed { Expect::Streamed } else { Expect::Cached });
+        check(len, from, to, if streamed { CacheHint::Streamed } else { CacheHint::Cached });
     }
 }
 
@@ -38,8 +41,8 @@ proptest! {
 fn every_length_up_to_4_kib_at_every_kind_of_distance() {
     for len in 0..=4096_usize {
         for distance in [0, 1, 7, 33, 64, len / 2, len.saturating_sub(1), len, len + 1, 4096] {
-            check(len, 64, 64 + distance, Expect::Cached);
-            check(len, 64 + distance, 64, Expect::Cached);
+            check(len, 64, 64 + distance, CacheHint::Cached);
+            check(len, 64 + distance, 64, CacheHint::Cached);
         }
     }
 }
@@ -52,25 +55,25 @@ fn lengths_around_every_threshold() {
             [threshold - 129, threshold - 1, threshold, threshold + 1, threshold + 127, threshold + 4097]
         {
             for (from, to) in [(0, len), (7, len + 40), (len + 33, 1), (3, 4), (4, 3), (0, 4096), (4000, 0)] {
-                check(len, from, to, Expect::Cached);
-                check(len, from, to, Expect::Streamed);
+                check(len, from, to, CacheHint::Cached);
+                check(len, from, to, CacheHint::Streamed);
             }
         }
     }
 }
 
-/// What lies behind the ends of an allocation faults.
+/// Guard pages lie on both sides of an allocation, so an access beyond its ends faults.
 #[test]
 fn nothing_is_read_or_written_beyond_the_ends() {
     const BYTES: usize = 64 << 10;
     let [source, target] = [(); 2].map(|()| super::super::Mapping::allocate(BYTES).unwrap());
     let (source, target) = (source.as_ptr().as_ptr(), target.as_ptr().as_ptr());
     for len in (1..=1024).chain([8 << 10, 16 << 10, BYTES - 1, BYTES]) {
-        for expect in [Expect::Cached, Expect::Streamed] {
-            // SAFETY: the ranges are at the ends of mappings that live, which are `BYTES` long.
+        for hint in [CacheHint::Cached, CacheHint::Streamed] {
+            // SAFETY: the ranges are inside two live mappings of `BYTES` bytes, so every access is valid.
             unsafe {
-                copy_expecting(source, target, len, expect);
-                copy_expecting(source.add(BYTES - len), target.add(BYTES - len), len, expect);
+                copy_shared_hinted(source, target, len, hint);
+                copy_shared_hinted(source.add(BYTES - len), target.add(BYTES - len), len, hint);
             }
         }
     }
@@ -79,9 +82,9 @@ fn nothing_is_read_or_written_beyond_the_ends() {
 #[test]
 fn a_slice_is_copied_as_far_as_both_go() {
     let (from, mut to) = (pattern(100), [0; 60]);
-    copy_slice(&from, &mut to, Expect::of_total(60));
+    copy_slice(&from, &mut to, CacheHint::of_total(60));
     assert_eq!(from[..60], to);
-    copy_slice(&[], &mut to, Expect::Streamed);
-    copy_slice(&from[50..53], &mut to, Expect::Cached);
+    copy_slice(&[], &mut to, CacheHint::Streamed);
+    copy_slice(&from[50..53], &mut to, CacheHint::Cached);
     assert_eq!((&from[50..53], &from[3..60]), to.split_at(3));
 }

@@ -1,4 +1,5 @@
-//! Which kernel copies on x86-64: the choice. The kernels are in `small` and `kernels`, the processor in `cpu`.
+//! Choice of the copy kernel on x86-64. The kernels are in `small` and `kernels`, the processor's features in
+//! `cpu`.
 
 #![expect(unsafe_code, reason = "calls the kernels")]
 
@@ -9,94 +10,109 @@ mod small;
 use cpu::Cpu;
 pub(super) use cpu::stream_from;
 
-use super::{Expect, portable};
+use super::{CacheHint, portable};
 
-/// The most bytes that are copied inline, all loaded before the first is stored, so that they may overlap.
+/// The longest copy that is inlined: 128 bytes, because 8 vectors of 16 bytes hold all of it. All loads come
+/// before the first store, so the ranges may overlap.
 const SMALL_BYTES_MAX: usize = 128;
-/// The most bytes that a loop of vectors copies where strings are fast: both ranges are then in the first cache.
-/// Beyond it `rep movsb` is ahead: it fetches no line that it overwrites.
+/// The longest copy by a loop of vectors, where `rep movsb` is fast: 16 KiB, because source and target then
+/// fit a 32 KiB L1 cache. Beyond it `rep movsb` is faster, because it does not fetch the lines that it
+/// overwrites.
 const LOOP_BYTES_MAX: usize = 16 << 10;
-/// By so much processors tell at first whether a load is of what was stored just before.
+/// Address bits that processors compare first (12) when they check whether a load reads an earlier store.
 const PAGE: usize = 4096;
 const LINE: usize = 64;
-/// The fewest bytes of a list's part that are worth storing around the caches: one wait for the last store a page.
+/// The shortest part of a list that is stored around the caches: 4 KiB, because each copy ends in an `sfence`
+/// that waits for the last store.
 const STREAM_BYTES_MIN: usize = 4 << 10;
 
-/// See [`super::copy_expecting`].
+/// Copies with a hint; see [`super::copy_shared_hinted`].
 ///
 /// # Safety
 ///
-/// As there.
+/// The promises of [`super::copy_shared_hinted`].
 #[inline]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, hint: CacheHint) {
     if len <= SMALL_BYTES_MAX {
-        // SAFETY: both ranges are valid by the caller's promise, and are short enough.
+        // SAFETY: both ranges are valid by the caller's promise, and `len` was just checked, so the copy is
+        // short enough.
         unsafe { small::copy(from, to, len) }
     } else {
-        // SAFETY: the caller's promise is the same, and they are not short.
-        unsafe { copy_long(from, to, len, expect) }
+        // SAFETY: both ranges are valid by the caller's promise, and `len` was just checked, so the copy is
+        // long enough.
+        unsafe { copy_long(from, to, len, hint) }
     }
 }
 
-/// See [`super::fetch`].
+/// Prefetches a line for a read; see [`super::prefetch`].
 #[inline]
-pub(super) fn fetch(addr: usize) {
-    // SAFETY: a hint, which is no access and raises no fault.
+pub(super) fn prefetch(addr: usize) {
+    // SAFETY: a prefetch never faults and is no access for the memory model, whatever the address.
     unsafe { std::arch::asm!("prefetcht0 [{}]", in(reg) addr, options(nostack, preserves_flags)) };
 }
 
-/// See [`super::claim`].
+/// Prefetches a line for a write; see [`super::prefetch_for_write`].
 #[inline]
-pub(super) fn claim(addr: usize) {
-    // SAFETY: a hint, which changes no byte and raises no fault. Of processors of 64 bits those that do not have it take it
-    // for nothing, but for the very first of Intel's, of 2004.
+pub(super) fn prefetch_for_write(addr: usize) {
+    // SAFETY: a prefetch never faults and changes no byte. 64-bit processors without `prefetchw` ignore it,
+    // since Intel reserved the opcode as a no-op (all but the first models of 2004).
     unsafe { std::arch::asm!("prefetchw [{}]", in(reg) addr, options(nostack, preserves_flags)) };
 }
 
+/// Copies more than [`SMALL_BYTES_MAX`] bytes by the kernel that suits length, hint and processor.
+///
 /// # Safety
 ///
-/// As for [`super::copy_expecting`], and `len` is more than [`SMALL_BYTES_MAX`].
+/// The promises of [`super::copy_shared_hinted`], and `len` is more than [`SMALL_BYTES_MAX`].
 #[inline(never)]
-unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize, expect: Expect) {
+unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize, hint: CacheHint) {
     let apart = from.addr().abs_diff(to.addr()) >= len;
     let cpu = Cpu::this();
-    let cpu = Cpu { strings: cpu.strings && !trails(from.addr(), to.addr()), ..cpu };
-    // SAFETY: the ranges are valid by the caller's promise; what else a kernel needs, `choose` has looked at.
-    unsafe { Kernel::choose(cpu, len, expect, apart).copy(from, to, len) }
+    // A copy with 4K aliasing takes a loop of vectors instead.
+    let cpu = Cpu { fast_rep_movsb: cpu.fast_rep_movsb && !has_4k_aliasing(from.addr(), to.addr()), ..cpu };
+    // SAFETY: both ranges are valid by the caller's promise. `choose` returns only kernels that the processor
+    // can run, and `Memmove` for ranges that overlap.
+    unsafe { Kernel::choose(cpu, len, hint, apart).copy(from, to, len) }
 }
 
-/// Whether `rep movsb` would load what looks, by the last 12 bits of its address, like what it has stored just before: on AMD's Zen 3 it
-/// copies 3 GB/s then, in place of 50 and more, where the target is up to 31 bytes behind. A line is avoided, since they compare by lines, too.
+/// Returns whether the target is up to a line behind the source in its 4 KiB page (4K aliasing).
+///
+/// `rep movsb` then loads from addresses whose low 12 bits equal those of a store just before. AMD's Zen 3
+/// waits for that store: 3 GB/s instead of 50 and more, with the target up to 31 bytes behind. A whole line
+/// (64 bytes) is avoided, because the comparison may be by lines.
 #[inline]
-fn trails(from: usize, to: usize) -> bool {
+fn has_4k_aliasing(from: usize, to: usize) -> bool {
     matches!(to.wrapping_sub(from) % PAGE, 1..LINE)
 }
 
-/// What can copy more than [`SMALL_BYTES_MAX`] bytes.
+/// The kernels for more than [`SMALL_BYTES_MAX`] bytes. `Loop` kernels store through the caches, `Stream`
+/// kernels around them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kernel {
-    /// The C library's `memmove`, for ranges that overlap.
+    /// The C library's `memmove`; the only kernel for ranges that overlap.
     Memmove,
     LoopSse2,
     LoopAvx,
-    /// `rep movsb`.
-    Strings,
+    /// The `rep movsb` instruction, where the processor has fast strings (ERMS).
+    RepMovsb,
     StreamSse2,
     StreamAvx,
-    /// With a line a store, of which no part waits for the rest.
+    /// Stores a whole cache line by one instruction, so that no line waits for a second store.
     StreamAvx512,
 }
 
 impl Kernel {
-    /// The fastest for `len` bytes, of those that `cpu` has, and that can copy ranges that are `apart` or not.
-    fn choose(cpu: Cpu, len: usize, expect: Expect, apart: bool) -> Self {
-        let streamed = len >= cpu.stream_from || expect == Expect::Streamed && len >= STREAM_BYTES_MIN;
+    /// Returns the fastest kernel that `cpu` has. `apart` says that the ranges do not overlap.
+    fn choose(cpu: Cpu, len: usize, hint: CacheHint, apart: bool) -> Self {
+        let streamed = len >= cpu.stream_from || hint == CacheHint::Streamed && len >= STREAM_BYTES_MIN;
+        // The order of the arms matters: overlapping ranges need `memmove`, then the hint decides, then the
+        // length.
         match cpu.avx {
             _ if !apart => Self::Memmove,
             _ if streamed && cpu.avx512 => Self::StreamAvx512,
             true if streamed => Self::StreamAvx,
             false if streamed => Self::StreamSse2,
-            _ if cpu.strings && len > LOOP_BYTES_MAX => Self::Strings,
+            _ if cpu.fast_rep_movsb && len > LOOP_BYTES_MAX => Self::RepMovsb,
             true => Self::LoopAvx,
             false => Self::LoopSse2,
         }
@@ -104,16 +120,18 @@ impl Kernel {
 
     /// # Safety
     ///
-    /// `from` is valid for reads and `to` for writes of `len` bytes, which are more than [`SMALL_BYTES_MAX`], and at least 192
-    /// for streams. The ranges do not overlap, except for `Memmove`. The processor has AVX, or AVX-512, for the kernels named after it.
+    /// - `from` is valid for reads and `to` for writes of `len` bytes. `len` is more than
+    ///   [`SMALL_BYTES_MAX`], and at least 192 for `Stream` kernels.
+    /// - The ranges do not overlap, except for `Memmove`.
+    /// - The processor has AVX or AVX-512 for the kernels that are named after it.
     unsafe fn copy(self, from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: what each needs is a part of the caller's promise.
+        // SAFETY: the caller promises ranges, lengths and features, so each kernel's requirements are met.
         unsafe {
             match self {
                 Self::Memmove => portable::memmove(from, to, len),
                 Self::LoopSse2 => kernels::loop_sse2(from, to, len),
                 Self::LoopAvx => kernels::loop_avx(from, to, len),
-                Self::Strings => kernels::strings(from, to, len),
+                Self::RepMovsb => kernels::rep_movsb(from, to, len),
                 Self::StreamSse2 => kernels::stream_sse2(from, to, len),
                 Self::StreamAvx => kernels::stream_avx(from, to, len),
                 Self::StreamAvx512 => kernels::stream_avx512(from, to, len),

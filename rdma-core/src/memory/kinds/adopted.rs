@@ -1,4 +1,4 @@
-//! Bytes of a value that the caller has handed over whole, such as a `Vec<u8>`.
+//! [`Adopted`]: bytes of a value that the caller handed over whole, such as a `Vec<u8>`.
 
 #![expect(unsafe_code, reason = "keeps the address of bytes beside the value that owns them")]
 
@@ -6,12 +6,12 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// The bytes that a value owns, and the value, which nobody else can reach meanwhile.
+/// A value and the bytes that it owns. Nobody else can reach the value meanwhile.
 ///
 /// # Invariants
 ///
-/// - `owner` came from `Box::into_raw` and is of the type `of`; nobody uses it before it becomes a box again.
-/// - `data..data + len` is what its `as_mut` returned, borrowed from `owner` for as long as this value lives.
+/// - `owner` came from `Box::leak` and has the type `of`. Nobody uses it before it becomes a box again.
+/// - `data..data + len` is what its `as_mut` returned, borrowed from `owner` as long as this value lives.
 pub(crate) struct Adopted {
     owner: NonNull<dyn Any + Send>,
     of: TypeId,
@@ -19,37 +19,41 @@ pub(crate) struct Adopted {
     len: usize,
 }
 
-// SAFETY: the owner is `Send`, and its bytes are plain memory.
+// SAFETY: the owner is `Send`, and its bytes are plain memory, so any thread may hold and drop them.
 unsafe impl Send for Adopted {}
-// SAFETY: `&Adopted` gives an address and a length, which are immutable, and nothing of the owner.
+// SAFETY: `&Adopted` gives an immutable address and length only, and nothing of the owner, which need not be
+// `Sync`.
 unsafe impl Sync for Adopted {}
 
 impl Adopted {
     pub(crate) fn new<T: AsMut<[u8]> + Send + 'static>(owner: T) -> Self {
         let owner: Box<T> = Box::new(owner);
-        // As a raw pointer the value may be moved without a claim on the bytes that are borrowed from it.
+        // As a raw pointer the owner may be moved: moving a `Box` would assert that nothing else points into
+        // it, but `data` does.
         let owner = NonNull::from(Box::leak(owner));
         let mut borrowed = owner;
-        // SAFETY: it was leaked just now, so this is the one reference to it, and it is not used again before the drop.
+        // SAFETY: `owner` was leaked just now, so this is its only reference, and it is not used again before
+        // the drop.
         let bytes = unsafe { borrowed.as_mut() }.as_mut();
         let (data, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
-        // INVARIANT: leaked above, and borrowed for as long as it stays so.
+        // INVARIANT: leaked above, and not a box again before `into_owner` or `drop`.
         Self { owner, of: TypeId::of::<T>(), data, len }
     }
 
-    /// Whether the value is of that type.
+    /// Returns whether the owner has the type `T`.
     pub(crate) fn is_of<T: 'static>(&self) -> bool {
         self.of == TypeId::of::<T>()
     }
 
-    /// The value, unless it is of another type.
+    /// Returns the owner, unless it has another type.
     pub(crate) fn into_owner<T: 'static>(self) -> Result<T, Self> {
         if !self.is_of::<T>() {
             return Err(self);
         }
         let owner = self.owner.cast::<T>();
         std::mem::forget(self);
-        // SAFETY: by the invariant a leaked box of that type, which nobody else has; its bytes are borrowed no more.
+        // SAFETY: by the invariant, `owner` is a leaked box of type `T` that nobody else has. `self` was
+        // forgotten, so the box is made only once, and the bytes are borrowed no more.
         Ok(*unsafe { Box::from_raw(owner.as_ptr()) })
     }
 
@@ -64,7 +68,8 @@ impl Adopted {
 
 impl Drop for Adopted {
     fn drop(&mut self) {
-        // SAFETY: by the invariant a leaked box, which nobody else has; its bytes are borrowed no more.
+        // SAFETY: by the invariant, `owner` is a leaked box that nobody else has. The bytes are borrowed no
+        // more, since `self` is being dropped.
         drop(unsafe { Box::from_raw(self.owner.as_ptr()) });
     }
 }
@@ -81,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that lie inside the value itself, with a count of those alive.
+    /// An owner whose bytes lie inside the value itself; its `Arc` counts the values that are alive.
     struct Inline([u8; 4], Arc<()>);
 
     impl AsMut<[u8]> for Inline {

@@ -1,4 +1,4 @@
-//! A mapped memfd between two guard pages: what the library allocates.
+//! [`Allocated`]: memory of the library, a mapped memfd between two guard pages.
 
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
@@ -11,7 +11,9 @@ use super::backing::{Backing, Denied};
 use crate::error::RegisterError;
 use crate::memory::{capacity, fork};
 
-/// Bytes of shared memory, zeroed, page-aligned, unmapped on drop.
+/// Shared memory that is zeroed at first, page-aligned, and unmapped on drop.
+///
+/// A guard page on each side turns an access beyond the ends into a fault instead of corruption.
 ///
 /// # Invariants
 ///
@@ -24,27 +26,28 @@ pub(crate) struct Allocated {
     span: usize,
     data: NonNull<u8>,
     len: usize,
-    /// A peer on this host may be handed it, to map the same pages.
+    /// The memfd and its state, which a peer on this host can be handed to map the same pages.
     backing: Backing,
-    /// Whoever has mapped its pages keeps them, with their bytes, when this is gone.
+    /// Peers that have the pages mapped keep their bytes after the drop; set for windows.
     outlived: bool,
-    /// A child that is forked has the same pages.
-    since: fork::Since,
+    /// Taken before the mapping was made, to learn whether a forked child shares the pages.
+    checkpoint: fork::Checkpoint,
 }
 
-// SAFETY: the mapping is plain memory without thread affinity; it is handed out as raw
-// pointers only, whose users uphold the rules of access themselves.
+// SAFETY: the mapping is plain memory without thread affinity. It is handed out as raw pointers only, so
+// their users uphold the rules of access.
 unsafe impl Send for Allocated {}
-// SAFETY: as above; `&Allocated` gives an address and a length, which are immutable.
+// SAFETY: `&Allocated` gives an immutable address and length only, so sharing it adds no access.
 unsafe impl Sync for Allocated {}
 
 impl Allocated {
-    /// `len` zeroed bytes.
+    /// Allocates `len` zeroed bytes.
     ///
     /// # Errors
     ///
-    /// [`RegisterError::ZeroLength`], [`RegisterError::TooLong`], [`RegisterError::BeyondSystem`], or
-    /// [`RegisterError::Allocate`] when the kernel has no memory, descriptors or mappings left.
+    /// - [`RegisterError::ZeroLength`] and [`RegisterError::TooLong`] for impossible lengths.
+    /// - [`RegisterError::BeyondSystem`] for more than this machine can ever hold.
+    /// - [`RegisterError::Allocate`] when the kernel has no memory, descriptors or mappings left.
     pub(crate) fn allocate(len: usize) -> Result<Self, RegisterError> {
         if len == 0 {
             return Err(RegisterError::ZeroLength);
@@ -64,8 +67,11 @@ impl Allocated {
     }
 
     fn map(backing: Backing, span: usize, page: usize, len: usize) -> io::Result<Self> {
-        let (body, since) = (span - 2 * page, fork::Since::now());
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+        // The reservation includes the guard pages. The memfd is mapped over its middle, so they stay
+        // inaccessible.
+        let (body, checkpoint) = (span - 2 * page, fork::Checkpoint::now());
+        // SAFETY: the kernel chooses an unused address for this new anonymous mapping, so nothing is
+        // replaced.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -76,10 +82,11 @@ impl Allocated {
         }?;
         let base =
             NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
-        // SAFETY: `span` is `body` plus two pages, so this stays within the mapping just made.
+        // SAFETY: `span` is `body` plus two pages, so the result is inside the mapping that was just made.
         let data = unsafe { base.add(page) };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: MAP_FIXED replaces pages of the reservation that nothing else knows of yet.
+        // SAFETY: `MAP_FIXED` replaces pages of the reservation, and only this function knows the reservation
+        // so far.
         let mapped = unsafe {
             rustix::mm::mmap(
                 data.as_ptr().cast(),
@@ -91,32 +98,32 @@ impl Allocated {
             )
         };
         if let Err(error) = mapped {
-            // SAFETY: the reservation was made above and is given out to no one.
+            // SAFETY: the reservation was made above and given to nobody, so nothing can access it any more.
             let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), span) };
             return Err(error.into());
         }
-        // INVARIANT: one reservation, the body replaced by the memfd, a page left on either side.
-        Ok(Self { base, span, data, len, backing, outlived: false, since })
+        // INVARIANT: one reservation, whose body is the memfd, with an inaccessible page on either side.
+        Ok(Self { base, span, data, len, backing, outlived: false, checkpoint })
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
         self.data
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whoever has mapped its pages keeps them, with their bytes, when this is gone.
+    /// Leaves the bytes of the pages to peers that have them mapped when this value is dropped.
     pub(super) fn outlived(self) -> Self {
         let mut memory = self;
         memory.outlived = true;
         memory
     }
 
-    /// What is handed to a peer.
+    /// Returns the memfd and its state, which a peer is handed.
     pub(crate) fn backing(&self) -> &Backing {
         &self.backing
     }
@@ -124,12 +131,13 @@ impl Allocated {
 
 impl Drop for Allocated {
     fn drop(&mut self) {
-        // SAFETY: by the invariant this value alone owns the mapping, and whoever handed its
-        // address to a device has deregistered it (see `Registered`) before dropping this.
+        // SAFETY: by the invariant, this value alone owns the mapping. Whoever gave its address to a device
+        // has deregistered it before this drop (`Registered` ensures it), so no device accesses it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.span) };
         if let Err(error) = unmapped {
             tracing::warn!(%error, bytes = self.span, "munmap failed; the mapping is leaked");
-        } else if self.since.is_alone() && !self.outlived {
+        // A forked child shares the pages, and a window's peers keep them: their bytes must stay.
+        } else if self.checkpoint.is_unforked() && !self.outlived {
             self.backing.empty();
         }
     }
@@ -146,14 +154,14 @@ mod tests {
 
     const BYTES: usize = 1 << 20;
 
-    /// Memory of which some pages were replaced, and what a neighbour that was told of it keeps.
+    /// Returns memory of which some pages were replaced, and the descriptors that a peer holds of it.
     fn shared() -> (Allocated, Vec<Arc<OwnedFd>>) {
         let memory = Allocated::allocate(BYTES).unwrap();
-        // SAFETY: all of a memory of this test alone.
+        // SAFETY: only this test knows the memory, so nobody else accesses it.
         unsafe { memory.as_ptr().as_ptr().write_bytes(7, BYTES) };
         let pages = &memory.backing().pages;
         let replaced: Range<u64> = Pages::around(1 << 16..1 << 17);
-        // SAFETY: mapped there, and written by nobody.
+        // SAFETY: the memory is mapped at this address, and only this test writes it, so no write is lost.
         unsafe { pages.replace(memory.as_ptr(), std::slice::from_ref(&replaced)) }.unwrap();
         let memfds = pages.patches(0).into_iter().map(|patch| patch.memfd);
         let held = memfds.chain([Arc::clone(&memory.backing().memfd)]).collect();
@@ -169,10 +177,10 @@ mod tests {
         loop {
             let (memory, held) = shared();
             assert_eq!(charged(&held), [1 << 16, BYTES as i64]);
-            let since = fork::Since::now();
+            let checkpoint = fork::Checkpoint::now();
             drop(memory);
-            // Another test may fork at any time.
-            if since.is_alone() {
+            // Another test may fork at any time; the memory is then rightly kept, so the round is repeated.
+            if checkpoint.is_unforked() {
                 return assert_eq!(charged(&held), [0, 0]);
             }
         }
@@ -181,7 +189,7 @@ mod tests {
     #[test]
     fn what_a_child_has_keeps_its_bytes() {
         let (mut memory, held) = shared();
-        memory.since = fork::Since::of_another();
+        memory.checkpoint = fork::Checkpoint::of_another_process();
         drop(memory);
         assert_eq!(charged(&held), [1 << 16, BYTES as i64]);
     }

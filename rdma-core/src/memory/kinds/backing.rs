@@ -1,4 +1,4 @@
-//! The pages behind memory that processes of this host can share: a sealed memfd.
+//! [`Backing`]: the sealed memfd behind memory that processes of this host can share.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use super::Pages;
 use crate::error::UnshareError;
 use crate::memory::{Unshared, capacity};
 
-/// Pages that processes of this host can share.
+/// The shareable pages of a memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Backing {
-    /// Never that of other memory of this process, and not 0.
+    /// Identifier of the memory: never 0, and unique in this process.
     pub(crate) id: u64,
-    /// Of the memfd, all of which is the memory, up to the end of its last page.
+    /// Length of the memfd, in bytes; all of it is the memory, up to the end of the last page.
     pub(crate) bytes: u64,
     pub(crate) memfd: Arc<OwnedFd>,
-    /// Of which some may not be the memfd's any more.
+    /// The patches: pages that were replaced since, and are not the memfd's any more.
     pub(crate) pages: Arc<Pages>,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// What the system refused, and how.
+/// A system call that was refused, and its error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Denied {
     pub(super) what: &'static str,
@@ -45,14 +45,15 @@ impl From<Denied> for Unshared {
 }
 
 impl Denied {
-    /// For `map_err`.
+    /// Returns a function for `map_err`.
     pub(super) fn of(what: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| Self { what, errno }
     }
 }
 
 impl Backing {
-    /// `bytes` zeroed bytes, in whole pages, which become neither fewer nor more.
+    /// Creates `bytes` zeroed bytes, in whole pages. The seals fix the length, because a peer that could
+    /// truncate the file would make accesses of this process fault (SIGBUS).
     pub(super) fn create(bytes: u64) -> Result<Self, Denied> {
         if capacity::file_limit_below(bytes).is_some() {
             return Err(Denied { what: "ftruncate", errno: Errno::FBIG });
@@ -66,8 +67,8 @@ impl Backing {
         Ok(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), bytes, memfd: Arc::new(memfd), pages })
     }
 
-    /// Takes the pages from whoever has them: a neighbour that is stopped has them mapped, or in a message that it has not
-    /// read, and they would take up memory for as long. To be said when nobody uses their bytes any more.
+    /// Frees the pages, although other processes still have them mapped or in an unread message. Without it a
+    /// stopped peer would keep memory occupied. Call it only when nobody uses the bytes any more.
     pub(super) fn empty(&self) {
         let patches = self.pages.patches(0);
         let replaced = patches.iter().map(|patch| (&patch.memfd, patch.bytes));
@@ -75,14 +76,14 @@ impl Backing {
         self.empty_from(0, self.bytes);
     }
 
-    /// The same of so many bytes of the first pages alone.
+    /// Frees `bytes` bytes of pages from offset `begin` on; see [`empty`](Self::empty).
     pub(super) fn empty_from(&self, begin: u64, bytes: u64) {
         punch(&self.memfd, begin, bytes);
     }
 }
 
 fn punch(memfd: &OwnedFd, begin: u64, bytes: u64) {
-    // Where this fails the pages go with the last that has them.
+    // An error is ignored, because the pages then go with the last process that has them.
     let _ =
         rustix::fs::fallocate(memfd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, begin, bytes);
 }

@@ -1,4 +1,4 @@
-//! Memory that the library did not allocate, and what became of its pages.
+//! [`Foreign`]: memory that the library did not allocate, with the state of its pages.
 
 #![expect(unsafe_code, reason = "replaces pages of which the caller allowed it")]
 
@@ -9,21 +9,22 @@ use std::sync::Arc;
 
 use super::adopted::Adopted;
 use super::backing::Backing;
-use super::in_place::{InPlace, Unplaced};
 use super::raw::Raw;
+use super::replaced_pages::{ReplaceError, ReplacedPages};
 use crate::error::UnshareError;
 use crate::memory::{Sharing, Unshared};
 
-/// See the module.
+/// Memory of the caller, and whether its pages are the caller's or shareable ones.
 ///
 /// # Invariants
 ///
-/// - `may_replace` only if the caller promised what [`allow`](Self::allow) says. `pages` are of `bytes`.
-/// - `bytes` are there until this is dropped, and are dropped on no pages but their own: whoever gets them next does not
-///   expect that others have them mapped.
+/// - `may_replace` is set only if the caller promised what [`allow`](Self::allow) requires. `pages` is the
+///   state of the pages of `bytes`.
+/// - `bytes` live until this value is dropped, and are dropped only on pages of their own: whoever gets the
+///   memory next does not expect that other processes have its pages mapped.
 #[derive(Debug)]
 pub(crate) struct Foreign {
-    pages: Pages,
+    pages: PageState,
     bytes: ManuallyDrop<Bytes>,
     may_replace: bool,
 }
@@ -35,11 +36,11 @@ enum Bytes {
 }
 
 #[derive(Debug)]
-enum Pages {
-    Kept(Unshared),
-    InPlace(Box<InPlace>),
-    /// The first ones, which could not be put back.
-    Left(Box<InPlace>, Unshared),
+enum PageState {
+    Original(Unshared),
+    Replaced(Box<ReplacedPages>),
+    /// Pages that could not be put back: a first part is still shareable.
+    PartlyReplaced(Box<ReplacedPages>, Unshared),
 }
 
 impl Foreign {
@@ -49,22 +50,23 @@ impl Foreign {
 
     /// # Safety
     ///
-    /// As for [`Raw::new`].
+    /// The promises of [`Raw::new`].
     pub(crate) unsafe fn from_raw_parts(
         data: NonNull<u8>,
         len: usize,
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `Raw::new` requires, since both have the same contract.
         Self::new(Bytes::Raw(unsafe { Raw::new(data, len, keep) }))
     }
 
     fn new(bytes: Bytes) -> Self {
-        let (pages, bytes) = (Pages::Kept(Unshared::NotAllowed), ManuallyDrop::new(bytes));
+        let (pages, bytes) = (PageState::Original(Unshared::NotAllowed), ManuallyDrop::new(bytes));
         Self { pages, bytes, may_replace: false }
     }
 
-    /// The value that it was adopted from, with its own pages again, unless it is of another type or they cannot be.
+    /// Returns the value that the bytes were adopted from, on pages of its own. Fails if the value has
+    /// another type, or if its pages cannot be put back.
     pub(crate) fn into_owner<T: 'static>(mut self) -> Result<T, Self> {
         if !matches!(&*self.bytes, Bytes::Adopted(adopted) if adopted.is_of::<T>())
             || self.put_back().is_err()
@@ -72,7 +74,8 @@ impl Foreign {
             return Err(self);
         }
         let mut emptied = ManuallyDrop::new(self);
-        // SAFETY: what they are taken from is not used any more; its pages are their own, which nothing is to be done for.
+        // SAFETY: `emptied` is never dropped nor used again, so the bytes are moved out just once. Its pages
+        // are the caller's own, so nothing else needs a release.
         match unsafe { ManuallyDrop::take(&mut emptied.bytes) } {
             Bytes::Adopted(adopted) => {
                 adopted.into_owner().map_err(|adopted| Self::new(Bytes::Adopted(adopted)))
@@ -81,68 +84,77 @@ impl Foreign {
         }
     }
 
-    /// Has the bytes on pages of their own again. No device may know of them. After an error it can be called again.
+    /// Puts the bytes back on pages of their own. No device may have them registered. After an error the call
+    /// can be repeated.
     pub(crate) fn put_back(&mut self) -> Result<(), UnshareError> {
-        let (Pages::InPlace(pages) | Pages::Left(pages, _)) = &mut self.pages else { return Ok(()) };
-        let done = pages.put_back();
-        let now = match std::mem::replace(&mut self.pages, Pages::Kept(Unshared::NotNeeded)) {
-            Pages::InPlace(pages) | Pages::Left(pages, _) => {
-                done.err().map(|denied| Pages::Left(pages, denied.into()))
-            }
-            Pages::Kept(_) => None,
+        let (PageState::Replaced(pages) | PageState::PartlyReplaced(pages, _)) = &mut self.pages else {
+            return Ok(());
         };
-        self.pages = now.unwrap_or(Pages::Kept(Unshared::NotNeeded));
+        let done = pages.put_back();
+        let now = match std::mem::replace(&mut self.pages, PageState::Original(Unshared::NotNeeded)) {
+            PageState::Replaced(pages) | PageState::PartlyReplaced(pages, _) => {
+                done.err().map(|denied| PageState::PartlyReplaced(pages, denied.into()))
+            }
+            PageState::Original(_) => None,
+        };
+        self.pages = now.unwrap_or(PageState::Original(Unshared::NotNeeded));
         done.map_err(UnshareError::from)
     }
 
-    /// Its pages may be replaced from now on.
+    /// Allows the pages to be replaced from now on.
     ///
     /// # Safety
     ///
-    /// - For as long as this lives, nobody else changes what its bytes are mapped to.
-    /// - Nobody else accesses them during a call of [`share`](Self::share), [`put_back`](Self::put_back) or
-    ///   [`into_owner`](Self::into_owner), and while this is dropped.
+    /// - As long as this value lives, nobody else changes what its bytes are mapped to.
+    /// - Nobody else accesses the bytes during a call of [`share`](Self::share), [`put_back`](Self::put_back)
+    ///   or [`into_owner`](Self::into_owner), nor while this value is dropped.
     pub(crate) unsafe fn allow(&mut self) {
-        // INVARIANT: the caller's promise.
+        // INVARIANT: the caller of this function promised it.
         self.may_replace = true;
-        if matches!(self.pages, Pages::Kept(Unshared::NotAllowed)) {
-            self.pages = Pages::Kept(Unshared::NotNeeded);
+        if matches!(self.pages, PageState::Original(Unshared::NotAllowed)) {
+            self.pages = PageState::Original(Unshared::NotNeeded);
         }
     }
 
-    /// Replaces its pages by some that can be shared, if that is allowed and can be. No device may know of them.
+    /// Replaces the pages by shareable ones, if that is allowed and possible. No device may have them
+    /// registered.
     pub(crate) fn share(&mut self) {
-        if !self.may_replace || matches!(self.pages, Pages::InPlace(_)) || self.len() == 0 {
+        if !self.may_replace || matches!(self.pages, PageState::Replaced(_)) || self.len() == 0 {
             return;
         }
-        if matches!(self.pages, Pages::Left(..)) && self.put_back().is_err() {
+        // Replacing starts from the caller's own pages, so a part that is still shareable is put back first.
+        if matches!(self.pages, PageState::PartlyReplaced(..)) && self.put_back().is_err() {
             return;
         }
-        // SAFETY: by the invariant the bytes live longer than their pages, and the caller promised the rest.
-        self.pages = match unsafe { InPlace::replace(self.as_ptr(), self.len()) } {
+        // SAFETY: by the invariant, the bytes outlive their pages, and since `may_replace` is set the caller
+        // promised the rest.
+        self.pages = match unsafe { ReplacedPages::replace(self.as_ptr(), self.len()) } {
             Ok(pages) => {
                 if let Bytes::Raw(_) = &*self.bytes {
-                    // By raw pointers, of which nobody knows when they are used.
+                    // The caller may write through raw pointers at any moment, so pages of this memory can
+                    // never be evicted safely.
                     pages.backing().pages.lend();
                 }
-                Pages::InPlace(Box::new(pages))
+                PageState::Replaced(Box::new(pages))
             }
-            Err(Unplaced { why, left: None }) => Pages::Kept(why),
-            Err(Unplaced { why, left: Some(pages) }) => Pages::Left(Box::new(pages), why),
+            Err(ReplaceError { why, left: None }) => PageState::Original(why),
+            Err(ReplaceError { why, left: Some(pages) }) => PageState::PartlyReplaced(Box::new(pages), why),
         };
     }
 
     pub(crate) fn sharing(&self) -> Sharing {
         match &self.pages {
-            Pages::Kept(unshared) | Pages::Left(_, unshared) => Sharing::Unshared(*unshared),
-            Pages::InPlace(_) => Sharing::InPlace,
+            PageState::Original(unshared) | PageState::PartlyReplaced(_, unshared) => {
+                Sharing::Unshared(*unshared)
+            }
+            PageState::Replaced(_) => Sharing::InPlace,
         }
     }
 
     pub(crate) fn backing(&self) -> Option<&Backing> {
         match &self.pages {
-            Pages::Kept(_) | Pages::Left(..) => None,
-            Pages::InPlace(pages) => Some(pages.backing()),
+            PageState::Original(_) | PageState::PartlyReplaced(..) => None,
+            PageState::Replaced(pages) => Some(pages.backing()),
         }
     }
 
@@ -164,12 +176,12 @@ impl Foreign {
 impl Drop for Foreign {
     fn drop(&mut self) {
         match self.put_back() {
-            // SAFETY: dropped here alone, and not used any more.
+            // SAFETY: the field is dropped only here, and never used again.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.bytes) },
             Err(error) => tracing::error!(
                 %error,
                 bytes = self.len(),
-                "memory of the caller's is leaked, not freed: it is still on the shared pages that were put in its place"
+                "the caller's memory is leaked, not freed, because its own pages could not be put back"
             ),
         }
     }

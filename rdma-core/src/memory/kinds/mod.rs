@@ -1,15 +1,15 @@
-//! The kinds of memory that can be registered, behind one address and one length.
+//! Kinds of memory that can be registered, behind one address and one length.
 //!
-//! Each kind owns how its bytes come to be and how they go; what a device does with them, and who may look at them
-//! meanwhile, is the parent's.
+//! Each kind owns how its bytes are made and released. Who may look at the bytes, and when, is left to the
+//! parent module.
 
 mod adopted;
 mod allocated;
 mod backing;
 mod foreign;
-mod in_place;
 mod pages;
 mod raw;
+mod replaced_pages;
 
 use std::ptr::NonNull;
 
@@ -21,7 +21,7 @@ pub(crate) use pages::{Irreplaceable, Pages, Patch};
 use super::Sharing;
 use crate::error::RegisterError;
 
-/// Mapped bytes, readable and writable for as long as this value is alive, at an address that never changes.
+/// Mapped bytes, readable and writable as long as this value lives, at an address that never changes.
 #[derive(Debug)]
 pub(crate) enum Mapping {
     Allocated(Allocated),
@@ -29,25 +29,25 @@ pub(crate) enum Mapping {
 }
 
 impl Mapping {
-    /// `len` zeroed bytes of the library's own.
+    /// Allocates `len` zeroed bytes.
     ///
     /// # Errors
     ///
-    /// As for [`Allocated::allocate`].
+    /// The errors of [`Allocated::allocate`].
     pub(crate) fn allocate(len: usize) -> Result<Self, RegisterError> {
         Allocated::allocate(len).map(Self::Allocated)
     }
 
-    /// The same, whose pages and bytes stay with whoever has mapped them.
+    /// Allocates `len` zeroed bytes whose pages keep their bytes for peers that have them mapped.
     ///
     /// # Errors
     ///
-    /// As for [`Allocated::allocate`].
+    /// The errors of [`Allocated::allocate`].
     pub(crate) fn allocate_window(len: usize) -> Result<Self, RegisterError> {
         Allocated::allocate(len).map(Allocated::outlived).map(Self::Allocated)
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     #[inline]
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
         match self {
@@ -56,7 +56,7 @@ impl Mapping {
         }
     }
 
-    /// Bytes; memory that was not allocated here may have none.
+    /// Returns the length in bytes, which may be 0 for memory that the library did not allocate.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -65,14 +65,14 @@ impl Mapping {
         }
     }
 
-    /// Has its pages such that a peer on this host can map them, if the caller allows it. No device may know of them.
+    /// Makes the pages shareable, if the caller allows it. No device may have them registered.
     pub(crate) fn share(&mut self) {
         if let Self::Foreign(memory) = self {
             memory.share();
         }
     }
 
-    /// Whether a peer on this host can map its pages.
+    /// Returns whether a peer on this host can map the pages.
     pub(crate) fn sharing(&self) -> Sharing {
         match self {
             Self::Allocated(_) => Sharing::Allocated,
@@ -80,7 +80,7 @@ impl Mapping {
         }
     }
 
-    /// Its pages, when a peer on this host can map them.
+    /// Returns the shareable pages, if there are any.
     pub(crate) fn backing(&self) -> Option<&Backing> {
         match self {
             Self::Allocated(memory) => Some(memory.backing()),

@@ -1,8 +1,9 @@
-//! Which pages of a memory were replaced, and who writes it in this process meanwhile.
+//! [`Pages`]: the patches of a memory (ranges whose pages were replaced), and the lock that keeps writers of
+//! this process out during a replacement.
 //!
-//! A peer's process that is stopped in the midst of a write keeps the pages that it has mapped. So that what it writes
-//! once it goes on is seen by nobody, the memory has other pages there from then on, at the same addresses, with the
-//! same bytes.
+//! A peer's process that is stopped in the middle of a write keeps the pages that it has mapped. To make its
+//! late write invisible, the memory gets new pages with the same bytes at the same addresses. When the peer
+//! goes on, it finishes into the old pages, which nobody reads.
 
 #![expect(unsafe_code, reason = "maps pages over pages of a memory")]
 
@@ -17,54 +18,55 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::Backing;
 
-/// Ranges of a memory that may be replaced; each keeps a descriptor, and takes two mappings here and at each peer.
+/// Patches that a memory may have. Each one keeps a descriptor open, and needs two more mappings here and at
+/// each peer, of which the kernel limits the number (vm.max_map_count).
 const PATCHES_MAX: usize = 64;
 
-/// A range whose pages were replaced.
+/// A range of a memory whose pages were replaced.
 #[derive(Debug, Clone)]
 pub(crate) struct Patch {
-    /// 1 for the first of its memory, and so on.
+    /// Number of the patch in its memory, from 1.
     pub(crate) version: u32,
-    /// Where in the memory it begins; whole pages, as is its length.
+    /// Offset of the first byte in the memory; a multiple of the page size, like `bytes`.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// All of it is what is mapped there.
+    /// The new pages; all of this memfd is mapped at the range.
     pub(crate) memfd: Arc<OwnedFd>,
 }
 
-/// Why pages are not replaced.
+/// The reason why pages cannot be replaced.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Irreplaceable {
-    #[error("something else in this process may be writing it")]
+    #[error("something else in this process may be writing the memory")]
     Shared,
     #[error("pages of the memory were replaced {PATCHES_MAX} times")]
     TooOften,
-    #[error("the peer does not say which they are")]
+    #[error("the peer does not name the pages that it accesses")]
     Unknown,
-    #[error("there is no memory, descriptor or mapping left for others: {0}")]
+    #[error("the system has no memory, descriptor or mapping left for new pages: {0}")]
     System(#[source] io::Error),
 }
 
-/// See the module.
+/// The patches of one memory, and its writers.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// Of the memory; whole pages.
+    /// Length of the memory in bytes; whole pages.
     bytes: u64,
-    /// In the order of their versions.
+    /// Patches in the order of their versions.
     patches: Mutex<Vec<Patch>>,
-    /// Held shared by a copy of this process into the memory: between the copy of a page and its replacement no byte
-    /// may be written to it.
+    /// Held shared while this process writes the memory. Between the copy of a page and its replacement no
+    /// byte may be written, because the new page would not have it.
     written: RwLock<()>,
-    /// Some are being replaced, with `patches` locked.
+    /// A replacement is waiting for `written`, with `patches` locked.
     replaced: AtomicBool,
-    /// Parts of it are lent as slices while others are with a device.
+    /// Parts of the memory have several owners, of which any may be using a slice.
     split: AtomicBool,
-    /// Somebody writes it who tells nobody.
+    /// Somebody may write the memory without holding it.
     lent: AtomicBool,
 }
 
 impl Pages {
-    /// Of a memory that has `bytes` bytes, in whole pages.
+    /// Returns the state of a memory of `bytes` bytes, in whole pages, without patches.
     pub(super) fn new(bytes: u64) -> Self {
         Self {
             bytes,
@@ -76,43 +78,46 @@ impl Pages {
         }
     }
 
-    /// No page is replaced while the result is held: for whoever writes the memory, and has not the lock of the device.
+    /// Keeps pages from being replaced while the result is held. Required for every write of this process
+    /// that does not hold the lock of the devices.
     ///
-    /// Not for long: whoever replaces some waits for it with that lock.
+    /// Hold it for at most one piece of a copy: whoever replaces pages waits for it, and holds the lock of
+    /// the devices.
     pub(crate) fn hold(&self) -> RwLockReadGuard<'_, ()> {
         if self.replaced.load(Ordering::Relaxed) {
-            // By itself the lock goes to those who come back for it at once.
+            // `RwLock` favours readers that come back at once, so a waiting replacement could starve.
+            // Queueing at `patches`, which it holds, lets it go first.
             drop(self.patches.lock().unwrap_or_else(PoisonError::into_inner));
         }
         self.written.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on parts of it may be in several hands.
+    /// Records that parts of the memory may have several owners from now on.
     pub(crate) fn split(&self) {
         self.split.store(true, Ordering::Relaxed);
     }
 
-    /// From now on somebody may write it at any moment who does not [`hold`](Self::hold) it.
+    /// Records that somebody may write the memory at any moment without [holding](Self::hold) it.
     pub(super) fn lend(&self) {
         self.lent.store(true, Ordering::Relaxed);
     }
 
-    /// What was replaced after that version, in order.
+    /// Returns the patches after version `after`, in order.
     pub(crate) fn patches(&self, after: u32) -> Vec<Patch> {
         let patches = self.patches.lock().unwrap_or_else(PoisonError::into_inner);
         patches.iter().skip(after as usize).cloned().collect()
     }
 
-    /// How often pages were replaced.
+    /// Returns the version of the memory: the number of its patches.
     pub(crate) fn version(&self) -> u32 {
         self.patches.lock().unwrap_or_else(PoisonError::into_inner).len() as u32
     }
 
-    /// Whether `count` ranges may be replaced, of a memory that nobody else `owns`, or may.
+    /// Checks whether `count` ranges may be replaced. `owned` says that nobody else has a part of the memory.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason why the ranges may not be replaced.
     pub(crate) fn check(&self, count: usize, owned: bool) -> Result<(), Irreplaceable> {
         if self.lent.load(Ordering::Relaxed) || !owned && self.split.load(Ordering::Relaxed) {
             return Err(Irreplaceable::Shared);
@@ -123,19 +128,20 @@ impl Pages {
         Ok(())
     }
 
-    /// Replaces ranges of whole pages that do not overlap. After an error some may be replaced:
-    /// [`patches`](Self::patches) tells.
+    /// Replaces ranges of whole pages that do not overlap. After an error some may be replaced;
+    /// [`patches`](Self::patches) returns which.
     ///
     /// # Safety
     ///
-    /// The memory is mapped at `base`, and what writes it during the call holds it (see [`hold`](Self::hold)), or loses
-    /// nothing when that is lost.
+    /// The memory is mapped at `base`. Whatever writes it during the call [holds](Self::hold) it, or does not
+    /// mind that its write is lost.
     pub(crate) unsafe fn replace(
         &self,
         base: NonNull<u8>,
         ranges: &[Range<u64>],
     ) -> Result<(), Irreplaceable> {
         let mut patches = self.patches.lock().unwrap_or_else(PoisonError::into_inner);
+        // From here on new writers queue at `patches` (see `hold`), and the running ones finish their piece.
         self.replaced.store(true, Ordering::Relaxed);
         let _alone = self.written.write().unwrap_or_else(PoisonError::into_inner);
         self.replaced.store(false, Ordering::Relaxed);
@@ -144,7 +150,8 @@ impl Pages {
                 return Err(Irreplaceable::Unknown);
             }
             let (offset, bytes) = (*start, end - start);
-            // SAFETY: within the memory, and else by the caller's promise; what is mapped has a length that fits.
+            // SAFETY: the range was checked to be inside the memory, and the caller promises the rest; its
+            // length fits `usize`, since it is mapped.
             let memfd = unsafe { replace_one(base.add(offset as usize), bytes as usize) };
             let memfd = memfd.map_err(Irreplaceable::System)?;
             let version = patches.len() as u32 + 1;
@@ -153,23 +160,26 @@ impl Pages {
         Ok(())
     }
 
-    /// The whole pages that hold `range`, in bytes of the memory.
+    /// Returns the range of whole pages around `range`, in bytes of the memory.
     pub(crate) fn around(range: Range<u64>) -> Range<u64> {
         let page = rustix::param::page_size() as u64;
         range.start / page * page..range.end.next_multiple_of(page)
     }
 }
 
+/// Replaces one range and returns the memfd of its new pages.
+///
 /// # Safety
 ///
-/// As for [`Pages::replace`], of `len` bytes at `at`, which are whole pages of the memory.
+/// The promises of [`Pages::replace`], for `len` bytes at `at`, which are whole pages of the memory.
 unsafe fn replace_one(at: NonNull<u8>, len: usize) -> io::Result<Arc<OwnedFd>> {
     let Backing { memfd, .. } =
         Backing::create(len as u64).map_err(|denied| io::Error::from(denied.errno))?;
     let at = at.as_ptr();
     let mut done = 0;
     while done < len {
-        // SAFETY: within the pages, which are readable; it is the kernel that reads, whoever else writes.
+        // SAFETY: the bytes are inside readable pages. The kernel reads them, so a concurrent write is no
+        // data race.
         let written =
             unsafe { libc::pwrite(memfd.as_raw_fd(), at.add(done).cast(), len - done, done as libc::off_t) };
         match written {
@@ -182,8 +192,8 @@ unsafe fn replace_one(at: NonNull<u8>, len: usize) -> io::Result<Arc<OwnedFd>> {
         }
     }
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: replaces pages of the memory by pages of the same bytes, in one step for whoever looks: the kernel
-    // lets no access in between. Its length stays, and it is unmapped as a whole as before.
+    // SAFETY: replaces pages by pages with the same bytes. The kernel does it in one step, so no access falls
+    // in between. The memory keeps its length, and is unmapped as a whole as before.
     unsafe { rustix::mm::mmap(at.cast(), len, protection, flags, &memfd, 0) }?;
     Ok(memfd)
 }
@@ -203,13 +213,13 @@ mod tests {
 
     fn bytes(memory: &Mapping) -> Vec<u8> {
         let mut bytes = vec![0; memory.len()];
-        // SAFETY: all of a memory of this test alone.
+        // SAFETY: only this test knows the memory, and `bytes` is as long, so nobody writes it meanwhile.
         unsafe { memory.as_ptr().as_ptr().copy_to(bytes.as_mut_ptr(), bytes.len()) };
         bytes
     }
 
     fn fill(memory: &Mapping, with: u8) {
-        // SAFETY: as above.
+        // SAFETY: only this test knows the memory, so nobody else accesses it.
         unsafe { memory.as_ptr().as_ptr().write_bytes(with, memory.len()) };
     }
 
@@ -221,7 +231,7 @@ mod tests {
     fn other_pages_have_the_same_bytes_and_what_is_written_to_the_old_ones_is_not_seen() {
         let (memory, pages) = memory(4 * page() as usize / PAGE);
         fill(&memory, 7);
-        // SAFETY: nobody writes it meanwhile.
+        // SAFETY: the memory is mapped at this address, and only this test writes it, so no write is lost.
         unsafe { pages.replace(memory.as_ptr(), &[page()..2 * page(), 3 * page()..4 * page()]) }.unwrap();
         assert!(bytes(&memory).iter().all(|byte| *byte == 7));
         assert_eq!(pages.version(), 2);
@@ -241,7 +251,7 @@ mod tests {
     #[test]
     fn what_cannot_be_replaced_says_why() {
         let (memory, pages) = memory(1);
-        // SAFETY: nobody writes it meanwhile.
+        // SAFETY: the memory is mapped at this address, and only this test writes it, so no write is lost.
         let refused = |range| unsafe { pages.replace(memory.as_ptr(), &[range]) }.unwrap_err();
         assert!(matches!(refused(0..2 * page()), Irreplaceable::Unknown));
         assert!(matches!(refused(page()..page()), Irreplaceable::Unknown));
@@ -263,7 +273,8 @@ mod tests {
         std::thread::scope(|scope| {
             let replaced = scope.spawn(|| {
                 let whole = 0..page();
-                // SAFETY: what writes it holds it.
+                // SAFETY: the memory is mapped at this address, and the only writer holds it, so no write is
+                // lost.
                 unsafe {
                     let base = NonNull::new(std::ptr::with_exposed_provenance_mut(at)).unwrap();
                     pages.replace(base, std::slice::from_ref(&whole))

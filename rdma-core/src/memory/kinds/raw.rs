@@ -1,4 +1,4 @@
-//! Bytes at an address that the caller vouches for, alive as long as something of the caller's is.
+//! [`Raw`]: bytes at an address that the caller vouches for.
 
 #![expect(unsafe_code, reason = "holds an address for the owner of its bytes")]
 
@@ -7,29 +7,30 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// An address, a length, and what keeps the bytes there.
+/// An address, a length, and the owner that keeps the bytes there.
 ///
 /// # Invariants
 ///
-/// `data..data + len` is readable, writable and initialised for as long as `keep` is alive.
+/// `data..data + len` is readable, writable and initialised as long as `keep` is alive.
 pub(crate) struct Raw {
     data: NonNull<u8>,
     len: usize,
     _keep: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the bytes are plain memory without thread affinity, and what keeps them is `Send` and `Sync`.
+// SAFETY: the bytes are plain memory without thread affinity, and `keep` is `Send` and `Sync`, so any thread
+// may drop it.
 unsafe impl Send for Raw {}
-// SAFETY: as above; `&Raw` gives an address and a length, which are immutable.
+// SAFETY: `&Raw` gives an immutable address and length only, so sharing it adds no access.
 unsafe impl Sync for Raw {}
 
 impl Raw {
     /// # Safety
     ///
-    /// The range is readable, writable and initialised for as long as `keep` is alive, and `len` is at most
+    /// The range is readable, writable and initialised as long as `keep` is alive, and `len` is at most
     /// [`isize::MAX`].
     pub(crate) unsafe fn new(data: NonNull<u8>, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
-        // INVARIANT: by the caller's promise.
+        // INVARIANT: the caller promised it.
         Self { data, len, _keep: keep }
     }
 

@@ -1,7 +1,6 @@
-//! CAP_IPC_LOCK, and whether it is one that counts.
+//! CAP_IPC_LOCK, and whether the calling thread holds it where it counts.
 //!
-//! Owns the reading of `CapEff` and of the user namespace. The limit that the capability lifts is
-//! `memlock`'s.
+//! Reads `CapEff` and the user namespace. The limit that the capability lifts is left to `memlock`.
 
 use super::reading::{NotKnown, Quoted, Reading, read_as};
 use std::fmt;
@@ -12,7 +11,7 @@ const CAP_IPC_LOCK: u32 = 14;
 /// Inode of the initial user namespace (PROC_USER_INIT_INO), the same on every kernel since 3.8.
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Whether the calling thread holds CAP_IPC_LOCK where the kernel looks for it.
+/// CAP_IPC_LOCK of the calling thread, and the namespace in which it holds it.
 ///
 /// The kernel asks for it in the *initial* user namespace. A container with a user namespace of its own
 /// (rootless, or `hostUsers: false`) may show the capability and still be held to RLIMIT_MEMLOCK.
@@ -24,9 +23,9 @@ const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IpcLock {
-    /// The capability is in the thread's effective set.
+    /// Whether the capability is in the thread's effective set.
     pub effective: Reading<bool>,
-    /// The process lives in the initial user namespace.
+    /// Whether the process lives in the initial user namespace.
     pub initial_user_namespace: Reading<bool>,
 }
 
@@ -38,7 +37,8 @@ impl IpcLock {
         }
     }
 
-    /// Whether RLIMIT_MEMLOCK is lifted for memory registrations; `None` when that is not known.
+    /// Returns whether the capability lifts RLIMIT_MEMLOCK for memory registrations; `None` when that is not
+    /// known.
     #[must_use]
     pub fn lifts_memlock(&self) -> Option<bool> {
         match (&self.effective, &self.initial_user_namespace) {
@@ -49,7 +49,7 @@ impl IpcLock {
     }
 }
 
-/// Says in a few words whether the capability is held, and whether it counts.
+/// Prints in a few words whether the capability is held, and whether it counts.
 impl fmt::Display for IpcLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.effective, &self.initial_user_namespace) {
@@ -71,8 +71,9 @@ fn parse_effective(text: &str) -> Result<bool, String> {
     Ok(bits & (1 << CAP_IPC_LOCK) != 0)
 }
 
-/// The inode decides. Where it cannot be read, a partial `uid_map` still proves another namespace; a full one
-/// proves nothing, since a privileged creator may give a new namespace the same map.
+/// Compares the inode of the user namespace. Where it cannot be read, a partial `uid_map` still proves
+/// another namespace. A full map proves nothing, because a privileged creator may give a new namespace the
+/// same map.
 fn read_initial_user_namespace(process: &Path) -> Reading<bool> {
     let link = process.join("ns/user");
     let why = match std::fs::read_link(&link) {

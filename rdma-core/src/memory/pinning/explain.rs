@@ -1,7 +1,7 @@
-//! Which limit refused a registration, or would.
+//! The verdict: which limit refused a registration, or would refuse one.
 //!
-//! Owns the judgement of a snapshot against an errno and a need, and the first part of its message: the
-//! limit, the need and the shortfall. How to raise the limit is `mend`'s.
+//! Judges a snapshot against an errno and a need, and prints the limit, the need and the shortfall. How to
+//! raise the limit is left to `mend`.
 
 use super::cgroup::RdmaResource;
 use super::mend;
@@ -11,10 +11,13 @@ use super::snapshot::{LimitBytes, PinningSnapshot, groups};
 use std::path::PathBuf;
 use std::{error, fmt, io};
 
-/// Why memory could not be pinned, or an object not be created, and what to do about it.
+/// The reason why memory could not be pinned, or an object not be created, with the remedy.
 ///
-/// `Display` prints several lines: the limit, the need and the shortfall; whatever is in doubt; and the mend
-/// for a shell, a systemd unit and a pod spec.
+/// `Display` prints several lines: the limit, the need and the shortfall; values that are in doubt; and the
+/// remedy for a shell, a systemd unit and a pod spec.
+///
+/// [`PinningSnapshot::explain`] and [`PinningSnapshot::check_before`] make one; the [module](super) has an
+/// example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinningDiagnosis(Box<Inner>);
 
@@ -35,11 +38,11 @@ pub enum PinningCause {
     MemlockZero,
     /// RLIMIT_MEMLOCK leaves too little room (ENOMEM).
     MemlockTooSmall {
-        /// The soft limit.
+        /// The soft limit in bytes.
         limit_bytes: u64,
-        /// What is pinned already; 0 when that is not known.
+        /// Bytes that are pinned already; 0 when that is not known.
         pinned_bytes: u64,
-        /// How much higher the limit had to be, in whole pages.
+        /// Bytes by which the limit is too low, in whole pages.
         shortfall_bytes: u64,
     },
     /// A memory cgroup leaves too little room to bring the pages in (ENOMEM, or the out-of-memory
@@ -47,44 +50,45 @@ pub enum PinningCause {
     MemoryCgroup {
         /// The file that holds the limit.
         limit_file: PathBuf,
-        /// The limit.
+        /// The limit in bytes.
         limit_bytes: u64,
-        /// What is charged already.
+        /// Bytes that are charged already.
         used_bytes: u64,
         /// The part of `used_bytes` that is file cache.
         reclaimable_bytes: u64,
-        /// How much higher the limit had to be.
+        /// Bytes by which the limit is too low.
         shortfall_bytes: u64,
     },
     /// The system has too little memory left (ENOMEM, or the out-of-memory killer).
     SystemMemory {
-        /// What could still be handed out.
+        /// Bytes that the system could still hand out.
         available_bytes: u64,
-        /// How much more was needed.
+        /// Bytes that were missing.
         shortfall_bytes: u64,
     },
     /// An rdma cgroup allows no more objects on this device (EAGAIN).
     RdmaCgroup {
         /// The file that holds the limit (`rdma.max`).
         limit_file: PathBuf,
-        /// What there are too many of.
+        /// The resource that is used up.
         resource: RdmaResource,
-        /// The limit.
+        /// The largest allowed number.
         max: u64,
-        /// How many are in use.
+        /// The number in use.
         current: u64,
     },
-    /// The errno is one that a limit on pinning gives, but none that could be read explains it.
+    /// A limit on pinning can cause this errno, but no limit that could be read explains it.
     NotExplained,
-    /// No limit on pinning gives this errno.
+    /// No limit on pinning causes this errno.
     NotALimit,
 }
 
 impl PinningSnapshot {
     /// Explains why `need` on `device` was refused with `errno`.
     ///
-    /// Take the snapshot as soon after the failure as possible, on the thread that met it. EPERM, ENOMEM and
-    /// EAGAIN are told apart; for any other the diagnosis says that no limit on pinning is to blame.
+    /// Take the snapshot soon after the failure and on the thread that met it, because capabilities belong to
+    /// threads. EPERM, ENOMEM and EAGAIN are told apart; for any other errno the verdict is
+    /// [`PinningCause::NotALimit`].
     #[must_use]
     pub fn explain(&self, errno: i32, need: PinningNeed, device: &str) -> PinningDiagnosis {
         let memlock = || self.memlock_cause(need);
@@ -108,8 +112,8 @@ impl PinningSnapshot {
         self.diagnosis(Some(errno), cause, need, device)
     }
 
-    /// Explains why opening `device` was refused with `errno`, as [`explain`](Self::explain) does for what is
-    /// created on an open one.
+    /// Explains why opening `device` was refused with `errno`; [`explain`](Self::explain) is for objects on
+    /// an open device.
     #[must_use]
     pub fn explain_open(&self, errno: i32, device: &str) -> PinningDiagnosis {
         let cause = match errno {
@@ -121,14 +125,15 @@ impl PinningSnapshot {
         self.diagnosis(Some(errno), cause, PinningNeed::length(0), device)
     }
 
-    /// Predicts whether `need` on `device`, and one verbs object for it, would be refused.
+    /// Predicts whether `need` on `device`, and one verbs object for it, would be refused. The
+    /// [module](super) has an example.
     ///
-    /// What is not known is not held against the need. The figures move, so a refusal is worth a warning, and
-    /// `Ok` is no promise.
+    /// A value that is not known never refuses. The trap: other processes change the values meanwhile, so
+    /// treat a refusal as a warning and `Ok` as no promise.
     ///
     /// # Errors
     ///
-    /// The diagnosis of the first limit that would refuse; its message carries the mend.
+    /// The diagnosis of the first limit that would refuse, with the remedy.
     pub fn check_before(&self, need: PinningNeed, device: &str) -> Result<(), PinningDiagnosis> {
         let cause = self
             .memlock_cause(need)
@@ -148,7 +153,8 @@ impl PinningSnapshot {
         PinningDiagnosis(Box::new(Inner { errno, cause, need, device, snapshot }))
     }
 
-    /// The kernel's own test: any pinning at all, then pages pinned and new against the limit in whole pages.
+    /// Repeats the kernel's own test: is any pinning allowed, and do pinned plus new pages fit the limit in
+    /// whole pages.
     fn memlock_cause(&self, need: PinningNeed) -> Option<PinningCause> {
         if self.ipc_lock.lifts_memlock() == Some(true) {
             return None;
@@ -161,7 +167,7 @@ impl PinningSnapshot {
         if limit_bytes == 0 {
             return Some(PinningCause::MemlockZero);
         }
-        // A count that is not known can only add to the shortfall.
+        // Without a count, 0 is assumed: that can miss a shortage, but never reports one that is not there.
         let pinned_bytes = *self.memlock.pinned_bytes.as_ref().unwrap_or(&0);
         let whole_pages = Limit::AtMost(limit_bytes - limit_bytes % self.page_bytes.max(1));
         let shortfall_bytes = whole_pages.shortfall(pinned_bytes, need_bytes);
@@ -169,7 +175,7 @@ impl PinningSnapshot {
         (shortfall_bytes > 0).then_some(cause)
     }
 
-    /// The cgroup that is shortest of memory, else the system.
+    /// Returns the cgroup that lacks most memory; if none does, checks the system.
     fn memory_cause(&self, need: PinningNeed) -> Option<PinningCause> {
         let need_bytes = need.new_bytes(self.page_bytes);
         if need_bytes == 0 {
@@ -198,7 +204,7 @@ impl PinningSnapshot {
         })
     }
 
-    /// The nearest group that is full: one more object has to fit into each of them.
+    /// Returns the nearest group that is full, because one more object must fit into every group.
     fn rdma_cause(&self, device: &str, resource: RdmaResource) -> Option<PinningCause> {
         groups(&self.rdma_cgroups).iter().find_map(|group| {
             let (max, current) = group.usage(device, resource)?;
@@ -209,31 +215,31 @@ impl PinningSnapshot {
 }
 
 impl PinningDiagnosis {
-    /// The limit that refused, or would.
+    /// Returns the limit that refused, or would refuse.
     #[must_use]
     pub fn cause(&self) -> &PinningCause {
         &self.0.cause
     }
 
-    /// The errno that was explained; `None` for a prediction.
+    /// Returns the errno that was explained; `None` for a prediction.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         self.0.errno
     }
 
-    /// What was asked for.
+    /// Returns the need that was judged.
     #[must_use]
     pub fn need(&self) -> PinningNeed {
         self.0.need
     }
 
-    /// The device it was asked of.
+    /// Returns the name of the device.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.0.device
     }
 
-    /// What the judgement rests on.
+    /// Returns the snapshot that was judged.
     #[must_use]
     pub fn snapshot(&self) -> &PinningSnapshot {
         &self.0.snapshot
@@ -251,7 +257,7 @@ impl fmt::Display for PinningDiagnosis {
 }
 
 impl PinningDiagnosis {
-    /// The limit, the need and the shortfall.
+    /// Prints the limit, the need and the shortfall.
     fn fmt_cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let page = self.0.snapshot.page_bytes;
         let (pinned, new) = (Bytes(self.0.need.pinned_bytes(page)), Bytes(self.0.need.new_bytes(page)));
@@ -306,7 +312,7 @@ impl PinningDiagnosis {
         }
     }
 
-    /// Whatever bears on the verdict and is not known, or is easily mistaken.
+    /// Prints values that the verdict depends on and that are not known, or easily misread.
     fn fmt_doubts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let snapshot = &self.0.snapshot;
         match &self.0.cause {
@@ -335,7 +341,7 @@ impl PinningDiagnosis {
     }
 }
 
-/// ` (NAME)`, or nothing for a prediction.
+/// Prints ` (NAME)`, or nothing for a prediction.
 struct ErrnoName(Option<i32>);
 
 impl fmt::Display for ErrnoName {

@@ -1,15 +1,16 @@
 //! RLIMIT_MEMLOCK, and how much the process has pinned and locked.
 //!
-//! Owns the reading of `limits` and of the `VmPin` and `VmLck` lines of `status`. Whether CAP_IPC_LOCK lifts
-//! the limit is left to `capability`.
+//! Reads `limits` and the `VmPin` and `VmLck` lines of `status`. Whether CAP_IPC_LOCK lifts the limit is left
+//! to `capability`.
 
 use super::reading::{Limit, Quoted, Reading, parse_number, read_as};
 use std::path::Path;
 
-/// The memory lock limit of a process, and what already counts against it.
+/// The memory lock limit of a process, and the bytes that count against it.
 ///
-/// `ibv_reg_mr` compares whole pages: those pinned, plus those of the new registration, against the soft
-/// limit rounded down. Since Linux 3.2 what `mlock(2)` holds is counted apart and uses up nothing of it.
+/// `ibv_reg_mr` adds the pages that are pinned and those of the new registration, and compares the sum with
+/// the soft limit, rounded down to pages. Bytes that `mlock(2)` holds are counted separately since Linux 3.2,
+/// and use up nothing of it.
 ///
 /// # References
 ///
@@ -19,13 +20,13 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memlock {
-    /// The limit that holds, in bytes.
+    /// The limit in force, in bytes.
     pub soft: Reading<Limit>,
-    /// How far the process may raise `soft` by itself, in bytes.
+    /// The value up to which the process may raise `soft` itself, in bytes.
     pub hard: Reading<Limit>,
-    /// Bytes pinned by memory registrations and other long-lived pins (`VmPin`).
+    /// Bytes that memory registrations and other long-lived pins hold (`VmPin`).
     pub pinned_bytes: Reading<u64>,
-    /// Bytes held by `mlock(2)` (`VmLck`); they do not count against memory registrations.
+    /// Bytes that `mlock(2)` holds (`VmLck`); they do not count against registrations.
     pub locked_bytes: Reading<u64>,
 }
 
@@ -36,13 +37,13 @@ impl Memlock {
         Self {
             soft: limits.clone().map(|(soft, _)| soft),
             hard: limits.map(|(_, hard)| hard),
-            pinned_bytes: read_as(&status, |text| parse_status_kib(text, "VmPin:")),
-            locked_bytes: read_as(&status, |text| parse_status_kib(text, "VmLck:")),
+            pinned_bytes: read_as(&status, |text| parse_kib(text, "VmPin:")),
+            locked_bytes: read_as(&status, |text| parse_kib(text, "VmLck:")),
         }
     }
 }
 
-/// Soft and hard limit, from the one line of `limits` that tells of locked memory.
+/// Parses the soft and the hard limit from the line `Max locked memory` of `limits`.
 fn parse_limits(text: &str) -> Result<(Limit, Limit), String> {
     let line = text.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     let mut fields = line.ok_or("no line `Max locked memory`")?.split_ascii_whitespace();
@@ -54,8 +55,8 @@ fn parse_limits(text: &str) -> Result<(Limit, Limit), String> {
     Ok((limit()?, limit()?))
 }
 
-/// One amount of `status`, which the kernel always writes in kB, in bytes.
-fn parse_status_kib(text: &str, key: &str) -> Result<u64, String> {
+/// Parses an amount of `status` or `meminfo`, which the kernel always writes in kB, and returns bytes.
+pub(super) fn parse_kib(text: &str, key: &str) -> Result<u64, String> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)).ok_or(format!("no line `{key}`"))?;
     let number = value.trim().strip_suffix(" kB").ok_or(format!("{} is not in kB", Quoted(value)))?;
     parse_number(number)?.checked_mul(1024).ok_or(format!("{} kB is too many", Quoted(number)))
@@ -80,11 +81,11 @@ mod tests {
     #[test]
     fn the_lines_of_status() {
         let text = "VmPeak:\t  10 kB\nVmLck:\t       4 kB\nVmPin:\t    1024 kB\n";
-        assert_eq!(parse_status_kib(text, "VmPin:"), Ok(1 << 20));
-        assert_eq!(parse_status_kib(text, "VmLck:"), Ok(4096));
-        assert!(parse_status_kib("Name:\tx\n", "VmPin:").is_err());
-        assert!(parse_status_kib("VmPin: 12 MB\n", "VmPin:").is_err());
-        assert!(parse_status_kib("VmPin: 18446744073709551615 kB\n", "VmPin:").is_err());
+        assert_eq!(parse_kib(text, "VmPin:"), Ok(1 << 20));
+        assert_eq!(parse_kib(text, "VmLck:"), Ok(4096));
+        assert!(parse_kib("Name:\tx\n", "VmPin:").is_err());
+        assert!(parse_kib("VmPin: 12 MB\n", "VmPin:").is_err());
+        assert!(parse_kib("VmPin: 18446744073709551615 kB\n", "VmPin:").is_err());
     }
 
     proptest! {
@@ -93,8 +94,8 @@ mod tests {
             let text = String::from_utf8_lossy(&bytes);
             let _ = parse_limits(&text);
             let _ = parse_limits(&format!("Max locked memory {tail}"));
-            let _ = parse_status_kib(&text, "VmPin:");
-            let _ = parse_status_kib(&format!("VmPin:{tail}"), "VmPin:");
+            let _ = parse_kib(&text, "VmPin:");
+            let _ = parse_kib(&format!("VmPin:{tail}"), "VmPin:");
         }
 
         #[test]

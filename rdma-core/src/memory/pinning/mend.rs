@@ -1,13 +1,13 @@
-//! How to raise each limit: in a shell, in a systemd unit, in a pod spec.
+//! Remedies: how to raise each limit in a shell, in a systemd unit and in a pod spec.
 //!
-//! Owns the last part of a diagnosis. Finding the limit is `explain`'s.
+//! Prints the last part of a diagnosis. Finding the limit is left to `explain`.
 
 use super::explain::{PinningCause, PinningDiagnosis};
 use super::reading::{Bytes, Limit};
 use std::fmt;
 use std::path::Path;
 
-/// What to do in each place where a limit may be set; the lines of a place after its first carry on from it.
+/// Remedy for each place where a limit may be set. Further lines of a place continue its first one.
 struct Mend {
     first: String,
     shell: Vec<String>,
@@ -15,7 +15,7 @@ struct Mend {
     pod_spec: Vec<String>,
 }
 
-/// Prints the mend, with no newline at the end.
+/// Prints the remedy, without a newline at the end.
 pub(super) fn fmt(diagnosis: &PinningDiagnosis, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mend = match diagnosis.cause() {
         PinningCause::MemlockZero => memlock(diagnosis, 0),

@@ -1,8 +1,9 @@
-//! Why memory may not be pinned: every limit that can refuse a registration, read before and explained after.
+//! Explanation of limits on pinned memory: every limit that can refuse a registration, read before and
+//! explained after.
 //!
-//! `ibv_reg_mr` and its relatives fail with a bare errno. This module reads what the kernel compares, names
-//! the limit that refused, by how much, and how to mend it. It only reads and computes: no limit is changed
-//! here, and when to look is left to the backend that registers.
+//! `ibv_reg_mr` and similar calls fail with a bare errno. This module reads the values that the kernel
+//! compares. It names the limit that refused, by how much, and how to raise it. It only reads and computes:
+//! it changes no limit, and the caller decides when to look.
 //!
 //! ```
 //! use rdma_core::memory::pinning::{PinningNeed, PinningProbe};
@@ -16,9 +17,9 @@
 //!
 //! # What counts
 //!
-//! Every registration pins its pages anew: a buffer registered on four rails counts four times. That holds
-//! for NICs and for the kernel's soft-RoCE; the software device of this crate pins nothing. Completion queues
-//! and queue pairs pin their rings too on most NICs (mlx5), though not on soft-RoCE.
+//! Every registration pins its pages again: a buffer registered on four devices counts four times. NICs and
+//! the kernel's soft-RoCE pin memory; the software device of this crate does not. Completion queues and queue
+//! pairs pin their rings, too, on most NICs (mlx5), but not on soft-RoCE.
 
 mod capability;
 mod cgroup;

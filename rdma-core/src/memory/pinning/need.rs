@@ -1,11 +1,11 @@
-//! How much one registration is about to ask for.
+//! Memory that a registration is about to need, in pages.
 //!
-//! Owns the arithmetic in pages. What it is compared with is left to `memlock`, `cgroup` and `explain`.
+//! The limits that the need is compared with are left to `memlock`, `cgroup` and `explain`.
 
-/// What a registration needs: pages to pin, and perhaps memory to bring in.
+/// The need of a registration: pages to pin, and perhaps memory to bring in.
 ///
-/// The kernel pins whole pages, so 2 bytes across a page boundary need 2 pages. It also counts each
-/// registration by itself: memory registered on four rails counts four times against RLIMIT_MEMLOCK.
+/// The kernel pins whole pages, so 2 bytes across a page boundary need 2 pages. It counts each registration
+/// by itself, so memory that is registered on four devices counts four times against RLIMIT_MEMLOCK.
 ///
 /// ```
 /// use rdma_core::memory::pinning::PinningNeed;
@@ -24,54 +24,55 @@ pub struct PinningNeed {
 }
 
 impl PinningNeed {
-    /// The need of `length` bytes that begin on a page boundary.
+    /// Returns the need of `length` bytes that begin at a page boundary.
     #[must_use]
     pub fn length(length: u64) -> Self {
         Self::range(0, length)
     }
 
-    /// The need of `length` bytes from `address`.
+    /// Returns the need of `length` bytes at `address`.
     #[must_use]
     pub fn range(address: u64, length: u64) -> Self {
         Self { address, length, registrations: 1, resident: false, estimated: false }
     }
 
-    /// The need of an object whose rings the driver sizes, such as a completion queue: roughly `length` bytes.
+    /// Returns the need of an object whose rings the driver sizes, such as a completion queue: roughly
+    /// `length` bytes.
     ///
-    /// Messages then say "about". On a device that pins no rings, such as soft-RoCE, give a length of 0.
+    /// Messages then say "about". Pass a length of 0 on a device that pins no rings, such as soft-RoCE.
     #[must_use]
     pub fn about(length: u64) -> Self {
         Self { estimated: true, ..Self::length(length) }
     }
 
-    /// The same memory registered this many times, once a rail.
+    /// Multiplies the need for memory that is registered several times, once for each device.
     #[must_use]
     pub fn registrations(self, registrations: u64) -> Self {
         Self { registrations, ..self }
     }
 
-    /// Every page has been touched already, so that no memory cgroup is charged anew.
+    /// Declares every page as touched already, so that no memory cgroup is charged again.
     ///
-    /// Without this the whole length counts as memory still to be brought in: right for a fresh mapping, too
+    /// Without this call the whole length counts as new memory. That is right for a fresh mapping, and too
     /// strict for one in use.
     #[must_use]
     pub fn resident(self) -> Self {
         Self { resident: true, ..self }
     }
 
-    /// Bytes that count against RLIMIT_MEMLOCK, in whole pages of `page_bytes`.
+    /// Returns the bytes that count against RLIMIT_MEMLOCK, in whole pages of `page_bytes`.
     #[must_use]
     pub fn pinned_bytes(&self, page_bytes: u64) -> u64 {
         self.span_bytes(page_bytes).saturating_mul(self.registrations)
     }
 
-    /// Bytes that have still to be brought into memory, and are then charged to the memory cgroup.
+    /// Returns the bytes that must still be brought into memory, and are then charged to the memory cgroup.
     #[must_use]
     pub fn new_bytes(&self, page_bytes: u64) -> u64 {
         if self.resident { 0 } else { self.span_bytes(page_bytes) }
     }
 
-    /// Whether the length is an estimate.
+    /// Returns whether the length is an estimate.
     #[must_use]
     pub fn is_estimate(&self) -> bool {
         self.estimated

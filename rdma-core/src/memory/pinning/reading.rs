@@ -1,29 +1,29 @@
-//! What one reading of the environment yields: a limit, or an admission that it is not known.
+//! Values read from the environment: a limit, or the statement that it is not known.
 //!
-//! Owns [`Limit`], [`NotKnown`] and the bounded read of a file. Which files are read, and what their text
-//! means, is left to the neighbours.
+//! Owns [`Limit`], [`NotKnown`] and the bounded read of a file. Which files are read, and their grammar, is
+//! left to the other files of this folder.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Longest file that is read whole; a `mountinfo` of ten thousand mounts is about a quarter of it.
+/// Longest file that is read: 4 MiB. A `mountinfo` of ten thousand mounts has about a quarter of that.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// A value read from the environment, or why it is not known.
+/// A value read from the environment, or the reason why it is not known.
 ///
-/// An unreadable or malformed file is [`NotKnown`], never taken for "unlimited" or zero.
+/// An unreadable or malformed file gives [`NotKnown`]. It never counts as "unlimited" or as 0.
 pub type Reading<T> = Result<T, NotKnown>;
 
-/// Why a value of the environment is not known.
+/// The reason why a value of the environment is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not known ({}: {why})", .path.display())]
 #[non_exhaustive]
 pub struct NotKnown {
-    /// The file that should have told.
+    /// The file that should have contained the value.
     pub path: PathBuf,
-    /// What was wrong with it.
+    /// The problem with the file.
     pub why: String,
 }
 
@@ -33,17 +33,17 @@ impl NotKnown {
     }
 }
 
-/// A bound that the kernel holds, in the unit of the thing bounded (bytes, or objects).
+/// A bound that the kernel enforces, in the unit of the bounded thing (bytes or objects).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// No more than this.
+    /// At most this many.
     AtMost(u64),
     /// No bound.
     Unlimited,
 }
 
 impl Limit {
-    /// How much of `need` does not fit on top of `used`: 0 when all of it does.
+    /// Returns how much of `need` does not fit on top of `used`; 0 when all of it fits.
     #[must_use]
     pub fn shortfall(self, used: u64, need: u64) -> u64 {
         match self {
@@ -63,7 +63,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Reads a file whole, or fails when it is longer than any that the kernel writes here.
+/// Reads a whole file; fails when it is longer than any file that the kernel writes here.
 pub(super) fn read_file(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     let read = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -73,27 +73,28 @@ pub(super) fn read_file(path: &Path) -> io::Result<String> {
             format!("longer than {FILE_BYTES_MAX} bytes"),
         ));
     }
-    // The files are text; a name in them that is not UTF-8 then simply matches nothing.
+    // The files are text. A name in them that is not UTF-8 simply matches nothing.
     Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
 
-/// Reads a file and parses it; either failing makes the value not known.
+/// Reads a file and parses it; a failure of either makes the value not known.
 pub(super) fn read_as<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
     let text = read_file(path).map_err(|error| NotKnown::new(path, error))?;
     parse(&text).map_err(|why| NotKnown::new(path, why))
 }
 
-/// Parses a decimal number that stands alone.
+/// Parses a decimal number without anything beside it.
 pub(super) fn parse_number(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    // `u64::from_str` admits a leading plus, which the kernel never writes.
+    // `u64::from_str` accepts a leading plus, which the kernel never writes, so a malformed file could be
+    // read as valid.
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("{} is not a number", Quoted(text)));
     }
     text.parse().map_err(|_| format!("{} is not a number", Quoted(text)))
 }
 
-/// Text of a file as it may appear in a message: escaped, and never a screenful.
+/// Text of a file for a message: escaped, and cut to 40 characters.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -105,7 +106,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// A count of bytes for a reader: exact, then in the unit a person would use.
+/// A number of bytes for a message: exact, then in a unit that people use.
 pub(super) struct Bytes(pub(super) u64);
 
 impl fmt::Display for Bytes {

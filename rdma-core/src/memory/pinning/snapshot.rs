@@ -1,68 +1,68 @@
-//! One look at everything that limits pinning.
+//! Snapshot of everything that limits pinning, and its printed summary.
 //!
-//! Owns the order of reading and the one-screen summary. Judging what was read is left to `explain`.
+//! Judging the values is left to `explain`.
 
 use super::capability::IpcLock;
 use super::cgroup::{self, Hierarchy, MemoryCgroup, RdmaCgroup, RdmaCounts};
-use super::memlock::Memlock;
-use super::reading::{Bytes, Limit, NotKnown, Reading, parse_number, read_as};
+use super::memlock::{Memlock, parse_kib};
+use super::reading::{Bytes, Limit, NotKnown, Reading, read_as};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where to look for the limits.
+/// The directories in which to look for the limits. The [module](super) has an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinningProbe {
     root: PathBuf,
     process: PathBuf,
 }
 
-/// The limits on pinning as they stood at one moment, for one thread.
+/// The limits on pinning at one moment, for one thread.
 ///
-/// A file that cannot be read is [`NotKnown`], never taken for "unlimited". The figures move as other threads
-/// and processes pin and free, so a prediction from them may be overtaken.
+/// A file that cannot be read gives [`NotKnown`] and never counts as "unlimited". The values change while
+/// other threads and processes pin and free memory, so a prediction from them may be outdated.
 ///
 /// `Display` prints a summary of several lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PinningSnapshot {
-    /// Size of a page, the unit in which the kernel pins.
+    /// Page size in bytes; the kernel pins whole pages.
     pub page_bytes: u64,
-    /// RLIMIT_MEMLOCK and what counts against it.
+    /// RLIMIT_MEMLOCK, and the bytes that count against it.
     pub memlock: Memlock,
     /// Whether the thread may exceed RLIMIT_MEMLOCK.
     pub ipc_lock: IpcLock,
-    /// Limits on memory as such.
+    /// Limits on memory in general.
     pub memory_cgroups: Reading<Hierarchy<MemoryCgroup>>,
-    /// Limits on verbs objects.
+    /// Limits on the number of verbs objects.
     pub rdma_cgroups: Reading<Hierarchy<RdmaCgroup>>,
-    /// What the whole system could still hand out (`MemAvailable`).
+    /// Bytes that the whole system could still hand out (`MemAvailable`).
     pub available_bytes: Reading<u64>,
 }
 
 impl PinningProbe {
-    /// Looks at the calling thread, on this machine.
+    /// Returns a probe of the calling thread on this machine.
     ///
-    /// The thread matters: capabilities are held by thread, so read where the registration is made.
+    /// The trap: capabilities belong to threads, so read on the thread that registers.
     #[must_use]
     pub fn new() -> Self {
         Self::at("/")
     }
 
-    /// Looks at the files below `root` instead: `proc/thread-self`, `proc/meminfo`, and cgroups at the
-    /// mount points that `proc/thread-self/mountinfo` tells.
+    /// Returns a probe of the files below `root`: `proc/thread-self`, `proc/meminfo`, and cgroups at the
+    /// mount points that `proc/thread-self/mountinfo` names.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         Self { process: root.join("proc/thread-self"), root }
     }
 
-    /// Looks at the process or thread whose files stand in `directory`, such as `/proc/1234`.
+    /// Changes the probe to the process or thread whose files are in `directory`, such as `/proc/1234`.
     #[must_use]
     pub fn process(self, directory: impl Into<PathBuf>) -> Self {
         Self { process: directory.into(), ..self }
     }
 
-    /// Reads every limit now: about twenty small files, well under a millisecond on most machines.
+    /// Reads every limit now: about twenty small files, usually in well under a millisecond.
     #[must_use]
     pub fn read(&self) -> PinningSnapshot {
         let roots = cgroup::Roots { process: &self.process, root: &self.root };
@@ -84,14 +84,10 @@ impl Default for PinningProbe {
 }
 
 fn read_available(root: &Path) -> Reading<u64> {
-    read_as(&root.join("proc/meminfo"), |text| {
-        let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-        let kib = parse_number(value.ok_or("no line `MemAvailable:`")?.trim().trim_end_matches("kB"))?;
-        kib.checked_mul(1024).ok_or_else(|| format!("{kib} kB is too many"))
-    })
+    read_as(&root.join("proc/meminfo"), |text| parse_kib(text, "MemAvailable:"))
 }
 
-/// The groups of a hierarchy, none when it is not known.
+/// Returns the groups of a hierarchy; none when the hierarchy is not known.
 pub(super) fn groups<T>(hierarchy: &Reading<Hierarchy<T>>) -> &[T] {
     hierarchy.as_ref().map_or(&[], |hierarchy| &hierarchy.groups)
 }
@@ -135,7 +131,7 @@ impl PinningSnapshot {
     }
 }
 
-/// What remains to be said of a hierarchy once its groups are listed.
+/// Prints what is not known about a hierarchy, after its groups.
 fn fmt_rest<T>(f: &mut fmt::Formatter<'_>, name: &str, hierarchy: &Reading<Hierarchy<T>>) -> fmt::Result {
     match hierarchy {
         Ok(Hierarchy { groups, ancestors_hidden }) => {
@@ -151,7 +147,7 @@ fn fmt_rest<T>(f: &mut fmt::Formatter<'_>, name: &str, hierarchy: &Reading<Hiera
     }
 }
 
-/// Prints a reading, or that it is not known.
+/// Prints a value, or that it is not known.
 struct Shown<'a, T>(Result<T, &'a NotKnown>);
 
 impl<T: fmt::Display> fmt::Display for Shown<'_, T> {
@@ -163,7 +159,7 @@ impl<T: fmt::Display> fmt::Display for Shown<'_, T> {
     }
 }
 
-/// A limit in bytes, for a reader.
+/// A limit in bytes, for a message.
 pub(super) struct LimitBytes(pub(super) Limit);
 
 impl fmt::Display for LimitBytes {

@@ -1,44 +1,45 @@
-//! The choice itself, a pure function of the table.
+//! [`choose`], a pure function from a GID table to the entry to use. Reading the table is left to
+//! [`Context::gids`](crate::Context::gids).
 
 use std::fmt;
 
 use crate::error::{GidRejection, NoUsableGid};
 use crate::{GidEntry, GidType, LinkLayer, PortNum};
 
-/// The family of an address inside a GID.
+/// The family of the address inside a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AddressFamily {
-    /// IPv4, mapped.
+    /// IPv4, mapped into IPv6 (`::ffff:0:0/96`).
     V4,
     /// IPv6.
     V6,
 }
 
-/// What the chosen GID must be.
+/// Requirements on the GID to choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preference {
-    /// The type; `None` takes RoCE v2 on Ethernet and any on InfiniBand.
+    /// The type; `None` takes RoCE v2 on Ethernet and any type on InfiniBand.
     pub kind: Option<GidType>,
-    /// The address family; `None` takes either, IPv4 first.
+    /// The address family; `None` takes either one and prefers IPv4.
     pub family: Option<AddressFamily>,
-    /// What the port is plugged into.
+    /// The kind of network that the port is attached to.
     pub link_layer: LinkLayer,
 }
 
 impl Preference {
-    /// The usual choice for a port on `link_layer`.
+    /// Returns the usual requirements for a port on `link_layer`.
     #[must_use]
     pub fn new(link_layer: LinkLayer) -> Self {
         Self { kind: None, family: None, link_layer }
     }
 }
 
-/// The entry to use, and why the others are not.
+/// The chosen entry, with the reason why each other entry was rejected. `Display` prints both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
-    /// The entry.
+    /// The entry to use.
     pub entry: GidEntry,
-    /// The others, in table order.
+    /// The other entries in table order, each with its reason.
     pub rejected: Vec<(GidEntry, GidRejection)>,
 }
 
@@ -52,8 +53,11 @@ impl fmt::Display for Chosen {
     }
 }
 
-/// Picks the GID to send from: the right type, an interface in this network namespace, routable
-/// first (IPv4-mapped, then global), link-local only when there is nothing else.
+/// Picks the GID to send from.
+///
+/// An entry must have the right type, and its interface must be in this network namespace, otherwise packets
+/// leave by nobody's interface. Among those, a routable address wins (IPv4-mapped before global IPv6). A
+/// link-local entry is taken only when there is no other one.
 ///
 /// ```
 /// use rdma_core::{Device, PortNum, SoftOptions, gid};
@@ -67,7 +71,7 @@ impl fmt::Display for Chosen {
 ///
 /// # Errors
 ///
-/// [`NoUsableGid`] with every entry and why it was rejected.
+/// [`NoUsableGid`], with every entry and the reason why it was rejected.
 pub fn choose(port: PortNum, table: &[GidEntry], preference: &Preference) -> Result<Chosen, NoUsableGid> {
     let ranked: Vec<_> = table.iter().map(|entry| (entry, rank(entry, preference))).collect();
     let best = ranked.iter().filter_map(|(entry, rank)| rank.ok().map(|rank| (rank, entry.index))).min();
@@ -91,7 +95,7 @@ pub fn choose(port: PortNum, table: &[GidEntry], preference: &Preference) -> Res
     }
 }
 
-/// The smaller the better.
+/// Ranks an entry; the smallest rank is taken.
 fn rank(entry: &GidEntry, preference: &Preference) -> Result<u8, GidRejection> {
     let ethernet = preference.link_layer == LinkLayer::ETHERNET;
     let kind = preference.kind.or(ethernet.then_some(GidType::ROCE_V2));
@@ -108,7 +112,8 @@ fn rank(entry: &GidEntry, preference: &Preference) -> Result<u8, GidRejection> {
     Ok(match family {
         AddressFamily::V4 => 0,
         AddressFamily::V6 if !entry.gid.is_link_local() => 1,
-        // On InfiniBand the default GID carries the subnet prefix fe80::/64.
+        // Rank 2 is not a rejection, because on InfiniBand the default GID carries the link-local prefix
+        // fe80::/64.
         AddressFamily::V6 => 2,
     })
 }

@@ -1,8 +1,8 @@
-//! Choosing the GID that a queue pair sends from.
+//! Choice of the GID that a queue pair sends from.
 //!
-//! Index 0 is a habit that hurts: on RoCE it is usually link-local, or RoCE v1. [`choose`]
-//! takes the entry that a router would pass on and whose interface is in this network
-//! namespace, and keeps the others with the reason for which each was rejected.
+//! Index 0 is a bad default: on RoCE that entry is usually link-local, or RoCE v1. [`choose`] takes an entry
+//! that routers forward and whose interface is in this network namespace. It also reports why each other
+//! entry was rejected.
 
 mod choose;
 

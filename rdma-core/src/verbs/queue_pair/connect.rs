@@ -1,4 +1,4 @@
-//! RESET to INIT to RTR to RTS.
+//! Transitions of a queue pair: RESET to INIT to RTR to RTS.
 
 use std::time::Duration;
 
@@ -9,16 +9,19 @@ use crate::{
     QueuePairOptions, Refused, RetryOptions, Worker, gid,
 };
 
-/// A transition's outcome: the queue pair in its new state, or as it was with the reason.
+/// Result of a transition: the queue pair in its new state, or the unchanged queue pair with the error.
 type Moved<T, S> = Result<QueuePair<T>, Refused<QueuePair<S>, ConnectError>>;
 
 impl QueuePair<Reset> {
-    /// RESET to INIT: receives may be posted from now on.
+    /// Moves from RESET to INIT, from where on receives may be posted.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::PortDown`], [`ConnectError::Query`] for a port that does not exist,
-    /// [`ConnectError::Refused`]; the queue pair comes back in RESET.
+    /// The queue pair comes back in RESET.
+    ///
+    /// - [`ConnectError::PortDown`] when the port is not ACTIVE.
+    /// - [`ConnectError::Query`] when the port does not exist.
+    /// - [`ConnectError::Refused`] when the device refuses.
     ///
     /// See `ibv_modify_qp(3)`.
     #[doc(alias = "ibv_modify_qp")]
@@ -33,11 +36,12 @@ impl QueuePair<Reset> {
 }
 
 impl QueuePair<Init> {
-    /// What the peer needs to connect to this queue pair, sending from the GID at `gid_index`.
+    /// Returns the values that the peer needs to connect to this queue pair, which sends from the GID at
+    /// `gid_index`.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::NoSuchGid`] with the table there is, [`ConnectError::PortDown`].
+    /// [`ConnectError::NoSuchGid`], with the entries of the table, and [`ConnectError::PortDown`].
     pub fn endpoint(&self, worker: &Worker, gid_index: u32) -> Result<Endpoint, ConnectError> {
         let port = active_port(worker, &self.init)?;
         let table = worker.context().gids(self.init.port)?;
@@ -54,12 +58,16 @@ impl QueuePair<Init> {
         })
     }
 
-    /// INIT to RTR: the peer's requests are carried out from now on.
+    /// Moves from INIT to RTR, from where on requests of the peer are carried out.
+    ///
+    /// The path MTU is the smaller one of both ports' unless `path` names one.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::NoSuchGid`], [`ConnectError::PortDown`], [`ConnectError::Refused`] with
-    /// the usual cause; the queue pair comes back in INIT.
+    /// The queue pair comes back in INIT.
+    ///
+    /// - [`ConnectError::NoSuchGid`] and [`ConnectError::PortDown`] for this side's port.
+    /// - [`ConnectError::Refused`] when the device refuses; the message has the usual cause.
     ///
     /// See `ibv_modify_qp(3)`.
     #[doc(alias = "ibv_modify_qp")]
@@ -76,12 +84,13 @@ impl QueuePair<Init> {
         self.moved(step)
     }
 
-    /// INIT to RTR to RTS in one call.
+    /// Moves from INIT to RTS in one call.
     ///
     /// # Errors
     ///
-    /// As for the two steps. The queue pair is then fenced, and receives posted to it complete
-    /// with `WR_FLUSH_ERR`; take the two steps to keep it.
+    /// The errors of both transitions. The trap: after an error the queue pair is gone. It is fenced, so that
+    /// its receives complete with `WR_FLUSH_ERR` and give their buffers back. Take the two transitions one by
+    /// one to keep it.
     pub fn connect(
         self,
         worker: &mut Worker,
@@ -99,7 +108,7 @@ impl QueuePair<Init> {
 }
 
 impl QueuePair<ReadyToReceive> {
-    /// RTR to RTS: everything may be posted from now on.
+    /// Moves from RTR to RTS, from where on any request may be posted.
     ///
     /// # Errors
     ///
@@ -126,10 +135,11 @@ impl<S: State> QueuePair<S> {
     }
 }
 
-/// Ends a queue pair that cannot be given back, so that it takes nothing of its worker any more.
+/// Fences a queue pair that cannot be returned to the caller, so that it no longer occupies its worker's
+/// queue.
 fn give_up<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectError>) -> ConnectError {
     if let Err(kept) = worker.fence(refused.object, Deadline::after(Duration::ZERO)) {
-        tracing::warn!(error = %kept.error, "a queue pair that was not connected stays until its worker goes");
+        tracing::warn!(error = %kept.error, "a queue pair that failed to connect could not be fenced; it stays until its worker is dropped");
     }
     refused.error
 }
@@ -143,13 +153,15 @@ fn active_port(worker: &Worker, options: &InitOptions) -> Result<PortAttributes,
     Ok(port)
 }
 
-/// Two queue pairs of one worker, connected to each other with default options and all remote rights.
+/// Connects two queue pairs of one worker to each other, with default options and with remote write and read
+/// rights.
 ///
-/// For examples, tests and self-checks: a device that cannot talk to itself cannot talk to others.
+/// Meant for examples, tests and self-checks: a device that cannot reach itself cannot reach others.
+/// [`Worker`] has an example.
 ///
 /// # Errors
 ///
-/// Whatever creating and connecting them runs into.
+/// Any error of creating and connecting the queue pairs.
 pub fn loopback(
     worker: &mut Worker,
     pd: &ProtectionDomain,

@@ -1,4 +1,4 @@
-//! Reliable-connection queue pairs: the state is in the type.
+//! [`QueuePair`], a reliable connection whose state is part of its type. Transitions are in `connect`.
 
 mod connect;
 mod state;
@@ -15,9 +15,12 @@ use crate::{InitOptions, PeerAccess, Psn, QpNum, QpState, Worker};
 
 /// A reliable-connection queue pair of a [`Worker`], in state `S`.
 ///
-/// It goes RESET, INIT, RTR, RTS, each step consuming it; what a state does not allow does not
-/// compile. The worker owns what is behind it: dropping this value leaves the queue pair in the
-/// worker until the worker goes; [`Worker::fence`] ends it.
+/// Each transition (RESET, INIT, RTR, RTS) consumes the queue pair and returns it in its new state. An
+/// operation that a state does not allow does not compile.
+///
+/// The trap: the worker owns the queue pair behind this value. Dropping the value leaves the queue pair
+/// connected until the worker is dropped; [`Worker::fence`] ends it at once. [`loopback`] and
+/// `examples/write.rs` connect some.
 ///
 /// ```compile_fail
 /// # use rdma_core::*;
@@ -29,7 +32,7 @@ use crate::{InitOptions, PeerAccess, Psn, QpNum, QpState, Worker};
 #[must_use = "a queue pair stays in its worker until it is fenced or the worker is dropped"]
 pub struct QueuePair<S: State> {
     handle: QpHandle,
-    /// Of the first packet that this end sends.
+    /// The sequence number of the first packet that this end will send.
     psn: Psn,
     init: InitOptions,
     state: PhantomData<S>,
@@ -47,17 +50,18 @@ impl<S: State> QueuePair<S> {
         self.handle
     }
 
-    /// Its number on its device.
+    /// Returns the number of the queue pair on its device.
     #[must_use]
     pub fn num(&self) -> QpNum {
         self.handle.qp_num
     }
 
-    /// The state that the device has it in: that of `S`, or ERR after a failure.
+    /// Returns the state in which the device has the queue pair: the one of `S`, or ERR after a failure.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::ForeignWorker`], or what the device says.
+    /// [`ConnectError::ForeignWorker`] when `worker` is not the one that created the queue pair, or the
+    /// device's own error.
     ///
     /// See `ibv_query_qp(3)`.
     #[doc(alias = "ibv_query_qp")]
@@ -71,11 +75,11 @@ impl<S: State> QueuePair<S> {
 }
 
 impl QueuePair<ReadyToSend> {
-    /// How the peer's memory is reached.
+    /// Returns by which path the peer's memory is reached.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::ForeignWorker`].
+    /// [`ConnectError::ForeignWorker`] when `worker` is not the one that created the queue pair.
     pub fn peer_access(&self, worker: &mut Worker) -> Result<PeerAccess, ConnectError> {
         worker.core().peer_access(self.handle)
     }

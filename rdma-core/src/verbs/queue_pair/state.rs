@@ -1,4 +1,4 @@
-//! The states of a queue pair as types.
+//! States of a queue pair as types.
 
 use crate::QpState;
 
@@ -6,9 +6,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A state of a [`QueuePair`](crate::QueuePair).
+/// A state of a [`QueuePair`](crate::QueuePair). Sealed: the states of this crate are all there are.
 pub trait State: sealed::Sealed {
-    /// The same as a value.
+    /// The state as a value.
     const NAME: QpState;
 }
 
@@ -32,12 +32,12 @@ macro_rules! states {
 }
 
 states! {
-    /// RESET: newly created.
+    /// RESET: newly created; nothing may be posted.
     Reset = RESET;
     /// INIT: receives may be posted.
     Init = INIT: Receiving;
-    /// RTR: receives are processed.
+    /// RTR: packets of the peer are carried out; receives may be posted.
     ReadyToReceive = RTR: Receiving;
-    /// RTS: connected.
+    /// RTS: connected; everything may be posted.
     ReadyToSend = RTS: Receiving: Posting;
 }

@@ -1,4 +1,4 @@
-//! Several requests, one doorbell.
+//! [`Batch`]: several requests, one doorbell.
 
 use std::fmt;
 
@@ -7,9 +7,11 @@ use crate::backend::worker;
 use crate::error::{PartialPost, PostRefused};
 use crate::{Work, WorkId};
 
-/// Requests gathered for one queue pair, posted together by [`submit`](Self::submit).
+/// Requests for one queue pair that [`submit`](Self::submit) posts together.
 ///
-/// Dropping it posts nothing and drops the buffers; [`cancel`](Self::cancel) gives them back.
+/// A batch saves doorbells: a device is notified once instead of once a request.
+///
+/// The trap: dropping a batch posts nothing and drops its buffers; [`cancel`](Self::cancel) gives them back.
 ///
 /// ```
 /// use rdma_core::{Access, Device, SoftOptions, Work, WorkerOptions, loopback};
@@ -40,26 +42,27 @@ impl<'w> Batch<'w> {
         Self { inner }
     }
 
-    /// Adds a request.
+    /// Adds a request to the batch.
     ///
     /// # Errors
     ///
-    /// The request comes back with the reason, as from [`Worker::post`](crate::Worker::post);
-    /// what was added before stays.
+    /// The request comes back with the reason, as from [`Worker::post`](crate::Worker::post). Requests that
+    /// were added before stay in the batch.
     pub fn push(&mut self, work: Work) -> Result<WorkId, PostRefused<Work>> {
         self.inner.push(work)
     }
 
-    /// Posts what was added: receives first, then the rest in order, one doorbell each.
+    /// Posts the requests: receives first, then the others in order, with one doorbell for each of the two
+    /// queues.
     ///
     /// # Errors
     ///
-    /// [`PartialPost`] tells exactly what was posted and gives the rest back.
+    /// [`PartialPost`] says how many requests were posted, and gives the others back.
     pub fn submit(self) -> Result<(), PartialPost<Work>> {
         self.inner.submit()
     }
 
-    /// Posts nothing and gives the requests back.
+    /// Posts nothing and returns the requests.
     #[must_use]
     pub fn cancel(self) -> Vec<Work> {
         self.inner.cancel()

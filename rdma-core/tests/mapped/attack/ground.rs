@@ -1,4 +1,4 @@
-//! The memory that is attacked: a stripe for each writer, old bytes and new ones.
+//! The attacked memory: a stripe for each writer, with bytes of writers (old) and of the owner (new).
 
 use std::hint::black_box;
 
@@ -6,32 +6,32 @@ use rdma_core::{Memory, Region};
 
 use super::Late;
 
-/// Bytes of a writer's part: several chunks.
+/// Bytes of a writer's stripe: several chunks.
 pub const STRIPE: usize = 1 << 20;
-/// Bytes that a writer moves in one hold of its slot: `docs/wire.md`.
+/// Bytes that a writer moves in one hold of its slot (`docs/wire.md`).
 const CHUNK: usize = 256 << 10;
-/// The bytes that writers write are this and above; the owner's are below.
+/// Writers write bytes from this value up; the owner's are below it.
 pub const OLD: u8 = 0x80;
 
-/// Puts new bytes where nobody may write any more, and looks whether they stay.
+/// Writes new bytes where nobody may write any more, and checks that they stay.
 pub fn take(memory: &mut Memory, fresh: u8) -> Result<(), Late> {
     memory.fill(fresh);
     hold(memory, fresh)
 }
 
-/// That nothing but the owner's bytes is there.
+/// Checks that only the owner's bytes are there.
 pub fn hold(memory: &Memory, fresh: u8) -> Result<(), Late> {
-    // Whatever else may have written it.
+    // Hides the memory from the optimizer, which does not know that another process may write it.
     judge(black_box(memory), fresh)
 }
 
-/// The same with a stripe of a region, of which others are still written.
+/// Takes one stripe of a region whose other stripes are still written.
 pub fn take_stripe(region: &Region, stripe: usize, fresh: u8) -> Result<(), Late> {
     region.copy_in(stripe * STRIPE, &vec![fresh; STRIPE]).unwrap();
     hold_stripe(region, stripe, fresh)
 }
 
-/// The same with a stripe.
+/// Checks that only the owner's bytes are in that stripe.
 pub fn hold_stripe(region: &Region, stripe: usize, fresh: u8) -> Result<(), Late> {
     judge(&look(region, stripe), fresh).map_err(|late| format!("stripe {stripe}: {late}"))
 }
@@ -48,15 +48,15 @@ fn look(region: &Region, stripe: usize) -> Vec<u8> {
     bytes
 }
 
-/// The first byte of a stripe.
+/// Returns the first byte of a stripe.
 pub fn first(region: &Region, stripe: usize) -> u8 {
     let mut byte = [0];
     region.copy_out(stripe * STRIPE, &mut byte).unwrap();
     byte[0]
 }
 
-/// Whether the writer of a stripe, which writes all of it over and over, is in the middle of a chunk: where one message
-/// follows the other is no border of chunks.
+/// Whether the writer of a stripe, which writes all of it over and over, is in the middle of a chunk: the border
+/// between two messages is then no border of chunks.
 pub fn is_in_a_chunk(region: &Region, stripe: usize) -> bool {
     let bytes = look(region, stripe);
     let border = bytes.iter().position(|byte| *byte != bytes[0]);

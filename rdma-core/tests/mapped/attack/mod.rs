@@ -1,7 +1,8 @@
-//! Processes that write an owner's memory without a pause while it takes the memory back from them, over and over: what
-//! it then puts there stays, to the last byte, whether they run, are killed, or are stopped in the middle of a copy.
+//! Processes that write an owner's memory without a pause while the owner takes that memory back, over and over. The
+//! bytes that the owner then writes must stay, to the last one, whether the writers run, are killed, or are stopped
+//! in the middle of a copy.
 //!
-//! A soak (`SOAK=full`) does the full counts, else there is a twentieth of them.
+//! A soak (`SOAK=full`) runs the full counts; otherwise a twentieth of them runs.
 
 mod ground;
 mod owner;
@@ -13,27 +14,27 @@ use std::time::{Duration, Instant};
 use rdma_core::fault::Planted;
 
 use super::random::count;
-use owner::{Fate, Owner, Way};
+use owner::{Fate, Owner, Revocation};
 
-/// A byte of an old write, where and when.
+/// A byte of an old write that landed late: its position and time.
 type Late = String;
 
 const WRITERS: usize = 3;
-/// Within that the planted fault shows.
+/// Time within which the planted fault must show.
 const CAUGHT_WITHIN: Duration = Duration::from_secs(60);
 
-/// Takes memory back `rounds` times, by both ways in turn.
+/// Takes memory back `rounds` times, by deregistration and by fence in turn.
 fn attack(owner: &mut Owner, fate: Fate, rounds: u32) -> Result<(), Late> {
     let begun = Instant::now();
     for round in 0..rounds {
-        let way = if round % 2 == 0 { Way::Deregister } else { Way::Fence };
-        owner.round(fate, way).map_err(|late| format!("{late}; round {round}, {fate:?}, {way:?}"))?;
+        let by = if round % 2 == 0 { Revocation::Deregister } else { Revocation::Fence };
+        owner.round(fate, by).map_err(|late| format!("{late}; round {round}, {fate:?}, {by:?}"))?;
     }
     println!("{fate:?}: {rounds} rounds in {:?}: {}", begun.elapsed(), owner.told());
     Ok(())
 }
 
-/// One attack at a time: they measure how long things take.
+/// Runs one attack at a time, because attacks measure how long things take.
 fn alone(planted: Option<Planted>, test: impl FnOnce(&mut Owner)) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,25 +63,25 @@ fn nothing_lands_from_a_writer_that_is_stopped_in_the_middle_of_a_copy() {
     holds(Fate::Stopped, 500);
 }
 
-/// The same rounds find a device that does not wait.
+/// These rounds also catch a device that does not wait.
 #[test]
 fn an_early_return_is_caught() {
     alone(Some(Planted::EarlyReturn), |owner| {
-        // Whoever is stopped in the middle of a copy goes on with it: every single one is caught.
-        for way in [Way::Deregister, Way::Fence] {
-            let late = owner.round(Fate::Stopped, way).expect_err("a device that does not wait");
-            println!("{way:?}, stopped: {late}");
+        // A writer that is stopped in the middle of a copy goes on with it, so every round must be caught.
+        for by in [Revocation::Deregister, Revocation::Fence] {
+            let late = owner.round(Fate::Stopped, by).expect_err("a device that does not wait");
+            println!("{by:?}, stopped: {late}");
         }
-        // Whoever runs is in the middle of one by chance.
-        for way in [Way::Deregister, Way::Fence] {
+        // A running writer is in the middle of a copy by chance.
+        for by in [Revocation::Deregister, Revocation::Fence] {
             let begun = Instant::now();
             let late = loop {
-                if let Err(late) = owner.round(Fate::Runs, way) {
+                if let Err(late) = owner.round(Fate::Runs, by) {
                     break late;
                 }
                 assert!(begun.elapsed() < CAUGHT_WITHIN, "no round showed what the test is there to show");
             };
-            println!("{way:?}, running, after {:?}: {late}", begun.elapsed());
+            println!("{by:?}, running, after {:?}: {late}", begun.elapsed());
         }
     });
 }

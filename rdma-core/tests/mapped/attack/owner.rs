@@ -1,4 +1,4 @@
-//! The process that is attacked, and what it does about it.
+//! The attacked process: gives memory to writers and takes it back.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use super::writer::Writer;
 use crate::end::{self, End, soon};
 use crate::random::Random;
 
-/// What a deregistration, and a fence, may take.
+/// Longest time for a deregistration or a fence.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// The owner strikes within that much of the first write.
+/// The owner takes the memory back within this time after the first write.
 const MOMENTS: Duration = Duration::from_micros(400);
-/// What was taken back is looked at again before it is written again, so many rounds later.
+/// Rounds after which memory that was taken back is checked again, and then given to writers again.
 const RESTS: usize = 8;
 
-/// What becomes of one writer before the memory is taken back; the others run.
+/// The fate of one writer before the memory is taken back; the other writers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Runs,
@@ -30,9 +30,9 @@ pub enum Fate {
     Stopped,
 }
 
-/// How memory is taken back.
+/// The call by which memory is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Revocation {
     Deregister,
     Fence,
 }
@@ -43,7 +43,7 @@ pub struct Owner {
     _context: Context,
     retry: RetryOptions,
     writers: Vec<Writer>,
-    /// Memory that was taken back, with what was put there, oldest first.
+    /// Memory that was taken back, with the byte that fills it, oldest first.
     resting: VecDeque<(Memory, u8)>,
     random: Random,
     round: usize,
@@ -81,8 +81,8 @@ impl Owner {
         format!("the slowest took {slowest:?}; {in_a_chunk} of {stops} stops were in the middle of a chunk")
     }
 
-    /// Lets the writers write, and takes the memory back.
-    pub fn round(&mut self, fate: Fate, way: Way) -> Result<(), Late> {
+    /// Plays one round: the writers write, and the owner takes the memory back.
+    pub fn round(&mut self, fate: Fate, by: Revocation) -> Result<(), Late> {
         self.round += 1;
         let victim = self.round % self.writers.len();
         let whole = fate != Fate::Runs;
@@ -91,16 +91,17 @@ impl Owner {
             Fate::Runs => std::thread::sleep(self.random.within(MOMENTS)),
             Fate::Stopped => self.stop_in_a_chunk(&region, victim),
             Fate::Killed => {
-                // Every other one dies at any moment, and most of the rest in the middle of a chunk for certain.
+                // Every second victim dies at a random moment, and most of the others surely in the middle of a
+                // chunk.
                 if self.round % 4 < 2 {
                     self.stop_in_a_chunk(&region, victim);
                 }
                 self.writers[victim].kill();
             }
         }
-        let outcome = match way {
-            Way::Deregister => self.deregister(region, fate, victim),
-            Way::Fence => self.fence(region, fate, victim),
+        let outcome = match by {
+            Revocation::Deregister => self.deregister(region, fate, victim),
+            Revocation::Fence => self.fence(region, fate, victim),
         };
         self.part();
         if fate == Fate::Killed {
@@ -109,7 +110,7 @@ impl Owner {
         outcome
     }
 
-    /// New memory, or such as has rested, of which every writer has begun to write its stripe.
+    /// Returns new memory, or some that has rested, once every writer has begun to write its stripe.
     fn give(&mut self, whole: bool) -> Result<Region, Late> {
         let memory = if self.resting.len() < RESTS {
             Memory::allocate(self.writers.len() * STRIPE).unwrap()
@@ -136,7 +137,7 @@ impl Owner {
         Ok(region)
     }
 
-    /// What is put where old bytes were, in this round.
+    /// The owner's byte of this round.
     fn fresh(&self) -> u8 {
         (self.round % usize::from(OLD)) as u8
     }
@@ -180,7 +181,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Fences one writer after the other, the victim first: the rest of them writes on meanwhile.
+    /// Fences one writer after the other, the victim first; the rest write on meanwhile.
     fn fence(&mut self, region: Region, fate: Fate, victim: usize) -> Result<(), Late> {
         let fresh = self.fresh();
         let all = self.writers.len();
@@ -205,13 +206,13 @@ impl Owner {
         Ok(())
     }
 
-    /// Lets a writer that was stopped go on with what it may not do any more, to the end, which is `known`.
+    /// Resumes a stopped writer, and waits until its write fails.
     fn go_on(&self, victim: usize, known: CompletionStatus) {
         self.writers[victim].resume();
         assert_eq!(self.writers[victim].ending(), known, "SOAK_SEED={}", self.seed());
     }
 
-    /// The others are not disturbed: what they write still comes here.
+    /// Waits for new writes of the other writers, which must not be disturbed.
     fn await_others(&self, region: &Region, victim: usize) {
         for stripe in (0..self.writers.len()).filter(|stripe| *stripe != victim) {
             region.copy_in(stripe * STRIPE, &[0]).unwrap();
@@ -225,7 +226,7 @@ impl Owner {
         self.slowest = self.slowest.max(took);
     }
 
-    /// Ends what is left of this round's connections.
+    /// Ends the remaining connections of this round.
     fn part(&mut self) {
         for writer in &mut self.writers {
             writer.resume();

@@ -1,4 +1,4 @@
-//! A process that writes whatever it is told to, until it is told of the next.
+//! A writer process: writes the stripe that the owner names until it names the next.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -16,12 +16,12 @@ use crate::end::{self, End, soon};
 use crate::processes::{line, parse};
 use crate::random::Random;
 
-/// Between two looks whether there is something new to write.
+/// Time between two checks for a new order.
 const LOOK: Duration = Duration::from_millis(10);
-/// Begins the line of a writer that may write no more; the number of its status follows.
+/// First word of the line that a writer prints when it may write no more; its status number follows.
 const ENDED: &str = "ended ";
 
-/// One of them, as its owner has it.
+/// A writer process, as its owner has it.
 pub struct Writer {
     child: Child,
     says: ChildStdin,
@@ -41,25 +41,25 @@ impl Writer {
         Self { child, says, hears: lines(BufReader::new(hears)), qp: None }
     }
 
-    /// Has it write that, all of it each time if `whole`.
+    /// Orders the writer to write that stripe, as a whole each time if `whole`.
     pub fn tell(&mut self, ours: &Endpoint, stripe: RemoteMemory, whole: bool) {
         let said = format!("{whole} {}", line(ours, stripe));
         self.says.write_all(said.as_bytes()).expect("the writer listens");
     }
 
-    /// Where it writes from.
+    /// Returns the endpoint that the writer writes from.
     pub fn endpoint(&self) -> Endpoint {
         self.hear("where it is", |line| Some(parse(line)?.0))
     }
 
-    /// What the write ended with that was its last, and may not have been done.
+    /// Returns the status of the writer's last write, which may have been refused.
     pub fn ending(&self) -> CompletionStatus {
         self.hear("how it has ended", |line| {
             Some(CompletionStatus(line.strip_prefix(ENDED)?.parse().unwrap()))
         })
     }
 
-    /// The next line that is about that.
+    /// Waits for the next line that `about` accepts.
     fn hear<T>(&self, what: &str, about: impl Fn(&str) -> Option<T>) -> T {
         let patience = soon();
         loop {
@@ -75,7 +75,7 @@ impl Writer {
         Pid::from_child(&self.child)
     }
 
-    /// Stops it; what it does, it does no more when this returns.
+    /// Stops the writer; it executes nothing more when this returns.
     pub fn stop(&self) {
         kill_process(self.pid(), Signal::STOP).unwrap();
         let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
@@ -98,7 +98,7 @@ impl Drop for Writer {
     }
 }
 
-/// Lines of the other side, as they come.
+/// Reads the lines of the other side as they come.
 fn lines(from: impl BufRead + Send + 'static) -> Receiver<String> {
     let (says, hears) = channel();
     std::thread::spawn(move || from.lines().map_while(Result::ok).try_for_each(|line| says.send(line)));
@@ -108,11 +108,11 @@ fn lines(from: impl BufRead + Send + 'static) -> Receiver<String> {
 #[test]
 #[ignore = "it is one end of two: the other tests start it"]
 fn a_writer_of_the_attacks() {
-    // Not longer than the thread that started it, however that ends.
+    // The writer must not outlive the thread that started it, however that ends.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let hears = lines(BufReader::new(std::io::stdin()));
     let End { qp, mut worker, pd, context: _context, retry } = End::new();
-    // So that it hears of it when it is fenced.
+    // Few retries, so that the writer soon notices that it was fenced.
     let retry = RetryOptions { ack_timeout: AckTimeout::new(15), retry_cnt: 1, ..retry };
     worker.fence(qp, soon()).unwrap();
     let source = pd.alloc_region(2 * STRIPE, Access::LOCAL_WRITE).unwrap();
@@ -135,14 +135,14 @@ fn a_writer_of_the_attacks() {
 }
 
 struct Hammer {
-    /// Two stripes that differ, to be written in turn.
+    /// Two stripes with different bytes, written in turn.
     source: Attached,
     worker: Worker,
     hears: Receiver<String>,
 }
 
 impl Hammer {
-    /// Writes until there is something new, and says what.
+    /// Writes until there is a new order, and returns that.
     fn write_on(&mut self, qp: &QueuePair<ReadyToSend>, stripe: RemoteMemory, whole: bool) -> Option<String> {
         let mut random = Random::of(u64::from(std::process::id()) ^ u64::from(qp.num().0));
         for message in 0.. {

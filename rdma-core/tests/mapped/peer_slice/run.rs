@@ -1,15 +1,15 @@
-//! What works on a peer's memory where it lies.
+//! An in-place operation on a peer's memory.
 
 use std::ops::Range;
 
 use rdma_core::Access;
 use rdma_core::memory::InPlace;
 
-/// Changes bytes where they lie, each by where it is in all of them.
+/// Changes each byte by a function of its position.
 pub struct Change {
     by: u8,
     done: usize,
-    /// Whether ranges came in order, and none was long.
+    /// Whether the ranges came in order, and none was too long.
     pub right: bool,
 }
 
@@ -18,18 +18,19 @@ impl Change {
         Self { by, done: 0, right: true }
     }
 
-    /// How many it has changed.
+    /// Bytes changed so far.
     pub fn done(&self) -> usize {
         self.done
     }
 
-    /// What a byte is that was changed.
+    /// The changed value of a byte.
     pub fn of(&self, at: usize, byte: u8) -> u8 {
         byte ^ self.by ^ (at % 251) as u8
     }
 }
 
-// SAFETY: bytes at `at` are accessed one by one, by volatile accesses.
+// SAFETY: the operation accesses only the given bytes, one at a time and by volatile accesses, so it makes no
+// reference to them.
 unsafe impl InPlace for Change {
     const NEEDS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 
@@ -37,7 +38,7 @@ unsafe impl InPlace for Change {
         let len = range.len();
         self.right &= range.start == self.done && (1..=256 << 10).contains(&len);
         for byte in range {
-            // SAFETY: it is one of them.
+            // SAFETY: `byte` is in the given range, so its address may be accessed.
             unsafe {
                 let at = at.add(byte - self.done);
                 at.write_volatile(self.of(byte, at.read_volatile()));

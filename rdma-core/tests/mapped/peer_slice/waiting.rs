@@ -1,4 +1,4 @@
-//! What ends with a flag, and what with the deadline.
+//! Waits that end with a flag, and waits that end with the deadline.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn a_deadline_ends_what_is_long_and_tells_how_much_of_it_was_done() {
             );
         }
         assert_eq!(parts, 16 << 10);
-        // What is short is not worth a look at the clock.
+        // A short access is too cheap to be worth a look at the clock.
         slice.store(0, 1_u64).unwrap();
         slice.copy_in(0, &bytes[..256 << 10]).unwrap();
         end::assert_holds(&theirs, 0..256 << 10, 7);
@@ -64,14 +64,14 @@ fn a_deadline_ends_what_is_long_and_tells_how_much_of_it_was_done() {
     }
 }
 
-/// Bytes of the processor's last cache.
+/// Bytes of the processor's last-level cache.
 fn last_cache() -> usize {
     let told = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size");
     let kib = told.ok().and_then(|told| told.trim().strip_suffix('K')?.parse::<usize>().ok());
     kib.map_or(32 << 20, |kib| kib << 10)
 }
 
-/// Bytes that are written around the caches come before the flag as well.
+/// Bytes that are stored around the caches must be visible before the flag, too.
 #[test]
 fn another_thread_sees_what_comes_before_a_flag_however_much_it_is() {
     let len = last_cache();
@@ -83,7 +83,7 @@ fn another_thread_sees_what_comes_before_a_flag_however_much_it_is() {
         let looking = std::thread::spawn(move || {
             for round in 1..3_u64 {
                 seen.wait(0, |flag: u64| flag >= round, soon()).unwrap();
-                // What is stored last is what would come late.
+                // The bytes stored last are the ones that would come late.
                 end::assert_holds(&seen, len..len + 64, round as u8);
                 seen.store(8, round).unwrap();
             }

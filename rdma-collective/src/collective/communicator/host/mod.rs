@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_core::error::ReachError;
-use rdma_core::memory::{Expect, InPlace};
+use rdma_core::memory::{CacheHint, InPlace};
 use rdma_core::{PeerWindow, Window};
 
 use crate::collective::operation::{Header, LineHeader};
@@ -425,10 +425,10 @@ impl HostGroup {
         from: u32,
         (round, unit): (u64, u32),
         at: usize,
-        (out, expect): (&mut [u8], Expect),
+        (out, expect): (&mut [u8], CacheHint),
     ) {
         let Some(Some(peer)) = self.peers.get(from as usize) else { return };
-        let read = peer.copy_out_expecting(self.units.unit(round, unit) + at, out, expect);
+        let read = peer.copy_out_hinted(self.units.unit(round, unit) + at, out, expect);
         debug_assert!(read.is_ok(), "pieces are no longer than units");
     }
 

@@ -4,7 +4,7 @@ mod registered;
 
 use std::ops::Range;
 
-use rdma_core::memory::{Expect, copy_slice};
+use rdma_core::memory::{CacheHint, copy_slice};
 use rdma_core::{AttachedRange, Deadline, ProtectionDomain, RemoteKey, RemoteMemory};
 
 use crate::collective::call::{Lengths, Origins};
@@ -70,7 +70,7 @@ pub(super) trait Buffers {
     fn copy_from(&mut self, message: Message<'_>, span: Span);
 
     /// `output[span] = input[span]`, a part of what is expected so.
-    fn copy(&mut self, span: Span, expect: Expect);
+    fn copy(&mut self, span: Span, expect: CacheHint);
 
     /// `out = input[span]`.
     fn read(&self, span: Span, out: &mut [u8]);
@@ -108,9 +108,9 @@ pub(super) trait Buffers {
     fn write_in_pieces(
         &mut self,
         span: Span,
-        expect: Expect,
+        expect: CacheHint,
         scratch: &mut Scratch,
-        with: impl FnMut(usize, &mut [u8], Expect),
+        with: impl FnMut(usize, &mut [u8], CacheHint),
     );
 
     /// Whether input and output are one.
@@ -164,7 +164,7 @@ fn within(span: Span, origin: usize) -> Range<usize> {
 /// By the library's copy: the C library's is 16 times as slow on some processors where the target trails the source in its page.
 fn copy_whole(from: &[u8], to: &mut [u8]) {
     debug_assert_eq!(from.len(), to.len());
-    copy_slice(from, to, Expect::Cached);
+    copy_slice(from, to, CacheHint::Cached);
 }
 
 impl<'a> Borrowed<'a> {
@@ -254,7 +254,7 @@ impl Buffers for Borrowed<'_> {
         }
     }
 
-    fn copy(&mut self, span: Span, expect: Expect) {
+    fn copy(&mut self, span: Span, expect: CacheHint) {
         if let Self::OutOfPlace { input, output, origins } = self {
             let (from, to) = (within(span, origins.input), within(span, origins.output));
             copy_slice(&input[from], &mut output[to], expect);
@@ -328,9 +328,9 @@ impl Buffers for Borrowed<'_> {
     fn write_in_pieces(
         &mut self,
         span: Span,
-        expect: Expect,
+        expect: CacheHint,
         _: &mut Scratch,
-        mut with: impl FnMut(usize, &mut [u8], Expect),
+        mut with: impl FnMut(usize, &mut [u8], CacheHint),
     ) {
         let (output, origin) = self.output();
         with(0, &mut output[within(span, origin)], expect);

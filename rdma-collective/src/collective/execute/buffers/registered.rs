@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rdma_core::error::RangeError;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{
     Access, Attached, AttachedRange, Deadline, Exported, ProtectionDomain, Region, RemoteMemory, Sharing,
 };
@@ -167,11 +167,11 @@ impl Buffers for Registered {
         }
     }
 
-    fn copy(&mut self, span: Span, expect: Expect) {
+    fn copy(&mut self, span: Span, expect: CacheHint) {
         let Some(input) = &self.input else { return };
         for (_, span) in pieces(span) {
             let (from, to) = (input.at(span), self.output.at(span));
-            checked(input.region.copy_to_expecting(from, span.len, (&self.output.region, to), expect));
+            checked(input.region.copy_to_hinted(from, span.len, (&self.output.region, to), expect));
         }
     }
 
@@ -229,13 +229,13 @@ impl Buffers for Registered {
     fn write_in_pieces(
         &mut self,
         span: Span,
-        _: Expect,
+        _: CacheHint,
         scratch: &mut Scratch,
-        mut with: impl FnMut(usize, &mut [u8], Expect),
+        mut with: impl FnMut(usize, &mut [u8], CacheHint),
     ) {
         for (at, span) in pieces(span) {
             let piece = &mut scratch[0][..span.len];
-            with(at, piece, Expect::Cached);
+            with(at, piece, CacheHint::Cached);
             self.write(span, piece);
         }
     }

@@ -1,7 +1,7 @@
 //! The memories of a rank in rounds, and what is read of places and left there.
 
 use rdma_core::AttachedRange;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::super::buffers::{Arithmetic, Buffers, Message};
 use crate::collective::ReduceError;
@@ -104,7 +104,7 @@ fn copy_between<B: Buffers>(
 ) {
     let outward = [source.buffer(), target.buffer()] == [Buffer::Input, Buffer::Output];
     if outward && source.spans().eq(target.spans()) {
-        source.spans().for_each(|span| buffers.copy(span, Expect::Cached));
+        source.spans().for_each(|span| buffers.copy(span, CacheHint::Cached));
         return;
     }
     for span in pieces(source.len()) {

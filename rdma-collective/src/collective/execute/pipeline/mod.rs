@@ -16,7 +16,7 @@
 //! - An operation ends when all have made its last round, in a broadcast for who takes when the root has. What was made in that is read until the next operation has begun, and
 //!   not overwritten before all have put that one's first round.
 
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::buffers::{Arithmetic, Buffers};
 use super::header_exchange::RankSet;
@@ -35,7 +35,7 @@ pub(in crate::collective) struct PipelinePlan {
     cut: Chunking,
     order: Order,
     /// Where what is copied is expected.
-    expect: Expect,
+    expect: CacheHint,
 }
 
 /// What a rank does next. Each step is of a round.
@@ -393,13 +393,13 @@ impl Pipeline {
         if first == self.rank {
             buffers.read(piece, all);
         } else {
-            host.fetch(first, (round, self.rank), at, (all, Expect::Cached));
+            host.fetch(first, (round, self.rank), at, (all, CacheHint::Cached));
         }
         for from in (1..ranks).map(|step| (first + step) % ranks) {
             if from == self.rank {
                 self.arithmetic.reduce_into(all, buffers.view(piece, one), false)?;
             } else if !self.arithmetic.goes_by_tiles() {
-                host.fetch(from, (round, self.rank), at, (one, Expect::Cached));
+                host.fetch(from, (round, self.rank), at, (one, CacheHint::Cached));
                 self.arithmetic.reduce_into(all, one, false)?;
             } else {
                 let mut work = self.arithmetic.reduction().onto(all, None)?;

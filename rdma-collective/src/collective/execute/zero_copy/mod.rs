@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use self::peer_buffers::PeerBuffers;
 use super::buffers::{ADVERT_BYTES, Arithmetic, BufferAdvert, Buffers, Rights};
@@ -36,7 +36,7 @@ pub(super) fn piece_bytes(call: Call, ranks: u32, most: usize) -> usize {
         Collective::ReduceScatter if ranks > 2 => call.bytes() * ranks as usize,
         _ => return most,
     };
-    if Expect::of_total(all) == Expect::Cached { PIECE_BYTES.min(most) } else { most }
+    if CacheHint::of_total(all) == CacheHint::Cached { PIECE_BYTES.min(most) } else { most }
 }
 
 /// What an operation has come to.
@@ -59,7 +59,7 @@ enum Phase {
 pub(super) struct ZeroCopy {
     moves: ZeroCopyPlan,
     /// Where what is copied is expected.
-    expect: Expect,
+    expect: CacheHint,
     arithmetic: Arithmetic,
     meeting: HeaderExchange,
     stage: Phase,

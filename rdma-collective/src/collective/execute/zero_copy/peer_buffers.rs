@@ -1,7 +1,7 @@
 //! The memory of all ranks, where they have told that it is.
 
 use rdma_core::error::ReachError;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{Deadline, PeerSlice, RemoteMemory};
 
 use super::{Halt, ZeroCopyPlan};
@@ -24,7 +24,7 @@ pub(super) struct PeerBuffers<'a> {
     pub(super) host: &'a HostGroup,
     pub(super) moves: &'a ZeroCopyPlan,
     /// Where what is stored for good is expected.
-    pub(super) expect: Expect,
+    pub(super) expect: CacheHint,
     pub(super) told: &'a [BufferAdvert],
 }
 
@@ -33,7 +33,7 @@ impl PeerBuffers<'_> {
     fn at(
         &mut self,
         (rank, source): (u32, Source),
-        (span, expect): (Span, Expect),
+        (span, expect): (Span, CacheHint),
         with: impl FnOnce(&mut PeerSlice<'_>, usize) -> Result<(), ReachError>,
     ) -> Result<(), Halt> {
         let ([input, output], origins) = (self.moves.lengths(), self.moves.call.origins(rank));
@@ -72,14 +72,14 @@ impl PeerBuffers<'_> {
     fn with(
         &mut self,
         rank: u32,
-        (memory, expect): (RemoteMemory, Expect),
+        (memory, expect): (RemoteMemory, CacheHint),
         with: impl FnOnce(&mut PeerSlice<'_>) -> Result<(), ReachError>,
     ) -> Result<(), Halt> {
         let Some(id) = self.host.lane(rank) else { return Err(Halt::Blocked(rank)) };
         // Nothing is waited for with the engine at hand.
         let at_once = Deadline::at(self.core.driven());
         let peer = self.core.peer_slice(id, memory, at_once);
-        let done = peer.and_then(|peer| with(&mut peer.expecting(expect)));
+        let done = peer.and_then(|peer| with(&mut peer.with_cache_hint(expect)));
         done.map_err(|why| match why {
             ReachError::DeadlineExceeded { .. }
             | ReachError::Revoked
@@ -115,13 +115,13 @@ impl PeerBuffers<'_> {
         }
         let two = [first, of_rank(1)];
         if let Some(other) = two.iter().position(|of| *of == rank).map(|own| two[1 - own]) {
-            self.at((other, Source::Input), (span, Expect::Cached), |peer, at| {
+            self.at((other, Source::Input), (span, CacheHint::Cached), |peer, at| {
                 reduction.reduce_peer(out, input, (peer, at))
             })?;
         } else {
             let [first, second] = two;
-            self.at((first, Source::Input), (span, Expect::Cached), |peer, at| peer.copy_out(at, sum))?;
-            self.at((second, Source::Input), (span, Expect::Cached), |peer, at| {
+            self.at((first, Source::Input), (span, CacheHint::Cached), |peer, at| peer.copy_out(at, sum))?;
+            self.at((second, Source::Input), (span, CacheHint::Cached), |peer, at| {
                 reduction.reduce_peer(out, Operand::Slice(sum), (peer, at))
             })?;
         }
@@ -131,7 +131,7 @@ impl PeerBuffers<'_> {
                 let reduced = reduction.reduce_near(out, Operand::Slice(sum), input);
                 debug_assert!(reduced.is_ok(), "a span beyond the input");
             } else {
-                self.at((other, Source::Input), (span, Expect::Cached), |peer, at| {
+                self.at((other, Source::Input), (span, CacheHint::Cached), |peer, at| {
                     reduction.reduce_peer(out, Operand::Slice(sum), (peer, at))
                 })?;
             }
@@ -153,7 +153,7 @@ impl PeerBuffers<'_> {
     ) -> (bool, Result<(), Halt>) {
         let rank = self.moves.rank;
         let (near, mut made) = ((&own.region, own.at(span)), false);
-        let done = self.at((1 - rank, Source::Input), (span, Expect::Cached), |peer, at| {
+        let done = self.at((1 - rank, Source::Input), (span, CacheHint::Cached), |peer, at| {
             let done;
             (made, done) = arithmetic.reduction().reduce_both(near, (peer, at), span.len);
             done
@@ -172,7 +172,7 @@ impl PeerBuffers<'_> {
             debug_assert!(read.is_ok(), "a span beyond the input");
             return Ok(());
         }
-        self.at((rank, Source::Input), (span, Expect::Cached), |peer, at| peer.copy_out(at, out))
+        self.at((rank, Source::Input), (span, CacheHint::Cached), |peer, at| peer.copy_out(at, out))
     }
 
     pub(super) fn store(&mut self, rank: u32, own: &Place, span: Span, made: &[u8]) -> Result<(), Halt> {

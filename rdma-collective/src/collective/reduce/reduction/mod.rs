@@ -1,7 +1,7 @@
 //! What callers reduce by: the checks, and which part of the output is stored how.
 
 use rdma_core::error::{RangeError, ReachError};
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 use rdma_core::{PeerSlice, Region};
 
 use super::kernels::{self, Alike, Both, How, Job, Operand, Vectors};
@@ -29,14 +29,14 @@ pub struct Reduction {
     data_type: DataType,
     op: ReduceOp,
     ranks: Option<u32>,
-    expect: Expect,
+    expect: CacheHint,
     vectors: Vectors,
 }
 
 impl Reduction {
     /// One that does not finish an average, of bytes that the caches hold.
     pub fn new(data_type: DataType, op: ReduceOp) -> Self {
-        Self { data_type, op, ranks: None, expect: Expect::Cached, vectors: Vectors::widest() }
+        Self { data_type, op, ranks: None, expect: CacheHint::Cached, vectors: Vectors::widest() }
     }
 
     /// The last one of elements that are then reduced over all `ranks`: an average is divided, others are as they are.
@@ -57,9 +57,9 @@ impl Reduction {
         self
     }
 
-    /// For one of several that store more together than the caches hold ([`Expect::of_total`]): an output that is not an
+    /// For one of several that store more together than the caches hold ([`CacheHint::of_total`]): an output that is not an
     /// input is then stored around them. Whoever sees a flag that is stored later sees it.
-    pub fn expecting(mut self, expect: Expect) -> Self {
+    pub fn with_cache_hint(mut self, expect: CacheHint) -> Self {
         self.expect = expect;
         self
     }
@@ -96,7 +96,12 @@ impl Reduction {
             rdma_core::memory::copy_slice(first, out, self.expect);
             return Ok(());
         }
-        self.carry_out(&mut Job { out, in_place: false, inputs, streamed: self.expect == Expect::Streamed });
+        self.carry_out(&mut Job {
+            out,
+            in_place: false,
+            inputs,
+            streamed: self.expect == CacheHint::Streamed,
+        });
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rdma_core::Deadline;
-use rdma_core::memory::Expect;
+use rdma_core::memory::CacheHint;
 
 use super::state::{Begun, Revoking, Stage, State};
 use super::{Receives, unwatch};
@@ -55,7 +55,7 @@ struct Reading {
     grant: u64,
     reads: Peekable<Descriptors>,
     /// By what all of them move.
-    expect: Expect,
+    expect: CacheHint,
     index: u32,
 }
 
@@ -112,7 +112,7 @@ impl Receives {
                     state.lease = Some(lease);
                     pulls.takes.push_back(Take { lease, checksums: self.checksums });
                     let reads = plan.into_descriptors().peekable();
-                    let expect = Expect::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
+                    let expect = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
                     pulls.reading.push_back(Reading { grant: state.grant.grant, reads, expect, index: 0 });
                 }
                 Err(error) => {

@@ -1,4 +1,4 @@
-//! Chains without a device: what is handed to libibverbs, and how its answer is read.
+//! Tests of chains without a device: the requests that libibverbs gets, and the reading of its answer.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn send(wr_id: u64, len: u32) -> RawSend {
         remote_addr: 0x9000 + wr_id,
         rkey: 9,
         imm: 0x0102_0304,
-        expect: crate::memory::Expect::Cached,
+        hint: crate::memory::CacheHint::Cached,
     }
 }
 
@@ -23,7 +23,8 @@ fn walk(head: *mut ibv_send_wr) -> Vec<(ibv_send_wr, Option<ibv_sge>)> {
     let mut all = Vec::new();
     let mut at = head;
     while !at.is_null() {
-        // SAFETY: `fill` returned a chain that ends in null, with ranges where `num_sge` says so.
+        // SAFETY: `fill` returned a chain that ends in null and that the boxes still hold; a request has a range only
+        // where `num_sge` says so.
         let (request, range) = unsafe { (*at, ((*at).num_sge > 0).then(|| *(*at).sg_list)) };
         all.push((request, range));
         at = request.next;
@@ -44,7 +45,7 @@ fn a_chain_is_linked_filled_and_cut() {
     assert_eq!((first.wr_id, first.opcode), (10, sys::IBV_WR_RDMA_WRITE_WITH_IMM));
     assert_eq!(first.send_flags, sys::IBV_SEND_SIGNALED);
     assert_eq!(first.imm_data.to_ne_bytes(), [1, 2, 3, 4], "network byte order");
-    // SAFETY: a write's target was filled.
+    // SAFETY: the request is a write, so `fill` has set this member of the union.
     assert_eq!(unsafe { (first.wr.rdma.remote_addr, first.wr.rdma.rkey) }, (0x900a, 9));
     let range = range.unwrap();
     assert_eq!((range.addr, range.length, range.lkey), (0x100a, 8, 7));
@@ -73,12 +74,12 @@ fn a_chain_longer_than_reserved_is_refused_whole() {
 }
 
 #[test]
-fn what_was_posted_is_read_from_where_the_driver_stopped() {
+fn the_posted_count_is_read_from_where_the_driver_stopped() {
     let requests = [ibv_send_wr::zeroed(); 4];
     let head = requests.as_ptr();
     assert_eq!(posted(head, head, 4), 0);
     assert_eq!(posted(head, head.wrapping_add(3), 4), 3);
-    // Nothing to point at, or nonsense: all may be under way.
+    // A pointer outside of the chain, or null: all requests may be under way.
     assert_eq!(posted(head, ptr::null(), 4), 4);
     assert_eq!(posted(head, head.wrapping_add(4), 4), 4);
     assert_eq!(posted(head, head.wrapping_byte_add(1), 4), 4);

@@ -1,10 +1,10 @@
 //! The numbers of `infiniband/verbs.h`, grouped by the C enum that holds them.
 //!
-//! Some are here to be held against the public types' numbers, in `const _` blocks beside their users.
+//! Some are here only to be compared with the numbers of the public types, in `const _` blocks beside their users.
 
 #![allow(
     dead_code,
-    reason = "Rust 1.89, the oldest that is supported, does not count what a `const _` block uses"
+    reason = "Rust 1.89, the oldest supported version, does not count uses in a `const _` block"
 )]
 
 use libc::{c_int, c_uint};
@@ -93,7 +93,7 @@ c_enum! {
         IBV_WC_GENERAL_ERR = 21,
     }
 
-    /// Undefined in a completion that failed: read `status` first.
+    /// Undefined in a failed completion: read `status` first.
     ibv_wc_opcode: c_uint {
         IBV_WC_RECV_RDMA_WITH_IMM = (1 << 7) + 1,
     }
@@ -159,10 +159,10 @@ c_enum! {
     }
 }
 
-/// Access bits that may be left out without failing: `ibv_reg_mr_iova2` drops them where the kernel does not know them.
+/// Optional access bits: `ibv_reg_mr_iova2` drops them where the kernel does not know them, instead of failing.
 pub const IBV_ACCESS_OPTIONAL_RANGE: c_uint = 0x3ff0_0000;
 
-/// `link_layer` of a port whose device does not say; by convention InfiniBand.
+/// The `link_layer` of a port whose device does not name it; by convention InfiniBand.
 pub const IBV_LINK_LAYER_UNSPECIFIED: u8 = 0;
 pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;

@@ -1,4 +1,4 @@
-//! The device, its context and the function tables behind a context.
+//! The C device, its context and the function tables behind a context.
 
 use libc::{c_char, c_int, c_void, pthread_mutex_t, size_t};
 
@@ -7,12 +7,13 @@ use super::{
     ibv_send_wr, ibv_transport_type, ibv_wc,
 };
 
-/// A function of a table that this crate does not call; here to keep the places of the others.
+/// A function of a table that this crate does not call. It must be declared, because it fixes the offsets of the
+/// others.
 pub type Uncalled = Option<unsafe extern "C" fn()>;
 
 #[repr(C)]
 pub struct ibv_device {
-    /// C's `_ops`: two pointers of long ago.
+    /// C's `_ops`: two unused pointers, kept for the layout.
     pub _ops: [*mut c_void; 2],
     pub node_type: ibv_node_type,
     pub transport_type: ibv_transport_type,
@@ -20,11 +21,11 @@ pub struct ibv_device {
     pub name: [c_char; IBV_SYSFS_NAME_MAX],
     pub dev_name: [c_char; IBV_SYSFS_NAME_MAX],
     pub dev_path: [c_char; IBV_SYSFS_PATH_MAX],
-    /// The device's folder in sysfs.
+    /// The folder of the device in sysfs.
     pub ibdev_path: [c_char; IBV_SYSFS_PATH_MAX],
 }
 
-/// What the header's inline functions call.
+/// The function table that the inline functions of the header call.
 #[repr(C)]
 pub struct ibv_context_ops {
     pub _compat_query_device: Uncalled,
@@ -77,9 +78,10 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
-/// The extended table, which ends in the context that a caller holds and grows at its front: a field is found by its
-/// distance from `context`, and is there only if `sz` says so. Fields that later versions put before `query_port` are
-/// left out.
+/// The extended function table. It ends in the context that a caller holds, and grows at its front.
+///
+/// So a field is found by its distance from `context`, and exists only if `sz` covers it. Fields that later versions
+/// put before `query_port` are not declared.
 #[repr(C)]
 pub struct verbs_context {
     pub query_port: Option<
@@ -115,7 +117,7 @@ pub struct verbs_context {
     pub create_wq: Uncalled,
     pub query_rt_values: Uncalled,
     pub create_cq_ex: Uncalled,
-    /// C's private part, a pointer.
+    /// The private part of libibverbs, a pointer.
     pub r#priv: *mut c_void,
     pub query_device_ex: Uncalled,
     pub ibv_destroy_flow: Uncalled,
@@ -129,7 +131,7 @@ pub struct verbs_context {
     pub open_xrcd: Uncalled,
     pub close_xrcd: Uncalled,
     pub _ABI_placeholder3: u64,
-    /// Bytes of the library's whole structure.
+    /// Bytes of the whole structure in the version of the library.
     pub sz: size_t,
     pub context: ibv_context,
 }

@@ -1,9 +1,10 @@
-//! What `infiniband/verbs.h` defines as inline functions, and therefore no library exports: they go through the
-//! context's function tables.
+//! The functions that `infiniband/verbs.h` defines inline, so that no library exports them: they go through the
+//! function tables of a context.
 //!
 //! # Safety
-//! Each takes pointers that libibverbs returned and that were not released since; each keeps to what its C original
-//! asks for, and that is what its `# Safety` repeats.
+//!
+//! Each function takes pointers that libibverbs returned and that are not released yet. Each asks for what its C
+//! original asks for; its `# Safety` section repeats that.
 #![expect(
     unsafe_code,
     reason = "function tables and the structure around a context are read through raw pointers"
@@ -15,13 +16,13 @@ use libc::{c_int, c_void};
 
 use super::{ibv_context, ibv_cq, ibv_port_attr, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc, verbs_context};
 
-/// The value of `abi_compat` in a context that lies inside a [`verbs_context`].
+/// The `abi_compat` of a context that lies inside a [`verbs_context`].
 pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
 
-/// The exported `ibv_query_port`: it fills a structure that ends before `port_cap_flags2`.
+/// The type of the exported `ibv_query_port`, which fills a structure that ends before `port_cap_flags2`.
 pub type CompatQueryPort = unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
 
-/// The pointer to a field of the [`verbs_context`] around `context`, or `None` where the library is too old for it.
+/// Reads a field of the [`verbs_context`] around `context`; `None` where the library is too old to have it.
 macro_rules! extended_field {
     ($context:expr, $field:ident) => {{
         let context: *mut ibv_context = $context;
@@ -50,13 +51,15 @@ pub unsafe fn query_port(
 ) -> c_int {
     type QueryPort = unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int;
     *attributes = ibv_port_attr::zeroed();
-    // SAFETY: the context is open, so its `abi_compat` is set; when it says "extended" the context is the last field
-    // of a `verbs_context` whose `sz` lies directly before it, and a field is read only when `sz` covers it.
+    // SAFETY: the context is open, so its `abi_compat` is set. When that says "extended", the context is the last
+    // field of a `verbs_context`, whose `sz` lies directly before it; a field is read only when `sz` covers it.
     let extended: Option<QueryPort> = unsafe { extended_field!(context, query_port) };
     match extended {
-        // SAFETY: the table's function is called with its own context and the true length of the structure.
+        // SAFETY: the function gets the context that its table belongs to, and the true length of our structure, so it
+        // writes only within that.
         Some(query) => unsafe { query(context, port_num, attributes, size_of::<ibv_port_attr>()) },
-        // SAFETY: ours is longer than what the exported function fills, and was zeroed.
+        // SAFETY: our structure is longer than the one that the exported function fills, so it writes only within
+        // ours; the rest stays zero.
         None => unsafe { compat(context, port_num, attributes) },
     }
 }
@@ -67,9 +70,10 @@ pub unsafe fn query_port(
 /// `qp` is alive and no other thread posts to it; `wr` heads a chain ended by a null `next` whose `sg_list`s hold
 /// `num_sge` entries; the memory that they name stays registered and in place until the completion.
 pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: &mut *mut ibv_send_wr) -> c_int {
-    // SAFETY: a queue pair that is alive points to its open context.
+    // SAFETY: the caller promises a live queue pair, which points to its open context, so both may be read.
     match unsafe { (*(*qp).context).ops.post_send } {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller promises a live queue pair and a valid chain, and the function is of the context of that
+        // object, so it may be called.
         Some(post_send) => unsafe { post_send(qp, wr, bad_wr) },
         None => {
             *bad_wr = wr;
@@ -81,11 +85,13 @@ pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: &mut 
 /// `int ibv_post_recv(qp, wr, bad_wr)`. Returns 0 or an errno.
 ///
 /// # Safety
-/// As of [`ibv_post_send`].
+/// `qp` is alive and no other thread posts to it; `wr` heads a chain ended by a null `next` whose `sg_list`s hold
+/// `num_sge` entries; the memory that they name stays registered and in place until the completion.
 pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: &mut *mut ibv_recv_wr) -> c_int {
-    // SAFETY: a queue pair that is alive points to its open context.
+    // SAFETY: the caller promises a live queue pair, which points to its open context, so both may be read.
     match unsafe { (*(*qp).context).ops.post_recv } {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller promises a live queue pair and a valid chain, and the function is of the context of that
+        // object, so it may be called.
         Some(post_recv) => unsafe { post_recv(qp, wr, bad_wr) },
         None => {
             *bad_wr = wr;
@@ -100,9 +106,10 @@ pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: &mut 
 /// `cq` is alive.
 pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, completions: &mut [ibv_wc]) -> c_int {
     let entries = c_int::try_from(completions.len()).unwrap_or(c_int::MAX);
-    // SAFETY: a completion queue that is alive points to its open context.
+    // SAFETY: the caller promises a live completion queue, which points to its open context, so both may be read.
     match unsafe { (*(*cq).context).ops.poll_cq } {
-        // SAFETY: at most as many entries are written as the slice has.
+        // SAFETY: the caller promises a live completion queue; at most `entries` entries are written, so only within
+        // the slice.
         Some(poll_cq) => unsafe { poll_cq(cq, entries, completions.as_mut_ptr()) },
         None => -libc::EOPNOTSUPP,
     }
@@ -113,9 +120,10 @@ pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, completions: &mut [ibv_wc]) -> c_int 
 /// # Safety
 /// `cq` is alive.
 pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
-    // SAFETY: a completion queue that is alive points to its open context.
+    // SAFETY: the caller promises a live completion queue, which points to its open context, so both may be read.
     match unsafe { (*(*cq).context).ops.req_notify_cq } {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller promises a live completion queue, and the function is of the context of that object, so
+        // it may be called.
         Some(req_notify_cq) => unsafe { req_notify_cq(cq, c_int::from(solicited_only)) },
         None => libc::EOPNOTSUPP,
     }

@@ -1,12 +1,12 @@
-//! Our own declarations of what this crate uses of libibverbs: layouts, numbers and the header's inline functions.
+//! Declarations of libibverbs: the layouts, numbers and inline functions that this crate uses.
 //!
-//! Checked in, so that no header, libclang or `libibverbs-dev` is needed to build. The names are C's, so that a man
-//! page or `verbs.h` can be read beside them. Every size, offset, type and number here is held against the system's
-//! headers by the crate `rdma-core/abi-check`, which includes this folder by path: these files depend on `libc`
-//! alone. Exported functions are not here: [`super::symbols`] resolves them at run time.
+//! They are checked in, so that no header, libclang or `libibverbs-dev` is needed to build. The names are C's, so that
+//! a man page or `verbs.h` can be read beside them. The crate `rdma-core/abi-check` compares every size, offset, type
+//! and number with the system's headers. It includes this folder by path, so these files may depend on `libc` alone.
+//! [`super::symbols`] resolves the exported functions at run time.
 //!
-//! A number that comes from a device stays a plain integer, never a Rust enum: a newer kernel may send one that is
-//! not in this list.
+//! A number that comes from a device stays a plain integer, never a Rust enum, because a newer kernel may send one that
+//! is not in this list.
 #![allow(non_camel_case_types, non_snake_case, reason = "the names are C's")]
 
 mod constants;

@@ -1,5 +1,5 @@
 //! The objects of `infiniband/verbs.h` and their attributes. The device, its context and their function tables are in
-//! `context.rs`, what is posted and polled in `work.rs`.
+//! `context.rs`, work requests and completions in `work.rs`.
 #![expect(unsafe_code, reason = "zeroed C structures")]
 
 use libc::{c_char, c_int, c_uint, c_void, pthread_cond_t, pthread_mutex_t, size_t};
@@ -9,21 +9,21 @@ use super::{
     ibv_port_state, ibv_qp_state, ibv_qp_type,
 };
 
-/// Gives a structure a `zeroed()`, which is how C callers start one.
+/// Gives each structure a `zeroed()`, the value that C callers start with.
 macro_rules! zeroable {
     ($($name:ident),* $(,)?) => {$(
         impl $name {
-            /// All bytes zero.
+            /// The value whose bytes are all zero.
             pub const fn zeroed() -> Self {
-                // SAFETY: every field is an integer, a raw pointer, an array or a union of such, or again a structure
-                // of them; zero bytes are a value of each.
+                // SAFETY: the structure consists only of integers, raw pointers, and arrays, unions and structures of
+                // them; zero bytes are a valid value of each.
                 unsafe { std::mem::zeroed() }
             }
         }
     )*};
 }
 
-/// Types that only libibverbs looks into.
+/// Declares types whose contents only libibverbs knows.
 macro_rules! opaque {
     ($($name:ident),*) => {$(
         #[repr(C)]
@@ -39,7 +39,7 @@ zeroable!(ibv_gid_entry, ibv_device_attr, ibv_port_attr, ibv_async_event, ibv_qp
 
 opaque!(ibv_srq);
 
-/// The raw bytes of C's union: network byte order, as on the wire.
+/// The raw bytes of C's union, in network byte order.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct ibv_gid {
@@ -103,8 +103,8 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// The structure of today's header, longer by `port_cap_flags2` than what the exported `ibv_query_port` fills: see
-/// [`super::query_port`].
+/// The port attributes of today's header. They are longer by `port_cap_flags2` than those that the exported
+/// `ibv_query_port` fills: see [`super::query_port`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_port_attr {
@@ -132,7 +132,7 @@ pub struct ibv_port_attr {
     pub port_cap_flags2: u16,
 }
 
-/// What an event is about; which member holds follows from the event's type.
+/// The subject of an event. The type of the event says which member is valid.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_async_event_element {

@@ -1,4 +1,4 @@
-//! What is posted and what is polled: the work requests and completions of `infiniband/verbs.h`.
+//! The work requests and completions of `infiniband/verbs.h`.
 #![expect(unsafe_code, reason = "zeroed C structures")]
 
 use libc::c_int;
@@ -11,7 +11,7 @@ use super::{
 zeroable!(ibv_wc, ibv_send_wr, ibv_recv_wr);
 opaque!(ibv_mw, ibv_ah);
 
-/// Of a failed completion only `wr_id`, `status`, `vendor_err` and `qp_num` are defined.
+/// A completion. A failed one defines only `wr_id`, `status`, `vendor_err` and `qp_num`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_wc {
@@ -56,7 +56,7 @@ pub struct ibv_send_wr_rdma {
     pub rkey: u32,
 }
 
-/// The target of an atomic; here for the size of the union.
+/// The target of an atomic; declared for the size of the union.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_atomic {
@@ -66,7 +66,7 @@ pub struct ibv_send_wr_atomic {
     pub rkey: u32,
 }
 
-/// The target of a datagram; here for the size of the union.
+/// The target of a datagram; declared for the size of the union.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_ud {

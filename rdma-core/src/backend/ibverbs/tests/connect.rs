@@ -1,4 +1,4 @@
-//! Steps and objects that a device refuses, and what is said then.
+//! Steps and objects that a device refuses, and the explanations of the errors.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -35,7 +35,8 @@ impl Initialized {
         self.worker.modify_to_rtr(LEFT, &peer, &path)
     }
 
-    /// The errno and the message of a step to RTR that is refused, after which the same queue pair still connects.
+    /// Returns the errno and the message of a refused step to RTR, and checks that the queue pair still connects
+    /// afterwards.
     fn refused(&mut self, gid: Gid) -> (Option<i32>, String) {
         let error = self.connect(gid).unwrap_err();
         println!("{error}");
@@ -82,7 +83,7 @@ fn a_peer_without_a_route_is_named_with_both_ends() {
     let address = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
     let with_length = format!("{address}/64");
     ip(&["-6", "addr", "add", &with_length, "dev", &netdev, "nodad"]);
-    // The kernel fills the table a little later.
+    // The kernel fills the table a little after the address was added.
     let until = Instant::now() + Duration::from_secs(20);
     let own = loop {
         let found =
@@ -136,7 +137,7 @@ fn options_beyond_the_device_are_refused_by_name() {
     let error = worker.create_qp(LEFT, &pd, &options).unwrap_err();
     let CreateError::Refused { verb: "ibv_create_qp", mend, .. } = &error else { panic!("{error}") };
     assert!(mend.contains("max_inline_data"), "{error}");
-    // A domain of another opening of the same device is another device's.
+    // A domain of another context is foreign, even on the same device.
     let other = super::pair::context();
     let error = worker.create_qp(LEFT, &other.alloc_pd().unwrap(), &QueuePairOptions::default()).unwrap_err();
     assert!(matches!(error, CreateError::ForeignProtectionDomain), "{error}");

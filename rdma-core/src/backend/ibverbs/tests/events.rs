@@ -20,7 +20,7 @@ const AT_ONCE: Duration = Duration::from_millis(50);
 
 #[test]
 #[ignore = "needs a device"]
-fn the_channel_tells_of_a_completion_once_for_each_request_to_be_told() {
+fn the_channel_raises_one_event_for_each_request_to_notify() {
     let mut pair = Pair::new();
     let (here, there) = (pair.memory(64, Access::LOCAL_WRITE), pair.memory(64, REMOTE));
     let write = |wr_id| here.request(wr_id, RawOpcode::Write, 8, Some(&there));
@@ -91,7 +91,7 @@ fn a_queue_that_overran_says_so_though_nobody_takes_events() {
     }
 }
 
-/// Takes events until this one, or fails.
+/// Takes events until one of this kind comes, or fails.
 fn await_port_event(context: &crate::backend::ibverbs::Context, kind: EventKind) {
     let until = Instant::now() + SOON;
     loop {

@@ -161,16 +161,17 @@ fn receives_posted_before_err_are_flushed_and_destroyed_queue_pairs_are_gone() {
 fn a_forked_child_that_drops_everything_takes_nothing_from_its_parent() {
     let mut pair = Pair::new();
     let (here, there) = (pair.memory(64, Access::LOCAL_WRITE), pair.memory(64, REMOTE));
-    // SAFETY: the child calls nothing but drops and `_exit`.
+    // SAFETY: the child only drops values and calls `_exit`; the drops do nothing in a forked child, so no lock is
+    // taken.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         drop((pair, here, there));
-        // SAFETY: ends the child without running what belongs to the parent.
+        // SAFETY: `_exit` must end the child, because exit handlers and destructors belong to the parent.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: a child of this process, and a status of ours.
+    // SAFETY: `child` is a child of this process that only this call waits for, and `status` is a variable of ours.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child did not end as it should");
     here.fill(b"still registered and connected");

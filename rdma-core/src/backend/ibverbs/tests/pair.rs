@@ -1,4 +1,4 @@
-//! Two queue pairs of one worker, connected to each other, and memory for them.
+//! A test pair: two queue pairs of one worker, connected to each other, and memory for them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use crate::{
 };
 
 pub(super) const PORT: PortNum = PortNum(1);
-/// Generous: the device may be emulated.
+/// The longest wait for completions. Generous, because the device may be emulated.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// The device that the run is about.
+/// Opens the device under test, which `ROCE_DEVICE` names.
 pub(super) fn context() -> Arc<Context> {
     let name = std::env::var("ROCE_DEVICE").expect("ROCE_DEVICE names the device to test");
     let devices = Device::list().unwrap();
@@ -90,22 +90,22 @@ impl Pair {
 
     pub(super) fn memory(&self, len: usize, access: Access) -> Memory {
         let mapping = Mapping::allocate(len).unwrap();
-        // SAFETY: `Registered` keeps the mapping until it is deregistered.
+        // SAFETY: `Registered` keeps the mapping until it is deregistered, so the range outlives its registration.
         let registration = unsafe { self.pd.register(mapping.as_ptr().as_ptr(), len, access, None) }.unwrap();
         Memory(Registered::new(mapping, registration, access, PdId(1)))
     }
 
     pub(super) fn send(&mut self, slot: Slot, chain: &[RawSend]) -> Result<(), RawPostError> {
-        // SAFETY: the tests keep their memory until the worker is dropped.
+        // SAFETY: each test keeps its memory until it has dropped the worker, so the ranges stay valid.
         unsafe { self.worker.post_send(slot, chain) }
     }
 
     pub(super) fn recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
-        // SAFETY: as in `send`.
+        // SAFETY: each test keeps its memory until it has dropped the worker, so the receives stay valid.
         unsafe { self.worker.post_recv(slot, chain) }
     }
 
-    /// As many completions, or the test fails.
+    /// Polls until there are `count` completions, or fails the test.
     pub(super) fn completions(&mut self, count: usize) -> Vec<RawCompletion> {
         let until = Instant::now() + WAIT;
         let mut all = Vec::new();
@@ -119,7 +119,7 @@ impl Pair {
         all
     }
 
-    /// The completion of this request, among `count`.
+    /// Polls `count` completions and returns that of `wr_id`.
     pub(super) fn completion_of(&mut self, wr_id: u64, count: usize) -> RawCompletion {
         let all = self.completions(count);
         *all.iter().find(|one| one.wr_id == wr_id).unwrap_or_else(|| panic!("no {wr_id} in {all:?}"))
@@ -140,13 +140,15 @@ impl Memory {
 
     pub(super) fn fill(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.0.len());
-        // SAFETY: within the mapping; nothing is in flight when a test calls this.
+        // SAFETY: the length was checked, so the copy stays within the mapping; tests call this only while nothing is
+        // in flight.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr().as_ptr(), bytes.len()) };
     }
 
     pub(super) fn bytes(&self, len: usize) -> Vec<u8> {
         assert!(len <= self.0.len());
-        // SAFETY: as in `fill`.
+        // SAFETY: the length was checked, so the slice is within the mapping; tests call this only while nothing is in
+        // flight, so nobody writes it.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().as_ptr(), len) }.to_vec()
     }
 
@@ -173,7 +175,7 @@ impl Memory {
             remote_addr: target.map_or(0, Memory::addr),
             rkey: target.map_or(0, Memory::rkey),
             imm: 0x0102_0304,
-            expect: crate::memory::Expect::Cached,
+            hint: crate::memory::CacheHint::Cached,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the device says of itself.
+//! Queries: the attributes of the device, its ports and its GID table.
 
 use super::pair::{PORT, chosen_gid, context};
 use crate::backend::ibverbs::{gid, port};

@@ -1,4 +1,4 @@
-//! The words for each refusal, and the table against the specification's.
+//! Tests of the explanation of each refusal, and of the masks against the specification.
 
 use super::*;
 use crate::{Gid, GidType, Lid, LinkLayer, PortNum, PortState, Psn};
@@ -95,7 +95,7 @@ fn every_message_ends_in_a_mend_whatever_the_errno() {
     }
 }
 
-/// As the kernel's table for reliable connections has it (`qp_state_table` of drivers/infiniband/core/verbs.c).
+/// The masks of the kernel's table for reliable connections (`qp_state_table` of drivers/infiniband/core/verbs.c).
 #[test]
 fn the_masks_are_the_specifications() {
     assert_eq!(TO_INIT.required, 0x1 | 0x10 | 0x20 | 0x8);

@@ -1,4 +1,4 @@
-//! Which key names which memory, with which rights.
+//! The key table: which key names which memory, with which rights.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -10,19 +10,20 @@ use crate::Access;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Domain(pub(crate) u32);
 
-/// One registration.
+/// A registration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Registered {
     pub(crate) domain: Domain,
     pub(crate) addr: u64,
     pub(crate) len: u64,
     pub(crate) access: Access,
-    /// Never used twice, unlike the key: tells a registration from a later one of the same key.
+    /// A number that is never used twice, unlike the key: distinguishes a registration from a later one of the same
+    /// key.
     pub(crate) serial: u64,
 }
 
 impl Registered {
-    /// Whether `domain` may use `len` bytes at `addr` of it as `needs` says.
+    /// Checks whether `domain` may use the `len` bytes at `addr` with the rights `needs`.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -45,14 +46,14 @@ impl Registered {
         Ok(())
     }
 
-    /// Whether `domain` may use `len` bytes at `addr` of it for something, of what peers may be allowed.
+    /// Checks whether `domain` may use the `len` bytes at `addr`, and a peer has any right to them.
     pub(crate) fn check_any(&self, domain: Domain, addr: u64, len: u64) -> Result<(), KeyRefusal> {
         self.check(domain, addr, len, Access::empty())?;
         if self.access.is_remote() { Ok(()) } else { Err(KeyRefusal::AccessDenied) }
     }
 }
 
-/// Why a key does not give what was asked for.
+/// The reason why a key was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyRefusal {
     Unknown,
@@ -61,18 +62,21 @@ pub(crate) enum KeyRefusal {
     AccessDenied,
 }
 
-/// The registrations of a device. Keys are drawn from the system's random source, so they are
-/// their own hash; one that renews another shares its lowest bits.
+/// The registrations of a device, by key.
+///
+/// Keys come from the system's random source, so they serve as their own hash. A key that renews another shares its low
+/// bits, which is why [`Identity`] also uses the high ones.
 #[derive(Debug, Default)]
 pub(crate) struct KeyTable {
     by_key: HashMap<u32, Registered, BuildHasherDefault<Identity>>,
-    /// The one that was used last: requests use one again and again.
+    /// The registration that was used last, because consecutive requests mostly use the same one. Removing a key must
+    /// clear it: otherwise a revoked key would still be accepted.
     last: Cell<Option<(u32, Registered)>>,
     serials: u64,
 }
 
 impl KeyTable {
-    /// Enters a registration under a key that `draw` gives.
+    /// Adds a registration under a key from `draw`, which is asked again for a key that is taken.
     pub(crate) fn insert<E>(
         &mut self,
         domain: Domain,
@@ -83,7 +87,7 @@ impl KeyTable {
     ) -> Result<u32, E> {
         let key = loop {
             let key = draw()?;
-            // 0 is what a request without memory carries.
+            // A request without memory carries key 0, so no registration may have it.
             if key != 0 && !self.by_key.contains_key(&key) {
                 break key;
             }
@@ -102,7 +106,7 @@ impl KeyTable {
         self.by_key.len()
     }
 
-    /// The registration of `key`, if `domain` may use `len` bytes at `addr` of it as `needs` says.
+    /// Returns the registration of `key`, if `domain` may use the `len` bytes at `addr` with the rights `needs`.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -143,7 +147,7 @@ impl KeyTable {
     }
 }
 
-/// Hashes a random key to itself, and a number that others follow by one multiplication.
+/// A hasher for keys, which are random already, and for serials, which are counted up and need one multiplication.
 #[derive(Debug, Default)]
 pub(crate) struct Identity(u64);
 
@@ -159,7 +163,7 @@ impl Hasher for Identity {
     }
 
     fn write_u32(&mut self, key: u32) {
-        // The table looks at the highest bits first, and at the lowest.
+        // `HashMap` takes the group from the lowest bits and the tag from the highest, so both must vary.
         self.0 = u64::from(key) << 32 | u64::from(key);
     }
 
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_domains_and_removed_keys_are_told_apart() {
+    fn each_refusal_has_its_reason() {
         let (mut keys, key) = table();
         let check = |keys: &KeyTable, key, domain, needs| {
             keys.check(key, Domain(domain), 0x1000, 1_u32, needs).map(|_| ())

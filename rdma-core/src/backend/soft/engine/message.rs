@@ -1,10 +1,9 @@
-//! What two software queue pairs say to each other: whole messages, not packets.
+//! Messages between two software queue pairs: whole requests and replies, not packets.
 //!
-//! The payload is not in here. A wire moves it from where the requester has it to where the
-//! responder says, so that the wire inside a process copies once and TCP reads straight into
-//! the target.
+//! The payload is not part of a message. A wire moves it from the requester's memory to where the responder says, so
+//! that the wire inside a process copies once, and TCP reads straight into the target.
 
-/// What a request asks the peer to do.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestOp {
     /// Deliver the payload into the next posted receive.
@@ -15,54 +14,54 @@ pub(crate) enum RequestOp {
     Read,
 }
 
-/// One request of a requester; `len` bytes of payload follow it, unless it is a read.
+/// A request; `len` bytes of payload follow it, unless it is a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Counts the requests of a connection; 24 bits, wrapping.
+    /// The sequence number: counts the requests of a connection in 24 bits, wrapping.
     pub(crate) psn: u32,
     pub(crate) op: RequestOp,
     pub(crate) imm: Option<u32>,
-    /// Writes and reads only.
+    /// The remote address; meaningful for writes and reads only, as is the key.
     pub(crate) remote_addr: u64,
     pub(crate) rkey: u32,
-    /// Bytes sent, written or asked for.
+    /// Bytes that are sent, written or asked for.
     pub(crate) len: u32,
 }
 
-/// Why a request was refused.
+/// The reason of a negative acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nak {
-    /// A request before it is missing: send again from `psn`.
+    /// An earlier request is missing: send again from `psn`.
     Sequence,
     /// The receive is too small, or the operation is not enabled.
     InvalidRequest,
-    /// Key, range or right.
+    /// The key, the range or a right is wrong.
     RemoteAccess,
-    /// The responder failed otherwise.
+    /// The responder failed for another reason.
     RemoteOperational,
 }
 
-/// What a reply says.
+/// The kind of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplyKind {
-    /// Everything up to and including `psn` was carried out.
+    /// Every request up to and including `psn` is carried out.
     Ack,
-    /// The bytes that the read `psn` asked for; `len` bytes of payload follow. Acknowledges it, too.
+    /// The data of the read `psn`, which this also acknowledges; `len` bytes of payload follow.
     ReadData,
-    /// `psn` was refused.
+    /// Request `psn` was refused.
     Nak(Nak),
-    /// No receive is posted for `psn`: send it again after the time of that code.
+    /// No receive is posted for `psn`: send the request again after the time of the code.
     Rnr {
-        /// [`RnrTimer`](crate::RnrTimer) code.
+        /// The [`RnrTimer`](crate::RnrTimer) code.
         timer: u8,
     },
 }
 
-/// One reply of a responder.
+/// A reply of a responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) psn: u32,
     pub(crate) kind: ReplyKind,
-    /// Payload that follows; 0 but for `ReadData`.
+    /// Bytes of payload that follow; 0 except for `ReadData`.
     pub(crate) len: u32,
 }

@@ -1,9 +1,8 @@
-//! The protocol of the software device: reliable connections, without clock and without I/O.
+//! The protocol of the software device: reliable connections as state machines, without clock and without I/O.
 //!
-//! A queue pair is a [`Requester`](requester::Requester) and a [`Responder`](responder::Responder)
-//! that know nothing of each other; the time is handed in, and what is to be done comes out as
-//! effects. It never runs back. Which memory may be touched is asked of the
-//! [`KeyTable`](keys::KeyTable); touching it is left to the wires.
+//! A queue pair is a [`Requester`](requester::Requester) and a [`Responder`](responder::Responder), which do not know
+//! each other. Time is passed in; effects and verdicts come out, and the caller carries them out. Time must never run
+//! backwards. The [`KeyTable`](keys::KeyTable) says which memory may be touched; touching it is left to the wires.
 
 pub(crate) mod effect;
 pub(crate) mod keys;

@@ -1,18 +1,19 @@
-//! Sequence numbers of 24 bits that wrap.
+//! Sequence numbers of 24 bits, which wrap.
 
 const MASK: u32 = 0x00ff_ffff;
 
-/// `psn` and `count` further.
+/// The sequence number `count` after `psn`.
 pub(crate) fn add(psn: u32, count: usize) -> u32 {
     psn.wrapping_add(count as u32) & MASK
 }
 
-/// The one before `psn`.
+/// The sequence number before `psn`.
 pub(crate) fn before(psn: u32) -> u32 {
     psn.wrapping_sub(1) & MASK
 }
 
-/// How far `to` is after `from`; negative when it is before. Right within half the range.
+/// The distance of `to` after `from`; negative when `to` is before. Right only within half the range, 2^23: a queue
+/// holds far fewer requests.
 pub(crate) fn distance(from: u32, to: u32) -> i32 {
     let ahead = to.wrapping_sub(from) & MASK;
     if ahead > MASK / 2 { ahead as i32 - (MASK as i32 + 1) } else { ahead as i32 }

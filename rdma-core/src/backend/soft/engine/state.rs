@@ -1,19 +1,19 @@
-//! The state of a queue pair, and which step leads where.
+//! The states of a queue pair, and which step leads where.
 
 use crate::QpState;
 
 /// The state of a reliable-connection queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Newly created.
+    /// The queue pair is new.
     Reset,
     /// Receives may be posted.
     Init,
-    /// Requests of the peer are carried out.
+    /// Requests of the peer are carried out as well.
     ReadyToReceive,
-    /// Everything is.
+    /// Requests may be posted as well.
     ReadyToSend,
-    /// Everything is flushed.
+    /// Every request is flushed.
     Error,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Step {
 }
 
 impl State {
-    /// Where `step` leads; `None` when it is not allowed from here.
+    /// The state that `step` leads to; `None` when the step is not allowed here.
     pub(crate) fn after(self, step: Step) -> Option<Self> {
         match (self, step) {
             (Self::Reset | Self::Init, Step::ToInit) => Some(Self::Init),
@@ -54,7 +54,7 @@ impl State {
         matches!(self, Self::ReadyToReceive | Self::ReadyToSend)
     }
 
-    /// As verbs counts it.
+    /// The state as verbs numbers it.
     pub(crate) fn number(self) -> QpState {
         match self {
             Self::Reset => QpState::RESET,

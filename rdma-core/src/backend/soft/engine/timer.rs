@@ -1,8 +1,8 @@
-//! Timers that carry their own deadline.
+//! Timers: a deadline, or none.
 
 use std::time::{Duration, Instant};
 
-/// Off, or due at a moment.
+/// A timer that is off, or due at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Timer {
     #[default]
@@ -11,7 +11,7 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    /// Due `after` from `now`; off when the clock cannot count that far, which stands for "never".
+    /// A timer that is due `after` from `now`; off when the clock cannot represent that, which means never.
     pub(crate) fn after(now: Instant, after: Duration) -> Self {
         now.checked_add(after).map_or(Self::Off, Self::At)
     }

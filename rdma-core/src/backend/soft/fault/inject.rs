@@ -1,4 +1,7 @@
-//! Carrying a plan out: what becomes of a message that arrives.
+//! Fault injection: applies the plan of a device to each message that arrives, and holds delayed messages back.
+//!
+//! Which fault strikes is decided in [`plan`](super::plan). Every wire asks [`State::inject`] before it delivers a
+//! message, and delivers, loses, corrupts or delays the message as the answer says.
 
 #![expect(unsafe_code, reason = "flips a byte where a payload landed")]
 
@@ -13,47 +16,59 @@ use super::super::qp::Carrier;
 use super::super::wire::{Placement, QpRef, Right, Token, copy};
 use super::rule::{Event, Fault};
 
-/// How long a message waits for a later one to overtake it.
+/// How long a reordered message waits for a later one to overtake it. 10 ms: shorter than a usual acknowledgement
+/// timeout, so that the message arrives before the requester retries when no later one comes.
 const OVERTAKE_WAIT: Duration = Duration::from_millis(10);
-/// Messages held back at once; beyond, the oldest is lost.
-const HELD_MAX: usize = 1024;
-/// Bytes of payload held back at once; beyond, the oldest messages are lost, and so is one that is longer by itself.
-const HELD_BYTES_MAX: usize = 64 << 20;
+/// Delayed messages of the process at most; beyond this the oldest is lost, so that a plan cannot exhaust memory.
+const DELAYED_MAX: usize = 1024;
+/// Payload bytes of delayed messages at most. Beyond this the oldest messages are lost. A message whose own payload is
+/// longer is lost at once.
+const DELAYED_BYTES_MAX: usize = 64 << 20;
 
-/// What arrives.
+/// A message that arrives at a queue pair, on any wire.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Message {
     Request(Request),
     Reply(Reply),
 }
 
-/// What becomes of it.
+/// The decision of a plan about one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Injected {
+    /// The wire delivers the message unchanged.
     Deliver,
+    /// The wire drops the message, with its payload.
     Lose,
-    /// The number chooses the byte.
+    /// The wire delivers the message and flips one byte of the payload; the number selects the byte
+    /// ([`byte_of`]).
     Corrupt(u64),
+    /// The responder answers as if no receive were posted.
     NotReady,
-    Hold {
-        due: Instant,
-        until_next: bool,
-    },
+    /// [`State::delay_message`] keeps the message and delivers it later.
+    Delay(Delay),
 }
 
-/// A message held back, with a copy of its payload.
-#[derive(Debug)]
-pub(in super::super) struct Held {
-    serial: u64,
+/// When a delayed message is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Delay {
     due: Instant,
+    /// Deliver earlier, right after the next message of the same queue pair and direction.
     until_next: bool,
-    /// All of the payload is here.
+}
+
+/// A message that a fault holds back, with a copy of its payload.
+#[derive(Debug)]
+pub(in super::super) struct DelayedMessage {
+    serial: u64,
+    delay: Delay,
+    /// The payload copy is complete; only then may the message be delivered.
     whole: bool,
-    /// The requester, on the wire inside a process.
+    /// The requester, if it is of this process; `None` for a request that came over TCP, and for a reply.
     from: Option<QpRef>,
     to: QpRef,
     message: Message,
-    /// The wire writes them through their address: nothing refers to them before they are whole.
+    /// The payload copy. The wire writes through the address that [`State::delay_message`] gave out, so nothing may
+    /// borrow these bytes before `whole` is set, and the vector must never grow.
     bytes: Vec<u8>,
 }
 
@@ -62,7 +77,7 @@ impl Message {
         matches!(self, Self::Request(_))
     }
 
-    /// Bytes that follow it.
+    /// Payload bytes that follow the message.
     pub(in super::super) fn payload_len(&self) -> u32 {
         match self {
             Self::Request(request) if request.op == RequestOp::Read => 0,
@@ -71,7 +86,7 @@ impl Message {
         }
     }
 
-    /// What becomes of a payload that nobody wants.
+    /// The placement that discards the payload of this message.
     pub(in super::super) fn unwanted(&self) -> Placement {
         match self.payload_len() {
             0 => Placement::Nothing,
@@ -85,7 +100,8 @@ impl Message {
 }
 
 impl State {
-    /// What the plan of the device of `to` does to a message that arrives there.
+    /// Asks the plan of the device of `to` about a message that arrives there. A fault of the whole device (kill, stop,
+    /// port flap) is carried out here, and loses the message.
     pub(in super::super) fn inject(&mut self, now: Instant, to: QpRef, message: &Message) -> Injected {
         let Some(device) = self.qps.get(to).map(|qp| qp.device) else { return Injected::Lose };
         let Some(plan) = self.devices.get(device).and_then(|device| device.faults.as_ref()) else {
@@ -100,11 +116,11 @@ impl State {
         match fault {
             Fault::Drop => return Injected::Lose,
             Fault::Delay(by) => match now.checked_add(by) {
-                Some(due) => return Injected::Hold { due, until_next: false },
-                // Later than the clock can count.
+                Some(due) => return Injected::Delay(Delay { due, until_next: false }),
+                // The clock cannot represent the due time, so the message never arrives.
                 None => return Injected::Lose,
             },
-            Fault::Reorder => return Injected::Hold { due: now + OVERTAKE_WAIT, until_next: true },
+            Fault::Reorder => return Injected::Delay(Delay { due: now + OVERTAKE_WAIT, until_next: true }),
             Fault::Corrupt => return Injected::Corrupt(chance),
             Fault::Rnr => return Injected::NotReady,
             Fault::RefuseDeregistration => return Injected::Deliver,
@@ -115,83 +131,86 @@ impl State {
         Injected::Lose
     }
 
-    /// Holds a message back; the wire puts its payload where the answer says.
-    pub(in super::super) fn hold(
+    /// Keeps a message for later delivery, and returns where the wire must copy its payload.
+    pub(in super::super) fn delay_message(
         &mut self,
-        (due, until_next): (Instant, bool),
+        delay: Delay,
         from: Option<QpRef>,
         to: QpRef,
         message: Message,
     ) -> Placement {
         let len = message.payload_len();
-        let Some(room) = HELD_BYTES_MAX.checked_sub(len as usize) else { return message.unwanted() };
-        while self.held.len() >= HELD_MAX || self.held_bytes() > room {
-            self.held.remove(0);
+        let Some(room) = DELAYED_BYTES_MAX.checked_sub(len as usize) else { return message.unwanted() };
+        while self.delayed.len() >= DELAYED_MAX || self.delayed_bytes() > room {
+            self.delayed.remove(0);
         }
-        self.held_serials += 1;
-        let serial = self.held_serials;
+        self.delayed_serials += 1;
+        let serial = self.delayed_serials;
         let mut bytes = vec![0; len as usize];
         let addr = bytes.as_mut_ptr().expose_provenance() as u64;
-        self.held.push(Held { serial, due, until_next, whole: len == 0, from, to, message, bytes });
+        self.delayed.push(DelayedMessage { serial, delay, whole: len == 0, from, to, message, bytes });
         if len == 0 {
-            self.note_due(due);
+            self.note_due(delay.due);
             return Placement::Nothing;
         }
-        Placement::At { token: Token { qp: to, right: Right::Held { serial } }, addr, len }
+        Placement::At { token: Token { qp: to, right: Right::Delayed { serial } }, addr, len }
     }
 
-    fn held_bytes(&self) -> usize {
-        self.held.iter().map(|held| held.bytes.len()).sum()
+    fn delayed_bytes(&self) -> usize {
+        self.delayed.iter().map(|delayed| delayed.bytes.len()).sum()
     }
 
-    /// The payload of a message held back is complete.
-    pub(in super::super) fn held_whole(&mut self, serial: u64) {
-        if let Some(held) = self.held.iter_mut().find(|held| held.serial == serial) {
-            held.whole = true;
-            let due = held.due;
+    /// Notes that the payload copy of a delayed message is complete: the message may now be delivered.
+    pub(in super::super) fn delayed_payload_arrived(&mut self, serial: u64) {
+        if let Some(delayed) = self.delayed.iter_mut().find(|delayed| delayed.serial == serial) {
+            delayed.whole = true;
+            let due = delayed.delay.due;
             self.note_due(due);
         }
     }
 
-    /// Whether the payload of that message is still wanted.
-    pub(in super::super) fn holds_back(&self, serial: u64) -> bool {
-        self.held.iter().any(|held| held.serial == serial && !held.whole)
+    /// Whether a delayed message still waits for its payload. `false` once the message was dropped for room: the wire
+    /// must then not write to the address it was given.
+    pub(in super::super) fn awaits_delayed_payload(&self, serial: u64) -> bool {
+        self.delayed.iter().any(|delayed| delayed.serial == serial && !delayed.whole)
     }
 
-    /// When the next message held back is due.
-    pub(in super::super) fn held_until(&self) -> Option<Instant> {
-        self.held.iter().filter(|held| held.whole).map(|held| held.due).min()
+    /// The time at which the next delayed message is due.
+    pub(in super::super) fn next_delayed_due(&self) -> Option<Instant> {
+        self.delayed.iter().filter(|delayed| delayed.whole).map(|delayed| delayed.delay.due).min()
     }
 
-    /// Delivers what is due, and what becomes due by that. What is delivered lets out more: only
-    /// the outermost call delivers, so that swapped messages do not pile up on the stack.
+    /// Delivers the delayed messages that are due, and those that become due by that.
+    ///
+    /// Delivering a message posts the next requests, whose messages may overtake others and make them due. Only the
+    /// outermost call delivers, because otherwise a deep queue of reordered messages would overflow the stack.
     pub(in super::super) fn deliver_due(&mut self, now: Instant) {
         if std::mem::replace(&mut self.delivering, true) {
             return;
         }
-        while let Some(index) = self.held.iter().position(|held| held.whole && held.due <= now) {
-            let held = self.held.remove(index);
-            self.deliver(now, held);
+        while let Some(index) = self.delayed.iter().position(|it| it.whole && it.delay.due <= now) {
+            let delayed = self.delayed.remove(index);
+            self.deliver(now, delayed);
         }
         self.delivering = false;
     }
 
-    /// A message was delivered to `to`: those that waited to be overtaken follow.
+    /// Delivers the reordered messages that the message `by`, just delivered to `to`, has overtaken.
     pub(in super::super) fn overtaken(&mut self, now: Instant, to: QpRef, by: &Message) {
-        if self.held.is_empty() {
+        if self.delayed.is_empty() {
             return;
         }
-        for held in &mut self.held {
-            let waits = held.whole && held.until_next;
-            if waits && held.to == to && held.message.is_request() == by.is_request() {
-                held.due = held.due.min(now);
+        for delayed in &mut self.delayed {
+            let waits = delayed.whole && delayed.delay.until_next;
+            if waits && delayed.to == to && delayed.message.is_request() == by.is_request() {
+                delayed.delay.due = delayed.delay.due.min(now);
             }
         }
         self.deliver_due(now);
     }
 
-    fn deliver(&mut self, now: Instant, held: Held) {
-        let Held { from, to, message, bytes, .. } = held;
+    fn deliver(&mut self, now: Instant, delayed: DelayedMessage) {
+        let DelayedMessage { from, to, message, bytes, .. } = delayed;
         if !self.is_up(to) {
             return;
         }
@@ -212,7 +231,8 @@ impl State {
                 if let Some(Verdict::Place { addr: target, len, serial }) = verdict
                     && len as usize == bytes.len()
                 {
-                    // SAFETY: the source is ours; the target was granted in this hold of the lock.
+                    // SAFETY: `bytes` is the source and lives until the end of this function. The responder checked the
+                    // target under the lock that is still held, so no deregistration can have come since.
                     unsafe { copy(addr, target, len) };
                     verdict = self.ask_placed(to, serial);
                 }
@@ -227,7 +247,8 @@ impl State {
         }
     }
 
-    /// The payload of `token` will have one byte flipped when it is complete.
+    /// Remembers to flip one byte of the payload behind `token` once it is complete. Flipping earlier would be undone,
+    /// because the wire still writes.
     pub(in super::super) fn corrupt_later(&mut self, token: Token, addr: u64, len: u32, chance: u64) {
         let mut pending = std::mem::take(&mut self.corrupting);
         pending.retain(|(token, _)| super::super::wire::Sink::still_valid(self, *token));
@@ -235,18 +256,19 @@ impl State {
         self.corrupting = pending;
     }
 
-    /// The payload of `token` is complete: flips its byte, if it was to be.
+    /// Flips the byte that [`corrupt_later`](Self::corrupt_later) remembered for `token`, whose payload is complete.
     pub(in super::super) fn corrupt_now(&mut self, token: Token) {
         let Some(index) = self.corrupting.iter().position(|(pending, _)| *pending == token) else { return };
         let (_, addr) = self.corrupting.swap_remove(index);
         if super::super::wire::Sink::still_valid(self, token) {
-            // SAFETY: the address is inside the range of `token`, which is valid in this hold of the lock.
+            // SAFETY: the address is inside the range of `token`, which `still_valid` just confirmed. It stays
+            // valid, because a deregistration needs the lock that is held here.
             unsafe { flip(addr) };
         }
     }
 }
 
-/// The byte of a payload that `chance` chooses.
+/// The address of the payload byte that `chance` selects.
 pub(in super::super) fn byte_of(addr: u64, len: u32, chance: u64) -> u64 {
     addr + chance % u64::from(len.max(1))
 }
@@ -255,10 +277,10 @@ pub(in super::super) fn byte_of(addr: u64, len: u32, chance: u64) -> u64 {
 ///
 /// # Safety
 ///
-/// It is mapped and writable, and no reference to it exists.
+/// The byte is mapped and writable, and no reference to it exists.
 pub(in super::super) unsafe fn flip(addr: u64) {
     let byte = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
-    // SAFETY: by the caller's promise; others may use the byte at the same time.
+    // SAFETY: the caller promises a mapped, writable byte. Peers may write it concurrently, so the access is atomic.
     unsafe { AtomicU8::from_ptr(byte) }.fetch_xor(0xff, Ordering::Relaxed);
 }
 
@@ -273,22 +295,22 @@ mod tests {
     #[test]
     fn what_is_held_back_is_bounded_in_messages_and_in_bytes() {
         let mut state = State::default();
-        let mut hold = |len| {
-            let when = (Instant::now() + Duration::from_secs(60), false);
-            let place = state.hold(when, None, QpRef::default(), write(len));
-            (place, state.held.len(), state.held_bytes())
+        let mut delay = |len| {
+            let until = Delay { due: Instant::now() + Duration::from_secs(60), until_next: false };
+            let place = state.delay_message(until, None, QpRef::default(), write(len));
+            (place, state.delayed.len(), state.delayed_bytes())
         };
-        for len in [(HELD_BYTES_MAX + 1) as u32, 1 << 31] {
-            assert_eq!(hold(len), (Placement::Discard { len }, 0, 0), "longer than all that may be held");
+        for len in [(DELAYED_BYTES_MAX + 1) as u32, 1 << 31] {
+            assert_eq!(delay(len), (Placement::Discard { len }, 0, 0), "longer than all that may be held");
         }
         for count in 1..=200 {
-            let (place, messages, bytes) = hold(1 << 20);
+            let (place, messages, bytes) = delay(1 << 20);
             assert!(matches!(place, Placement::At { len: 0x10_0000, .. }), "the newest is held");
             assert_eq!((messages, bytes), (count.min(64), count.min(64) << 20));
         }
-        assert_eq!(hold(HELD_BYTES_MAX as u32).2, HELD_BYTES_MAX);
-        for _ in 0..2 * HELD_MAX {
-            assert!(hold(0).1 <= HELD_MAX);
+        assert_eq!(delay(DELAYED_BYTES_MAX as u32).2, DELAYED_BYTES_MAX);
+        for _ in 0..2 * DELAYED_MAX {
+            assert!(delay(0).1 <= DELAYED_MAX);
         }
     }
 }

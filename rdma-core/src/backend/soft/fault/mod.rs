@@ -1,19 +1,22 @@
-//! Faults on demand, for software devices: what a network and its peers do wrong, reproducibly.
+//! Fault injection for software devices: what networks and peers do wrong, reproducibly.
 //!
-//! A [`FaultPlan`] is handed to a device in [`SoftOptions::faults`](crate::SoftOptions), and
-//! acts on what *arrives* at that device: requests at its responders, replies and read data at
-//! its requesters. Give the same plan to both ends to disturb both directions. Each [`Rule`]
-//! names a [`Fault`], which messages it looks at, and when it strikes; all chance comes from
-//! the plan's seed. Nothing arrives from another process that has the device's memory mapped
-//! ([`Wire::Mapped`](crate::Wire)). The plan also takes orders at any moment ([`FaultPlan::kill`],
-//! [`FaultPlan::stop`], [`FaultPlan::flap_port`]) and counts what it did.
+//! A [`FaultPlan`] is given to a device in [`SoftOptions::faults`](crate::SoftOptions). It acts on the messages that
+//! *arrive* at that device: requests at its responders, replies and read data at its requesters. Give the same plan to
+//! both ends to disturb both directions.
+//!
+//! Each [`Rule`] has a [`Fault`], the messages it looks at, and when it strikes. All chance comes from the seed of the
+//! plan. A plan also takes orders at any moment ([`FaultPlan::kill`], [`FaultPlan::stop`], [`FaultPlan::flap_port`]),
+//! and counts what it did.
+//!
+//! A process that has mapped the memory of a device ([`Wire::Mapped`](crate::Wire)) sends it no messages, so no rule
+//! sees its accesses.
 //!
 //! ```
 //! use std::time::Duration;
 //! use rdma_core::fault::{Fault, FaultPlan, Rule};
 //! use rdma_core::{Access, Deadline, Device, SoftOptions, Work, WorkerOptions, loopback};
 //!
-//! // The first request is lost; the acknowledgement timer brings it again.
+//! // The first request is lost; when the acknowledgement timer expires it is sent again.
 //! let faults = FaultPlan::seeded(7).with(Rule::new(Fault::Drop).times(1));
 //! let device = Device::soft(SoftOptions { faults: Some(faults.clone()), ..SoftOptions::default() });
 //! let context = device.open()?;
@@ -27,16 +30,13 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 
-mod counts;
 mod inject;
 mod plan;
 mod planted;
 mod rule;
-mod seed;
 
-pub use counts::FaultCounts;
-pub(super) use inject::{Held, Injected, Message, byte_of, flip};
-pub use plan::FaultPlan;
+pub(super) use inject::{DelayedMessage, Injected, Message, byte_of, flip};
+pub use plan::{FaultCounts, FaultPlan};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use rule::{Fault, Messages, Rule};

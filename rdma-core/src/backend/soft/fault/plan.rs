@@ -1,4 +1,4 @@
-//! The rules of a device, and the orders it takes.
+//! Fault plans: the rules of a device, the orders it takes, and the counts of what struck.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,15 +6,12 @@ use std::time::Duration;
 use super::super::fabric::{Fabric, Silence};
 use super::super::wire::DeviceRef;
 use super::super::{driver, fabric};
-use super::counts::FaultCounts;
-use super::rule::{Event, Fault, Rule};
-use super::seed::Seed;
+use super::rule::{Event, Fault, Rule, Seed};
 
-/// What shall go wrong at a software device; clones are the same plan.
+/// The faults of a software device. Clones are the same plan.
 ///
-/// See the [module](super) for how it is used. Orders ([`kill`](Self::kill) and the like) reach the
-/// devices that are open at that moment. Of several rules that strike at one message, the
-/// first decides.
+/// The [module](super) has an example. Orders ([`kill`](Self::kill) and the like) reach the devices that are open at
+/// that moment. When several rules strike at one message, the first one decides.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
     inner: Arc<Mutex<Inner>>,
@@ -28,8 +25,34 @@ struct Inner {
     devices: Vec<DeviceRef>,
 }
 
+/// How often each fault struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct FaultCounts {
+    /// Messages that the plan was asked about.
+    pub messages: u64,
+    /// Messages lost by a rule. Those lost at a killed, stopped or unplugged device are not counted.
+    pub dropped: u64,
+    /// Messages delivered late.
+    pub delayed: u64,
+    /// Messages delivered after a later one.
+    pub reordered: u64,
+    /// Payloads of which one byte was flipped.
+    pub corrupted: u64,
+    /// Requests that were told to wait as if no receive were posted.
+    pub rnr: u64,
+    /// Times the device was killed.
+    pub killed: u64,
+    /// Times the device was stopped.
+    pub stopped: u64,
+    /// Times the port went down.
+    pub flapped: u64,
+    /// Deregistrations refused.
+    pub deregistrations_refused: u64,
+}
+
 impl FaultPlan {
-    /// A plan without rules, whose chance `seed` decides.
+    /// Makes a plan without rules; `seed` decides all chance.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         let inner = Inner {
@@ -41,31 +64,32 @@ impl FaultPlan {
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// The same plan with one rule more.
+    /// Adds a rule and returns the plan.
     #[must_use]
     pub fn with(self, rule: Rule) -> Self {
         self.add(rule);
         self
     }
 
-    /// Adds a rule; it acts from now on.
+    /// Adds a rule, which acts from now on.
     pub fn add(&self, rule: Rule) {
         self.lock().rules.push(rule);
     }
 
-    /// Removes all rules. What is delayed already still comes.
+    /// Removes all rules. Messages that are already delayed still arrive.
     pub fn clear(&self) {
         self.lock().rules.clear();
     }
 
-    /// What the plan did so far.
+    /// Returns how often each fault has struck so far.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.lock().counts
     }
 
-    /// Kills the device: from now on it neither answers nor hears, for ever. Its peers see
-    /// `RETRY_EXC_ERR` once their retries are used up.
+    /// Kills the device: it receives and answers nothing any more, for ever.
+    ///
+    /// Its peers see `RETRY_EXC_ERR` once their retries are used up.
     ///
     /// ```
     /// use std::time::Duration;
@@ -89,18 +113,18 @@ impl FaultPlan {
         self.order(|state, device| state.silence(device, Silence::Killed));
     }
 
-    /// Stops the device until [`resume`](Self::resume): what arrives meanwhile is lost.
+    /// Stops the device until [`resume`](Self::resume); messages that arrive meanwhile are lost.
     pub fn stop(&self) {
         self.lock().counts.stopped += 1;
         self.order(|state, device| state.silence(device, Silence::Stopped));
     }
 
-    /// Lets a stopped device go on; a killed one stays dead.
+    /// Resumes a stopped device. A killed one stays dead.
     pub fn resume(&self) {
         self.order(|state, device| state.silence(device, Silence::No));
     }
 
-    /// Takes the port down for `time`: `PORT_ERR` now and `PORT_ACTIVE` then.
+    /// Takes the port down for `time`: raises `PORT_ERR` now and `PORT_ACTIVE` afterwards.
     ///
     /// ```
     /// use std::time::Duration;
@@ -127,12 +151,12 @@ impl FaultPlan {
         self.lock().devices.retain(|it| *it != device);
     }
 
-    /// Whether a deregistration is to fail.
+    /// Whether the deregistration at hand must fail.
     pub(in super::super) fn refuses_deregistration(&self) -> bool {
         self.ask(Event::Deregistration).is_some()
     }
 
-    /// What strikes at `event`, and a number for whatever chance it needs.
+    /// Returns the fault that strikes at `event`, with a random number for its details.
     pub(super) fn ask(&self, event: Event) -> Option<(Fault, u64)> {
         let mut inner = self.lock();
         let Inner { seed, rules, counts, .. } = &mut *inner;
@@ -152,7 +176,7 @@ impl FaultPlan {
         Some((fault, seed.next()))
     }
 
-    /// Carries out an order at every device that has the plan.
+    /// Carries out an order at every open device that has the plan.
     fn order(&self, order: impl Fn(&mut fabric::State, DeviceRef)) {
         let devices = self.lock().devices.clone();
         // Without a fabric there is no device either.
@@ -160,13 +184,14 @@ impl FaultPlan {
         if devices.is_empty() || fabric.is_foreign() {
             return;
         }
-        let mut hold = fabric.lock();
+        let mut guard = fabric.lock();
         for device in devices {
-            order(&mut hold, device);
+            order(&mut guard, device);
         }
     }
 
-    /// Taken under the fabric's lock or without it, never the other way round.
+    /// Locks the plan. The fabric's lock may be held, but must not be taken while the plan is locked: the lock order is
+    /// fabric, then plan.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

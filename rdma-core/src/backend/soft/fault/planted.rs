@@ -1,6 +1,6 @@
-//! Faults of the device itself, planted so that a conformance suite can show that it finds them.
+//! Planted faults: defects of the device itself. A conformance suite shows with them that it finds such defects.
 
-/// One fault of the software device. Never of use but to test tests.
+/// A defect of the software device, for tests of tests only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Planted {
@@ -16,20 +16,21 @@ pub enum Planted {
     OutOfOrder,
     /// The second receive of a queue pair vanishes.
     LostCredit,
-    /// A send without a receive is acknowledged, and forgotten.
+    /// A send without a receive is acknowledged and dropped.
     MissingRnr,
-    /// The responder stays as it is after a remote access error.
+    /// The responder does not move to ERR after a remote access error.
     NoError,
     /// A deregistered key is accepted (and nothing is written).
     WriteAfterDeregistration,
     /// The lowest bit of an immediate is flipped.
     WrongImmediate,
-    /// The deregistration of memory and the end of a queue pair do not wait for writers of other processes.
+    /// Deregistration and destruction do not wait for mapped writers.
     EarlyReturn,
 }
 
 impl Planted {
-    /// Those that a conformance suite finds: what takes a process that writes at the very moment does not show in it.
+    /// The defects that a conformance suite must find. [`EarlyReturn`](Self::EarlyReturn) is not among them, because
+    /// it shows only while another process writes.
     pub const ALL: [Self; 10] = [
         Self::RangeWrap,
         Self::ForeignKey,

@@ -1,42 +1,42 @@
-//! One kind of fault, and when it strikes.
+//! Rules: a kind of fault, the messages it may strike at, and when; and the random numbers that decide.
 
 use std::time::Duration;
 
-use super::seed::Seed;
-
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// The message is lost.
     Drop,
-    /// The message comes that much later; those behind it overtake it. A process holds 64 MiB of
-    /// payload back at most: beyond, the oldest is lost, and what is longer by itself.
+    /// The message arrives later by this time; messages behind it overtake it.
+    ///
+    /// A process holds back at most 1,024 messages and 64 MiB of payload. Beyond this the oldest message is lost, and
+    /// so is a longer one.
     Delay(Duration),
-    /// The message comes after the next one of its queue pair and direction, or 10 ms later. The
-    /// bound of [`Delay`](Self::Delay) holds.
+    /// The message arrives after the next one of its queue pair and direction, or 10 ms later if none comes. The
+    /// bounds of [`Delay`](Self::Delay) hold.
     Reorder,
-    /// One byte of the payload is flipped where it lands. Only messages with a payload count.
+    /// A byte of the payload is inverted where it lands. Only messages with a payload count.
     Corrupt,
-    /// The requester is told that no receive is posted. Only requests that take one count.
+    /// The responder answers that no receive is posted. Only requests that take a receive count.
     Rnr,
-    /// The device dies: it neither answers nor hears, for ever. To its peers it is a killed peer.
+    /// The device dies: it receives and answers nothing any more, as if its process were killed.
     Kill,
-    /// The device stops, until [`FaultPlan::resume`](super::FaultPlan::resume): it neither
-    /// answers nor hears. To its peers it is a stopped peer.
+    /// The device stops until [`FaultPlan::resume`](super::FaultPlan::resume): it receives and answers nothing
+    /// meanwhile, as if its process were stopped.
     Stop,
-    /// The port goes down for that long, with `PORT_ERR` and `PORT_ACTIVE` events. Nothing is
-    /// carried meanwhile; queue pairs are left alone.
+    /// The port goes down for this time, with `PORT_ERR` and `PORT_ACTIVE` events. No message is carried meanwhile;
+    /// queue pairs keep their state.
     FlapPort(Duration),
-    /// A deregistration fails, and the memory stays registered. Only deregistrations count.
+    /// A deregistration fails with `EBUSY`, and the memory stays registered. Only deregistrations count.
     RefuseDeregistration,
 }
 
-/// Which messages a rule looks at.
+/// The messages that a rule looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Messages {
-    /// Both.
+    /// Requests and replies.
     #[default]
     All,
     /// Sends, writes and reads that arrive.
@@ -45,7 +45,7 @@ pub enum Messages {
     Replies,
 }
 
-/// A fault, and when it strikes: by default at every message.
+/// A fault and when it strikes; by default at every message.
 ///
 /// ```
 /// use rdma_core::fault::{Fault, Messages, Rule};
@@ -66,24 +66,24 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule that strikes every time.
+    /// Makes a rule that strikes every time.
     pub fn new(fault: Fault) -> Self {
         Self { fault, on: Messages::All, probability: 1.0, skip: 0, left: u64::MAX }
     }
 
-    /// Looks at those messages only.
+    /// Restricts the rule to these messages.
     pub fn on(mut self, messages: Messages) -> Self {
         self.on = messages;
         self
     }
 
-    /// Strikes with `probability`, taken between 0 and 1.
+    /// Strikes with this probability, between 0 and 1.
     pub fn with_probability(mut self, probability: f64) -> Self {
         self.probability = probability;
         self
     }
 
-    /// Lets the first `count` that it looks at pass.
+    /// Lets the first `count` messages pass that the rule looks at.
     pub fn after(mut self, count: u64) -> Self {
         self.skip = count;
         self
@@ -95,12 +95,12 @@ impl Rule {
         self
     }
 
-    /// Strikes once, at the `n`th that it looks at, counted from 1.
+    /// Strikes once, at the `n`th message that the rule looks at, counted from 1.
     pub fn nth(self, n: u64) -> Self {
         self.after(n.saturating_sub(1)).times(1)
     }
 
-    /// Whether it strikes at `event`.
+    /// Returns the fault, if the rule strikes at `event`.
     pub(super) fn strikes(&mut self, event: &Event, seed: &mut Seed) -> Option<Fault> {
         if self.left == 0 || !self.looks_at(event) {
             return None;
@@ -134,11 +134,36 @@ impl Rule {
     }
 }
 
-/// What a rule is asked about.
+/// The event that a rule is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     Message { is_request: bool, has_payload: bool, takes_receive: bool },
     Deregistration,
+}
+
+/// A repeatable stream of random numbers (SplitMix64); the seed decides all of them.
+#[derive(Debug, Clone)]
+pub(super) struct Seed(u64);
+
+impl Seed {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// True with `probability`, which is taken between 0 and 1.
+    pub(super) fn chance(&mut self, probability: f64) -> bool {
+        // 53 bits make every value of the fraction exact.
+        let fraction = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        fraction < probability
+    }
 }
 
 #[cfg(test)]
@@ -179,5 +204,19 @@ mod tests {
         let first = strikes(rule(), REQUEST, 100);
         assert_eq!(first, strikes(rule(), REQUEST, 100));
         assert!((10..60).contains(&first.len()), "{}", first.len());
+    }
+
+    #[test]
+    fn the_published_sequence_comes_out() {
+        let mut seed = Seed::new(1234567);
+        assert_eq!([seed.next(), seed.next()], [6457827717110365317, 3203168211198807973]);
+    }
+
+    #[test]
+    fn chance_keeps_its_bounds_and_its_rate() {
+        let mut seed = Seed::new(1);
+        assert!((0..1000).all(|_| !seed.chance(0.0) && seed.chance(1.0)));
+        let hits = (0..10_000).filter(|_| seed.chance(0.25)).count();
+        assert!((2300..2700).contains(&hits), "{hits}");
     }
 }

@@ -1,4 +1,4 @@
-//! What arrives from sockets: handed to requester and responder, and their wishes turned into commands.
+//! Delivers what arrives from sockets to requesters and responders, and turns their decisions into commands.
 
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ use super::{Hello, Payload, Placement, QpRef, Right, Sink, Token};
 impl Sink for State {
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
         let found = self.responder_for(hello)?;
-        // It may have been mapped before.
-        self.withdraw(driver::now(), found).then_some(found)
+        // The peer may have been mapped before; over TCP it needs the receives that are in the mailbox.
+        self.move_responder_to_tcp(driver::now(), found).then_some(found)
     }
 
     fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Placement {
@@ -22,7 +22,7 @@ impl Sink for State {
         let injected = if self.is_up(qp) { self.inject(now, qp, &message) } else { Injected::Lose };
         let asked = match injected {
             Injected::Lose => None,
-            Injected::Hold { due, until_next } => return self.hold((due, until_next), None, qp, message),
+            Injected::Delay(until) => return self.delay_message(until, None, qp, message),
             Injected::NotReady => self.ask_not_ready(qp, request),
             Injected::Deliver | Injected::Corrupt(_) => self.ask(qp, request),
         };
@@ -44,7 +44,7 @@ impl Sink for State {
         let injected = if self.is_up(qp) { self.inject(now, qp, &message) } else { Injected::Lose };
         match injected {
             Injected::Lose => return message.unwanted(),
-            Injected::Hold { due, until_next } => return self.hold((due, until_next), None, qp, message),
+            Injected::Delay(until) => return self.delay_message(until, None, qp, message),
             Injected::Deliver | Injected::Corrupt(_) | Injected::NotReady => {}
         }
         let Some(found) = self.qps.get_mut(qp) else { return message.unwanted() };
@@ -75,7 +75,7 @@ impl Sink for State {
                     self.pump(now, token.qp);
                 }
             }
-            Right::Held { serial } => self.held_whole(serial),
+            Right::Delayed { serial } => self.delayed_payload_arrived(serial),
             Right::Answering { .. } => {}
         }
     }
@@ -86,7 +86,7 @@ impl Sink for State {
         match token.right {
             Right::Requested { serial } => qp.requester.holds(serial),
             Right::Placing { serial } => qp.responder.holds(serial, &device.keys),
-            Right::Held { serial } => self.holds_back(serial),
+            Right::Delayed { serial } => self.awaits_delayed_payload(serial),
             Right::Answering { key, serial } => qp.state.responds() && device.keys.is_current(key, serial),
         }
     }
@@ -104,6 +104,7 @@ impl Sink for State {
 }
 
 impl State {
+    /// Returns the placement of a payload, and notes a byte that a fault must flip once it is there.
     fn place(&mut self, injected: Injected, token: Token, addr: u64, len: u32) -> Placement {
         if let Injected::Corrupt(chance) = injected {
             self.corrupt_later(token, addr, len, chance);
@@ -111,7 +112,7 @@ impl State {
         Placement::At { token, addr, len }
     }
 
-    /// Carries out what a responder decided.
+    /// Carries out the decision of a responder.
     pub(in super::super) fn conclude(&mut self, now: Instant, qp: QpRef, verdict: Verdict) {
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}

@@ -1,10 +1,11 @@
-//! Fields of fixed-size frames: little-endian numbers, one after the other.
+//! Encodes and decodes frames of a fixed size: little-endian fields, one after the other.
 
-/// Takes fields off the front of a frame.
+/// A cursor that takes fields off the front of a frame.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl Fields<'_> {
-    /// The next `N` bytes; zeros beyond the end, which the fixed sizes rule out.
+    /// Takes the next `N` bytes; zeros beyond the end, which the fixed sizes rule out, so no length check can be
+    /// forgotten.
     pub(super) fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk() {
             Some((head, rest)) => {
@@ -28,7 +29,7 @@ impl Fields<'_> {
     }
 }
 
-/// Puts fields one after the other; what is left is 0.
+/// A frame being built, field by field; the rest stays 0.
 pub(super) struct Frame<const N: usize> {
     bytes: [u8; N],
     at: usize,
@@ -39,6 +40,7 @@ impl<const N: usize> Frame<N> {
         Self { bytes: [0; N], at: 0 }
     }
 
+    /// Appends a field.
     pub(super) fn put(mut self, field: &[u8]) -> Self {
         debug_assert!(self.at + field.len() <= N);
         self.bytes[self.at..][..field.len()].copy_from_slice(field);
@@ -46,6 +48,7 @@ impl<const N: usize> Frame<N> {
         self
     }
 
+    /// Returns the frame.
     pub(super) fn done(self) -> [u8; N] {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! The wire inside a process: the peer's responder runs at once, and bytes are copied once.
+//! The wire inside a process: the peer's responder runs at once, and the bytes are copied once.
 
 #![expect(unsafe_code, reason = "copies between the memory of two requests")]
 
@@ -14,8 +14,7 @@ use super::{Placement, QpRef};
 use crate::memory::copy_shared;
 
 impl State {
-    /// Carries a request of `from` to its peer, and the reply back. A peer that is not there
-    /// does not answer.
+    /// Carries a request of `from` to its peer, and the reply back. A peer that does not exist does not answer.
     pub(in super::super) fn carry(
         &mut self,
         now: Instant,
@@ -27,9 +26,9 @@ impl State {
         let message = Message::Request(*request);
         match self.inject(now, to, &message) {
             Injected::Lose => {}
-            Injected::Hold { due, until_next } => {
-                let place = self.hold((due, until_next), Some(from), to, message);
-                self.fill(place, payload.map(|source| source.addr));
+            Injected::Delay(until) => {
+                let place = self.delay_message(until, Some(from), to, message);
+                self.copy_delayed_payload(place, payload.map(|source| source.addr));
             }
             injected => {
                 self.hand_over(now, (from, to), request, payload, injected);
@@ -38,7 +37,7 @@ impl State {
         }
     }
 
-    /// Hands a request to its responder.
+    /// Delivers a request to its responder.
     pub(in super::super) fn hand_over(
         &mut self,
         now: Instant,
@@ -54,10 +53,9 @@ impl State {
         let Some(mut verdict) = asked else { return };
         if let Verdict::Place { addr, len, serial } = verdict {
             let Some(source) = payload.filter(|source| source.len == len) else { return };
-            // SAFETY: the poster of the request keeps its memory until the completion, which
-            // comes later; the target was checked against a registration or a receive in this
-            // same hold of the lock, and stays until a deregistration, a completion or a
-            // destruction, all of which need the lock.
+            // SAFETY: the poster keeps the payload until the completion, which comes later. The target was checked
+            // against a registration or a receive in this same hold of the lock, and stays until a deregistration, a
+            // completion or a destruction, because all of these need the lock.
             unsafe { copy(source.addr, addr, len) };
             corrupt(injected, addr, len);
             match self.ask_placed(to, serial) {
@@ -81,14 +79,14 @@ impl State {
         }
     }
 
-    /// Carries a reply, whose data is at `data`, to the requester of `to`.
+    /// Carries a reply, with its data at `data`, to the requester of `to`.
     pub(super) fn carry_back(&mut self, now: Instant, to: QpRef, reply: &Reply, data: Option<u64>) {
         let message = Message::Reply(*reply);
         match self.inject(now, to, &message) {
             Injected::Lose => {}
-            Injected::Hold { due, until_next } => {
-                let place = self.hold((due, until_next), None, to, message);
-                self.fill(place, data);
+            Injected::Delay(until) => {
+                let place = self.delay_message(until, None, to, message);
+                self.copy_delayed_payload(place, data);
             }
             injected => {
                 self.hand_back(now, to, reply, data, injected);
@@ -97,7 +95,7 @@ impl State {
         }
     }
 
-    /// Hands a reply to its requester.
+    /// Delivers a reply to its requester.
     pub(in super::super) fn hand_back(
         &mut self,
         now: Instant,
@@ -109,11 +107,10 @@ impl State {
         let Some(qp) = self.qps.get_mut(to) else { return };
         let landing = qp.requester.handle_reply(now, reply);
         if let (Landing::At { addr, len, serial }, Some(data)) = (landing, data) {
-            // From a peer's process it was put there as it was read.
+            // A read from a peer's process was copied to its target as it was carried out.
             if data != addr {
-                // SAFETY: the data was checked against a registration in this same hold of the
-                // lock, or is a copy of the state's own; the target is that of a read that has not
-                // completed.
+                // SAFETY: the data was checked against a registration in this same hold of the lock, or is a copy
+                // that the state owns. The target is that of a read that has not completed, so its poster keeps it.
                 unsafe { copy(data, addr, len) };
             }
             corrupt(injected, addr, len);
@@ -121,22 +118,24 @@ impl State {
         }
     }
 
-    /// Copies the payload of a message that is held back.
-    pub(super) fn fill(&mut self, place: Placement, from: Option<u64>) {
+    /// Copies the payload of a message that a fault holds back.
+    pub(super) fn copy_delayed_payload(&mut self, place: Placement, from: Option<u64>) {
         if let (Placement::At { token, addr, len }, Some(from)) = (place, from) {
-            // SAFETY: the source is valid as in `hand_over` or `hand_back`, the target is the
-            // copy just made for it.
+            // SAFETY: the payload is valid in this hold of the lock, as its message is being carried just now. The
+            // target was allocated for this copy, with `len` bytes, so nothing else uses it.
             unsafe { copy(from, addr, len) };
-            if let super::Right::Held { serial } = token.right {
-                self.held_whole(serial);
+            if let super::Right::Delayed { serial } = token.right {
+                self.delayed_payload_arrived(serial);
             }
         }
     }
 }
 
+/// Flips a byte of a payload, if a fault says so.
 fn corrupt(injected: Injected, addr: u64, len: u32) {
     if let Injected::Corrupt(chance) = injected {
-        // SAFETY: inside the range that was just written, in the same hold of the lock.
+        // SAFETY: the byte is in the range that was written just now, in the same hold of the lock, so it is still
+        // ours to write.
         unsafe { flip(byte_of(addr, len, chance)) };
     }
 }
@@ -149,7 +148,7 @@ fn corrupt(injected: Injected, addr: u64, len: u32) {
 pub(in super::super) unsafe fn copy(from: u64, to: u64, len: u32) {
     let from = std::ptr::with_exposed_provenance::<u8>(from as usize);
     let to = std::ptr::with_exposed_provenance_mut::<u8>(to as usize);
-    // SAFETY: the ranges are valid by the caller's promise. Threads and peers may use shared
-    // memory at the same time, as with a device.
+    // SAFETY: both ranges are valid by the caller's promise. Threads and peers may access shared memory at the same
+    // time, so `copy_shared` copies as a device would, without references.
     unsafe { copy_shared(from, to, len as usize) };
 }

@@ -1,24 +1,24 @@
-//! How messages reach the peer's queue pair: by a copy inside this process, in memory shared with another, or over TCP.
+//! The wires: how messages reach the peer's queue pair. By a copy inside this process ([`local`]), in memory shared
+//! with another process ([`mapped`], [`shm`]), or over TCP ([`tcp`]).
 //!
-//! The engine asks for effects; a wire carries them out. What both agree on is here: what a
-//! wire may do to the state ([`Sink`]), and what the state may ask of sockets ([`Sockets`]).
-//! Everything here happens under the fabric's one lock.
+//! The engine asks for effects; a wire carries them out. This file has what both agree on: what a wire may do to the
+//! state ([`Sink`]), and what the state may ask of sockets ([`Sockets`]). Everything here happens under the fabric's
+//! one lock.
 //!
 //! # Memory
 //!
-//! Every address that crosses this boundary comes with a [`Token`]. A wire may read or write
-//! behind an address only while it holds the lock, and only after [`Sink::still_valid`] said so
-//! of its token since the lock was last taken; one that waits for a peer gives the lock back after
-//! at most [`HOLD_BYTES_MAX`] bytes. That is what makes deregistration and destruction exact: they take
-//! the same lock, and no token of theirs is valid afterwards.
+//! Every address that crosses this boundary comes with a [`Token`]. A wire may read or write behind an address only
+//! while it holds the lock, and only after [`Sink::still_valid`] confirmed the token since the lock was last taken. A
+//! wire that waits for a peer releases the lock after at most [`HOLD_BYTES_MAX`] bytes. That makes deregistration and
+//! destruction exact: they take the same lock, and afterwards no token of theirs is valid.
 
 mod deliver;
 mod fields;
 mod local;
+mod log_throttle;
 mod mapped;
 mod shm;
 mod tcp;
-mod throttle;
 
 #[cfg(fuzzing)]
 pub(crate) use {shm::rendezvous::fuzz as rendezvous_fuzz, tcp::fuzz};
@@ -26,9 +26,11 @@ pub(crate) use {shm::rendezvous::fuzz as rendezvous_fuzz, tcp::fuzz};
 use std::time::Instant;
 
 pub(super) use local::copy;
-pub(super) use mapped::{Discarded, Look, Mapped, Orphan, Passed};
-pub(super) use shm::rendezvous::{self, Announcement, Reason, Rendezvous};
-pub(super) use shm::{Chunk, Exposed, KeyTable as MappedKeys, PAUSED, Segment, WRITER_CHUNK, Watch};
+pub(super) use mapped::{BypassProgress, Discarded, MappedState, OrphanMailbox, RevokeStatus};
+pub(super) use shm::rendezvous::{self, Announcement, Rendezvous, UnmappedReason};
+pub(super) use shm::{
+    Chunk, CompletionWatch, Export, KeyTable as MappedKeys, PAUSED_VERSION, Segment, WRITER_CHUNK,
+};
 
 use super::engine::message::{Reply, Request};
 use crate::{Gid, QpNum};
@@ -36,37 +38,38 @@ use crate::{Gid, QpNum};
 pub(super) use tcp::Tcp;
 
 slotmap::new_key_type! {
-    /// Names a queue pair of this process; never that of a destroyed one's successor.
+    /// Names a queue pair of this process. The key of a destroyed queue pair is never given to a later one.
     pub(crate) struct QpRef;
     /// Names an open software device of this process.
     pub(crate) struct DeviceRef;
 }
 
-/// Bytes that a wire moves at most before it lets others have the lock. Without memory to share a message is one copy
-/// inside a process, and so is one between processes that has waited in the queue.
+/// Bytes that a wire moves before it lets others have the lock: 256 KiB, some ten microseconds. Without shared
+/// memory, a message inside a process is one copy whatever its length, and so is a message between processes that has
+/// waited in the send queue.
 pub(crate) const HOLD_BYTES_MAX: usize = 256 << 10;
 
-/// The right to use one range of memory, until it is revoked; see the module.
+/// The right to use one range of memory until it is revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) qp: QpRef,
     pub(crate) right: Right,
 }
 
-/// What a [`Token`] stands on.
+/// The kind of object that a [`Token`] depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
-    /// A send-queue request that has not completed: its payload, or where a read lands.
+    /// A send-queue request that has not completed: its payload, or the target of a read.
     Requested { serial: u64 },
-    /// The placement that a responder has under way, into a registration or a receive.
+    /// The placement that a responder has in progress, into a registration or a receive.
     Placing { serial: u64 },
     /// The copy of a message that a fault holds back.
-    Held { serial: u64 },
-    /// A registration that a read answers from.
+    Delayed { serial: u64 },
+    /// A registration that a read is answered from.
     Answering { key: u32, serial: u64 },
 }
 
-/// Bytes to send.
+/// A range of bytes to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Payload {
     pub(crate) token: Token,
@@ -74,18 +77,18 @@ pub(crate) struct Payload {
     pub(crate) len: u32,
 }
 
-/// What to do with the payload that follows a message.
+/// The target of the payload that follows a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// None follows (or none is wanted, and the length is 0).
+    /// No payload follows, or its length is 0.
     Nothing,
-    /// Put it there, then say [`Sink::placed`].
+    /// Write the payload there, then call [`Sink::placed`].
     At { token: Token, addr: u64, len: u32 },
-    /// Take `len` bytes off the wire and forget them.
+    /// Take `len` bytes off the wire and drop them.
     Discard { len: u32 },
 }
 
-/// Who a connection is from and to; the first thing said on it.
+/// The two queue pairs of a connection; the first frame on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) source_gid: Gid,
@@ -96,70 +99,69 @@ pub(crate) struct Hello {
 
 /// The state of all queue pairs, as a wire sees it.
 ///
-/// None of these calls reaches back into the wire: what they make it send is handed to
-/// [`Sockets`] right after the call that delivered the bytes has returned.
+/// None of these calls reaches back into the wire, because the wire is borrowed while it delivers. Whatever they
+/// cause to be sent is handed to [`Sockets`] right after the call has returned.
 pub(crate) trait Sink {
-    /// A connection from a peer's requester. `None` unless the destination is in RTR or RTS
+    /// Finds the responder for a connection from a peer's requester. `None` unless the destination is in RTR or RTS
     /// and connected to exactly that source.
     fn accept(&mut self, hello: &Hello) -> Option<QpRef>;
 
-    /// A request arrived for the responder of `qp`.
+    /// Delivers a request to the responder of `qp`.
     fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Placement;
 
-    /// A reply arrived for the requester of `qp`.
+    /// Delivers a reply to the requester of `qp`.
     fn reply(&mut self, now: Instant, qp: QpRef, reply: &Reply) -> Placement;
 
-    /// The payload of the last message is complete. To be said also when the token turned
-    /// invalid on the way and the rest was discarded: the refusal is decided here.
+    /// Reports that the payload of the last message is complete. Call it also when the token became invalid and the
+    /// rest was discarded, because the refusal is decided here.
     fn placed(&mut self, now: Instant, token: Token);
 
     /// Whether the memory behind `token` may still be used, in this hold of the lock.
     fn still_valid(&self, token: Token) -> bool;
 
-    /// Whether the request behind `token` was carried out, so that what is sent of it once more is
-    /// dropped by the peer, whatever it is.
+    /// Whether the request behind `token` was carried out. Its retransmission may then have any bytes, because the
+    /// peer drops it.
     fn carried_out(&self, token: Token) -> bool;
 
-    /// Bytes of `qp`'s requests are moving: its acknowledgement timer starts again.
+    /// Reports that bytes of `qp`'s requests are moving: the acknowledgement timer starts again.
     fn moving(&mut self, now: Instant, qp: QpRef);
 }
 
-/// The sockets of all devices of the process; kept beside the state, under the same lock.
+/// The sockets of all devices of the process, kept beside the state under the same lock.
 ///
-/// A requester has one connection of its own to the peer device's listener: its requests go
-/// one way, the replies come back on it. A payload whose token turned invalid before its first
-/// byte was sent is dropped with its message; one that turned invalid later is made up to its
-/// length with zeros when the peer will drop it, and else ends the connection.
+/// A requester has its own connection to the peer device's listener: requests go one way, replies come back on it. A
+/// payload whose token became invalid before its first byte was sent is dropped with its message. A payload that
+/// became invalid later is filled up with zeros if the peer will drop it; otherwise it ends the connection, because
+/// the peer must not place the wrong bytes.
 pub(crate) trait Sockets: Send {
-    /// Listens for peers of `device` at the address and port of its GID (port 0: a free one),
-    /// and tells the port.
+    /// Listens for peers of `device` at the address and port of its GID (port 0: a free one), and returns the port.
     fn listen(&mut self, device: DeviceRef, address: std::net::SocketAddrV4) -> std::io::Result<u16>;
-    /// Closes that listener and the connections it accepted.
+    /// Closes the listener of `device` and the connections that it accepted.
     fn unlisten(&mut self, device: DeviceRef);
 
-    /// `qp` is ready to receive from the peer, and its requester will send to it; errors show as silence.
+    /// Notes that `qp` is ready to receive, and that its requester will send to the peer. Errors show as silence.
     fn connect(&mut self, now: Instant, qp: QpRef, hello: &Hello);
-    /// Sends a request and its payload, in order.
+    /// Queues a request and its payload, in order.
     fn enqueue_request(&mut self, now: Instant, qp: QpRef, request: &Request, payload: Option<Payload>);
-    /// Sends a reply on the connection that `qp`'s responder was last asked on. How many may
-    /// be queued is bounded by taking no further request off a connection that does not drain.
+    /// Queues a reply on the connection on which `qp`'s responder was last asked. The number of queued replies is
+    /// bounded, because no further request is read from a connection that does not drain.
     fn enqueue_reply(&mut self, now: Instant, qp: QpRef, reply: &Reply, payload: Option<Payload>);
-    /// Sends what was enqueued since the last call, as far as the sockets take it at once.
+    /// Sends what was queued since the last call, as far as the sockets take it at once.
     fn flush(&mut self, now: Instant, sink: &mut dyn Sink);
-    /// Drops the requests of `qp` that are queued and not partly sent: they will be sent again.
+    /// Drops the queued requests of `qp` of which no byte was sent: the requester sends them again.
     fn reset(&mut self, qp: QpRef);
-    /// Closes the connection that `qp`'s responder is asked on: its peer takes another wire.
-    fn part(&mut self, qp: QpRef);
-    /// Closes both connections of `qp`: it is in ERR or gone. Replies already queued (such as
-    /// the refusal that moved it to ERR) are still sent, if they have no payload.
+    /// Closes the connection on which `qp`'s responder is asked: its peer takes another wire.
+    fn close_inbound(&mut self, qp: QpRef);
+    /// Closes both connections of `qp`, which is in ERR or gone. Replies that are queued already, such as the refusal
+    /// that moved it to ERR, are still sent if they have no payload.
     fn close(&mut self, qp: QpRef);
 
     /// Whether there is any connection, so that it pays to look for input.
     fn is_connected(&self) -> bool;
-    /// The descriptor that `key` was registered with in the driver's epoll is ready.
+    /// Serves the descriptor that the driver's epoll knows by `key`, which is ready.
     fn ready(&mut self, now: Instant, key: u64, sink: &mut dyn Sink);
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
     fn poll_timeout(&self) -> Option<Instant>;
-    /// Reconnects, gives up, and the like.
+    /// Closes the connections that took too long, and accepts again after a pause.
     fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink);
 }

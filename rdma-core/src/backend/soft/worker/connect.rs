@@ -1,20 +1,20 @@
-//! INIT to RTR: which wire reaches the peer.
+//! The step from INIT to RTR: chooses the wire that reaches the peer, and starts answering it.
 
 use std::io;
 
 use super::super::engine::state::State as QpStep;
-use super::super::fabric::{Command, Hold};
+use super::super::fabric::{Command, FabricGuard};
 use super::super::gid;
 use super::super::options::Wire;
 use super::super::qp::{Carrier, Peer};
-use super::super::wire::{Hello, QpRef, Reason};
-use super::{Place, Worker};
+use super::super::wire::{Hello, QpRef, UnmappedReason};
+use super::{QpEntry, Worker};
 use crate::backend::interface::Slot;
 use crate::error::ConnectError;
-use crate::{Endpoint, Mtu, PathOptions, PortNum, QpNum, QpState};
+use crate::{Endpoint, PathOptions, PortNum, Psn, QpNum, QpState};
 
 impl Worker {
-    /// Connects a queue pair to `peer`, whose requests it answers from now on.
+    /// Moves the queue pair in `slot` to RTR: it answers the requests of `peer` from now on.
     pub(super) fn receive_from(
         &self,
         slot: Slot,
@@ -23,38 +23,38 @@ impl Worker {
     ) -> Result<(), ConnectError> {
         let opened = &self.context.opened;
         let mend = "the queue pair must be in INIT, and the path MTU one that verbs defines";
-        let place = self.place(slot).map_err(|source| refused(QpNum(0), source, mend))?;
-        // In one hold of the lock, so that what comes of the meeting finds the queue pair on its wire.
-        let mut hold = self.fabric().lock();
-        let table = hold.devices.get(opened.device).map_or_else(Vec::new, |device| device.gids.clone());
+        let entry = self.entry(slot).map_err(|source| refused(QpNum(0), source, mend))?;
+        // Choosing the wire and the step take one hold of the lock. Otherwise the rendezvous could end in between, and
+        // would find the queue pair without a wire.
+        let mut guard = self.fabric.lock();
+        let table = guard.devices.get(opened.device).map_or_else(Vec::new, |device| device.gids.clone());
         let own = table.iter().find(|entry| entry.index == options.gid_index).map(|entry| entry.gid);
         let Some(source_gid) = own else {
             let (device, index) = (opened.name.clone(), options.gid_index);
             return Err(ConnectError::NoSuchGid { device, port: PortNum(1), index, table });
         };
-        let (source_qp, destination_gid, destination_qp) = (place.num, peer.gid, peer.qp_num);
+        let (source_qp, destination_gid, destination_qp) = (entry.num, peer.gid, peer.qp_num);
         let hello = Hello { source_gid, source_qp, destination_gid, destination_qp };
-        let carrier = self.carrier(&mut hold, place, &hello, options.apart)?;
-        let timer = options.min_rnr_timer.code();
-        step(&mut hold, place.id, (&hello, carrier), (peer.psn.value(), timer), options.mtu)
-            .map_err(|errno| refused(place.num, io::Error::from_raw_os_error(errno), mend))
+        let carrier = self.carrier(&mut guard, entry, &hello, options.other_host)?;
+        to_ready_to_receive(&mut guard, entry.id, &hello, carrier, peer.psn, options)
+            .map_err(|errno| refused(entry.num, io::Error::from_raw_os_error(errno), mend))
     }
 
-    /// Which wire reaches the peer; on the mapped one the rendezvous has begun.
+    /// Chooses the wire to the peer. For the mapped wire this also begins the rendezvous.
     fn carrier(
         &self,
-        hold: &mut Hold<'_>,
-        place: Place,
+        guard: &mut FabricGuard<'_>,
+        entry: QpEntry,
         hello: &Hello,
-        apart: bool,
+        other_host: bool,
     ) -> Result<Carrier, ConnectError> {
         let peer = hello.destination_gid;
-        let wire = hold.devices.get(self.context.opened.device).map_or(Wire::Local, |device| device.wire);
-        let here = hold.by_gid.contains_key(&peer);
+        let wire = guard.devices.get(self.context.opened.device).map_or(Wire::Local, |device| device.wire);
+        let here = guard.by_gid.contains_key(&peer);
         let unreachable =
-            |mend: &str| Err(refused(place.num, io::Error::from_raw_os_error(libc::ENETUNREACH), mend));
+            |mend: &str| Err(refused(entry.num, io::Error::from_raw_os_error(libc::ENETUNREACH), mend));
         match wire {
-            Wire::Auto if apart => {}
+            Wire::Auto if other_host => {}
             Wire::Auto | Wire::Local if here => return Ok(Carrier::Local),
             Wire::Local => {
                 return unreachable(
@@ -62,16 +62,20 @@ impl Worker {
                 );
             }
             Wire::Mapped => {
-                return self.meet(hold, place.id, hello, false).map(|()| Carrier::Mapped).or_else(|reason| {
-                    let mend =
-                        format!("the peer is not mapped: {reason}; with Wire::Auto both meet over TCP then");
-                    unreachable(&mend)
-                });
+                return self
+                    .begin_rendezvous(guard, entry.id, hello, false)
+                    .map(|()| Carrier::Mapped)
+                    .or_else(|reason| {
+                        let mend = format!(
+                            "the peer is not mapped: {reason}; with Wire::Auto both meet over TCP then"
+                        );
+                        unreachable(&mend)
+                    });
             }
-            Wire::Auto if gid::listens_at(peer).is_some() && self.is_exposed(hold) => {
-                return Ok(self.meet(hold, place.id, hello, true).map_or_else(
+            Wire::Auto if gid::listens_at(peer).is_some() && self.shares_memory(guard) => {
+                return Ok(self.begin_rendezvous(guard, entry.id, hello, true).map_or_else(
                     |reason| {
-                        hold.tell_unmapped(self.context.opened.device, peer, &reason, true);
+                        guard.log_unmapped(self.context.opened.device, peer, &reason, true);
                         Carrier::Tcp
                     },
                     |()| Carrier::Mapped,
@@ -88,44 +92,52 @@ impl Worker {
         )
     }
 
-    /// Whether processes of this host can find the device.
-    fn is_exposed(&self, hold: &Hold<'_>) -> bool {
-        hold.devices.get(self.context.opened.device).is_some_and(|device| device.exposure.is_some())
+    /// Whether the device shares memory with processes of this host.
+    fn shares_memory(&self, guard: &FabricGuard<'_>) -> bool {
+        guard.devices.get(self.context.opened.device).is_some_and(|device| device.exports.is_some())
     }
 
-    /// Asks for the peer among the processes of this host; whether another wire reaches it, too.
-    fn meet(&self, hold: &mut Hold<'_>, id: QpRef, hello: &Hello, other_wire: bool) -> Result<(), Reason> {
-        let exposed = self.is_exposed(hold);
-        // Else the step is refused, and a connection that there is stays as it is.
-        let ready = hold.qps.get(id).is_some_and(|qp| qp.state == QpStep::Init);
-        match (exposed, ready) {
-            (true, true) => hold.guarded().rendezvous.connect(id, hello, other_wire),
+    /// Begins the rendezvous with the peer, which must be a process of this host. `other_wire` says that TCP may be taken
+    /// instead: then the rendezvous refuses while descriptors are scarce, and leaves the last ones to TCP.
+    fn begin_rendezvous(
+        &self,
+        guard: &mut FabricGuard<'_>,
+        id: QpRef,
+        hello: &Hello,
+        other_wire: bool,
+    ) -> Result<(), UnmappedReason> {
+        let shared = self.shares_memory(guard);
+        // Outside INIT the step is refused below; a connection that exists must stay as it is.
+        let ready = guard.qps.get(id).is_some_and(|qp| qp.state == QpStep::Init);
+        match (shared, ready) {
+            (true, true) => guard.guarded().rendezvous.connect(id, hello, other_wire),
             (true, false) => Ok(()),
-            (false, _) => Err(Reason::NoNeighbour),
+            (false, _) => Err(UnmappedReason::NoNeighbour),
         }
     }
 }
 
-/// Has a queue pair in INIT answer its peer from now on, at that sequence number and with that timer.
-fn step(
-    hold: &mut Hold<'_>,
+/// Moves a queue pair in INIT to RTR: it answers its peer, whose first request has sequence number `psn`.
+fn to_ready_to_receive(
+    guard: &mut FabricGuard<'_>,
     id: QpRef,
-    (hello, carrier): (&Hello, Carrier),
-    (psn, rnr_timer): (u32, u8),
-    mtu: Option<Mtu>,
+    hello: &Hello,
+    carrier: Carrier,
+    psn: Psn,
+    options: &PathOptions,
 ) -> Result<(), i32> {
-    if mtu.is_some_and(|mtu| mtu.bytes().is_none()) {
+    if options.mtu.is_some_and(|mtu| mtu.bytes().is_none()) {
         return Err(libc::EINVAL);
     }
-    let here = hold.by_gid.contains_key(&hello.destination_gid);
-    let qp = hold.qps.get_mut(id).ok_or(libc::EINVAL)?;
+    let here = guard.by_gid.contains_key(&hello.destination_gid);
+    let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
     let peer = Peer { gid: hello.destination_gid, qp_num: hello.destination_qp, found: None };
-    qp.receive_from(hello.source_gid, peer, psn, carrier, rnr_timer)?;
-    qp.mapped.here = here;
-    // From now on the wire may hear the peer, too.
-    hold.commands.push_back(Command::Heed);
+    qp.receive_from(hello.source_gid, peer, psn.value(), carrier, options.min_rnr_timer.code())?;
+    qp.mapped.peer_in_process = here;
+    // A peer that asked too early was refused and waits: it may be accepted now.
+    guard.commands.push_back(Command::RetryWaiting);
     if carrier != Carrier::Local && gid::listens_at(hello.destination_gid).is_some() {
-        hold.commands.push_back(Command::Connect { qp: id, hello: *hello });
+        guard.commands.push_back(Command::Connect { qp: id, hello: *hello });
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The end of a queue pair, and what a device says of it afterwards.
+//! Tests of the fence: the end of a queue pair, and completions that a device reports afterwards.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn a_fence_does_not_wait_for_unsignalled_requests_that_were_carried_out() {
 
 #[test]
 fn a_fence_past_its_deadline_tells_what_was_done_as_done() {
-    let mut core = Core::new(Scripted::default(), WorkerOptions::default());
+    let mut core = WorkerCore::new(Scripted::default(), WorkerOptions::default());
     let options = QueuePairOptions { max_send_wr: 1, max_recv_wr: 200, max_inline_data: 0 };
     let qp = core.create_qp(&NoPd, PD, &options).unwrap();
     for _ in 0..200 {

@@ -1,4 +1,4 @@
-//! What this processor has for copies, found once.
+//! Features of this processor that matter for copies, detected once.
 
 #![allow(unused_unsafe, reason = "asking the processor is unsafe up to Rust 1.93 only")]
 #![expect(unsafe_code, reason = "asks the processor")]
@@ -6,66 +6,71 @@
 use std::arch::x86_64::{__cpuid, __cpuid_count, CpuidResult};
 use std::sync::OnceLock;
 
-/// What decides between kernels.
+/// Features that decide between kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cpu {
     pub(super) avx: bool,
     pub(super) avx512: bool,
-    /// Whether `rep movsb` is fast.
-    pub(super) strings: bool,
-    /// The fewest bytes of a copy that is stored around the caches.
+    /// `rep movsb` is fast (ERMS), and is not emulated.
+    pub(super) fast_rep_movsb: bool,
+    /// The shortest copy that is stored around the caches without a hint, in bytes.
     pub(super) stream_from: usize,
 }
 
 impl Cpu {
-    /// The one that runs this.
+    /// Returns the features of this processor. All cores are assumed to be alike.
     pub(super) fn this() -> Self {
+        // Asked only once, because `cpuid` traps to the hypervisor in a virtual machine.
         static THIS: OnceLock<Cpu> = OnceLock::new();
         *THIS.get_or_init(|| Self {
             avx: is_x86_feature_detected!("avx"),
             avx512: is_x86_feature_detected!("avx512f"),
-            strings: has_fast_strings() && !is_emulated(),
+            fast_rep_movsb: has_fast_rep_movsb() && !is_emulated(),
             stream_from: stream_from_of(last_level_cache()),
         })
     }
 }
 
-/// The fewest bytes that are stored around the caches.
+/// Returns the shortest copy that is stored around the caches, in bytes.
 pub(in super::super) fn stream_from() -> usize {
     Cpu::this().stream_from
 }
 
-/// Half of the last cache: source and target then fill it, and a line that is stored is written back to memory anyway,
-/// after it was fetched for nothing. No more than 16 MiB: large caches are those of many cores, or of a host that is
-/// shared with other machines, and one thread has a part.
+/// Returns half of the last-level cache: source and target then fill it. From there on a stored line is
+/// written back to memory anyway, so fetching it first was in vain.
+///
+/// At most 16 MiB, because a larger cache is shared by many cores, or by virtual machines, and one thread
+/// gets a part.
 fn stream_from_of(last_level_cache: Option<usize>) -> usize {
     const MOST: usize = 16 << 20;
     last_level_cache.map_or(MOST, |bytes| (bytes / 2).clamp(1 << 20, MOST))
 }
 
-fn has_fast_strings() -> bool {
+fn has_fast_rep_movsb() -> bool {
     const ERMS: u32 = 1 << 9;
     leaf(7, 0).is_some_and(|features| features.ebx & ERMS != 0)
 }
 
-/// Whether QEMU interprets the processor: it says that strings are fast, and makes them byte by byte.
+/// Returns whether QEMU's TCG interprets the processor. TCG reports ERMS but copies byte by byte.
 fn is_emulated() -> bool {
     const HYPERVISOR: u32 = 1 << 31;
     if leaf(1, 0).is_none_or(|features| features.ecx & HYPERVISOR == 0) {
         return false;
     }
-    // SAFETY: every processor of 64 bits answers; under a hypervisor this leaf is its name.
+    // SAFETY: every 64-bit processor has `cpuid`. Under a hypervisor this leaf is defined, and returns its
+    // name only.
     let name = unsafe { __cpuid(0x4000_0000) };
     [name.ebx, name.ecx, name.edx].map(u32::to_le_bytes).as_flattened() == b"TCGTCGTCGTCG"
 }
 
-/// Bytes of the largest cache, as it is told by Intel's leaf or by AMD's, which look the same.
+/// Returns the size of the largest cache in bytes, from Intel's leaf 4 or AMD's leaf 0x8000_001D, which have
+/// one layout.
 fn last_level_cache() -> Option<usize> {
     let caches = |number| (0..16).map_while(move |index| cache_bytes(leaf(number, index)?));
     caches(4).chain(caches(0x8000_001D)).max()
 }
 
-/// Bytes of the cache that a leaf describes; `None` behind the last one.
+/// Returns the size of the cache that a leaf describes, in bytes; `None` after the last cache.
 fn cache_bytes(leaf: CpuidResult) -> Option<usize> {
     let kind = leaf.eax & 0x1F;
     let one_more = |value: u32| value as usize + 1;
@@ -73,9 +78,10 @@ fn cache_bytes(leaf: CpuidResult) -> Option<usize> {
     (kind != 0).then(|| one_more(ways) * one_more(partitions) * one_more(line) * one_more(leaf.ecx))
 }
 
-/// What the processor says under a number, if it knows it.
+/// Returns a leaf of `cpuid`; `None` when the processor does not have it.
 fn leaf(number: u32, index: u32) -> Option<CpuidResult> {
-    // SAFETY: every processor of 64 bits answers, and the first of a group tells the last of it.
+    // SAFETY: every 64-bit processor has `cpuid`, and the first leaf of a group returns the last one, so
+    // `number` is defined.
     unsafe {
         let last = __cpuid(number & 0x8000_0000).eax;
         (number <= last).then(|| __cpuid_count(number, index))

@@ -1,6 +1,9 @@
-//! Copies of more than 128 bytes between ranges that do not overlap.
+//! Kernels for copies of more than 128 bytes between ranges that do not overlap.
 //!
-//! In all of them `rsi` is the source, `rdi` the target and `rax` the place in both. Blocks have 128 bytes.
+//! Registers in all kernels: `rsi` is the source, `rdi` the target, and `rax` the offset into both. A block
+//! is 128 bytes, two cache lines.
+//!
+//! Every kernel is an `asm!` block, because Rust's own loads and stores would race with concurrent writers.
 
 #![expect(unsafe_code, reason = "copies from and to memory that a device may be writing")]
 
@@ -8,11 +11,12 @@ use std::arch::asm;
 
 use super::small;
 
-/// How far ahead of the copy the source is fetched. It is a page, so that its translation, too, is there in time.
+/// Bytes between the copy and its prefetch. 4 KiB is a page, so the prefetch also brings in the translation
+/// (TLB entry) of the next page in time.
 const AHEAD: usize = 4096;
 const BLOCK: usize = 128;
 
-/// One block in vectors of 16 bytes, stored by the given instruction.
+/// Copies one block in vectors of 16 bytes, stored by the given instruction.
 macro_rules! block_sse2 {
     ($store:literal) => {
         concat!(
@@ -44,7 +48,7 @@ macro_rules! block_sse2 {
     };
 }
 
-/// One block in vectors of 32 bytes, stored by the given instruction.
+/// Copies one block in vectors of 32 bytes, stored by the given instruction.
 macro_rules! block_avx {
     ($store:literal) => {
         concat!(
@@ -64,7 +68,8 @@ macro_rules! block_avx {
     };
 }
 
-/// One block in vectors of 64 bytes, stored by the given instruction: each store is a whole line.
+/// Copies one block in vectors of 64 bytes, stored by the given instruction. Each store is a whole cache
+/// line.
 macro_rules! block_avx512 {
     ($store:literal) => {
         concat!(
@@ -78,19 +83,21 @@ macro_rules! block_avx512 {
     };
 }
 
-/// Copies the first bytes, then blocks at aligned addresses of the target, then the last block, which overlaps others.
+/// Copies one vector at the begin, then blocks at aligned addresses of the target, then the last block. The
+/// last block ends at the end of the ranges and overlaps the block before, so no remainder loop is needed.
 macro_rules! loop_kernel {
     ($(#[$doc:meta])* $name:ident, $vector:literal, $first:literal, $block:expr, $leave:literal) => {
         $(#[$doc])*
         #[inline(never)] // the choice between kernels then saves no registers
         pub(super) unsafe fn $name(from: *const u8, to: *mut u8, len: usize) {
             let first_aligned = $vector - to.addr() % $vector;
-            // SAFETY: `rax` is below `len - 128` before each block but the last, and there for that one, so all accesses are
-            // within the ranges; no byte is left out between the first vector and the blocks, for the first of them begins
-            // in it, at its end, or at `len - 128` before that. The registers written and the flags are
-            // those that a C function may change, and declared; the stack is not used.
+            // SAFETY: each block but the last begins below `len - 128`, and the last one begins there, so all
+            // accesses are within the ranges. No byte is left out: the first block begins inside the first
+            // vector or at its end, or is the last block. The kernel declares all registers and flags that it
+            // changes, since `clobber_abi` covers what a C function may change. The stack is not used.
             unsafe {
                 asm!(
+                    // A single unaligned vector covers the bytes before the first aligned address of the target.
                     $first,
                     "cmp rax, rcx",
                     "jae 3f",
@@ -100,6 +107,7 @@ macro_rules! loop_kernel {
                     "add rax, 128",
                     "cmp rax, rcx",
                     "jb 2b",
+                    // The last block overlaps the one before and stores equal bytes again: no remainder loop.
                     "3:",
                     "mov rax, rcx",
                     $block,
@@ -116,7 +124,8 @@ macro_rules! loop_kernel {
     };
 }
 
-/// Stores blocks around the caches, and the odd bytes before and behind them as usual.
+/// Copies blocks around the caches, and the bytes before and behind them by `small`. Non-temporal stores need
+/// an aligned target; a partly written line would be flushed in pieces.
 macro_rules! stream_kernel {
     ($(#[$doc:meta])* $name:ident, $block:expr, $leave:literal) => {
         $(#[$doc])*
@@ -125,14 +134,16 @@ macro_rules! stream_kernel {
             let head = to.addr().wrapping_neg() % 64;
             let body = (len - head) / BLOCK * BLOCK;
             let done = head + body;
-            // SAFETY: `head` and what is left behind `done` are less than 128 bytes, and within `len`. In between, `rax` is
-            // below `body`, a multiple of 128 and at least 128, before each block. Targets are aligned to 64 bytes, as these
-            // stores need. What is fetched ahead is inside the source, and would be no access elsewhere. The registers
-            // written and the flags are those that a C function may change, and declared; the stack is not used.
-            // `sfence` orders the stores before all that come later, as others are by themselves.
+            // SAFETY: `head` and the bytes behind `done` are less than 128 and within `len`. `rax` is below
+            // `body`, a multiple of 128 that is at least 128, before each block, so all accesses are within
+            // the ranges. Targets are aligned to 64 bytes, as non-temporal stores require. A prefetch is no
+            // access, so it may reach beyond the source. `clobber_abi` covers all registers and flags that
+            // the kernel changes; the stack is not used. `sfence` orders the non-temporal stores before later
+            // stores; without it a flag that is stored next could be seen first.
             unsafe {
                 small::copy(from, to, head);
                 asm!(
+                    // `rdx` is a page before the end: up to there a prefetch stays inside the source.
                     "cmp rax, rdx",
                     "jae 3f",
                     ".p2align 5",
@@ -143,11 +154,13 @@ macro_rules! stream_kernel {
                     "add rax, 128",
                     "cmp rax, rdx",
                     "jb 2b",
+                    // The blocks of the last page, for which nothing is left to prefetch.
                     "3:",
                     $block,
                     "add rax, 128",
                     "cmp rax, rcx",
                     "jb 3b",
+                    // Without this fence a flag that is stored next could be seen before these bytes.
                     "sfence",
                     $leave,
                     ahead = const AHEAD,
@@ -166,6 +179,8 @@ macro_rules! stream_kernel {
 }
 
 loop_kernel! {
+    /// Loop of 16-byte vectors, for every x86-64 processor.
+    ///
     /// # Safety
     ///
     /// `from` is valid for reads and `to` for writes of `len` bytes, more than 128, which do not overlap.
@@ -173,6 +188,8 @@ loop_kernel! {
 }
 
 loop_kernel! {
+    /// Loop of 32-byte vectors.
+    ///
     /// # Safety
     ///
     /// `from` is valid for reads and `to` for writes of `len` bytes, more than 128, which do not overlap. The processor
@@ -181,6 +198,8 @@ loop_kernel! {
 }
 
 stream_kernel! {
+    /// Non-temporal stores of 16 bytes, for every x86-64 processor.
+    ///
     /// # Safety
     ///
     /// `from` is valid for reads and `to` for writes of `len` bytes, at least 192, which do not overlap.
@@ -188,6 +207,8 @@ stream_kernel! {
 }
 
 stream_kernel! {
+    /// Non-temporal stores of 32 bytes.
+    ///
     /// # Safety
     ///
     /// `from` is valid for reads and `to` for writes of `len` bytes, at least 192, which do not overlap. The processor
@@ -196,6 +217,8 @@ stream_kernel! {
 }
 
 stream_kernel! {
+    /// Non-temporal stores of 64 bytes.
+    ///
     /// # Safety
     ///
     /// `from` is valid for reads and `to` for writes of `len` bytes, at least 192, which do not overlap. The processor
@@ -203,15 +226,17 @@ stream_kernel! {
     stream_avx512, block_avx512!("vmovntdq"), "vzeroupper"
 }
 
+/// Copies by `rep movsb`, after a head that aligns the target to a cache line.
+///
 /// # Safety
 ///
 /// `from` is valid for reads and `to` for writes of `len` bytes, which do not overlap.
 #[inline(never)]
-pub(super) unsafe fn strings(from: *const u8, to: *mut u8, len: usize) {
+pub(super) unsafe fn rep_movsb(from: *const u8, to: *mut u8, len: usize) {
     let head = (to.addr().wrapping_neg() % 64).min(len);
-    // SAFETY: the ranges are valid by the caller's promise. The direction flag is clear, as it is whenever Rust code runs;
-    // the instruction changes the three registers alone, and no flag. Its stores are in no order among themselves, but
-    // all before those that come later.
+    // SAFETY: both ranges are valid by the caller's promise. The direction flag is clear, because the ABI
+    // requires it. The instruction changes three registers, which are declared, and no flag. Its stores have
+    // no order among themselves, but all come before later stores.
     unsafe {
         small::copy(from, to, head);
         asm!(

@@ -1,10 +1,13 @@
-//! Copies of at most 128 bytes: all loads, then all stores, by what every x86-64 processor has.
+//! Copies of at most 128 bytes, by instructions that every x86-64 processor has.
+//!
+//! All loads come before the first store, so the ranges may overlap.
 
 #![expect(unsafe_code, reason = "copies from and to memory that a device may be writing")]
 
 use std::arch::asm;
 
-/// Loads from the begin and from the end, which overlap where the length is between two powers of two; then stores both.
+/// Copies two words, one from each end. They overlap unless the length is twice the width, so one branch
+/// covers all lengths from the width to twice the width.
 macro_rules! both_ends {
     ($from:expr, $to:expr, $len:expr, $width:literal, $bytes:literal) => {
         asm!(
@@ -22,7 +25,8 @@ macro_rules! both_ends {
     };
 }
 
-/// As [`both_ends`] in vectors of 16 bytes: of each pair one at so many bytes, the other so many before the end.
+/// Copies pairs of 16-byte vectors: one at `$at` bytes from the begin, the other at `$back` bytes before the
+/// end. Like [`both_ends`], pairs overlap where the length is not a power of two.
 macro_rules! both_ends_in_vectors {
     ($from:expr, $to:expr, $len:expr, $([$begin:ident, $end:ident, $at:literal, $back:literal]),+) => {
         asm!(
@@ -46,12 +50,12 @@ macro_rules! both_ends_in_vectors {
 /// `from` is valid for reads and `to` for writes of `len` bytes, and `len` is at most 128.
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: what is loaded and stored is within `len` bytes of `from` and `to`, for the length is at
-    // least as long as each of the two parts and at most as long as both. Moves change no flag, the registers written are
-    // declared, the stack is not used.
+    // SAFETY: `len` is at least as long as each part and at most as long as all parts together, so every
+    // access is within the ranges and no byte is left out. Moves change no flag, the registers are declared,
+    // and the stack is not used.
     unsafe {
         if len > 64 {
-            // SSE2 is a part of the architecture.
+            // `movups` needs SSE2, which is part of x86-64.
             both_ends_in_vectors!(
                 from,
                 to,

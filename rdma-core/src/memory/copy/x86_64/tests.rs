@@ -1,16 +1,16 @@
-//! Each kernel by itself, whatever would be chosen here, and the choice for other processors.
+//! Each kernel by itself, whichever the processor would choose, and the choice for other processors.
 
 use super::super::tests::pattern;
 use super::*;
 
-const CPU: Cpu = Cpu { avx: true, avx512: false, strings: true, stream_from: 1 << 20 };
+const CPU: Cpu = Cpu { avx: true, avx512: false, fast_rep_movsb: true, stream_from: 1 << 20 };
 
-/// Those that this processor can run.
+/// Returns the kernels that this processor can run.
 fn kernels() -> Vec<Kernel> {
     let all = [
         Kernel::Memmove,
         Kernel::LoopSse2,
-        Kernel::Strings,
+        Kernel::RepMovsb,
         Kernel::StreamSse2,
         Kernel::LoopAvx,
         Kernel::StreamAvx,
@@ -24,7 +24,7 @@ fn kernels() -> Vec<Kernel> {
     all.into_iter().filter(runs).collect()
 }
 
-/// The fewest bytes that a kernel copies.
+/// Returns the shortest copy that a kernel may be used for, in bytes.
 fn least(kernel: Kernel) -> usize {
     match kernel {
         Kernel::StreamSse2 | Kernel::StreamAvx | Kernel::StreamAvx512 => 192,
@@ -32,12 +32,13 @@ fn least(kernel: Kernel) -> usize {
     }
 }
 
-/// Copies between two buffers by one kernel, and looks at what lies before and behind the target, too.
+/// Copies between two buffers by one kernel and checks the bytes before and behind the target, too.
 fn check(kernel: Kernel, source: &[u8], len: usize, from: usize, to: usize) {
     const GUARD: u8 = 0xA5;
     let mut target = vec![GUARD; to + len + 128];
     let source = &source[from..from + len];
-    // SAFETY: both ranges are inside their buffers; the kernel is one that this processor has.
+    // SAFETY: both ranges are inside their buffers, and `kernels` lists only kernels that this processor can
+    // run.
     unsafe { kernel.copy(source.as_ptr(), target.as_mut_ptr().add(to), len) };
     let (before, rest) = target.split_at(to);
     let (copied, behind) = rest.split_at(len);
@@ -82,12 +83,12 @@ fn every_kernel_copies_long_ranges() {
 
 #[test]
 fn the_kernel_follows_from_length_expectation_and_processor() {
-    use Expect::{Cached, Streamed};
-    let choose = |cpu, len, expect| Kernel::choose(cpu, len, expect, true);
+    use CacheHint::{Cached, Streamed};
+    let choose = |cpu, len, hint| Kernel::choose(cpu, len, hint, true);
     assert_eq!(choose(CPU, SMALL_BYTES_MAX + 1, Cached), Kernel::LoopAvx);
     assert_eq!(choose(CPU, LOOP_BYTES_MAX, Cached), Kernel::LoopAvx);
-    assert_eq!(choose(CPU, LOOP_BYTES_MAX + 1, Cached), Kernel::Strings);
-    assert_eq!(choose(CPU, CPU.stream_from - 1, Cached), Kernel::Strings);
+    assert_eq!(choose(CPU, LOOP_BYTES_MAX + 1, Cached), Kernel::RepMovsb);
+    assert_eq!(choose(CPU, CPU.stream_from - 1, Cached), Kernel::RepMovsb);
     assert_eq!(choose(CPU, CPU.stream_from, Cached), Kernel::StreamAvx);
     assert_eq!(choose(CPU, STREAM_BYTES_MIN - 1, Streamed), Kernel::LoopAvx);
     assert_eq!(choose(CPU, STREAM_BYTES_MIN, Streamed), Kernel::StreamAvx);
@@ -97,19 +98,19 @@ fn the_kernel_follows_from_length_expectation_and_processor() {
     assert_eq!(choose(newest, STREAM_BYTES_MIN, Streamed), Kernel::StreamAvx512);
     assert_eq!(choose(newest, LOOP_BYTES_MAX, Cached), Kernel::LoopAvx);
 
-    let no_strings = Cpu { strings: false, ..CPU };
-    assert_eq!(choose(no_strings, CPU.stream_from - 1, Cached), Kernel::LoopAvx);
-    let oldest = Cpu { avx: false, ..no_strings };
+    let slow_rep_movsb = Cpu { fast_rep_movsb: false, ..CPU };
+    assert_eq!(choose(slow_rep_movsb, CPU.stream_from - 1, Cached), Kernel::LoopAvx);
+    let oldest = Cpu { avx: false, ..slow_rep_movsb };
     assert_eq!(choose(oldest, CPU.stream_from - 1, Cached), Kernel::LoopSse2);
     assert_eq!(choose(oldest, CPU.stream_from, Cached), Kernel::StreamSse2);
-    assert_eq!(choose(Cpu { strings: true, ..oldest }, 64 << 10, Cached), Kernel::Strings);
+    assert_eq!(choose(Cpu { fast_rep_movsb: true, ..oldest }, 64 << 10, Cached), Kernel::RepMovsb);
 }
 
 #[test]
 fn ranges_that_overlap_are_left_to_the_c_library() {
     for len in [SMALL_BYTES_MAX + 1, 64 << 10, CPU.stream_from] {
-        for expect in [Expect::Cached, Expect::Streamed] {
-            assert_eq!(Kernel::choose(CPU, len, expect, false), Kernel::Memmove);
+        for hint in [CacheHint::Cached, CacheHint::Streamed] {
+            assert_eq!(Kernel::choose(CPU, len, hint, false), Kernel::Memmove);
         }
     }
 }
@@ -128,6 +129,6 @@ fn strings_are_not_taken_where_the_target_is_a_little_behind_the_source_in_its_p
         (page + 4090, 10, true),
         (page, 16, true),
     ] {
-        assert_eq!(trails(from, to), expected, "{from} to {to}");
+        assert_eq!(has_4k_aliasing(from, to), expected, "{from} to {to}");
     }
 }

@@ -1,13 +1,13 @@
-//! Owners and their pages, when the system refuses to put these back.
+//! Owners and their pages when the system refuses to put the pages back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, setrlimit};
 
-use super::super::in_place::tests::{alone_in, limit};
+use super::super::replaced_pages::tests::{alone_in, limit};
 use super::*;
 
-/// Two whole pages somewhere in its bytes; counts when it is dropped.
+/// An owner that lends two whole pages of its bytes, and counts its drops.
 struct Counted {
     bytes: Vec<u8>,
     dropped: Arc<AtomicUsize>,
@@ -31,14 +31,14 @@ fn shared() -> (Foreign, Arc<AtomicUsize>) {
     let dropped = Arc::new(AtomicUsize::new(0));
     let bytes = vec![7; 3 * rustix::param::page_size()];
     let mut memory = Foreign::adopt(Counted { bytes, dropped: Arc::clone(&dropped) });
-    // SAFETY: nothing else knows of the bytes.
+    // SAFETY: only this test knows the bytes, so nobody else accesses them or changes their mapping.
     unsafe { memory.allow() };
     memory.share();
     assert_eq!(memory.sharing(), Sharing::InPlace);
     (memory, dropped)
 }
 
-/// While there is no room for other pages.
+/// Runs `call` while the process may not map any more pages.
 fn crowded<T>(call: impl FnOnce() -> T) -> T {
     let before = limit(Resource::As, 1);
     let done = call();
@@ -65,7 +65,7 @@ fn an_owner_is_given_back_on_pages_of_its_own_or_not_at_all() {
         let Err(mut memory) = crowded(|| memory.into_owner::<Counted>()) else { panic!("on shared pages") };
         let refused = crowded(|| memory.put_back()).unwrap_err();
         assert!(refused.to_string().contains("ulimit -v"), "{refused}");
-        // What is on shared pages in part is told to nobody as shared.
+        // Memory that is shareable only in part must not be reported as shareable.
         assert!(matches!(memory.sharing(), Sharing::Unshared(Unshared::Denied { .. })));
         assert!(memory.backing().is_none());
         memory.share();

@@ -1,12 +1,11 @@
-//! The lines of `/proc/self/cgroup`: one cgroup a hierarchy.
+//! Parser of `/proc/self/cgroup`: one line for each hierarchy, with the cgroup of the process in it.
 //!
-//! Owns their grammar and the choice between v1 and v2 for one controller. Where the group is mounted is left
-//! to `mount`.
+//! Also chooses between v1 and v2 for a controller. Where a cgroup is mounted is left to `mount`.
 
 use super::Version;
 use crate::memory::pinning::reading::Quoted;
 
-/// The group that the process belongs to in one hierarchy. See `cgroups(7)`.
+/// The cgroup of the process in one hierarchy. See `cgroups(7)`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Membership {
     version: Version,
@@ -18,7 +17,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Membership>, String> {
     text.lines().map(parse_line).collect()
 }
 
-/// `HIERARCHY:CONTROLLERS:GROUP`, where a group may itself hold colons and v2 is hierarchy 0.
+/// Parses `HIERARCHY:CONTROLLERS:GROUP`. A group may itself contain colons, and v2 is hierarchy 0.
 fn parse_line(line: &str) -> Result<Membership, String> {
     let malformed = || format!("{} is not HIERARCHY:CONTROLLERS:GROUP", Quoted(line));
     let (hierarchy, rest) = line.split_once(':').ok_or_else(malformed)?;
@@ -33,7 +32,8 @@ fn parse_line(line: &str) -> Result<Membership, String> {
     })
 }
 
-/// A controller bound to a v1 hierarchy is at work there and nowhere else; all others are v2's.
+/// Returns the version and the group for a controller. A controller that is bound to a v1 hierarchy works
+/// only there; all others belong to v2.
 pub(super) fn find<'a>(groups: &'a [Membership], controller: &str) -> Option<(Version, &'a str)> {
     let v1 =
         groups.iter().find(|m| m.version == Version::V1 && m.controllers.iter().any(|c| c == controller));

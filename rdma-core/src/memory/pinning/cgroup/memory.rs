@@ -1,17 +1,18 @@
-//! What a memory cgroup allows and has used.
+//! Limit and use of a memory cgroup.
 //!
-//! Owns the reading of its files, under their v1 and v2 names. Which groups there are is left to the parent.
+//! Reads the files of the memory controller, under their v1 and v2 names. Finding the groups is left to the
+//! parent module.
 
 use super::Version;
 use crate::memory::pinning::reading::{Limit, Reading, parse_number, read_as};
 use std::path::PathBuf;
 
-/// A v1 hierarchy has no word for "unlimited": it prints `i64::MAX`, rounded down to a page.
+/// Smallest number that v1 prints for "unlimited": `i64::MAX`, rounded down to a page of at most 64 KiB.
 const V1_UNLIMITED: u64 = i64::MAX as u64 & !0xFFFF;
 
-/// One memory cgroup that the process's memory is charged to.
+/// A memory cgroup that the process's memory is charged to.
 ///
-/// Memory is charged when it is first touched, so pinning memory that is already resident charges nothing.
+/// Memory is charged when it is first touched. So pinning memory that is already resident charges nothing.
 ///
 /// # References
 ///
@@ -19,13 +20,13 @@ const V1_UNLIMITED: u64 = i64::MAX as u64 & !0xFFFF;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryCgroup {
-    /// The file that holds the limit, and where it can be raised.
+    /// The file that holds the limit; raise the limit there.
     pub limit_file: PathBuf,
     /// The limit in bytes (v2 `memory.max`, v1 `memory.limit_in_bytes`).
     pub limit: Reading<Limit>,
     /// Bytes charged now (v2 `memory.current`, v1 `memory.usage_in_bytes`).
     pub used_bytes: Reading<u64>,
-    /// Bytes of `used_bytes` that are file cache, which the kernel gives up before it refuses.
+    /// Bytes of `used_bytes` that are file cache, which the kernel frees before it refuses an allocation.
     pub reclaimable_bytes: Reading<u64>,
 }
 
@@ -51,11 +52,13 @@ impl MemoryCgroup {
         }
     }
 
-    /// How much of `need_bytes` this group would refuse; `None` when limit or use is not known.
+    /// Returns how many of `need_bytes` this group would refuse; `None` when its limit or its use is not
+    /// known.
     #[must_use]
     pub fn shortfall_bytes(&self, need_bytes: u64) -> Option<u64> {
         let used = *self.used_bytes.as_ref().ok()?;
-        // Counting no cache when it is not known would find groups full that are not.
+        // Unknown cache must not count as 0, otherwise a group that is full of cache only would seem to be
+        // out of memory.
         let reclaimable = *self.reclaimable_bytes.as_ref().ok()?;
         Some(self.limit.as_ref().ok()?.shortfall(used.saturating_sub(reclaimable), need_bytes))
     }
@@ -68,7 +71,7 @@ fn parse_limit(text: &str) -> Result<Limit, String> {
     parse_number(text).map(|n| if n >= V1_UNLIMITED { Limit::Unlimited } else { Limit::AtMost(n) })
 }
 
-/// The sum of the named lines of `memory.stat`.
+/// Returns the sum of the named lines of `memory.stat`.
 fn parse_stat(text: &str, names: [&str; 2]) -> Result<u64, String> {
     names.iter().try_fold(0_u64, |sum, name| {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

@@ -1,7 +1,7 @@
-//! Which cgroups hold the process, and where their files can be read from here.
+//! The cgroups of the process, found for one controller in v1, v2 and the hybrid layout.
 //!
-//! Owns the walk from `/proc/self/cgroup` and `mountinfo` to the directories of one controller, for cgroup
-//! v1, v2 and the hybrid of both. What the files of a controller say is left to `memory` and `rdma`.
+//! Walks from `/proc/self/cgroup` and `mountinfo` to the directories of a controller. The files in those
+//! directories are left to `memory` and `rdma`.
 
 mod membership;
 mod memory;
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// The cgroups that limit one kind of resource, from the process's own upwards.
 ///
-/// Every one of them must admit an allocation. Groups in which the controller is not at work, and the root
-/// group, which has no limits, are left out.
+/// Each of them must admit an allocation. Left out are groups in which the controller is not enabled, and the
+/// root group, which has no limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hierarchy<T> {
@@ -28,14 +28,14 @@ pub struct Hierarchy<T> {
     pub ancestors_hidden: bool,
 }
 
-/// Generation of the interface, which decides the names of the files.
+/// The cgroup version, which decides the names of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     V1,
     V2,
 }
 
-/// Where to read from: the files of a process, and the directory that its mount points are relative to.
+/// The directories to read from: the files of a process, and the root that its mount points are relative to.
 pub(super) struct Roots<'a> {
     pub(super) process: &'a Path,
     pub(super) root: &'a Path,
@@ -67,7 +67,7 @@ fn read_hierarchy<T>(
     Ok(Hierarchy { groups, ancestors_hidden })
 }
 
-/// The directories of the process's group and of its ancestors, as far up as they are mounted here.
+/// Returns the directories of the process's group and of its ancestors, as far up as they are mounted here.
 fn locate(roots: &Roots<'_>, controller: &str) -> Reading<(Version, Vec<PathBuf>)> {
     let groups_file = roots.process.join("cgroup");
     let mounts_file = roots.process.join("mountinfo");
@@ -81,7 +81,7 @@ fn locate(roots: &Roots<'_>, controller: &str) -> Reading<(Version, Vec<PathBuf>
         let what = if version == Version::V1 { controller } else { "cgroup2" };
         return Err(NotKnown::new(&mounts_file, format!("`{what}` is not mounted here")));
     }
-    // The mount that shows the most ancestors; a container may carry several.
+    // A container may have several mounts; the one that shows the most ancestors is used.
     let below = mounts.filter_map(|mount| Some((mount, mount.below(group)?)));
     let Some((mount, below)) = below.max_by_key(|(_, below)| below.len()) else {
         return Err(NotKnown::new(&mounts_file, format!("no mount shows the cgroup {group}")));
@@ -93,8 +93,8 @@ fn locate(roots: &Roots<'_>, controller: &str) -> Reading<(Version, Vec<PathBuf>
     Ok((version, directories.collect()))
 }
 
-/// Whether a group may have a limit here. Only positive evidence says that it has none: a file that cannot be
-/// read, or is missing for no reason seen, is kept and reported as not known.
+/// Returns whether a group may have a limit. Only positive evidence says that it has none. A file that is
+/// unreadable, or missing for no visible reason, is kept and reported as not known.
 fn may_limit(version: Version, controller: &str, directory: &Path, limit_file: &str) -> bool {
     match read_file(&directory.join(limit_file)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -107,7 +107,8 @@ fn may_limit(version: Version, controller: &str, directory: &Path, limit_file: &
     }
 }
 
-/// Whether a directory is the root of its hierarchy, known by the files that exist there alone, or not there.
+/// Returns whether a directory is the root of its hierarchy. In v1 one file exists only there, in v2 one
+/// exists everywhere but there.
 fn is_root(version: Version, directory: &Path) -> bool {
     let exists = |file| directory.join(file).try_exists();
     match version {

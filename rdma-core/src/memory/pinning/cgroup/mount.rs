@@ -1,28 +1,27 @@
-//! The lines of `mountinfo` that mount a cgroup file system.
+//! Parser of the lines of `mountinfo` that mount a cgroup file system.
 //!
-//! Owns their grammar and the question which part of the hierarchy a mount shows. Which group is looked for
-//! is left to `membership`.
+//! Also tells which part of a hierarchy a mount shows. The group to look for is left to `membership`.
 
 use super::Version;
 use std::path::{Path, PathBuf};
 
-/// One mount of a cgroup hierarchy, or of the part of it below `root`. See `proc_pid_mountinfo(5)`.
+/// A mount of a cgroup hierarchy, or of the part of one below `root`. See `proc_pid_mountinfo(5)`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CgroupMount {
     version: Version,
-    /// The group that is the top of this mount.
+    /// The group at the top of this mount.
     root: String,
     mount_point: String,
-    /// Options of the file system; for v1 they name its controllers.
+    /// Options of the file system; in v1 they name its controllers.
     options: Vec<String>,
 }
 
-/// Lines that are malformed, or mount something else, show no cgroup and are passed over.
+/// Parses all lines. Lines that are malformed, or mount something else, show no cgroup and are skipped.
 pub(super) fn parse(text: &str) -> Vec<CgroupMount> {
     text.lines().filter_map(parse_line).collect()
 }
 
-/// `ID PARENT MAJOR:MINOR ROOT MOUNT-POINT OPTIONS [TAGS…] - TYPE SOURCE SUPER-OPTIONS`
+/// Parses `ID PARENT MAJOR:MINOR ROOT MOUNT-POINT OPTIONS [TAGS…] - TYPE SOURCE SUPER-OPTIONS`.
 fn parse_line(line: &str) -> Option<CgroupMount> {
     let (mount, file_system) = line.split_once(" - ")?;
     let mut mount = mount.split(' ').skip(3);
@@ -58,12 +57,13 @@ fn unescape(field: &str) -> String {
 }
 
 impl CgroupMount {
-    /// Whether this mount shows the hierarchy of `controller`.
+    /// Returns whether this mount shows the hierarchy of `controller`.
     pub(super) fn serves(&self, version: Version, controller: &str) -> bool {
         self.version == version && (version == Version::V2 || self.options.iter().any(|o| o == controller))
     }
 
-    /// The names that lead from the top of this mount down to `group`; `None` when it is not below the top.
+    /// Returns the names that lead from the top of this mount down to `group`; `None` when the mount does not
+    /// show the group.
     pub(super) fn below<'a>(&self, group: &'a str) -> Option<Vec<&'a str>> {
         let names = |path: &'a str| path.split('/').filter(|name| !name.is_empty());
         let mut rest = names(group);
@@ -73,7 +73,7 @@ impl CgroupMount {
             }
         }
         let below: Vec<_> = rest.collect();
-        // Beyond the cgroup namespace, the kernel prints `..` for names that it keeps back.
+        // The kernel prints `..` for names outside the cgroup namespace, which it hides.
         if below.contains(&"..") || self.root.split('/').any(|name| name == "..") {
             None
         } else {
@@ -81,7 +81,7 @@ impl CgroupMount {
         }
     }
 
-    /// The directory of the mount point, seen from `root`.
+    /// Returns the directory of the mount point, relative to `root`.
     pub(super) fn directory(&self, root: &Path) -> PathBuf {
         root.join(self.mount_point.trim_start_matches('/'))
     }

@@ -1,7 +1,7 @@
-//! What an rdma cgroup allows each device, and how much of it is in use.
+//! Limits of an rdma cgroup for each device, and their use.
 //!
-//! Owns the grammar of `rdma.max` and `rdma.current`, the same in v1 and v2. Which groups there are is left
-//! to the parent.
+//! Parses `rdma.max` and `rdma.current`, which v1 and v2 share. Finding the groups is left to the parent
+//! module.
 
 use crate::memory::pinning::reading::{Limit, Quoted, Reading, parse_number, read_as};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 pub(super) const MAX_FILE: &str = "rdma.max";
 
-/// One rdma cgroup that the process's verbs objects are charged to.
+/// An rdma cgroup that the process's verbs objects are charged to.
 ///
 /// # References
 ///
@@ -17,23 +17,23 @@ pub(super) const MAX_FILE: &str = "rdma.max";
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RdmaCgroup {
-    /// The file that holds the limits, and where they can be raised (`rdma.max`).
+    /// The file that holds the limits (`rdma.max`); raise them there.
     pub limit_file: PathBuf,
-    /// What each device may be used for.
+    /// Limits for each device.
     pub max: Reading<Vec<RdmaCounts>>,
-    /// What of it is in use, by all processes of the group and of those below it.
+    /// Use of each device, by all processes of the group and of the groups below it.
     pub current: Reading<Vec<RdmaCounts>>,
 }
 
-/// One line of `rdma.max` or `rdma.current`.
+/// A line of `rdma.max` or `rdma.current`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RdmaCounts {
     /// Name of the device, as in `ibv_devices`.
     pub device: String,
-    /// Open devices.
+    /// Number of open devices (contexts).
     pub hca_handle: Limit,
-    /// Objects created on them.
+    /// Number of objects created on them.
     pub hca_object: Limit,
 }
 
@@ -41,13 +41,13 @@ pub struct RdmaCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RdmaResource {
-    /// Open devices: one for each context.
+    /// Open devices; each context counts as one.
     HcaHandle,
-    /// Objects: one for each protection domain, memory region, completion queue, queue pair and so on.
+    /// Objects; each protection domain, memory region, completion queue, queue pair and so on counts as one.
     HcaObject,
 }
 
-/// Prints the kernel's name for it.
+/// Prints the kernel's name of the resource.
 impl fmt::Display for RdmaResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -64,7 +64,8 @@ impl RdmaCgroup {
         Self { max: counts(&limit_file), current: counts(&directory.join("rdma.current")), limit_file }
     }
 
-    /// Limit and use of one resource of `device`, where there is a limit and both are known.
+    /// Returns `(limit, in use)` of one resource of `device`; `None` where there is no limit, or one of both
+    /// is not known.
     #[must_use]
     pub fn usage(&self, device: &str, resource: RdmaResource) -> Option<(u64, u64)> {
         let count = |counts: &Reading<Vec<RdmaCounts>>| {
@@ -90,7 +91,7 @@ fn parse(text: &str) -> Result<Vec<RdmaCounts>, String> {
     text.lines().map(parse_line).collect()
 }
 
-/// `DEVICE hca_handle=N hca_object=N`, where N may be `max`; resources of later kernels are passed over.
+/// Parses `DEVICE hca_handle=N hca_object=N`, where N may be `max`. Resources of later kernels are skipped.
 fn parse_line(line: &str) -> Result<RdmaCounts, String> {
     let mut words = line.split_ascii_whitespace();
     let device = words.next().ok_or("a line names no device")?.to_owned();

@@ -1,10 +1,10 @@
-//! The walk from a process to its cgroups, over trees made for one question each.
+//! The walk from a process to its cgroups, over small trees with one question each.
 
 use super::*;
 use crate::memory::pinning::reading::Limit;
 use std::fs;
 
-/// A tree with one v2 mount, and the process in `group`.
+/// A tree with one v2 mount, and a process in `group`.
 struct Tree(tempfile::TempDir);
 
 impl Tree {
@@ -32,7 +32,7 @@ impl Tree {
         read_memory(&Roots { process: &self.0.path().join("process"), root: self.0.path() })
     }
 
-    /// The limits of the groups, own first; `None` where one is not known.
+    /// Returns the limits of the groups, the process's own first; `None` where a limit is not known.
     fn limits(&self) -> Vec<Option<Limit>> {
         self.memory().unwrap().groups.into_iter().map(|group| group.limit.ok()).collect()
     }

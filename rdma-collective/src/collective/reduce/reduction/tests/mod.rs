@@ -24,8 +24,8 @@ fn bytes(data_type: DataType, operands: &[&[u64]]) -> Vec<Vec<u8>> {
 /// Calls `check` with every kind of vectors that this processor has, to store as usual and around the caches.
 fn each_way(reduction: Reduction, mut check: impl FnMut(Reduction)) {
     for vectors in Vectors::all() {
-        for expect in [Expect::Cached, Expect::Streamed] {
-            check(reduction.with(vectors).expecting(expect));
+        for expect in [CacheHint::Cached, CacheHint::Streamed] {
+            check(reduction.with(vectors).with_cache_hint(expect));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Taking replies. Acknowledgements are cumulative; only its own data acknowledges a read.
+//! Taking replies. An acknowledgement counts for every request before it; a read is acknowledged only by its own data.
 
 use std::time::Instant;
 
@@ -9,33 +9,33 @@ use super::{Requester, State};
 use crate::CompletionStatus;
 use crate::backend::interface::RawOpcode;
 
-/// What becomes of the payload that follows a reply.
+/// The target of the payload that follows a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Landing {
-    /// There is none.
+    /// No payload follows.
     Nothing,
-    /// It answers the read `serial` and goes there; then [`Requester::landed`].
+    /// The payload answers the read `serial`: put it there, then call [`Requester::landed`].
     At { addr: u64, len: u32, serial: u64 },
-    /// It answers nothing that is open.
+    /// The payload answers no outstanding read: drop it.
     Discard,
 }
 
 impl Requester {
-    /// A reply of the peer's responder.
+    /// Takes a reply of the peer's responder. Replies that name no outstanding request are ignored.
     pub(crate) fn handle_reply(&mut self, now: Instant, reply: &Reply) -> Landing {
         let unwanted = if reply.len > 0 { Landing::Discard } else { Landing::Nothing };
-        let Some(place) = self.place_of(reply.psn) else { return unwanted };
+        let Some(index) = self.index_of(reply.psn) else { return unwanted };
         match reply.kind {
-            ReplyKind::Ack => self.acknowledge(now, place + 1),
-            ReplyKind::ReadData => return self.read_data(now, place, reply.len),
+            ReplyKind::Ack => self.acknowledge(now, index + 1),
+            ReplyKind::ReadData => return self.read_data(now, index, reply.len),
             ReplyKind::Rnr { timer } => {
-                if self.acknowledge(now, place) && self.acked == place {
+                if self.acknowledge(now, index) && self.acked == index {
                     self.back_off(now, timer);
                 }
                 true
             }
             ReplyKind::Nak(nak) => {
-                if self.acknowledge(now, place) {
+                if self.acknowledge(now, index) {
                     self.refused(nak);
                 }
                 true
@@ -44,38 +44,40 @@ impl Requester {
         unwanted
     }
 
-    /// Where the data of the read `psn` goes.
+    /// The local address of the read `psn`.
     pub(crate) fn landing(&self, psn: u32) -> Option<u64> {
-        let send = self.queue.get(self.place_of(psn)?)?;
+        let send = self.queue.get(self.index_of(psn)?)?;
         (send.opcode == RawOpcode::Read).then_some(send.addr)
     }
 
-    /// The data of the read `serial` is in place.
+    /// Notes that the data of the read `serial` is in place.
     pub(crate) fn landed(&mut self, now: Instant, serial: u64) {
         if self.holds(serial) && serial == self.first_serial + self.acked as u64 {
             self.count_acknowledged(now);
         }
     }
 
-    /// Bytes are moving: the peer is given its time again.
+    /// Restarts the acknowledgement timer, because bytes are moving: a long message must not time out on a slow wire.
     pub(crate) fn moving(&mut self, now: Instant) {
         if self.ack_timer != Timer::Off {
             self.ack_timer = Timer::after(now, self.limits.ack_timeout);
         }
     }
 
-    /// The place in the queue of what `psn` names, if that is open.
-    fn place_of(&self, psn: u32) -> Option<usize> {
+    /// The queue index of the request that `psn` names, if it was sent and is not acknowledged.
+    fn index_of(&self, psn: u32) -> Option<usize> {
         if self.state != State::Sending {
             return None;
         }
-        let place = usize::try_from(sequence::distance(self.first_psn, psn)).ok()?;
-        (self.acked..self.sent_max).contains(&place).then_some(place)
+        let index = usize::try_from(sequence::distance(self.first_psn, psn)).ok()?;
+        (self.acked..self.sent_max).contains(&index).then_some(index)
     }
 
-    /// Counts everything before `end` as carried out. `false` when a read among it was not
-    /// answered: its answer is lost, and it goes out again. Once: acknowledgements that were on
-    /// their way then say nothing new, and if the second answer is lost, too, the timer tells.
+    /// Counts every request before `end` as carried out. Returns `false` when a read among them has no data yet: its
+    /// data is lost, and the read goes out again.
+    ///
+    /// The read is repeated once. Acknowledgements that were under way by then say nothing new; if the second data is
+    /// lost as well, the timer expires.
     fn acknowledge(&mut self, now: Instant, end: usize) -> bool {
         while self.acked < end {
             if self.oldest_is_read() {
@@ -89,12 +91,12 @@ impl Requester {
         true
     }
 
-    fn read_data(&mut self, now: Instant, place: usize, len: u32) -> Landing {
+    fn read_data(&mut self, now: Instant, index: usize, len: u32) -> Landing {
         let unwanted = if len > 0 { Landing::Discard } else { Landing::Nothing };
-        if !self.acknowledge(now, place) {
+        if !self.acknowledge(now, index) {
             return unwanted;
         }
-        let Some(send) = self.queue.get(place).filter(|send| send.opcode == RawOpcode::Read) else {
+        let Some(send) = self.queue.get(index).filter(|send| send.opcode == RawOpcode::Read) else {
             self.fail(Some(CompletionStatus::BAD_RESP_ERR));
             return unwanted;
         };
@@ -102,7 +104,7 @@ impl Requester {
             self.fail(Some(CompletionStatus::BAD_RESP_ERR));
             return unwanted;
         }
-        let serial = self.first_serial + place as u64;
+        let serial = self.first_serial + index as u64;
         if len == 0 {
             self.count_acknowledged(now);
             return Landing::Nothing;
@@ -114,7 +116,7 @@ impl Requester {
         self.queue.get(self.acked).is_some_and(|send| send.opcode == RawOpcode::Read)
     }
 
-    /// The oldest outstanding request is carried out.
+    /// Counts the oldest outstanding request as carried out, and gives the retries back.
     fn count_acknowledged(&mut self, now: Instant) {
         if self.oldest_is_read() && self.acked < self.sent {
             self.reads_outstanding = self.reads_outstanding.saturating_sub(1);

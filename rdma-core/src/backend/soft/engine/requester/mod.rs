@@ -1,11 +1,9 @@
-//! The sending half of a queue pair: its send queue, what of it is outstanding, and its retries.
+//! The requester: the sending half of a queue pair. Owns the send queue, the outstanding requests and the retries.
 //!
-//! Split by group of transitions: [`send`] hands requests out, [`acknowledge`] takes replies,
-//! [`retry`] the two timers, [`flush`] the end, and [`ahead`] is the way past the queue.
+//! The transitions are split into groups: [`send`] hands requests out, [`acknowledge`] takes replies, and [`retry`] has
+//! the two timers.
 
 mod acknowledge;
-mod ahead;
-mod flush;
 mod retry;
 mod send;
 
@@ -16,24 +14,25 @@ pub(crate) use acknowledge::Landing;
 
 use super::effect::Effect;
 use super::keys::{Domain, KeyTable};
+use super::sequence;
 use super::timer::Timer;
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
 use crate::{CompletionStatus, RetryOptions, RnrRetry};
 
-/// Where a requester stands.
+/// The state of a requester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Before RTS: nothing is in the queue.
+    /// Before RTS: the queue is empty.
     Unready,
     /// Requests go out as they are posted.
     Sending,
-    /// The peer had no receive: nothing goes out before then.
+    /// The peer had no receive: nothing goes out before `until`.
     Backoff { until: Instant },
-    /// Everything is flushed; the first with that status, if there is one.
+    /// Every request is flushed; the oldest one fails with `status`, if there is one.
     Error { status: Option<CompletionStatus> },
 }
 
-/// What RTR to RTS set.
+/// The attributes that the step to RTS sets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) ack_timeout: Duration,
@@ -53,31 +52,32 @@ impl Limits {
     }
 }
 
-/// See the module.
+/// The send queue of a queue pair.
 ///
 /// # Invariants
 ///
-/// `acked <= sent <= sent_max <= queue.len() <= depth`: the queue is, oldest first, what is
-/// carried out and not yet told, what is outstanding, and what was not sent (since a rewind).
+/// `acked <= sent <= sent_max <= queue.len() <= depth`. Oldest first, the queue holds `acked` requests that are
+/// carried out and not yet completed, then the outstanding ones up to `sent`, then those that are to be sent. Up to
+/// `sent_max` the latter were sent before a rewind, so a late reply may still name them.
 #[derive(Debug)]
 pub(crate) struct Requester {
     state: State,
     queue: VecDeque<RawSend>,
     depth: usize,
-    /// Of the oldest in the queue.
+    /// The sequence number of the oldest request in the queue.
     first_psn: u32,
-    /// Of the oldest in the queue; counts requests and never wraps.
+    /// The serial of the oldest request in the queue; counts requests and never wraps.
     first_serial: u64,
     acked: usize,
     sent: usize,
-    /// As far as anything was ever sent; replies beyond it are nonsense.
+    /// Requests that were sent at least once; replies beyond them are invalid.
     sent_max: usize,
     reads_outstanding: u8,
     ack_timer: Timer,
     retries_left: u8,
     rnr_retries_left: u8,
     rewound: bool,
-    /// The oldest is a read that was asked for again since its answer is missing.
+    /// The oldest request is a read that was sent again, because its data was lost.
     asked_again: bool,
     limits: Limits,
 }
@@ -109,7 +109,7 @@ impl Requester {
         }
     }
 
-    /// RTR to RTS: the first request will carry `psn`.
+    /// RTR to RTS: the first request carries `psn`.
     pub(crate) fn start(&mut self, psn: u32, limits: Limits) {
         if self.state == State::Unready {
             self.state = State::Sending;
@@ -119,7 +119,7 @@ impl Requester {
         }
     }
 
-    /// Puts a request into the queue; gives it back when the queue is full.
+    /// Adds a request to the queue, or gives it back when the queue is full.
     pub(crate) fn post(&mut self, send: RawSend) -> Result<(), RawSend> {
         if self.queue.len() >= self.depth {
             return Err(send);
@@ -128,7 +128,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The next thing to be done. To be asked until it has none, after every other call.
+    /// Returns the next effect. After every other call the caller must ask until there is none.
     pub(crate) fn poll_effect(&mut self, now: Instant, keys: &KeyTable, domain: Domain) -> Option<Effect> {
         loop {
             if std::mem::take(&mut self.rewound) {
@@ -154,14 +154,14 @@ impl Requester {
         }
     }
 
-    /// Takes the oldest out, which was carried out; its completion, if it is to have one.
+    /// Removes the oldest request, which is carried out. Returns its completion, if it asks for one.
     fn retire(&mut self) -> Option<RawCompletion> {
         self.pop().as_ref().and_then(done)
     }
 
     fn pop(&mut self) -> Option<RawSend> {
         let send = self.queue.pop_front()?;
-        self.first_psn = super::sequence::add(self.first_psn, 1);
+        self.first_psn = sequence::add(self.first_psn, 1);
         self.first_serial += 1;
         self.acked = self.acked.saturating_sub(1);
         self.sent = self.sent.saturating_sub(1);
@@ -169,7 +169,28 @@ impl Requester {
         Some(send)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    /// Moves to ERR. The oldest request that is not carried out fails with `status`, if there is one; all others are
+    /// flushed. Later failures change nothing.
+    pub(crate) fn fail(&mut self, status: Option<CompletionStatus>) {
+        if !self.is_error() {
+            self.state = State::Error { status };
+            self.ack_timer = Timer::Off;
+            self.rewound = false;
+        }
+    }
+
+    /// Removes the oldest request. Returns its failure, which is reported even for an unsignalled request.
+    fn next_flushed(&mut self) -> Option<RawCompletion> {
+        let send = self.pop()?;
+        let status = match &mut self.state {
+            State::Error { status } => status.take(),
+            State::Unready | State::Sending | State::Backoff { .. } => None,
+        };
+        let status = status.unwrap_or(CompletionStatus::WR_FLUSH_ERR).0;
+        Some(RawCompletion { wr_id: send.wr_id, status, ..RawCompletion::default() })
+    }
+
+    /// The time at which [`handle_timeout`](Self::handle_timeout) must be called.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Sending => self.ack_timer.deadline(),
@@ -187,23 +208,23 @@ impl Requester {
         matches!(self.state, State::Error { .. })
     }
 
-    /// Requests that have no completion yet.
+    /// The number of requests without a completion.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// The serial that the next posted request gets.
+    /// The serial of the next posted request.
     pub(crate) fn next_serial(&self) -> u64 {
         self.first_serial + self.queue.len() as u64
     }
 
-    /// Whether request `serial` is still waiting to be carried out: its memory is then the wire's to use.
+    /// Whether request `serial` is not carried out yet: only then may the wire use its memory.
     pub(crate) fn holds(&self, serial: u64) -> bool {
         let (oldest, end) = (self.first_serial + self.acked as u64, self.next_serial());
         !self.is_error() && (oldest..end).contains(&serial)
     }
 
-    /// Whether the peer has acknowledged request `serial`: it drops what it hears of it again.
+    /// Whether the peer has acknowledged request `serial`, so that it drops a repetition of it.
     pub(crate) fn carried_out(&self, serial: u64) -> bool {
         !self.is_error() && serial < self.first_serial + self.acked as u64
     }
@@ -213,7 +234,7 @@ impl Requester {
     }
 }
 
-/// The completion of a request that was carried out, if it is to have one.
+/// The completion of a request that is carried out, if it asks for one.
 #[inline]
 fn done(send: &RawSend) -> Option<RawCompletion> {
     let byte_len = if send.opcode == RawOpcode::Read { send.len } else { 0 };

@@ -1,4 +1,4 @@
-//! Sending again: after a lost message, and after a peer had no receive.
+//! Sending again: after a lost message, after a peer had no receive, and after a change of the wire.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use super::{Requester, State};
 use crate::{CompletionStatus, RnrRetry, RnrTimer};
 
 impl Requester {
-    /// A timer may be due.
+    /// Handles the timer that is due, if one is.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         match self.state {
             State::Backoff { until } if now >= until => self.state = State::Sending,
@@ -16,7 +16,7 @@ impl Requester {
         }
     }
 
-    /// Everything outstanding goes out again, or the oldest of it fails.
+    /// Sends every outstanding request again, or fails the oldest when no retry is left.
     pub(super) fn retry(&mut self) {
         match self.retries_left.checked_sub(1) {
             Some(left) => {
@@ -27,7 +27,7 @@ impl Requester {
         }
     }
 
-    /// The peer had no receive for the oldest outstanding request.
+    /// Waits, because the peer had no receive for the oldest outstanding request.
     pub(super) fn back_off(&mut self, now: Instant, timer: u8) {
         if self.limits.rnr_retry != RnrRetry::Unlimited {
             let Some(left) = self.rnr_retries_left.checked_sub(1) else {
@@ -36,14 +36,15 @@ impl Requester {
             };
             self.rnr_retries_left = left;
         }
-        // It answered: that it is there is not in doubt.
+        // The peer answered, so it is alive: the other retries start over.
         self.retries_left = self.limits.retry_cnt;
         self.rewind();
         self.state = State::Backoff { until: now + RnrTimer::new(timer).duration() };
     }
 
-    /// Everything outstanding goes out again, on another way or one that is better known: it counts for no retry. The
-    /// timer runs on, so that who has this done again and again does not put off the end.
+    /// Sends every outstanding request again, because the wire has changed or knows more. No retry is used up.
+    ///
+    /// The timer runs on: otherwise a peer that causes this again and again would put the timeout off for ever.
     pub(crate) fn resend(&mut self) {
         if self.state == State::Sending && self.outstanding() > 0 {
             let ack_timer = self.ack_timer;
@@ -57,11 +58,13 @@ impl Requester {
         self.rnr_retries_left = self.limits.rnr_retry.code();
     }
 
-    /// Whether nothing is different from after a [`reset`](Self::reset_retries).
+    /// Whether all retries are left, as after [`reset_retries`](Self::reset_retries).
     pub(super) fn has_all_retries(&self) -> bool {
         self.retries_left == self.limits.retry_cnt && self.rnr_retries_left == self.limits.rnr_retry.code()
     }
 
+    /// Goes back to the oldest request that is not carried out; the wire is told by
+    /// [`Effect::Rewind`](super::super::effect::Effect).
     fn rewind(&mut self) {
         self.sent = self.acked;
         self.reads_outstanding = 0;

@@ -1,4 +1,8 @@
-//! Handing requests out.
+//! Handing requests out: from the queue, and past it.
+//!
+//! A wire that has the answer of the peer before a post returns (the mapped one) goes past the queue. It asks for the
+//! [`bypass_request`](Requester::bypass_request), carries it out, and reports it as
+//! [`complete_bypassed`](Requester::complete_bypassed). Only requests that are not complete then enter the queue.
 
 use std::time::Instant;
 
@@ -7,15 +11,16 @@ use super::super::keys::{Domain, KeyTable};
 use super::super::message::{Request, RequestOp};
 use super::super::sequence;
 use super::super::timer::Timer;
-use super::Requester;
-use crate::backend::interface::{RawOpcode, RawSend};
+use super::{Requester, State, done};
+use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
 use crate::{Access, CompletionStatus};
 
-/// The longest message of a reliable connection.
+/// Bytes of the longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
 const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
 impl Requester {
-    /// The next request to transmit; an error is that of the oldest request, which cannot be.
+    /// Returns the next request to transmit. An error is the status of the oldest outstanding request, which is
+    /// invalid.
     pub(super) fn next_request(
         &mut self,
         now: Instant,
@@ -25,7 +30,7 @@ impl Requester {
         let Some(send) = self.queue.get(self.sent) else { return Ok(None) };
         let is_read = send.opcode == RawOpcode::Read;
         if let Err(status) = self.check(send, keys, domain) {
-            // Those before it complete first.
+            // The requests before it must complete first, since completions come in order.
             return if self.outstanding() == 0 { Err(status) } else { Ok(None) };
         }
         if is_read && self.reads_outstanding >= self.limits.max_rd_atomic {
@@ -43,7 +48,7 @@ impl Requester {
         Ok(Some(Effect::Transmit { request, payload }))
     }
 
-    /// What this side can tell is wrong with a request.
+    /// Checks everything about a request that this side can know.
     #[inline]
     pub(super) fn check(
         &self,
@@ -65,10 +70,34 @@ impl Requester {
         }
         Ok(())
     }
+
+    /// Returns the message that `send` would be if it were posted and handed out now. `None` when an earlier request
+    /// is in the queue, or when `send` is invalid: it must then go through the queue.
+    #[inline]
+    pub(crate) fn bypass_request(&self, send: &RawSend, keys: &KeyTable, domain: Domain) -> Option<Request> {
+        let is_idle = self.state == State::Sending && self.queue.is_empty() && !self.rewound;
+        if !is_idle || self.check(send, keys, domain).is_err() {
+            return None;
+        }
+        Some(request(send, self.first_psn))
+    }
+
+    /// Completes `send`, whose [`bypass_request`](Self::bypass_request) the peer has carried out, exactly as if it had
+    /// been posted, transmitted, acknowledged and retired. Returns its completion, if it asks for one.
+    #[inline]
+    pub(crate) fn complete_bypassed(&mut self, send: &RawSend) -> Option<RawCompletion> {
+        self.first_psn = sequence::add(self.first_psn, 1);
+        self.first_serial += 1;
+        // An acknowledgement gives all retries back, and the queue is empty only after one, so there is nothing to
+        // reset.
+        debug_assert!(self.has_all_retries());
+        done(send)
+    }
 }
 
+/// Translates a request into its message.
 #[inline]
-pub(super) fn request(send: &RawSend, psn: u32) -> Request {
+fn request(send: &RawSend, psn: u32) -> Request {
     let op = match send.opcode {
         RawOpcode::Send | RawOpcode::SendImm => RequestOp::Send,
         RawOpcode::Write | RawOpcode::WriteImm => RequestOp::Write,

@@ -1,6 +1,6 @@
-//! The engine against a model, against itself over a bad network, and its transitions as tables.
+//! Tests of the engine: against a model, over a bad network, and its transitions as tables.
 
-mod ahead;
+mod bypass;
 mod oracle;
 mod pair;
 mod transitions;

@@ -1,4 +1,4 @@
-//! Random requests over a bad network, against a model that does them one after the other.
+//! Random requests over a bad network, against a model that carries them out one after the other.
 
 use proptest::prelude::*;
 
@@ -7,9 +7,9 @@ use crate::CompletionStatus;
 use crate::RnrRetry;
 use crate::backend::interface::{RawOpcode, RawSend};
 
-/// Each end reads its payloads from here up, and is written below.
+/// Offset of the payloads: each end sends from here up, and is written below.
 const SOURCES: u64 = 2048;
-/// Receives lie here, one every `RECEIVE` bytes.
+/// Offset of the receives, one every `RECEIVE` bytes.
 const RECEIVES: u64 = 1024;
 const RECEIVE: u64 = 16;
 
@@ -60,7 +60,7 @@ fn raw(wr_id: u64, op: &Op) -> RawSend {
     RawSend { wr_id, imm: op.imm, signalled: op.signalled, ..send(op.opcode, op.local, op.len, op.remote) }
 }
 
-/// What the list leaves behind: memory of both ends, and what the receives tell.
+/// The model: the memory of both ends and the completions of the receives, after each request is carried out in order.
 struct Model {
     here: Vec<u8>,
     there: Vec<u8>,
@@ -95,10 +95,9 @@ impl Model {
     }
 }
 
-/// What a lossy network may do to reads by the letter of the specification: one that is asked
-/// for again sees what was written after it, and what it brings may be sent by a request that
-/// is sent again. So they read what nobody writes, into memory that nobody sends from; the
-/// last request reads all that was written.
+/// Keeps reads apart from other requests, because the specification promises little about repeated reads: a read that
+/// is sent again sees later writes, and its data may be sent by a repeated send. So reads read bytes that nobody
+/// writes, into bytes that nobody sends. The last request reads everything that was written.
 fn keep_reads_apart(ops: &mut Vec<Op>) {
     for (index, op) in ops.iter_mut().enumerate().filter(|(_, op)| op.opcode == RawOpcode::Read) {
         op.local = SOURCES + 1100 + RECEIVE * index as u64;
@@ -167,8 +166,8 @@ proptest! {
         spare in 0usize..4,
     ) {
         let bad = bad.index(ops.len());
-        // By the letter, too: when the answer to a read is late, a refusal behind it is not
-        // believed, and a peer in ERR does not repeat it.
+        // No reads: while the data of a read is late, a refusal behind it is ignored, and a peer in ERR does not repeat
+        // the refusal.
         for op in ops.iter_mut().filter(|op| op.opcode == RawOpcode::Read) {
             op.opcode = RawOpcode::Write;
         }

@@ -1,4 +1,4 @@
-//! Two queue pairs and the network between them, in simulated time.
+//! A test pair: two queue pairs and the network between them, in simulated time.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use super::super::responder::{Outcome, Responder, Rules, Verdict};
 use crate::backend::interface::{RawCompletion, RawOpcode, RawRecv, RawSend};
 use crate::{Access, RnrRetry};
 
-/// Where each end's memory begins.
+/// The address of each end's memory.
 pub(super) const BASE: u64 = 0x10_0000;
-/// Its bytes.
+/// Bytes of each memory.
 pub(super) const BYTES: usize = 4096;
 pub(super) const KEY: u32 = 0x5eed;
 const DOMAIN: Domain = Domain(1);
-/// The queues' depth.
+/// Depth of the queues.
 pub(super) const DEPTH: usize = 64;
 const LATENCY: Duration = Duration::from_micros(10);
 /// Steps after which a run is taken to be endless.
 const STEPS_MAX: usize = 200_000;
 
-/// One queue pair with its memory.
+/// A queue pair with its memory.
 pub(super) struct End {
     pub(super) requester: Requester,
     pub(super) responder: Responder,
@@ -38,7 +38,7 @@ enum Message {
     Reply(Reply, Vec<u8>),
 }
 
-/// What the network does, in parts of 100.
+/// The faults of the network, in percent of the messages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Network {
     pub(super) lost: u64,
@@ -85,7 +85,7 @@ impl End {
 pub(super) fn limits() -> Limits {
     Limits {
         ack_timeout: Duration::from_millis(1),
-        // Loss is not what ends a run here, unless a test says so.
+        // Losses must not end a run, unless a test lowers this.
         retry_cnt: 255,
         rnr_retry: RnrRetry::Unlimited,
         max_rd_atomic: 4,
@@ -104,7 +104,7 @@ pub(super) fn send(opcode: RawOpcode, local: u64, len: u32, remote: u64) -> RawS
         remote_addr: BASE.wrapping_add(remote),
         rkey: KEY,
         imm: 0,
-        expect: crate::memory::Expect::Cached,
+        hint: crate::memory::CacheHint::Cached,
     }
 }
 
@@ -208,7 +208,7 @@ impl Pair {
         self.pump(to);
     }
 
-    /// One message or one timer, whichever is next; `false` when nothing is left to happen.
+    /// Delivers one message or fires one timer, whichever is next; `false` when nothing is left to happen.
     pub(super) fn step(&mut self) -> bool {
         let message = (0..self.flying.len()).min_by_key(|index| self.flying[*index].0);
         let arrives = message.map(|index| self.flying[index].0);
@@ -230,7 +230,7 @@ impl Pair {
         true
     }
 
-    /// Until nothing is left to happen.
+    /// Steps until nothing is left to happen.
     pub(super) fn run(&mut self) {
         for _ in 0..STEPS_MAX {
             if !self.step() {

@@ -1,4 +1,4 @@
-//! Every state of both machines against every event, as tables to be read.
+//! Every state of both machines against every event, as tables for a reader to check.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ fn completion(done: &RawCompletion) -> String {
     format!("complete {} {status}", done.wr_id)
 }
 
-/// Two requests outstanding from psn 5 on, of those opcodes; then into the state.
+/// A requester with two outstanding requests of these opcodes, from psn 5 on.
 fn requester(start: Instant, opcodes: [RawOpcode; 2], last_retry: bool) -> Requester {
     let mut requester = Requester::new(8);
     let (retry_cnt, rnr_retry) = if last_retry { (0, RnrRetry::Times(0)) } else { (7, RnrRetry::Unlimited) };
@@ -51,7 +51,7 @@ fn requester(start: Instant, opcodes: [RawOpcode; 2], last_retry: bool) -> Reque
     requester
 }
 
-/// Each of them brought the read and all behind it out again, and used up a retry.
+/// Each acknowledgement would otherwise send the read and all behind it again, and use up a retry.
 #[test]
 fn acknowledgements_behind_a_lost_answer_ask_for_it_once() {
     let now = Instant::now();
@@ -76,7 +76,7 @@ fn acknowledgements_behind_a_lost_answer_ask_for_it_once() {
             assert_eq!(hear(&mut it, psn, ReplyKind::Ack, 0), "nothing");
         }
     }
-    // The second answer is lost, too: now the timer asks.
+    // The second data is lost as well: now the timer asks.
     it.handle_timeout(now + TIMEOUT);
     assert_eq!(effects(&mut it, now), again);
     assert_eq!(hear(&mut it, 5, ReplyKind::ReadData, 8), "nothing");
@@ -85,7 +85,7 @@ fn acknowledgements_behind_a_lost_answer_ask_for_it_once() {
 }
 
 #[test]
-fn sending_again_on_another_way_does_not_put_off_the_timer() {
+fn sending_again_on_another_wire_does_not_put_off_the_timer() {
     let now = Instant::now();
     let mut it = requester(now, [RawOpcode::Write, RawOpcode::Write], true);
     let due = it.poll_timeout().unwrap();

@@ -1,17 +1,18 @@
-//! The mapped wire: a request is carried out here, while it is posted, in memory that the peer's process shares.
+//! The mapped wire: requests are carried out while they are posted, in memory that the peer's process shares.
 //!
-//! [`shm`](super::shm) does that; here it is joined to the queue pairs. [`carry`] is the requester's side, past whose send
-//! queue [`ahead`] leads, and [`owner`] the responder's; [`host`] is told by the rendezvous who they are connected to.
+//! [`shm`](super::shm) carries requests out; this folder joins it to the queue pairs. [`requester`] is the
+//! requester's side, and [`bypass`] its path past the send queue. [`responder`] has the mailboxes of this process,
+//! [`revoke`] takes rights back from their writers, and [`rendezvous_host`] answers the rendezvous.
 //!
-//! A direction that cannot go on this way, since it comes upon memory that cannot be mapped, goes on over TCP with the next
-//! request: all that a responder is made of goes back from the mailbox to where TCP finds it.
+//! A direction that comes upon memory that cannot be mapped goes on over TCP, from the next request on. The receives
+//! and the sequence number then return from the mailbox to the responder that TCP uses.
 
-mod ahead;
-mod carry;
-mod evict;
-mod host;
-mod owner;
-mod reach;
+mod access;
+mod bypass;
+mod rendezvous_host;
+mod requester;
+mod responder;
+mod revoke;
 #[cfg(test)]
 mod tests;
 
@@ -19,43 +20,45 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(in super::super) use ahead::Passed;
-pub(in super::super) use evict::Look;
-pub(in super::super) use owner::Orphan;
+pub(in super::super) use bypass::BypassProgress;
+pub(in super::super) use responder::OrphanMailbox;
+pub(in super::super) use revoke::RevokeStatus;
 
-use super::shm::rendezvous::Reason;
-use super::shm::{Mailbox, Port, Segment};
+use super::shm::rendezvous::UnmappedReason;
+use super::shm::{Mailbox, RemoteResponder, Segment};
 
-/// What a requester was given by its peer.
+/// The mapped responder of a peer, as its requester received it.
 #[derive(Debug)]
 pub(in super::super) struct Outgoing {
-    port: Port,
-    /// Wakes the peer's thread that sleeps until a completion.
+    responder: RemoteResponder,
+    /// Eventfd that wakes the peer's thread when it sleeps until a completion.
     doorbell: OwnedFd,
 }
 
-/// What a responder has given to its peer.
+/// A mailbox of this process, with its writer.
 #[derive(Debug)]
 pub(in super::super) struct Incoming {
     pub(in super::super) mailbox: Mailbox,
-    /// The process that has it (pidfd).
+    /// Pidfd of the writer's process.
     writer: Arc<OwnedFd>,
-    /// Since when it answers no more.
+    /// Time at which the mailbox was closed. A writer gets [`GRACE`](responder::GRACE) from then on.
     closed: Option<Instant>,
-    /// A serial by which the writer can do no harm any more, though its slot has it.
-    evicted: Option<u64>,
+    /// Serial of an announcement that does not count any more: the pages that its writer has were replaced, so what
+    /// it still writes reaches nobody.
+    detached: Option<u64>,
 }
 
-/// Mappings that nobody uses any more. To unmap much takes its time: they go once the lock is let go of.
+/// Mappings that are not used any more. They are dropped after the lock is released, because unmapping large memory
+/// takes milliseconds.
 #[derive(Debug, Default)]
 pub(in super::super) struct Discarded {
-    ports: Vec<Outgoing>,
+    outgoing: Vec<Outgoing>,
     memories: Vec<Arc<Segment>>,
 }
 
 impl Discarded {
-    pub(in super::super) fn port(&mut self, port: Option<Box<Outgoing>>) {
-        self.ports.extend(port.map(|port| *port));
+    pub(in super::super) fn outgoing(&mut self, outgoing: Option<Box<Outgoing>>) {
+        self.outgoing.extend(outgoing.map(|outgoing| *outgoing));
     }
 
     fn memory(&mut self, memory: Option<Arc<Segment>>) {
@@ -63,34 +66,35 @@ impl Discarded {
     }
 
     pub(in super::super) fn is_empty(&self) -> bool {
-        self.ports.is_empty() && self.memories.is_empty()
+        self.outgoing.is_empty() && self.memories.is_empty()
     }
 }
 
-impl Mapped {
-    /// The peer was not met, or not any more.
-    pub(in super::super) fn miss(&mut self, reason: &Reason) {
-        if !reason.is_departure() && !matches!(reason, Reason::Busy) {
-            self.unmet = Some(reason.to_string());
+impl MappedState {
+    /// Records why the peer was not met, or was lost.
+    pub(in super::super) fn note_unmet(&mut self, reason: &UnmappedReason) {
+        if !reason.is_departure() && !matches!(reason, UnmappedReason::Busy) {
+            self.unmet_reason = Some(reason.to_string());
         }
     }
 }
 
 /// The mapped wire's part of a queue pair.
 #[derive(Debug, Default)]
-pub(in super::super) struct Mapped {
+pub(in super::super) struct MappedState {
     pub(in super::super) outgoing: Option<Box<Outgoing>>,
     pub(in super::super) incoming: Option<Box<Incoming>>,
-    /// A request came upon that memory, which is not mapped yet: what follows it is not sent before it is sent again.
-    pub(in super::super) awaits: Option<u64>,
-    /// The peer was there, and is not any more.
-    pub(in super::super) gone: bool,
-    /// Why the peer was not met when it was last tried, if trying again at once is of no use.
-    unmet: Option<String>,
-    /// The socket is being heard: it need not be looked at for the next memory.
-    hears: bool,
-    /// The peer's device is of this process; then faults of it are injected.
-    pub(in super::super) here: bool,
-    /// It is about to be destroyed: no peer is let in any more.
-    pub(in super::super) ends: bool,
+    /// The memory that a request needs and that is not mapped yet. Nothing is sent until it is, because later
+    /// requests must not overtake that one.
+    pub(in super::super) awaited_memory: Option<u64>,
+    /// The peer was mapped, and is gone.
+    pub(in super::super) peer_gone: bool,
+    /// Why the last attempt to meet the peer failed, if trying again at once is of no use.
+    unmet_reason: Option<String>,
+    /// The rendezvous socket is being read by a caller further up, so it must not be read again for the next memory.
+    reading_socket: bool,
+    /// The peer's device is in this process: its injected faults must be applied here.
+    pub(in super::super) peer_in_process: bool,
+    /// The queue pair is about to be destroyed: no peer is admitted any more.
+    pub(in super::super) destroying: bool,
 }

@@ -1,6 +1,6 @@
-//! The owner's side of a mailbox, with a writer that stands still wherever a test wants it.
+//! The owner's side of a mailbox, with a writer that stands still at any chosen point.
 
-mod evict;
+mod revoke;
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -11,31 +11,31 @@ use rustix::event::epoll;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::super::shm::Protection;
-use super::super::shm::rendezvous::{Host, Reason, Rendezvous};
+use super::super::shm::rendezvous::{Host, Rendezvous, UnmappedReason};
 use super::*;
-use crate::backend::interface::{RawReach, RawRecv, RawTouch, Reached};
+use crate::backend::interface::{MappedAccess, MappedOp, MappedOutcome, RawRecv};
 use crate::backend::soft::channel::Channel;
 use crate::backend::soft::cq::{CompletionQueue, Hint};
-use crate::backend::soft::draws::Draws;
 use crate::backend::soft::engine::keys::{Domain, KeyTable};
 use crate::backend::soft::engine::timer::Timer;
 use crate::backend::soft::event::Events;
-use crate::backend::soft::exposure::Exposure;
-use crate::backend::soft::fabric::{Command, DeviceState, Silence, State, carry_errand};
+use crate::backend::soft::fabric::{Command, DeviceState, Silence, State, find_peer};
 use crate::backend::soft::gid;
 use crate::backend::soft::options::Wire;
 use crate::backend::soft::qp::{Carrier, Owner, Peer, QueuePair};
+use crate::backend::soft::random::RandomPool;
+use crate::backend::soft::shared_exports::SharedExports;
 use crate::backend::soft::wire::{DeviceRef, Hello, QpRef};
 use crate::error::ReachError;
 use crate::memory::Mapping;
 use crate::{Access, Deadline, Gid, PortState, QpNum, QueuePairOptions};
 
-/// When nobody has less time for it.
+/// A deadline that no test reaches.
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-const OWN: Gid = Gid([1; 16]);
+const OWN_BIT: Gid = Gid([1; 16]);
 const THEIRS: Gid = Gid([2; 16]);
 const DOMAIN: Domain = Domain(1);
 
@@ -58,11 +58,11 @@ impl Rig {
             faults: None,
             planted: None,
             keys: KeyTable::default(),
-            draws: Draws::default(),
+            random: RandomPool::default(),
             qp_nums: HashMap::new(),
             domains: 0,
-            exposure: Some(Exposure::new().unwrap()),
-            told: HashSet::new(),
+            exports: Some(SharedExports::new().unwrap()),
+            unmapped_logged: HashSet::new(),
         });
         let channel = Channel::new().unwrap();
         let context = state.contexts.insert(Events::new(device, channel.clone()));
@@ -72,16 +72,16 @@ impl Rig {
         let mut qp = QueuePair::new(QpNum(7), owner, &QueuePairOptions::default(), None);
         qp.step(crate::backend::soft::engine::state::Step::ToInit).unwrap();
         let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
-        qp.receive_from(OWN, peer, 5, Carrier::Mapped, 0).unwrap();
+        qp.receive_from(OWN_BIT, peer, 5, Carrier::Mapped, 0).unwrap();
         let qp = state.qps.insert(qp);
-        state.by_gid.insert(OWN, device);
+        state.by_gid.insert(OWN_BIT, device);
         state.devices[device].qp_nums.insert(7, qp);
         Self { state, device, qp }
     }
 
-    /// Lets a writer of this process in.
-    fn lend(&mut self) {
-        self.state.lend(self.qp, process()).unwrap();
+    /// Admits a writer of this process.
+    fn create_mailbox(&mut self) {
+        self.state.create_mailbox(self.qp, process()).unwrap();
     }
 
     fn mailbox(&self) -> &Mailbox {
@@ -94,11 +94,11 @@ impl Rig {
         let device = &mut self.state.devices[self.device];
         device.keys.insert(DOMAIN, addr, len, access, || Ok::<_, ()>(key)).unwrap();
         let registered = *device.keys.get(key).unwrap();
-        device.exposure.as_mut().unwrap().insert(key, registered, memory.backing());
+        device.exports.as_mut().unwrap().insert(key, registered, memory.backing());
     }
 
-    fn exposure(&mut self) -> &mut Exposure {
-        self.state.devices[self.device].exposure.as_mut().unwrap()
+    fn exports(&mut self) -> &mut SharedExports {
+        self.state.devices[self.device].exports.as_mut().unwrap()
     }
 }
 
@@ -107,13 +107,13 @@ fn process() -> Arc<OwnedFd> {
 }
 
 fn hello() -> Hello {
-    Hello { source_gid: THEIRS, source_qp: QpNum(8), destination_gid: OWN, destination_qp: QpNum(7) }
+    Hello { source_gid: THEIRS, source_qp: QpNum(8), destination_gid: OWN_BIT, destination_qp: QpNum(7) }
 }
 
 #[test]
 fn a_mailbox_that_is_open_when_its_queue_pair_is_destroyed_answers_no_more() {
     let mut rig = Rig::new();
-    rig.lend();
+    rig.create_mailbox();
     let writer = rig.mailbox().writer();
     assert!(writer.may_enter());
     rig.state.destroy(rig.qp);
@@ -125,7 +125,7 @@ fn a_mailbox_that_is_open_when_its_queue_pair_is_destroyed_answers_no_more() {
 fn nobody_is_let_in_between_the_end_of_rights_and_the_end() {
     let mut rig = Rig::new();
     assert_eq!(rig.state.responder_for(&hello()), Some(rig.qp));
-    let none = rig.state.revoke(Instant::now(), rig.qp);
+    let none = rig.state.revoke_qp(Instant::now(), rig.qp);
     assert!(none.wait(soon()));
     assert_eq!(rig.state.responder_for(&hello()), None);
 }
@@ -137,10 +137,10 @@ fn memory_of_receives_that_were_posted_before_is_told_to_the_peers_that_came_bef
     let device = &mut rig.state.devices[rig.device];
     let lkey = device.keys.insert(DOMAIN, 0, 64, Access::LOCAL_WRITE, || Ok::<_, ()>(77)).unwrap();
     let registered = *device.keys.get(lkey).unwrap();
-    let exposure = device.exposure.as_mut().unwrap();
-    assert!(exposure.insert(lkey, registered, memory.backing()).is_none());
+    let exports = device.exports.as_mut().unwrap();
+    assert!(exports.insert(lkey, registered, memory.backing()).is_none());
     rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr: 0, len: 64, lkey }).unwrap();
-    rig.lend();
+    rig.create_mailbox();
     let told = |command: &Command| matches!(command, Command::Announce { .. });
     assert_eq!(rig.state.commands.iter().filter(|command| told(command)).count(), 1);
 }
@@ -148,15 +148,15 @@ fn memory_of_receives_that_were_posted_before_is_told_to_the_peers_that_came_bef
 #[test]
 fn a_peer_that_comes_to_the_mapped_wire_is_parted_with_on_tcp() {
     let mut rig = Rig::new();
-    rig.lend();
-    let parts = |command: &Command| matches!(command, Command::PartTcp { qp } if *qp == rig.qp);
+    rig.create_mailbox();
+    let parts = |command: &Command| matches!(command, Command::CloseTcpInbound { qp } if *qp == rig.qp);
     assert!(rig.state.commands.iter().any(parts));
 }
 
 #[test]
 fn a_device_that_is_stopped_or_down_is_silent_for_those_that_run_its_responders() {
     let mut rig = Rig::new();
-    rig.lend();
+    rig.create_mailbox();
     let writer = rig.mailbox().writer();
     rig.state.silence(rig.device, Silence::Stopped);
     assert!(!writer.may_enter());
@@ -177,67 +177,67 @@ fn a_device_that_is_stopped_or_down_is_silent_for_those_that_run_its_responders(
 fn a_mailbox_of_a_device_that_is_silent_is_silent_from_the_beginning() {
     let mut rig = Rig::new();
     rig.state.silence(rig.device, Silence::Stopped);
-    rig.lend();
+    rig.create_mailbox();
     assert!(!rig.mailbox().writer().may_enter());
 }
 
 #[test]
 fn only_memory_that_is_awaited_has_requests_sent_again() {
     let mut rig = Rig::new();
-    rig.lend();
+    rig.create_mailbox();
     let share = |segment: &Segment| {
         let (memfd, len) = (segment.memfd().unwrap(), segment.len() as u64);
         Segment::map(memfd, len, Protection::ReadWrite).unwrap()
     };
     let mailbox = share(rig.mailbox().segment());
-    let keys = rig.state.devices[rig.device].exposure.as_ref().unwrap().table().unwrap();
+    let keys = rig.state.devices[rig.device].exports.as_ref().unwrap().table().unwrap();
     let keys = Segment::map(std::os::fd::AsFd::as_fd(&keys.0), keys.1, Protection::Read).unwrap();
-    let port = Port::new(&Arc::new(mailbox), &Arc::new(keys)).unwrap();
+    let responder = RemoteResponder::new(&Arc::new(mailbox), &Arc::new(keys)).unwrap();
     let doorbell = Channel::new().unwrap();
     let doorbell = std::os::fd::AsFd::as_fd(&doorbell).try_clone_to_owned().unwrap();
     let mapped = &mut rig.state.qps[rig.qp].mapped;
-    mapped.outgoing = Some(Box::new(Outgoing { port, doorbell }));
-    mapped.awaits = Some(3);
+    mapped.outgoing = Some(Box::new(Outgoing { responder, doorbell }));
+    mapped.awaited_memory = Some(3);
     for (told, awaits) in [(2, Some(3)), (3, None)] {
         let segment = Arc::new(Segment::create("test", 1).unwrap());
-        rig.state.memory(Instant::now(), rig.qp, told, segment);
-        assert_eq!(rig.state.qps[rig.qp].mapped.awaits, awaits);
+        rig.state.add_memory(Instant::now(), rig.qp, told, segment);
+        assert_eq!(rig.state.qps[rig.qp].mapped.awaited_memory, awaits);
     }
-    // Whoever found pages that are to come is told when they are not to, or nothing of the memory is there any more.
+    // A requester that waits for pages is told when they do not come, or when the memory goes.
     for (told, awaits) in [(2, Some(3)), (3, None)] {
-        rig.state.qps[rig.qp].mapped.awaits = Some(3);
-        rig.state.resume(Instant::now(), rig.qp, told);
-        assert_eq!(rig.state.qps[rig.qp].mapped.awaits, awaits);
+        rig.state.qps[rig.qp].mapped.awaited_memory = Some(3);
+        rig.state.resume_memory(Instant::now(), rig.qp, told);
+        assert_eq!(rig.state.qps[rig.qp].mapped.awaited_memory, awaits);
     }
-    rig.state.qps[rig.qp].mapped.awaits = Some(3);
-    // What takes the place of a mapping has it go later, without the lock.
-    rig.state.forget(Instant::now(), rig.qp, 3);
-    assert_eq!((rig.state.discarded.memories.len(), rig.state.qps[rig.qp].mapped.awaits), (1, None));
+    rig.state.qps[rig.qp].mapped.awaited_memory = Some(3);
+    // The replaced mapping is dropped later, without the lock.
+    rig.state.forget_memory(Instant::now(), rig.qp, 3);
+    assert_eq!((rig.state.discarded.memories.len(), rig.state.qps[rig.qp].mapped.awaited_memory), (1, None));
 }
 
 #[test]
 #[expect(unsafe_code, reason = "looks at what the caller of a worker looks at")]
 fn why_a_peer_is_not_met_is_told_once_and_it_is_met_again_when_it_is_asked_for_again() {
     let mut rig = Rig::new();
-    let look = RawReach { remote_addr: 0, len: 8, rkey: 1, touch: RawTouch::Look };
-    // SAFETY: it has nothing here.
-    let reached = |rig: &mut Rig| unsafe { rig.state.reach_mapped(rig.qp, &look) };
+    let look = MappedAccess { remote_addr: 0, len: 8, rkey: 1, op: MappedOp::Probe };
+    // SAFETY: the access names no local bytes, so there is nothing to be valid.
+    let reached = |rig: &mut Rig| unsafe { rig.state.access_mapped_wire(rig.qp, &look) };
     let meets = |rig: &Rig| {
-        rig.state.commands.iter().filter(|command| matches!(command, Command::Meet { .. })).count()
+        rig.state.commands.iter().filter(|command| matches!(command, Command::FindPeer { .. })).count()
     };
-    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (Reached::NotYet, 1));
-    rig.state.over(Instant::now(), rig.qp, Reason::OtherUser { own: 1, peer: 2 });
+    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (MappedOutcome::NotYet, 1));
+    rig.state.requester_closed(Instant::now(), rig.qp, UnmappedReason::OtherUser { own: 1, peer: 2 });
     let refused = reached(&mut rig).unwrap_err();
     assert!(
         matches!(&refused, ReachError::Unmapped { reason } if reason.contains("as one user")),
         "{refused}"
     );
     assert_eq!(meets(&rig), 1, "it is met again within one call");
-    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (Reached::NotYet, 2));
-    // One that only has to come yet, or again.
-    for reason in [Reason::Overdue, Reason::Busy] {
-        rig.state.over(Instant::now(), rig.qp, reason);
-        assert_eq!(reached(&mut rig).unwrap(), Reached::NotYet);
+    assert_eq!((reached(&mut rig).unwrap(), meets(&rig)), (MappedOutcome::NotYet, 2));
+    // A peer that is only late, or busy.
+    for reason in [UnmappedReason::Overdue, UnmappedReason::Busy] {
+        rig.state.requester_closed(Instant::now(), rig.qp, reason);
+        assert_eq!(reached(&mut rig).unwrap(), MappedOutcome::NotYet);
     }
 }
 
@@ -248,11 +248,11 @@ fn a_device_of_any_wire_goes_on_over_tcp_whatever_is_wrong() {
         rig.state.devices[rig.device].wire = wire;
         let gid = gid::routable("127.0.0.1:7".parse().unwrap(), 1);
         rig.state.qps[rig.qp].peer = Some(Peer { gid, qp_num: QpNum(8), found: None });
-        rig.state.over(Instant::now(), rig.qp, Reason::OutOfDescriptors);
+        rig.state.requester_closed(Instant::now(), rig.qp, UnmappedReason::OutOfDescriptors);
         assert_eq!(rig.state.qps[rig.qp].carrier, carrier, "{wire:?}");
-        // Who has simply gone may come again.
+        // A peer that has simply gone may come again.
         rig.state.qps[rig.qp].carrier = Carrier::Mapped;
-        rig.state.over(Instant::now(), rig.qp, Reason::Closed);
+        rig.state.requester_closed(Instant::now(), rig.qp, UnmappedReason::Closed);
         assert_eq!(rig.state.qps[rig.qp].carrier, Carrier::Mapped, "{wire:?}");
     }
 }
@@ -267,10 +267,10 @@ fn whoever_is_looked_for_and_cannot_be_met_is_reached_over_tcp() {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
         let mut rendezvous = Rendezvous::new(epoll);
         let meet = |state: &mut State, rendezvous: &mut Rendezvous| {
-            carry_errand(Instant::now(), rendezvous, state, Command::Meet { qp: rig.qp });
+            find_peer(Instant::now(), rendezvous, state, rig.qp);
             state.qps[rig.qp].carrier
         };
-        // One that was there may come again.
+        // A peer that was there may come again.
         assert_eq!(meet(&mut rig.state, &mut rendezvous), Carrier::Mapped, "{wire:?}");
         rendezvous.listen(rig.device, gid).unwrap();
         rendezvous.run_as_another_user();

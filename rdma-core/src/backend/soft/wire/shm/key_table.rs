@@ -1,10 +1,12 @@
-//! Which key names which memory of a device, where its peers can look it up.
+//! The table of a device's registrations, where its peers look keys up.
 //!
-//! The place of a key is its lowest bits: keys are drawn from the system's random source, one that renews another but for
-//! those, and one whose place is taken is drawn again. An entry stands while its serial is not 0; a writer that looked one up looks at the
-//! serial again before it touches the memory (see [`writer_slot`](super::writer_slot)), which tells it as well
-//! that it did not read half of one registration and half of the next: serials are never used twice, and what
-//! comes next is written after the fence that follows the last one's end. Models of it run under `cfg(loom)`.
+//! A key's index is its lowest bits. Keys are drawn from the system's random source, all but the low bits of a key
+//! that renews another, and a key whose entry is taken is drawn again. An entry is valid while its serial is not 0.
+//!
+//! Readers take no lock. A writer that looked an entry up checks its serial once more before it touches the memory
+//! (see [`writer_slot`](super::writer_slot)). The same check tells that it did not read half of one registration and
+//! half of the next (a seqlock): serials are never used twice, and the next registration is written only after the
+//! fence that follows the end of the last one. Models of it run under `cfg(loom)`.
 
 #![expect(unsafe_code, reason = "vouches for a type that is made of atomics")]
 
@@ -13,39 +15,43 @@ use std::sync::Arc;
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use super::segment::{Protection, Segment};
-use super::view::{Shared, View};
-use super::writer_slot::revoked;
+use super::shared_slice::{Shared, SharedSlice};
+use super::writer_slot::fence_after_revoke;
 use crate::Access;
 use crate::backend::soft::engine::keys::{Domain, Registered};
 use crate::backend::soft::port::{KEY_PLACE_BITS, MAX_MR};
 
-const PLACES: usize = 1 << KEY_PLACE_BITS;
-/// At least half of them are free.
-const _: () = assert!(PLACES >= 2 * MAX_MR as usize);
-/// Bytes of an entry.
+/// Entries of a table; a power of two, so that the low bits of a key are its index.
+const ENTRIES: usize = 1 << KEY_PLACE_BITS;
+/// At least half of the entries are free, so that drawing a key again ends soon.
+const _: () = assert!(ENTRIES >= 2 * MAX_MR as usize);
+/// Bytes of an entry: one cache line, so that a lookup costs one miss.
 const ENTRY: usize = 64;
-/// The version of pages that nobody has: who comes to them waits for the next.
-pub(crate) const PAUSED: u32 = u32::MAX;
-/// How often an entry that changes while it is read is read again.
+/// Version of pages that nobody can have mapped. A writer that finds it must wait for the next version, so nobody
+/// begins to touch the memory while its pages are replaced.
+pub(crate) const PAUSED_VERSION: u32 = u32::MAX;
+/// Reads of an entry that changes while it is read. Only a peer that changes entries without end exceeds this; its
+/// keys then name nothing.
 const READS_MAX: u32 = 16;
-/// What an entry without a registration has for a serial.
-const NONE: u64 = 0;
+/// Serial of an entry without a registration; zeroed memory is an empty table.
+const NO_SERIAL: u64 = 0;
 
-/// A registration, and where in which memory it lies.
+/// A registration as peers see it: its key, rights and range, and the position of its bytes in a memory that can be
+/// mapped.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Exposed {
+pub(crate) struct Export {
     pub(crate) key: u32,
-    /// Its serial is not 0, and never used twice on the device.
+    /// Rights, range and serial. The serial is not 0, and never used twice on the device.
     pub(crate) registered: Registered,
-    /// Which memory of the process it is in; 0 is in none that can be mapped.
+    /// Identifier of the memory within the owner's process; 0 for memory that cannot be mapped.
     pub(crate) memory: u64,
-    /// Of the pages of that memory.
+    /// Version of that memory's pages which a writer needs to have mapped.
     pub(crate) version: u32,
-    /// Where in that memory it begins.
+    /// Offset of the registration's first byte in that memory.
     pub(crate) offset: u64,
 }
 
-/// An entry, written by the owner; a cache line.
+/// An entry of the table, written by the owner alone.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Entry {
@@ -63,12 +69,13 @@ struct Entry {
 #[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Entry>() == ENTRY);
 
-// SAFETY: made of atomics.
+// SAFETY: every field is an integer atomic, so any bytes that a peer's segment holds are a valid value.
 unsafe impl Shared for Entry {}
 
 impl Entry {
-    fn publish(&self, exposed: &Exposed) {
-        let Exposed { key, registered, memory, version, offset } = exposed;
+    /// Publishes a registration in an empty entry.
+    fn publish(&self, export: &Export) {
+        let Export { key, registered, memory, version, offset } = export;
         self.key.store(*key, Ordering::Relaxed);
         self.access.store(registered.access.bits(), Ordering::Relaxed);
         self.domain.store(registered.domain.0, Ordering::Relaxed);
@@ -77,38 +84,48 @@ impl Entry {
         self.len.store(registered.len, Ordering::Relaxed);
         self.memory.store(*memory, Ordering::Relaxed);
         self.offset.store(*offset, Ordering::Relaxed);
+        // Last, and Release: a reader that sees this serial also sees the fields above.
         self.serial.store(registered.serial, Ordering::Release);
     }
 
-    /// The same registration by another serial, with other pages. Who reads the one serial with the other pages finds
-    /// that it does not stand, or, of [`PAUSED`] ones, that it has not got them.
-    fn reenter(&self, version: u32, serial: u64) {
+    /// Publishes the registration under another serial, for another version of its pages. The entry is never empty
+    /// meanwhile, because a writer that found it empty would refuse the request.
+    ///
+    /// A reader may combine the old serial with the new version. It then finds that the old serial is not current, or
+    /// that it has not mapped that version.
+    fn renew(&self, version: u32, serial: u64) {
         self.version.store(version, Ordering::Relaxed);
         self.serial.store(serial, Ordering::Release);
-        revoked();
+        fence_after_revoke();
     }
 
+    /// Empties the entry: no writer is admitted to the registration any more.
     fn revoke(&self) {
-        self.serial.store(NONE, Ordering::Relaxed);
-        revoked();
+        // The fence after this store also keeps the fields of the next registration behind it: a reader that sees one
+        // of them and has its own fence then sees that the old serial is gone.
+        self.serial.store(NO_SERIAL, Ordering::Relaxed);
+        fence_after_revoke();
     }
 
-    /// What is registered, if anything is and was while it was read.
+    /// Reads the registration; `None` if there is none, or if it never stayed the same for as long as reading took.
     #[inline(always)]
-    fn read(&self) -> Option<Exposed> {
+    fn read(&self) -> Option<Export> {
         for _ in 0..READS_MAX {
-            let exposed = self.read_once()?;
-            if self.stands(exposed.registered.serial) {
-                return Some(exposed);
+            let export = self.read_once()?;
+            if self.is_current(export.registered.serial) {
+                return Some(export);
             }
         }
         None
     }
 
+    /// Reads the entry without checking that it stayed the same meanwhile.
     #[inline]
-    fn read_once(&self) -> Option<Exposed> {
+    fn read_once(&self) -> Option<Export> {
+        // Acquire pairs with the Release store of `publish`: the fields below are those of this serial or of a later
+        // one, never of an earlier one.
         let serial = self.serial.load(Ordering::Acquire);
-        if serial == NONE {
+        if serial == NO_SERIAL {
             return None;
         }
         let registered = Registered {
@@ -118,127 +135,133 @@ impl Entry {
             access: Access::from_bits_retain(self.access.load(Ordering::Relaxed)),
             serial,
         };
-        let exposed = Exposed {
+        let export = Export {
             key: self.key.load(Ordering::Relaxed),
             registered,
             memory: self.memory.load(Ordering::Relaxed),
             version: self.version.load(Ordering::Relaxed),
             offset: self.offset.load(Ordering::Relaxed),
         };
+        // Keeps the second read of the serial, in `is_current`, behind the reads of the fields. An Acquire load there
+        // would not: it orders only what comes after it.
         fence(Ordering::Acquire);
-        Some(exposed)
+        Some(export)
     }
 
     #[inline]
-    fn stands(&self, serial: u64) -> bool {
+    fn is_current(&self, serial: u64) -> bool {
         self.serial.load(Ordering::Relaxed) == serial
     }
 }
 
-/// The table of a device of this process.
+/// The key table of a device of this process.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
-    entries: View<Entry>,
-    /// The serial in each place, or [`NONE`]. What peers can see is not asked.
-    taken: Vec<u64>,
+    entries: SharedSlice<Entry>,
+    /// The serial of each entry, or [`NO_SERIAL`]: the owner's private copy. The shared words are never read back, so
+    /// that a peer that managed to write them could not free or take a key.
+    serials: Vec<u64>,
 }
 
 impl KeyTable {
-    /// An empty one. What it takes of memory grows with its entries.
+    /// Creates an empty table. Its memory use grows with the entries that are used, because untouched pages are not
+    /// allocated.
     ///
     /// # Errors
     ///
-    /// When the kernel has no memory, descriptors or mappings left.
+    /// The kernel has no memory, descriptors or mappings left.
     pub(crate) fn create() -> io::Result<Self> {
-        let segment = Arc::new(Segment::create_for("rdma-keys", PLACES * ENTRY, Protection::Read)?);
-        let entries = View::new(&segment, 0, PLACES);
+        let segment = Arc::new(Segment::create_for("rdma-keys", ENTRIES * ENTRY, Protection::Read)?);
+        let entries = SharedSlice::new(&segment, 0, ENTRIES);
         let entries = entries.ok_or_else(|| io::Error::other("no room for the table of keys"))?;
-        Ok(Self { entries, taken: vec![NONE; PLACES] })
+        Ok(Self { entries, serials: vec![NO_SERIAL; ENTRIES] })
     }
 
-    /// What peers map, for reading alone.
+    /// Returns the segment that peers map, for reading alone.
     pub(crate) fn segment(&self) -> &Arc<Segment> {
         self.entries.segment()
     }
 
-    /// Whether the place of `key` is free; else draw another.
+    /// Whether the entry of `key` is free; otherwise draw another key.
     pub(crate) fn is_free(&self, key: u32) -> bool {
-        self.taken[place(key)] == NONE
+        self.serials[index_of(key)] == NO_SERIAL
     }
 
-    /// Enters a registration. `false` when its place is taken.
-    pub(crate) fn insert(&mut self, exposed: &Exposed) -> bool {
-        let free = self.is_free(exposed.key);
+    /// Adds a registration; `false` when its entry is taken.
+    pub(crate) fn insert(&mut self, export: &Export) -> bool {
+        let free = self.is_free(export.key);
         if free {
-            self.taken[place(exposed.key)] = exposed.registered.serial;
-            self.entries.of_ring(exposed.key.into()).publish(exposed);
+            self.serials[index_of(export.key)] = export.registered.serial;
+            self.entries.ring_entry(export.key.into()).publish(export);
         }
         free
     }
 
-    /// Enters a registration again, with another serial and version alone: no writer begins to touch it by the one that it
-    /// had, and all who look find it all the time.
-    pub(crate) fn reenter(&mut self, exposed: &Exposed) {
-        let taken = &mut self.taken[place(exposed.key)];
-        if *taken != NONE {
-            *taken = exposed.registered.serial;
-            self.entries.of_ring(exposed.key.into()).reenter(exposed.version, exposed.registered.serial);
+    /// Changes the serial and the version of a registration. No writer is admitted under the former serial any more,
+    /// and every lookup finds the registration all the time.
+    pub(crate) fn renew(&mut self, export: &Export) {
+        let serials = &mut self.serials[index_of(export.key)];
+        if *serials != NO_SERIAL {
+            *serials = export.registered.serial;
+            self.entries.ring_entry(export.key.into()).renew(export.version, export.registered.serial);
         }
     }
 
-    /// Revokes a registration: no writer begins to touch it any more. Which do still,
-    /// [`Writer::touches`](super::Writer::touches) tells of each mailbox of the device.
+    /// Revokes a registration: no writer is admitted to it any more. [`Writer::touches`](super::Writer::touches)
+    /// tells, for each mailbox of the device, whether its writer is still in a chunk of it.
     pub(crate) fn remove(&mut self, key: u32, serial: u64) {
-        let taken = &mut self.taken[place(key)];
-        if *taken == serial {
-            *taken = NONE;
-            self.entries.of_ring(key.into()).revoke();
+        let serials = &mut self.serials[index_of(key)];
+        if *serials == serial {
+            *serials = NO_SERIAL;
+            self.entries.ring_entry(key.into()).revoke();
         }
     }
 }
 
-/// Where a key is entered.
-fn place(key: u32) -> usize {
-    key as usize & (PLACES - 1)
+/// Returns the index of a key's entry.
+fn index_of(key: u32) -> usize {
+    key as usize & (ENTRIES - 1)
 }
 
-/// The table of a peer's device.
+/// The key table of a peer's device, mapped for reading.
 #[derive(Debug)]
-pub(super) struct PeerKeys {
-    entries: View<Entry>,
+pub(super) struct PeerKeyTable {
+    entries: SharedSlice<Entry>,
 }
 
-/// A registration of a peer's, found by its key.
+/// A registration of a peer, found by its key, with the entry to check it against.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
-    pub(super) exposed: Exposed,
+pub(super) struct FoundKey<'a> {
+    pub(super) export: Export,
     entry: &'a Entry,
 }
 
-impl Found<'_> {
-    /// Whether it is still registered.
+impl FoundKey<'_> {
+    /// Whether the registration is current: neither revoked nor renewed since it was found.
     #[inline]
-    pub(super) fn stands(&self) -> bool {
-        self.entry.stands(self.exposed.registered.serial)
+    pub(super) fn is_current(&self) -> bool {
+        self.entry.is_current(self.export.registered.serial)
     }
 }
 
-impl PeerKeys {
-    /// `None` when the segment is no table.
+impl PeerKeyTable {
+    /// Interprets a segment as a table; `None` when its number of entries is not a power of two.
     pub(super) fn new(segment: &Arc<Segment>) -> Option<Self> {
-        let places = segment.len() / ENTRY;
-        if !places.is_power_of_two() {
+        let entries = segment.len() / ENTRY;
+        if !entries.is_power_of_two() {
             return None;
         }
-        View::new(segment, 0, places).map(|entries| Self { entries })
+        SharedSlice::new(segment, 0, entries).map(|entries| Self { entries })
     }
 
-    /// The registration that `key` names.
+    /// Returns the registration that `key` names.
     #[inline(always)]
-    pub(super) fn find(&self, key: u32) -> Option<Found<'_>> {
-        let entry = self.entries.of_ring(key.into());
-        let exposed = entry.read().filter(|exposed| exposed.key == key)?;
-        Some(Found { exposed, entry })
+    pub(super) fn find(&self, key: u32) -> Option<FoundKey<'_>> {
+        let entry = self.entries.ring_entry(key.into());
+        // The whole key is compared, because the index is only its lowest bits: a stale or guessed key must not name
+        // the registration that has the entry now.
+        let export = entry.read().filter(|export| export.key == key)?;
+        Some(FoundKey { export, entry })
     }
 }
 
@@ -246,41 +269,41 @@ impl PeerKeys {
 mod tests {
     use super::*;
 
-    fn exposed(key: u32, serial: u64) -> Exposed {
+    fn export(key: u32, serial: u64) -> Export {
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
         let registered = Registered { domain: Domain(3), addr: 0x5000, len: 0x100, access, serial };
-        Exposed { key, registered, memory: 9, version: 4, offset: 0x40 }
+        Export { key, registered, memory: 9, version: 4, offset: 0x40 }
     }
 
     #[test]
     fn what_is_entered_is_found_until_it_is_removed() {
         let mut table = KeyTable::create().unwrap();
-        let peer = PeerKeys::new(table.segment()).unwrap();
-        let (key, alias) = (77, 77 + PLACES as u32);
+        let peer = PeerKeyTable::new(table.segment()).unwrap();
+        let (key, alias) = (77, 77 + ENTRIES as u32);
         assert!(peer.find(key).is_none());
-        assert!(table.insert(&exposed(key, 1)));
+        assert!(table.insert(&export(key, 1)));
         let found = peer.find(key).unwrap();
-        assert_eq!(format!("{:?}", found.exposed), format!("{:?}", exposed(key, 1)));
+        assert_eq!(format!("{:?}", found.export), format!("{:?}", export(key, 1)));
         assert!(peer.find(alias).is_none(), "the place alone does not make a key");
-        assert!(!table.is_free(alias) && !table.insert(&exposed(alias, 2)));
+        assert!(!table.is_free(alias) && !table.insert(&export(alias, 2)));
         table.remove(key, 5);
-        assert!(found.stands(), "another registration was removed");
+        assert!(found.is_current(), "another registration was removed");
         table.remove(key, 1);
-        assert!(!found.stands() && peer.find(key).is_none());
-        assert!(table.insert(&exposed(key, 3)));
-        assert!(!found.stands(), "a later registration of the same key");
+        assert!(!found.is_current() && peer.find(key).is_none());
+        assert!(table.insert(&export(key, 3)));
+        assert!(!found.is_current(), "a later registration of the same key");
     }
 
     #[test]
     fn what_stands_in_the_table_is_not_asked_whether_it_stands() {
         let mut table = KeyTable::create().unwrap();
-        assert!(table.insert(&exposed(7, 1)));
-        // No peer can, but one that could would keep its right.
-        let entry = table.entries.of_ring(7);
+        assert!(table.insert(&export(7, 1)));
+        // No peer can write the table. One that could would only keep its own right alive.
+        let entry = table.entries.ring_entry(7);
         entry.serial.store(9, Ordering::Relaxed);
         table.remove(7, 1);
-        assert!(table.entries.of_ring(7).stands(NONE) && table.is_free(7));
-        table.entries.of_ring(7).serial.store(9, Ordering::Relaxed);
+        assert!(table.entries.ring_entry(7).is_current(NO_SERIAL) && table.is_free(7));
+        table.entries.ring_entry(7).serial.store(9, Ordering::Relaxed);
         assert!(table.is_free(7));
     }
 
@@ -295,7 +318,7 @@ mod tests {
     #[test]
     fn half_a_table_is_none() {
         let segment = Arc::new(Segment::create("test", 3 * rustix::param::page_size()).unwrap());
-        assert!(PeerKeys::new(&segment).is_none());
+        assert!(PeerKeyTable::new(&segment).is_none());
     }
 }
 
@@ -321,11 +344,11 @@ mod models {
         }
     }
 
-    /// Every field tells the serial.
-    fn exposed(serial: u64) -> Exposed {
+    /// A registration in which every field tells the serial.
+    fn export(serial: u64) -> Export {
         let (word, access) = (serial as u32, Access::from_bits_retain(serial as u32));
         let registered = Registered { domain: Domain(word), addr: serial, len: serial, access, serial };
-        Exposed { key: word, registered, memory: serial, version: word, offset: serial }
+        Export { key: word, registered, memory: serial, version: word, offset: serial }
     }
 
     #[test]
@@ -334,16 +357,16 @@ mod models {
         builder.preemption_bound = Some(3);
         builder.check(|| {
             let shared = Arc::new(entry());
-            shared.publish(&exposed(1));
+            shared.publish(&export(1));
             let owner = {
                 let entry = Arc::clone(&shared);
                 thread::spawn(move || {
                     entry.revoke();
-                    entry.publish(&exposed(2));
+                    entry.publish(&export(2));
                 })
             };
             if let Some(read) = shared.read() {
-                let whole = exposed(read.registered.serial);
+                let whole = export(read.registered.serial);
                 assert_eq!(format!("{read:?}"), format!("{whole:?}"), "two registrations in one");
             }
             owner.join().unwrap();

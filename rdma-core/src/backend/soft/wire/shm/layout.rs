@@ -1,42 +1,45 @@
-//! A mailbox as it lies in shared memory.
+//! The layout of a mailbox in shared memory.
 //!
-//! A header of four cache lines, then a ring of receives, then a ring of completions of as many places. What the
-//! owner writes, what the writer writes, and what both write, are in lines of their own. An entry of
-//! a ring is in one line with the sequence that says that it is there: 1 for the first that ever was.
+//! A header of four cache lines, then a ring of receives, then a ring of completions with as many entries. The fields
+//! that the owner writes, that the writer writes, and that both write are in separate cache lines, so that neither
+//! side takes a line from the other without need. Each ring entry shares its line with its sequence number, so that
+//! one cache miss brings both. Sequence numbers begin at 1, because zeroed memory must mean "no entry yet".
 
 #![expect(unsafe_code, reason = "vouches for types that are made of atomics")]
 
 use super::atomic::{AtomicU32, AtomicU64};
 use super::doorbell::Doorbell;
-use super::view::Shared;
+use super::shared_slice::Shared;
 use super::writer_slot::WriterSlot;
 use crate::EventKind;
 use crate::backend::soft::fault::Planted;
 
-/// Bytes of the header.
+/// Bytes of the header: four cache lines, of which three are in use.
 pub(super) const HEADER: usize = 256;
-/// Bytes of an entry of either ring.
+/// Bytes of an entry of either ring. Two entries share a cache line.
 pub(super) const ENTRY: usize = 32;
-/// "RDMAmbox", as a little-endian machine stores it.
+/// First word of every mailbox: "RDMAmbox" as a little-endian machine stores it.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RDMAmbox");
-/// Of this layout.
+/// Version of this layout. Both processes must have the same one, because the mailbox is not converted.
 pub(super) const VERSION: u32 = 2;
-/// Places of a ring, at most.
-pub(super) const PLACES_MAX: usize = 1 << 20;
+/// Most entries of a ring: 2^20, or 32 MiB a ring. A peer's number is refused beyond it, before it is used in any
+/// arithmetic.
+pub(super) const RING_ENTRIES_MAX: usize = 1 << 20;
 
-/// The owner has begun to answer. A zeroed mailbox is closed.
+/// State of a mailbox whose owner answers. The owner stores it last, after all that a writer reads once.
 pub(super) const OPEN: u32 = 1;
-/// The owner answers no more.
+/// State of a mailbox whose owner does not answer any more. It is 0, so that a zeroed mailbox is closed.
 pub(super) const CLOSED: u32 = 0;
-/// The owner does not answer for now.
+/// State of a mailbox whose owner does not answer for now: its port is down, or a fault keeps the device silent.
 pub(super) const SILENT: u32 = 2;
 
-/// In the flags of a completion: `imm` means something.
+/// Flag of a completion: the field `imm` is valid.
 pub(super) const WITH_IMM: u32 = 1;
-/// In the flags of a completion: of a write, not a send.
+/// Flag of a completion: the request was a write with immediate, not a send.
 pub(super) const OF_WRITE: u32 = 1 << 1;
 
-/// Written by the owner; the writer reads all but `state` once.
+/// The words that the owner writes. The writer reads all but `state` once, when it is invited, so that a later change
+/// by the owner cannot invalidate a check.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct OwnerLine {
@@ -44,39 +47,41 @@ pub(super) struct OwnerLine {
     pub(super) version: AtomicU32,
     /// [`OPEN`], [`SILENT`] or [`CLOSED`].
     pub(super) state: AtomicU32,
-    /// Rights of the queue pair.
+    /// Access flags of the queue pair.
     pub(super) access: AtomicU32,
     pub(super) domain: AtomicU32,
-    /// Code that a writer is told when there is no receive.
+    /// RNR timer code that a writer gets when there is no receive.
     pub(super) rnr_timer: AtomicU32,
     pub(super) planted: AtomicU32,
-    /// Of each ring; a power of two.
-    pub(super) places: AtomicU32,
+    /// Entries of each ring; a power of two.
+    pub(super) entries: AtomicU32,
 }
 
-/// Written by the writer, at every request. Of this the owner looks at the slot alone, and only to take a right away.
+/// The words that the writer stores at every request. The owner reads `slot` alone, and only when it revokes a right.
+/// It reads `expected` once, when the responder moves to another wire.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct WriterLine {
     pub(super) slot: WriterSlot,
-    /// Receives taken, which is also how many completions were left.
+    /// Receives taken so far. Every taken receive leaves one completion, so this also counts completions.
     pub(super) consumed: AtomicU64,
     /// Sequence number of the next request.
     pub(super) expected: AtomicU32,
-    /// Whether that was asked for again.
+    /// 1 once the peer was asked to repeat the request `expected`, so that the writer asks only once for each gap.
     pub(super) awaiting: AtomicU32,
 }
 
-/// Written by both, seldom, and looked at by both for every completion.
+/// The words that both sides write seldom and read at every completion.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct BellLine {
     pub(super) doorbell: Doorbell,
-    /// The last refusal: its code in the lowest byte, and above it how many there were.
+    /// The last refusal: its code in the lowest byte, and above it the number of refusals so far. The count makes
+    /// each refusal a new value, also when two in a row have the same code.
     pub(super) verdict: AtomicU32,
 }
 
-/// See the module.
+/// The header of a mailbox, in the order of its cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Header {
@@ -85,7 +90,7 @@ pub(super) struct Header {
     pub(super) bell: BellLine,
 }
 
-/// A receive: written by the owner, read by the writer.
+/// A posted receive: written by the owner, read by the writer. `sequence` is stored last.
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub(super) struct ReceiveEntry {
@@ -95,7 +100,7 @@ pub(super) struct ReceiveEntry {
     pub(super) lkey: AtomicU32,
 }
 
-/// What became of a receive: written by the writer, read by the owner.
+/// The result of a receive: written by the writer, read by the owner. `sequence` is stored last.
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub(super) struct CompletionEntry {
@@ -112,27 +117,28 @@ const _: () = {
     assert!(size_of::<ReceiveEntry>() == ENTRY && size_of::<CompletionEntry>() == ENTRY);
 };
 
-// SAFETY: made of atomics.
+// SAFETY: every field is an integer atomic, so any bytes the peer stores are a valid value.
 unsafe impl Shared for Header {}
-// SAFETY: made of atomics.
+// SAFETY: every field is an integer atomic, so any bytes the peer stores are a valid value.
 unsafe impl Shared for ReceiveEntry {}
-// SAFETY: made of atomics.
+// SAFETY: every field is an integer atomic, so any bytes the peer stores are a valid value.
 unsafe impl Shared for CompletionEntry {}
 
-/// How a refusal is told to the owner.
+/// The code by which a writer tells the owner that it refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The completion of the receive tells it all.
+    /// The failed completion of the receive already says everything; no event follows.
     Receive = 1,
     Request = 2,
     Access = 3,
 }
 
 impl Verdict {
-    /// In a word of a mailbox.
+    /// The bits of the verdict word that hold the code.
     pub(super) const CODES: u32 = 0xff;
 
-    /// The event that it raises. A code that no writer of ours leaves fails the queue pair.
+    /// Returns the event that a verdict word raises. A code that no writer of ours leaves fails the queue pair,
+    /// because a writer that breaks the protocol cannot be trusted with the next request.
     pub(super) fn event_of(word: u32) -> Option<EventKind> {
         match word & Self::CODES {
             code if code == Self::Receive as u32 => None,
@@ -143,22 +149,30 @@ impl Verdict {
     }
 }
 
-/// A planted fault, or none, as a word.
+/// Encodes a planted fault, or none, as a word of the mailbox.
 pub(super) fn planted_code(planted: Option<Planted>) -> u32 {
-    let place = planted.and_then(|planted| Planted::ALL.iter().position(|other| *other == planted));
-    place.map_or(0, |place| place as u32 + 1)
+    let index = planted.and_then(|planted| Planted::ALL.iter().position(|other| *other == planted));
+    index.map_or(0, |index| index as u32 + 1)
 }
 
-/// And back; a code that is none of ours is none.
+/// Decodes [`planted_code`]; an unknown code is no fault.
 pub(super) fn planted_of(code: u32) -> Option<Planted> {
     Planted::ALL.get((code as usize).checked_sub(1)?).copied()
 }
 
-/// Where the rings of that many places begin, and where the mailbox ends.
-pub(super) fn extent(places: usize) -> Option<(usize, usize, usize)> {
-    let ring = places.checked_mul(ENTRY)?;
+/// Byte offsets of the two rings of a mailbox, and the end of the mailbox.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RingOffsets {
+    pub(super) receives: usize,
+    pub(super) completions: usize,
+    pub(super) end: usize,
+}
+
+/// Computes the offsets for rings of `entries` entries each; `None` when they exceed an address space.
+pub(super) fn ring_offsets(entries: usize) -> Option<RingOffsets> {
+    let ring = entries.checked_mul(ENTRY)?;
     let completions = HEADER.checked_add(ring)?;
-    Some((HEADER, completions, completions.checked_add(ring)?))
+    Some(RingOffsets { receives: HEADER, completions, end: completions.checked_add(ring)? })
 }
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
-//! The responder of a queue pair whose peer is another process: the owner's side.
+//! The mailbox: the responder of a queue pair whose peer is another process, seen from its owner.
+//!
+//! The owner posts receives here and takes completions out. The writer's side is
+//! [`RemoteResponder`](super::RemoteResponder).
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,97 +12,103 @@ use std::time::{Duration, Instant};
 use super::atomic::Ordering;
 use super::layout::{
     CLOSED, CompletionEntry, Header, MAGIC, OF_WRITE, OPEN, ReceiveEntry, SILENT, VERSION, Verdict, WITH_IMM,
-    extent, planted_code,
+    planted_code, ring_offsets,
 };
 use super::segment::Segment;
-use super::view::{One, View};
-use super::writer_slot::{Chunk, Touching, revoked};
+use super::shared_slice::{SharedRef, SharedSlice};
+use super::writer_slot::{AccessScope, Chunk, fence_after_revoke};
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::driver;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::responder::Rules;
 use crate::backend::soft::fault::Planted;
-use crate::memory::fetch;
+use crate::memory::prefetch;
 use crate::{CompletionStatus, EventKind};
 
-/// How often a slot is looked at before the thread sleeps: a chunk takes some ten microseconds.
+/// Looks at a slot before the thread sleeps. A chunk takes some ten microseconds, so a running writer leaves within
+/// these looks.
 const SPINS: u32 = 4096;
-/// Between two looks, then.
+/// Time between two looks after that.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What a responder is made of.
+/// The state from which a mailbox is created.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
-    /// Receives posted at once, sentinels included.
+pub(crate) struct MailboxInit {
+    /// Most receives that may be posted at once, sentinels included.
     pub(crate) depth: usize,
     pub(crate) rules: Rules,
     pub(crate) domain: Domain,
-    /// Sequence number of the peer's first request.
+    /// Sequence number of the peer's next request.
     pub(crate) psn: u32,
     pub(crate) planted: Option<Planted>,
-    /// Receives ever posted before; counted for a planted fault alone.
+    /// Receives posted before; counted for a planted fault alone.
     pub(crate) posted: u64,
 }
 
-/// A request that was refused.
+/// A request that the writer refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// What the context is told; `None` when the completion of a receive tells it all.
+pub(crate) struct RefusedRequest {
+    /// Event to raise on the context; `None` when the completion of a receive says everything.
     pub(crate) event: Option<EventKind>,
 }
 
-/// See the module. Its writer is at work in it at any time, and is not believed.
+/// The responder of one queue pair, in memory that its writer uses at any time and cannot be trusted with.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    header: One<Header>,
-    ring: View<ReceiveEntry>,
-    completions: View<CompletionEntry>,
-    /// What is posted and was not told yet, oldest first; the writer's completions are matched by order.
+    header: SharedRef<Header>,
+    ring: SharedSlice<ReceiveEntry>,
+    completions: SharedSlice<CompletionEntry>,
+    /// The receives that are posted and not completed, oldest first. Private, so that the owner never reads back what
+    /// the writer could have changed. The writer's completions are matched by order.
     receives: VecDeque<RawRecv>,
     depth: usize,
-    /// Receives put into the ring.
-    offered: u64,
-    /// Completions taken from the ring; looked at by [`Watch`]es.
+    /// Receives published in the ring so far.
+    published: u64,
+    /// Completions taken from the ring so far; shared with [`CompletionWatch`]es.
     taken: Arc<PrivateU64>,
     open: bool,
-    /// The writer is dead, whatever its slot says.
-    forsaken: bool,
-    /// The verdict word that was told last.
+    /// The writer's process is dead, or what it may still write reaches nobody: the slot does not count any more.
+    writer_is_gone: bool,
+    /// The verdict word that was last reported.
     verdict: u32,
-    /// The writer left a completion that cannot be.
-    lied: bool,
+    /// The writer left a completion that breaks the protocol.
+    violated: bool,
     posted: u64,
     planted: Option<Planted>,
 }
 
 impl Mailbox {
-    /// One in which the peer finds `receives`, and is answered from now on.
+    /// Creates a mailbox in which the peer finds `receives`, open for requests.
     ///
     /// # Errors
     ///
-    /// When the kernel has no memory, descriptors or mappings left.
-    pub(crate) fn create(terms: &Terms, receives: impl IntoIterator<Item = RawRecv>) -> io::Result<Self> {
-        let places = terms.depth.max(1).next_power_of_two();
+    /// The kernel has no memory, descriptors or mappings left.
+    pub(crate) fn create(
+        terms: &MailboxInit,
+        receives: impl IntoIterator<Item = RawRecv>,
+    ) -> io::Result<Self> {
+        // A power of two, so that a ring index is a mask and stays right when the counts wrap.
+        let entries = terms.depth.max(1).next_power_of_two();
         let no_room = || io::Error::other("no room for the rings of a mailbox");
-        let (ring, completions, end) = extent(places).ok_or_else(no_room)?;
-        let segment = Arc::new(Segment::create("rdma-mailbox", end)?);
+        let offsets = ring_offsets(entries).ok_or_else(no_room)?;
+        let segment = Arc::new(Segment::create("rdma-mailbox", offsets.end)?);
         let mut mailbox = Self {
-            header: One::new(&segment, 0).ok_or_else(no_room)?,
-            ring: View::new(&segment, ring, places).ok_or_else(no_room)?,
-            completions: View::new(&segment, completions, places).ok_or_else(no_room)?,
+            header: SharedRef::new(&segment, 0).ok_or_else(no_room)?,
+            ring: SharedSlice::new(&segment, offsets.receives, entries).ok_or_else(no_room)?,
+            completions: SharedSlice::new(&segment, offsets.completions, entries).ok_or_else(no_room)?,
             receives: VecDeque::with_capacity(terms.depth),
             depth: terms.depth,
-            offered: 0,
+            published: 0,
             taken: Arc::new(PrivateU64::new(0)),
             open: true,
-            forsaken: false,
+            writer_is_gone: false,
             verdict: 0,
-            lied: false,
+            violated: false,
             posted: terms.posted,
             planted: terms.planted,
         };
         for recv in receives.into_iter().take(terms.depth) {
-            mailbox.offer(recv);
+            mailbox.publish(recv);
         }
         let Header { owner, writer, .. } = &*mailbox.header;
         owner.version.store(VERSION, Ordering::Relaxed);
@@ -107,19 +116,20 @@ impl Mailbox {
         owner.domain.store(terms.domain.0, Ordering::Relaxed);
         owner.rnr_timer.store(terms.rules.rnr_timer.into(), Ordering::Relaxed);
         owner.planted.store(planted_code(terms.planted), Ordering::Relaxed);
-        owner.places.store(places as u32, Ordering::Relaxed);
+        owner.entries.store(entries as u32, Ordering::Relaxed);
         writer.expected.store(terms.psn, Ordering::Relaxed);
         owner.magic.store(MAGIC, Ordering::Relaxed);
+        // Last, and Release: a writer that sees OPEN also sees everything above.
         owner.state.store(OPEN, Ordering::Release);
         Ok(mailbox)
     }
 
-    /// What the peer maps, for reading and writing.
+    /// Returns the segment that the peer maps, for reading and writing.
     pub(crate) fn segment(&self) -> &Arc<Segment> {
         self.header.segment()
     }
 
-    /// Posts a receive; gives it back when there are as many that were not taken yet as there may be.
+    /// Posts a receive; gives it back when the queue is full.
     pub(crate) fn post_recv(&mut self, recv: RawRecv) -> Result<(), RawRecv> {
         if self.receives.len() >= self.depth {
             return Err(recv);
@@ -130,36 +140,40 @@ impl Mailbox {
                 return Ok(());
             }
         }
-        self.offer(recv);
+        self.publish(recv);
         Ok(())
     }
 
-    /// Puts a receive into the ring. Its place is free: of the receives there, all but `depth` are taken.
-    fn offer(&mut self, recv: RawRecv) {
-        let entry = self.ring.of_ring(self.offered);
-        self.offered += 1;
+    /// Publishes a receive in the ring. Its entry is free: at most `depth` receives are posted and the ring has at
+    /// least as many entries, so the completion of its former receive has been taken.
+    fn publish(&mut self, recv: RawRecv) {
+        let entry = self.ring.ring_entry(self.published);
+        self.published += 1;
         entry.addr.store(recv.addr, Ordering::Relaxed);
         entry.len.store(recv.len, Ordering::Relaxed);
         entry.lkey.store(recv.lkey, Ordering::Relaxed);
-        entry.sequence.store(self.offered, Ordering::Release);
+        // Last, and Release: a writer that reads this sequence number also reads the fields above.
+        entry.sequence.store(self.published, Ordering::Release);
         self.receives.push_back(recv);
     }
 
-    /// The next receive that the peer took.
+    /// Takes the completion of the next receive that the peer filled or failed.
     pub(crate) fn take(&mut self) -> Option<RawCompletion> {
         let taken = self.taken.load(PrivateOrdering::Relaxed);
-        let entry = self.completions.of_ring(taken);
+        let entry = self.completions.ring_entry(taken);
         if entry.sequence.load(Ordering::Acquire) != taken + 1 {
             return None;
         }
-        // Only this side counts, and it takes under one lock.
+        // A relaxed load and store suffice: only this side counts, under the fabric's lock, and watches only need a
+        // hint. Counted before anything is judged, so that a lie is not looked at twice.
         self.taken.store(taken + 1, PrivateOrdering::Relaxed);
+        // Matched with the private list, never with the ring's copy, which the writer can change.
         let Some(recv) = self.receives.pop_front() else {
-            self.lied = true;
+            self.violated = true;
             return None;
         };
-        // The poster is about to look at what has come, and it is in the writer's cache.
-        fetch(recv.addr);
+        // The poster is about to read the received bytes, which are in the writer's cache.
+        prefetch(recv.addr);
         let status = CompletionStatus(entry.status.load(Ordering::Relaxed));
         let failed = |status: CompletionStatus| {
             Some(RawCompletion { wr_id: recv.wr_id, status: status.0, ..RawCompletion::default() })
@@ -167,7 +181,8 @@ impl Mailbox {
         let byte_len = entry.byte_len.load(Ordering::Relaxed);
         let (imm, flags) = (entry.imm.load(Ordering::Relaxed), entry.flags.load(Ordering::Relaxed));
         let write_imm = flags & OF_WRITE != 0;
-        // A planted fault takes a receive without a look at it.
+        // A length beyond the receive would make the poster read bytes that nobody wrote. A planted fault takes a
+        // receive without checking its length, so it is excused.
         let fits = write_imm || byte_len <= recv.len || self.planted == Some(Planted::MissingRnr);
         match status {
             CompletionStatus::SUCCESS if fits => Some(RawCompletion {
@@ -179,38 +194,39 @@ impl Mailbox {
             }),
             CompletionStatus::LOC_LEN_ERR | CompletionStatus::LOC_PROT_ERR => failed(status),
             _ => {
-                self.lied = true;
+                self.violated = true;
                 failed(CompletionStatus::LOC_QP_OP_ERR)
             }
         }
     }
 
-    /// Whether there is a [`refusal`](Self::refusal).
+    /// Whether [`refusal`](Self::refusal) has something to report.
     #[inline]
     pub(crate) fn is_refused(&self) -> bool {
-        self.lied || self.header.bell.verdict.load(Ordering::Acquire) != self.verdict
+        self.violated || self.header.bell.verdict.load(Ordering::Acquire) != self.verdict
     }
 
-    /// A refusal that was not told yet. The completions that came before it are then there to be taken first.
-    pub(crate) fn refusal(&mut self) -> Option<Refusal> {
-        if std::mem::take(&mut self.lied) {
-            return Some(Refusal { event: Some(EventKind::QP_FATAL) });
+    /// Returns a refusal that was not reported yet. Take all completions first: Acquire here makes those that came
+    /// before the refusal visible.
+    pub(crate) fn refusal(&mut self) -> Option<RefusedRequest> {
+        if std::mem::take(&mut self.violated) {
+            return Some(RefusedRequest { event: Some(EventKind::QP_FATAL) });
         }
         let word = self.header.bell.verdict.load(Ordering::Acquire);
         if word == self.verdict {
             return None;
         }
         self.verdict = word;
-        Some(Refusal { event: Verdict::event_of(word) })
+        Some(RefusedRequest { event: Verdict::event_of(word) })
     }
 
-    /// The next completion rings the owner's bell, unless [`pending`](Watch::pending) says now that there is one.
+    /// Arms the doorbell: the next completion rings it. Ask [`pending`](CompletionWatch::pending) afterwards, because
+    /// a completion that came before does not ring.
     pub(crate) fn arm(&self) {
         self.header.bell.doorbell.arm();
     }
 
-    /// Whether requests go unheard for now, as those to a device whose port is down do. What is being placed may be the
-    /// last chunk.
+    /// Stops or resumes answering requests, for a device whose port is down. A chunk in progress may still complete.
     pub(crate) fn set_silent(&self, silent: bool) {
         if self.open {
             let state = if silent { SILENT } else { OPEN };
@@ -218,24 +234,26 @@ impl Mailbox {
         }
     }
 
-    /// Requests are not answered from now on. What is being placed may go on for a moment: see [`writer`](Self::writer).
+    /// Stops answering requests for good. A chunk in progress may still complete: see [`writer`](Self::writer).
     pub(crate) fn close(&mut self) {
         self.open = false;
         self.header.owner.state.store(CLOSED, Ordering::Relaxed);
-        revoked();
+        fence_after_revoke();
     }
 
-    /// Its writer is dead: nothing is placed any more, whatever its slot says. Only after [`close`](Self::close).
-    pub(crate) fn forsake(&mut self) {
-        self.forsaken = true;
+    /// Records that the writer can place nothing any more, whatever its slot says. Only after [`close`](Self::close),
+    /// because a living writer could enter again otherwise.
+    pub(crate) fn mark_writer_gone(&mut self) {
+        self.writer_is_gone = true;
     }
 
-    /// Whether nothing happens in it any more.
+    /// Whether the mailbox is closed and no writer is in it any more.
     pub(crate) fn is_settled(&self) -> bool {
-        !self.open && (self.forsaken || !self.writer().touches(Touching::Anything))
+        !self.open && (self.writer_is_gone || !self.writer().touches(AccessScope::Anything))
     }
 
-    /// The oldest receive, flushed; only once it is settled and all that the peer left is taken.
+    /// Returns the oldest receive as flushed. `None` until the mailbox is settled and all completions are taken,
+    /// because a receive that the writer filled must not be reported as flushed.
     pub(crate) fn next_flushed(&mut self) -> Option<RawCompletion> {
         if !self.is_settled() || self.watch().pending() {
             return None;
@@ -245,123 +263,131 @@ impl Mailbox {
         Some(RawCompletion { wr_id: recv.wr_id, status, ..RawCompletion::default() })
     }
 
-    /// The receives that the peer did not take, oldest first, and the number of its next request: another wire goes
-    /// on with them. Only once it is settled and all that the peer left is taken.
+    /// Returns the receives that the peer did not take, oldest first, and the sequence number of its next request,
+    /// for another wire to go on with. Only once the mailbox is settled and all completions are taken.
     pub(crate) fn hand_back(&mut self) -> (VecDeque<RawRecv>, u32) {
         (std::mem::take(&mut self.receives), self.header.writer.expected.load(Ordering::Relaxed))
     }
 
-    /// Whether that chunk is of a receive that was not told yet: else it was filled.
-    pub(crate) fn awaits(&self, chunk: &Chunk) -> bool {
+    /// Whether `chunk` lies in a receive that is still posted. Otherwise the receive was completed already, and its
+    /// memory is the caller's again.
+    pub(crate) fn has_receive_over(&self, chunk: &Chunk) -> bool {
         let within = |recv: &RawRecv| {
             recv.addr <= chunk.begin && chunk.end <= recv.addr.saturating_add(u64::from(recv.len))
         };
         self.receives.iter().any(within)
     }
 
-    /// Whether the next completion rings the bell.
+    /// Whether the next completion rings the doorbell.
     pub(crate) fn is_armed(&self) -> bool {
         self.header.bell.doorbell.is_armed()
     }
 
-    /// Whether every receive was told.
+    /// Whether every receive was completed.
     #[cfg(test)]
     pub(crate) fn is_drained(&self) -> bool {
         self.receives.is_empty()
     }
 
-    /// To look for completions without whatever guards the mailbox.
-    pub(crate) fn watch(&self) -> Watch {
-        Watch { completions: self.completions.clone(), taken: Arc::clone(&self.taken) }
+    /// Returns a handle that looks for completions without the lock that guards the mailbox.
+    pub(crate) fn watch(&self) -> CompletionWatch {
+        CompletionWatch { completions: self.completions.clone(), taken: Arc::clone(&self.taken) }
     }
 
-    /// To wait for its writer without whatever guards the mailbox.
+    /// Returns a handle that waits for the writer without the lock that guards the mailbox.
     pub(crate) fn writer(&self) -> Writer {
         Writer { header: self.header.clone(), unseen: self.planted == Some(Planted::EarlyReturn) }
     }
 }
 
-/// Tells whether a mailbox has something to take.
+/// Tells whether a mailbox has a completion to take, without the lock.
 #[derive(Debug, Clone)]
-pub(crate) struct Watch {
-    completions: View<CompletionEntry>,
+pub(crate) struct CompletionWatch {
+    completions: SharedSlice<CompletionEntry>,
     taken: Arc<PrivateU64>,
 }
 
-impl Watch {
+impl CompletionWatch {
     /// Whether there is a completion to take.
     pub(crate) fn pending(&self) -> bool {
         let taken = self.taken.load(PrivateOrdering::Relaxed);
-        self.completions.of_ring(taken).sequence.load(Ordering::Acquire) == taken + 1
+        self.completions.ring_entry(taken).sequence.load(Ordering::Acquire) == taken + 1
     }
 }
 
-/// Tells what the writer of a mailbox touches.
+/// Tells what the writer of a mailbox touches, without the lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
-    header: One<Header>,
-    /// By a planted fault it never seems to touch anything.
+    header: SharedRef<Header>,
+    /// Set by a planted fault: the writer then never seems to touch anything.
     unseen: bool,
 }
 
-/// What came of waiting for a writer.
+/// The result of waiting for a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// It touches nothing of that any more.
+pub(crate) enum WaitOutcome {
+    /// The writer left.
     Idle,
-    /// It is dead, and so touches nothing.
+    /// The writer's process is dead, so it touches nothing.
     Dead,
-    /// It has not gone on for the whole of the time: it is stopped, or lies.
+    /// The writer did not leave in time: its process is stopped, or it lies.
     Stopped,
 }
 
 impl Writer {
-    /// Whether it touches that now. To be asked after it was revoked: by [`KeyTable::remove`](super::KeyTable::remove)
-    /// or [`Mailbox::close`].
-    pub(crate) fn touches(&self, what: Touching) -> bool {
+    /// Whether the writer touches any of that now. Ask only after the right was revoked, by
+    /// [`KeyTable::remove`](super::KeyTable::remove) or [`Mailbox::close`]; before, a writer may enter right after
+    /// the answer.
+    pub(crate) fn touches(&self, what: AccessScope) -> bool {
         !self.unseen && self.header.writer.slot.touches(what)
     }
 
-    /// What it says that it is at now. To be asked after that was revoked.
-    pub(crate) fn at(&self) -> Option<Chunk> {
-        self.header.writer.slot.at()
+    /// Returns the chunk that the writer announces now. Ask only after the right was revoked.
+    pub(crate) fn active_chunk(&self) -> Option<Chunk> {
+        self.header.writer.slot.active_chunk()
     }
 
-    /// Whether it would be let in.
+    /// Whether a writer would be admitted.
     #[cfg(test)]
     pub(crate) fn may_enter(&self) -> bool {
         self.header.owner.state.load(Ordering::Relaxed) == OPEN
     }
 
-    /// As if it touched that, or nothing.
+    /// Announces that chunk as the writer would, or nothing.
     #[cfg(test)]
     pub(crate) fn pretend(&self, at: Option<Chunk>) {
         match at {
             None => self.header.writer.slot.leave(),
             Some(Chunk { serial, begin, end }) => {
-                assert!(self.header.writer.slot.enter(serial, (begin, end), || true));
+                assert!(self.header.writer.slot.enter(serial, begin..end, || true));
             }
         }
     }
 
-    /// Waits until it touches that no more, or for some more microseconds if it is late already; `is_dead` says whether its
-    /// process is gone. Never to be called with a lock held.
-    pub(crate) fn wait(&self, what: Touching, until: Instant, mut is_dead: impl FnMut() -> bool) -> Waited {
+    /// Waits until the writer touches none of that any more. The first looks are spun through even when `until` has
+    /// passed. `is_dead` tells whether the writer's process has ended. Never call it with a lock held, because a
+    /// stopped writer takes as long as `until` allows.
+    pub(crate) fn wait(
+        &self,
+        what: AccessScope,
+        until: Instant,
+        mut is_dead: impl FnMut() -> bool,
+    ) -> WaitOutcome {
         for _ in 0..SPINS {
             if !self.touches(what) {
-                return Waited::Idle;
+                return WaitOutcome::Idle;
             }
             std::hint::spin_loop();
         }
         while self.touches(what) {
             if is_dead() {
-                return Waited::Dead;
+                return WaitOutcome::Dead;
             }
             if driver::now() >= until {
-                return Waited::Stopped;
+                return WaitOutcome::Stopped;
             }
             std::thread::sleep(PAUSE);
         }
-        Waited::Idle
+        WaitOutcome::Idle
     }
 }

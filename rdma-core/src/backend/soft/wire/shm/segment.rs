@@ -1,4 +1,7 @@
-//! Memory that two processes map: a sealed memfd, made here or received from a peer.
+//! Memory that two processes map: a sealed memfd, created here or received from a peer.
+//!
+//! This file maps, patches and unmaps. It leaves all access to the bytes to [`shared_slice`](super::shared_slice) and
+//! to the copy kernels.
 
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
@@ -13,72 +16,78 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use super::MapRefused;
 use crate::memory::{file_limit_below, fork};
 
-/// What a memfd must never do again: a page that went away under a mapping would end this process.
+/// Seals that every shared memfd must have. A peer that shrinks a file under a mapping ends this process by SIGBUS at
+/// the next access, so a memfd without these seals is refused.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
-/// How many more mappings there are when pages in the middle of one are replaced.
-pub(crate) const AROUND_PATCH: usize = 2;
-/// Of the filesystem that memfds of ordinary pages live on.
+/// Additional mappings per patch: replacing pages in the middle of a mapping splits it into three.
+pub(crate) const MAPPINGS_PER_PATCH: usize = 2;
+/// Magic number of tmpfs, where memfds of ordinary pages live. Huge-page memfds are on hugetlbfs instead.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// Mappings that this process has of what its peers have made. There are not many in a process, and who hands memory over
-/// decides how many.
-pub(super) static OF_PEERS: AtomicUsize = AtomicUsize::new(0);
+/// Number of mappings of peers' memory in this process. A process may have about 65,000 mappings (vm.max_map_count),
+/// and the peers decide how many memories they hand over; so the rendezvous must count and refuse.
+pub(super) static PEER_MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// What a mapping is for.
+/// The access that a mapping allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protection {
     Read,
     ReadWrite,
 }
 
-/// Shared bytes, zeroed when they are made, unmapped on drop.
+/// A shared mapping of a memfd, zeroed when it is created, unmapped on drop.
 ///
 /// # Invariants
 ///
 /// - `base..base + len` is one shared mapping that this value alone unmaps, readable, and writable unless
 ///   `protection` is `Read`; `base` is page-aligned and `len` is not 0.
-/// - The memfd behind it is sealed against shrinking: every page can be touched for as long as this lives.
+/// - The memfd behind it is sealed against shrinking: every page can be touched for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Segment {
     base: NonNull<u8>,
     len: usize,
     protection: Protection,
-    /// Of one that was made here, to be sent.
+    /// The descriptor to send to peers; `None` for a segment that a peer sent, because it is never passed on.
     memfd: Option<OwnedFd>,
-    /// How often pages of it were replaced by others of its owner.
+    /// Number of times that the owner replaced pages of this memory.
     version: AtomicU32,
-    /// A child forked from that process does not have the mapping, and leaves alone what it has there.
+    /// The process that mapped the segment. A forked child does not have the mapping (MADV_DONTFORK), so it must not
+    /// unmap the range, where it may have something else by then.
     pid: u32,
 }
 
-// SAFETY: a mapping has no thread affinity; it is handed out as a raw pointer, whose users uphold the rules of
-// access themselves.
+// SAFETY: a mapping has no thread affinity, and only a raw pointer to it is handed out, so its users uphold the rules
+// of access themselves.
 unsafe impl Send for Segment {}
-// SAFETY: as above; `&Segment` gives an address, a length and a descriptor, which are immutable.
+// SAFETY: `&Segment` gives out an address, a length and a descriptor, which never change, and an atomic version; so
+// sharing it between threads does not race.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// At least `bytes` bytes, in whole pages, of a new memfd that the kernel shows as `name`. A child that is forked does not
-    /// get the mapping.
+    /// Creates a segment of at least `bytes` bytes, in whole pages, from a new memfd that the kernel shows as `name`.
+    /// Forked children do not get the mapping.
     ///
     /// # Errors
     ///
-    /// When `bytes` is 0 or more than an address space or a file may have, or the kernel has no memory, descriptors
-    /// or mappings left.
+    /// `bytes` is 0, above the file size limit (RLIMIT_FSIZE) or too large for the address space; or the kernel has
+    /// no memory, descriptors or mappings left.
     pub(crate) fn create(name: &str, bytes: usize) -> io::Result<Self> {
         Self::create_for(name, bytes, Protection::ReadWrite)
     }
 
-    /// The same, of which `peers` may make mappings of that kind at most.
+    /// Creates a segment as [`create`](Self::create) does, and limits the mappings that peers may make of it to
+    /// `peers`.
     ///
     /// # Errors
     ///
-    /// As for [`create`](Self::create), and when the kernel is older than Linux 5.1.
+    /// Those of [`create`](Self::create), and the kernel is older than Linux 5.1 (F_SEAL_FUTURE_WRITE).
     pub(crate) fn create_for(name: &str, bytes: usize, peers: Protection) -> io::Result<Self> {
         let whole = bytes.checked_next_multiple_of(rustix::param::page_size());
         let Some(len) = whole.filter(|len| (1..=isize::MAX as usize).contains(len)) else {
             return Err(rustix::io::Errno::INVAL.into());
         };
+        // ftruncate beyond RLIMIT_FSIZE does not only fail: the kernel also sends SIGXFSZ, whose default ends the
+        // process. So the limit must be checked first.
         if let Some(most) = file_limit_below(len as u64) {
             let said =
                 format!("{len} bytes of shared memory are above the limit of {most} (ulimit -f): raise it");
@@ -88,7 +97,7 @@ impl Segment {
         rustix::fs::ftruncate(&memfd, len as u64)?;
         rustix::fs::fcntl_add_seals(&memfd, SEALS)?;
         let base = map(memfd.as_fd(), len, Protection::ReadWrite)?;
-        // INVARIANT: mapped just now, of a memfd sealed just now.
+        // INVARIANT: mapped just now as one range, of a memfd that was sealed against shrinking before it was mapped.
         let segment = Self {
             base,
             len,
@@ -97,6 +106,8 @@ impl Segment {
             version: AtomicU32::new(0),
             pid: fork::pid(),
         };
+        // FUTURE_WRITE must come after this process's own writable mapping, which it leaves as it is, and forbids all
+        // later ones. SEAL comes last of all, so that a peer cannot add seals of its own.
         let last = match peers {
             Protection::Read => SealFlags::FUTURE_WRITE | SealFlags::SEAL,
             Protection::ReadWrite => SealFlags::SEAL,
@@ -107,31 +118,35 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The whole of a memfd that a peer made and says has `bytes` bytes. The descriptor is not kept; a child
-    /// that is forked does not get the mapping.
+    /// Maps the whole of a memfd that a peer sent and says has `bytes` bytes. The descriptor is not kept, and forked
+    /// children do not get the mapping.
     ///
     /// # Errors
     ///
-    /// [`MapRefused`], when the descriptor is not what a peer may send, or the kernel has no mappings left.
+    /// [`MapRefused`]: the descriptor is not a sealed memfd of that size, or the kernel has no mappings left.
     pub(crate) fn map(memfd: BorrowedFd<'_>, bytes: u64, protection: Protection) -> Result<Self, MapRefused> {
-        let len = examine(memfd, bytes)?;
+        let len = check_memfd(memfd, bytes)?;
         let base = map(memfd, len, protection).map_err(MapRefused::Map)?;
-        OF_PEERS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: mapped just now, with that length.
+        PEER_MAPPINGS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: `base..base + len` was mapped just now by this call, so nothing else uses the range.
         unsafe { keep_out_of_dumps(base.as_ptr(), len) };
-        // INVARIANT: mapped just now, and found sealed; seals are never taken off.
+        // INVARIANT: mapped just now, of a memfd found sealed; the seals stay, because the kernel has no call that
+        // removes one.
         let version = AtomicU32::new(0);
         Ok(Self { base, len, protection, memfd: None, version, pid: fork::pid() })
     }
 
-    /// Maps all of a memfd that a peer made over the `bytes` bytes from `offset` on: pages that it has replaced for the
-    /// `version`th time. What was mapped already stays as it is: queue pairs that share a memory are each told.
+    /// Maps all of the memfd `memfd`, sent by the owner, over the `bytes` bytes from `offset` on: pages that the
+    /// owner replaced, for the `version`th time. A version that is mapped already is skipped, because every queue
+    /// pair that shares the memory is told of each patch.
     ///
-    /// An access meanwhile finds the one pages or the others. Never called by two threads at a time.
+    /// An access at the same time finds the old pages or the new ones. The fabric's lock keeps two threads from
+    /// patching one segment at a time.
     ///
     /// # Errors
     ///
-    /// As for [`map`](Self::map), and when the range is not one of whole pages, or not the next.
+    /// Those of [`map`](Self::map); the range is not made of whole pages within the segment, or `version` is not the
+    /// next one.
     pub(crate) fn patch(
         &self,
         memfd: BorrowedFd<'_>,
@@ -145,66 +160,74 @@ impl Segment {
         if version != known + 1 {
             return Err(MapRefused::Version { said: version, known });
         }
-        let len = examine(memfd, bytes)?;
+        let len = check_memfd(memfd, bytes)?;
         let page = rustix::param::page_size() as u64;
         let within = offset.checked_add(bytes).is_some_and(|end| end <= self.len as u64);
         if !within || !offset.is_multiple_of(page) || !bytes.is_multiple_of(page) {
             return Err(MapRefused::Range);
         }
-        // SAFETY: not beyond the end.
+        // SAFETY: `offset + bytes` is at most `len` (checked above), so the address is within this mapping.
         let at = unsafe { self.base.add(offset as usize) }.as_ptr();
-        // SAFETY: replaces pages of this mapping by pages that stay as well; nobody holds a reference to their bytes.
+        // SAFETY: the range is within this value's own mapping, so nothing else is replaced. The new pages are sealed
+        // as well, so they stay; and only raw pointers to the range exist, so no reference sees its bytes change.
         unsafe { map_at(at.cast(), MapFlags::FIXED, memfd, len, self.protection) }
             .map_err(MapRefused::Map)?;
-        OF_PEERS.fetch_add(AROUND_PATCH, Ordering::Relaxed);
-        // SAFETY: mapped just now, with that length.
+        PEER_MAPPINGS.fetch_add(MAPPINGS_PER_PATCH, Ordering::Relaxed);
+        // SAFETY: `at..at + len` was mapped just now by the call above and lies in this value's mapping, so nothing
+        // else uses it.
         unsafe { keep_out_of_dumps(at, len) };
+        // Release, and only after the mmap: whoever reads this version with Acquire must find the new pages,
+        // otherwise a request that needs them would land in the old ones.
         self.version.store(version, Ordering::Release);
         Ok(())
     }
 
-    /// How many mappings this process has of what its peers have made.
-    pub(crate) fn of_peers() -> usize {
-        OF_PEERS.load(Ordering::Relaxed)
+    /// Returns the number of mappings of peers' memory in this process.
+    pub(crate) fn peer_mappings() -> usize {
+        PEER_MAPPINGS.load(Ordering::Relaxed)
     }
 
-    /// How often pages of it were replaced.
+    /// Returns the number of times that pages of the segment were replaced.
     #[inline]
     pub(crate) fn version(&self) -> u32 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it may be written.
+    /// Whether the mapping may be written.
     pub(crate) fn is_writable(&self) -> bool {
         self.protection == Protection::ReadWrite
     }
 
-    /// What to send to a peer; `None` of a segment that was a peer's.
+    /// Returns the descriptor to send to a peer; `None` for a segment that a peer sent.
     pub(crate) fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.memfd.as_ref().map(AsFd::as_fd)
     }
 }
 
-/// The bytes of what a peer sent, when it is a memfd that can be mapped as a whole.
-fn examine(memfd: BorrowedFd<'_>, bytes: u64) -> Result<usize, MapRefused> {
+/// Checks a descriptor that a peer sent, and returns the length of its memfd. Only a sealed memfd of ordinary pages
+/// is taken, because any other file can lose pages under the mapping (SIGBUS).
+fn check_memfd(memfd: BorrowedFd<'_>, bytes: u64) -> Result<usize, MapRefused> {
     let seals = rustix::fs::fcntl_get_seals(memfd).map_err(|_| MapRefused::NotMemfd)?;
     if !seals.contains(SEALS) {
         return Err(MapRefused::Unsealed);
     }
+    // Huge pages are refused although their memfds have seals: an access to one that the pool cannot supply raises
+    // SIGBUS.
     let filesystem = rustix::fs::fstatfs(memfd).map_err(|_| MapRefused::NotMemfd)?;
     if filesystem.f_type as u64 != TMPFS_MAGIC {
         return Err(MapRefused::NotMemfd);
     }
+    // The size is read after the seals were found: from then on it cannot change, in either direction.
     let found = rustix::fs::fstat(memfd).map_err(|error| MapRefused::Map(error.into()))?.st_size as u64;
     if found != bytes {
         return Err(MapRefused::Size { said: bytes, found });
@@ -213,17 +236,18 @@ fn examine(memfd: BorrowedFd<'_>, bytes: u64) -> Result<usize, MapRefused> {
     if len == 0 { Err(MapRefused::Empty) } else { Ok(len) }
 }
 
+/// Maps a memfd at an address that the kernel chooses.
 fn map(memfd: BorrowedFd<'_>, len: usize, protection: Protection) -> io::Result<NonNull<u8>> {
-    // SAFETY: a mapping at an address of the kernel's choice overlaps nothing.
+    // SAFETY: without MAP_FIXED the kernel chooses a free range, so the mapping replaces nothing.
     let base = unsafe { map_at(std::ptr::null_mut(), MapFlags::empty(), memfd, len, protection) }?;
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))
 }
 
-/// A mapping that a child does not get.
+/// Maps a memfd as shared memory that a forked child does not get.
 ///
 /// # Safety
 ///
-/// What is mapped there, if the flags say that it is to be there, may be replaced.
+/// With MAP_FIXED in `flags`, the caller must own the mapping at `at..at + len`, which is replaced.
 unsafe fn map_at(
     at: *mut libc::c_void,
     flags: MapFlags,
@@ -235,12 +259,16 @@ unsafe fn map_at(
         Protection::Read => ProtFlags::READ,
         Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: with MAP_FIXED the caller owns the range that is replaced, by this function's contract; otherwise the
+    // kernel picks a free one, so nothing in use changes.
     let base = unsafe { rustix::mm::mmap(at, len, protection, flags | MapFlags::SHARED, memfd, 0) }?;
-    // SAFETY: only children that are forked later miss the range.
+    // SAFETY: MADV_DONTFORK on the range mapped just now has no effect in this process, because it only tells fork to
+    // leave the range out.
     if let Err(error) = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) } {
+        // With MAP_FIXED the range stays mapped: it belongs to the caller's mapping, which must not get a hole.
         if at.is_null() {
-            // SAFETY: mapped just now, and nobody has its address.
+            // SAFETY: the range was mapped just now at an address that the kernel chose, and no pointer to it has
+            // left this function, so nobody can use it.
             let _ = unsafe { rustix::mm::munmap(base, len) };
         }
         return Err(error.into());
@@ -248,13 +276,15 @@ unsafe fn map_at(
     Ok(base)
 }
 
-/// What a peer has is not this process's to write to a file. Where that cannot be said, dumps have it.
+/// Leaves a peer's memory out of core dumps, because this process must not write another's data to a file. A kernel
+/// that refuses has it in dumps; the mapping works all the same.
 ///
 /// # Safety
 ///
-/// They are bytes of a mapping.
+/// `at..at + len` is a mapping of this process.
 unsafe fn keep_out_of_dumps(at: *mut u8, len: usize) {
-    // SAFETY: the caller's promise; it changes nothing else.
+    // SAFETY: the range is mapped, by this function's contract, and MADV_DONTDUMP changes nothing but what a core
+    // dump has, so no access is affected.
     let _ = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxDontDump) };
 }
 
@@ -263,12 +293,13 @@ impl Drop for Segment {
         if self.pid != fork::pid() {
             return;
         }
-        // SAFETY: by the invariant this value alone owns the mapping, and who uses its address keeps this value.
+        // SAFETY: by the invariant only this value unmaps the range, and whoever uses its address keeps an `Arc` of
+        // this value, so nobody uses it now.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         if let Err(error) = unmapped {
-            tracing::warn!(%error, bytes = self.len, "munmap failed; the mapping is leaked");
+            tracing::warn!(%error, bytes = self.len, "munmap of a shared segment failed; the mapping is leaked");
         } else if self.memfd.is_none() {
-            OF_PEERS.fetch_sub(1 + AROUND_PATCH * self.version() as usize, Ordering::Relaxed);
+            PEER_MAPPINGS.fetch_sub(1 + MAPPINGS_PER_PATCH * self.version() as usize, Ordering::Relaxed);
         }
     }
 }

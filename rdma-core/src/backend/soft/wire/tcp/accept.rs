@@ -1,13 +1,13 @@
-//! Accepting connections, finding out whose they are, and parting from them.
+//! Accepts connections, identifies them by their hello, and parts from those whose queue pair is gone.
 
 use super::*;
 
-/// Connections accepted in one hold of the lock.
+/// Connections accepted in one hold of the lock, so that others get it in between.
 const ACCEPTS: usize = 16;
 
 impl Tcp {
-    /// Accepts what waits at a listener. Each stranger is heard when it has something to say,
-    /// so that a slow one delays no other.
+    /// Accepts the waiting connections of a listener. Each stranger is read when it has sent something, so that a
+    /// slow one delays no other.
     pub(super) fn accept(&mut self, now: Instant, listener: SocketKey) {
         for _ in 0..ACCEPTS {
             let Some(Socket { fd, device, .. }) = self.sockets.get(listener) else { return };
@@ -31,19 +31,21 @@ impl Tcp {
         }
     }
 
-    /// Closes the oldest of a queue that is full.
+    /// Closes the oldest connection of a queue that is full.
     fn make_room(&mut self, waiting: usize, oldest: Option<SocketKey>) {
         if let Some(oldest) = oldest.filter(|_| waiting >= WAITING_MAX) {
             self.lose(oldest, &LinkError::Crowded);
         }
     }
 
-    /// Out of descriptors or memory, most likely: a listener that stays ready would keep the driver busy.
+    /// Pauses accepting. Most likely this process is out of descriptors or memory, and a listener that stays ready
+    /// would keep the driver busy.
     pub(super) fn pause_accepting(&mut self, now: Instant) {
         self.accept_paused = Some(now + ACCEPT_PAUSE);
         self.watch_listeners(EventFlags::empty());
     }
 
+    /// Accepts again once the pause is over.
     pub(super) fn resume_accepting(&mut self, now: Instant) {
         if self.accept_paused.is_some_and(|until| until <= now) {
             self.accept_paused = None;
@@ -51,6 +53,7 @@ impl Tcp {
         }
     }
 
+    /// Lets epoll watch all listeners for `events`.
     fn watch_listeners(&self, events: EventFlags) {
         for (key, socket) in &self.sockets {
             if matches!(socket.kind, Kind::Listener)
@@ -61,27 +64,28 @@ impl Tcp {
         }
     }
 
-    /// Hears a stranger out, and gives its connection to the queue pair that it names.
-    pub(super) fn hear(&mut self, key: SocketKey, sink: &mut dyn Sink) -> Result<(), LinkError> {
+    /// Reads a stranger's hello, and gives the connection to the queue pair that it names.
+    pub(super) fn read_hello(&mut self, key: SocketKey, sink: &mut dyn Sink) -> Result<(), LinkError> {
         let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
-        if stranger.waits() {
-            // Watched for nothing but its end. Another thread may have been told of the hello, too, and come later.
+        if stranger.is_complete() {
+            // Once complete, a stranger is watched for its end alone. Another thread may also have been told of the
+            // hello and come here later.
             return if socket::has_ended(fd.as_fd())? { Err(LinkError::Closed) } else { Ok(()) };
         }
         let Some(hello) = stranger.read(fd.as_fd())? else { return Ok(()) };
         if !self.introduce(key, &hello, sink) {
-            // Not there, or not ready: asked for again when a queue pair becomes ready. What
-            // follows the hello waits in the socket.
+            // The queue pair does not exist or is not ready: tried again when one becomes ready. Whatever follows the
+            // hello waits in the socket.
             self.watch(key, EventFlags::empty())?;
         }
         Ok(())
     }
 
-    /// Asks again for the strangers that wait, when a queue pair has become ready.
-    pub(super) fn ask_again(&mut self, sink: &mut dyn Sink) {
-        if !std::mem::take(&mut self.ask_again) {
+    /// Tries the waiting strangers again when a queue pair has become ready.
+    pub(super) fn retry_waiting(&mut self, sink: &mut dyn Sink) {
+        if !std::mem::take(&mut self.retry_waiting_due) {
             return;
         }
         for at in (0..self.strangers.len()).rev() {
@@ -96,9 +100,11 @@ impl Tcp {
         }
     }
 
-    /// Whether a queue pair takes the connection; it then replaces the one it had.
+    /// Gives the connection to a queue pair that takes it, in place of the one it had. Returns whether one does.
     fn introduce(&mut self, key: SocketKey, hello: &Hello, sink: &mut dyn Sink) -> bool {
         let Some(qp) = sink.accept(hello) else { return false };
+        // A requester that connects again is the same peer with a new connection, so the older connection is dead or
+        // about to be.
         if let Some(old) = self.responders.insert(qp, key) {
             self.remove(old);
         }
@@ -109,6 +115,7 @@ impl Tcp {
         true
     }
 
+    /// Lets epoll watch a socket for `events`.
     pub(super) fn watch(&self, key: SocketKey, events: EventFlags) -> Result<(), LinkError> {
         if let Some(socket) = self.sockets.get(key) {
             epoll::modify(&self.epoll, &socket.fd, data(key), events).map_err(io::Error::from)?;
@@ -116,34 +123,33 @@ impl Tcp {
         Ok(())
     }
 
-    /// Parts from the connection of a responder that is gone: with the next flush its last
-    /// replies are sent.
-    pub(super) fn leave(&mut self, key: SocketKey) {
+    /// Parts from the connection of a responder that is gone: the next flush sends its last replies.
+    pub(super) fn linger(&mut self, key: SocketKey) {
         let Some(Socket { kind, .. }) = self.sockets.get_mut(key) else { return };
         let Kind::Link(link) = kind else { return };
         let mut outflow = std::mem::take(&mut link.outflow);
-        if !outflow.keep_bare() {
+        if !outflow.keep_without_payload() {
             return self.remove(key);
         }
-        *kind = Kind::Leaving(Leaving { deadline: None, outflow });
-        self.make_room(self.leaving.len(), self.leaving.front().copied());
-        self.leaving.push_back(key);
+        *kind = Kind::Lingering(Lingering { deadline: None, outflow });
+        self.make_room(self.lingering.len(), self.lingering.front().copied());
+        self.lingering.push_back(key);
         self.dirty.push(key);
     }
 
-    /// Who waits longest, of strangers and of those leaving.
+    /// Returns the connection that waits longest, of the strangers and those that linger.
     #[inline]
     pub(super) fn oldest_waiting(&self) -> Option<(SocketKey, Instant)> {
-        // Whoever lets go of the lock asks.
-        if self.strangers.is_empty() && self.leaving.is_empty() {
+        // Asked at every release of the lock, so the usual case must be cheap.
+        if self.strangers.is_empty() && self.lingering.is_empty() {
             return None;
         }
         let deadline = |key: &SocketKey| match &self.sockets.get(*key)?.kind {
             Kind::Stranger(stranger) => Some((*key, stranger.deadline)),
-            Kind::Leaving(leaving) => Some((*key, leaving.deadline?)),
+            Kind::Lingering(lingering) => Some((*key, lingering.deadline?)),
             Kind::Listener | Kind::Link(_) => None,
         };
-        let oldest = [&self.strangers, &self.leaving].map(|queue| queue.front().and_then(deadline));
+        let oldest = [&self.strangers, &self.lingering].map(|queue| queue.front().and_then(deadline));
         oldest.into_iter().flatten().min_by_key(|(_, deadline)| *deadline)
     }
 }

@@ -1,46 +1,54 @@
-//! The frames of the TCP wire: what is said in which bytes. No socket, no state.
+//! The frames of the TCP wire. This file has no socket and no state.
 //!
-//! Every frame has a fixed size, little-endian numbers, and one encoding: a field that does not
-//! apply is 0, and anything else is refused. `docs/wire.md` has the same as tables.
+//! Every frame has a fixed size and little-endian numbers, and one encoding: a field that does not apply is 0, and
+//! anything else is refused. `docs/wire.md` has the tables.
 
 use super::super::Hello;
 use super::super::fields::{Fields, Frame};
 use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
 use crate::{Gid, QpNum};
 
+/// Bytes of a hello, the first frame of a connection.
 pub(super) const HELLO_BYTES: usize = 56;
+/// Bytes of a request's header.
 pub(super) const REQUEST_BYTES: usize = 32;
+/// Bytes of a reply's header.
 pub(super) const REPLY_BYTES: usize = 16;
 
-/// The longest message of a reliable connection, by the InfiniBand specification.
+/// Longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
+/// First bytes of a hello.
 const MAGIC: [u8; 8] = *b"rdmasoft";
+/// Version of the protocol, in the hello. Both ends must speak the same one.
 const VERSION: u16 = 1;
 /// Sequence numbers and queue pair numbers have 24 bits.
 const MASK_24: u32 = 0x00ff_ffff;
 
-/// Bytes that are no frame; the connection that said them is closed.
+/// Bytes that are no frame. The connection that they came on is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("the first bytes are not those of this protocol")]
     Magic,
-    #[error("version {0} of the protocol, this side speaks {VERSION}")]
+    #[error("the peer speaks version {0} of the protocol, and this process version {VERSION}")]
     Version(u16),
-    #[error("unknown kind {0}")]
+    #[error("the frame has the unknown kind {0}")]
     Kind(u8),
     #[error("a field that does not apply is not 0, or a number has more than 24 bits")]
     Field,
-    #[error("{0} bytes of payload, more than {MESSAGE_BYTES_MAX}")]
+    #[error("the payload has {0} bytes, more than {MESSAGE_BYTES_MAX}")]
     TooLong(u32),
-    #[error("the state placed another number of bytes than follow")]
+    #[error("the responder placed another number of bytes than the frame announced")]
     Placement,
 }
 
-/// What a frame checks beyond its fields.
+/// Checks of a field's value, beyond its encoding.
 trait Checked {
+    /// Refuses a field that must be 0.
     fn zero(&mut self, value: u32) -> Result<(), FrameError>;
+    /// Takes a number of 24 bits.
     fn u24(&mut self) -> Result<u32, FrameError>;
+    /// Takes the length of a payload.
     fn len(&mut self) -> Result<u32, FrameError>;
 }
 
@@ -60,6 +68,7 @@ impl Checked for Fields<'_> {
     }
 }
 
+/// Encodes a hello.
 pub(super) fn encode_hello(hello: &Hello) -> [u8; HELLO_BYTES] {
     Frame::new()
         .put(&MAGIC)
@@ -72,12 +81,14 @@ pub(super) fn encode_hello(hello: &Hello) -> [u8; HELLO_BYTES] {
         .done()
 }
 
-/// Refuses the first bytes of what can be no hello.
+/// Refuses the first bytes of a connection when they cannot become a hello, so that a stranger of another protocol is
+/// closed at once.
 pub(super) fn check_hello_begin(bytes: &[u8]) -> Result<(), FrameError> {
     let n = bytes.len().min(MAGIC.len());
     if bytes[..n] == MAGIC[..n] { Ok(()) } else { Err(FrameError::Magic) }
 }
 
+/// Decodes a hello, and checks every field.
 pub(super) fn decode_hello(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, FrameError> {
     let mut fields = Fields(bytes);
     if fields.take() != MAGIC {
@@ -98,6 +109,7 @@ const SEND: u8 = 1;
 const WRITE: u8 = 2;
 const READ: u8 = 3;
 
+/// Encodes a request. Fields that its operation does not use are 0.
 pub(super) fn encode_request(request: &Request) -> [u8; REQUEST_BYTES] {
     let op = match request.op {
         RequestOp::Send => SEND,
@@ -120,6 +132,7 @@ pub(super) fn encode_request(request: &Request) -> [u8; REQUEST_BYTES] {
         .done()
 }
 
+/// Decodes a request, and checks every field.
 pub(super) fn decode_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, FrameError> {
     let mut fields = Fields(bytes);
     let [op, has_imm, zero_0, zero_1] = fields.take();
@@ -154,6 +167,7 @@ const NAK_INVALID_REQUEST: u8 = 2;
 const NAK_REMOTE_ACCESS: u8 = 3;
 const NAK_REMOTE_OPERATIONAL: u8 = 4;
 
+/// Encodes a reply. Fields that its kind does not use are 0.
 pub(super) fn encode_reply(reply: &Reply) -> [u8; REPLY_BYTES] {
     let (kind, detail) = match reply.kind {
         ReplyKind::Ack => (ACK, 0),
@@ -173,6 +187,7 @@ pub(super) fn encode_reply(reply: &Reply) -> [u8; REPLY_BYTES] {
         .done()
 }
 
+/// Decodes a reply, and checks every field.
 pub(super) fn decode_reply(bytes: &[u8; REPLY_BYTES]) -> Result<Reply, FrameError> {
     let mut fields = Fields(bytes);
     let [kind, detail, zero_0, zero_1] = fields.take();

@@ -1,5 +1,5 @@
-//! Any bytes as frames: what is taken must be the encoding of what it is taken for, and what is
-//! placed must lie where the state said.
+//! Fuzz target: arbitrary bytes as frames. Bytes that decode must be the encoding of their frame, and payload must be
+//! placed where the state said.
 
 #![expect(unsafe_code, reason = "puts bytes where a socket would")]
 
@@ -34,18 +34,18 @@ pub(crate) fn message(data: &[u8]) {
     let _ = check_hello_begin(data);
     if let Some((pieces, stream)) = data.split_first_chunk::<4>() {
         let pieces = pieces.map(|piece| usize::from(piece) + 1);
-        // The bounds of the vector are checked by the sanitizer.
+        // The sanitizer checks the bounds of the vector.
         let _ = receive(stream, &pieces, &mut Memory::new(256, vec![3]));
     }
 }
 
-/// Places writes into its memory by their address, and takes note.
+/// A state that places writes into its own memory by their address, and records them.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) bytes: Vec<u8>,
-    /// Placements that may not be used.
+    /// Sequence numbers of placements that may not be used.
     revoked: Vec<u32>,
-    /// Sequence numbers of what was asked, and whether its payload was placed.
+    /// Sequence numbers of the requests, and whether their payload was placed.
     pub(super) heard: Vec<(u32, bool)>,
 }
 
@@ -95,7 +95,7 @@ impl Sink for Memory {
     fn moving(&mut self, _: Instant, _: QpRef) {}
 }
 
-/// Hands `stream` over as a socket would that has `pieces` bytes at a time.
+/// Feeds `stream` to a receiver as a socket would that has `pieces` bytes at a time.
 pub(super) fn receive(stream: &[u8], pieces: &[usize], sink: &mut Memory) -> Result<(), FrameError> {
     let now = Instant::now();
     let qp = SlotMap::<QpRef, ()>::with_key().insert(());
@@ -109,7 +109,8 @@ pub(super) fn receive(stream: &[u8], pieces: &[usize], sink: &mut Memory) -> Res
         assert!(direct + beyond > 0, "nothing is asked for");
         let filled = there.min(direct);
         let target = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
-        // SAFETY: the range is one that `request` gave out of its own vector.
+        // SAFETY: `request` gave out this range of its own vector, which outlives the call, and `filled` is at most
+        // its length, so the write is in bounds.
         unsafe { std::ptr::copy_nonoverlapping(stream[at..].as_ptr(), target, filled) };
         if filled > 0 {
             inflow.filled(now, filled, sink);

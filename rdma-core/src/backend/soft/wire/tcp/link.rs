@@ -1,7 +1,7 @@
-//! One connection between a requester and a responder, whichever end is here.
+//! A connection between a requester and a responder, whichever end is here.
 //!
-//! It joins both halves to a socket and keeps the budget of one hold of the lock. Making,
-//! naming and closing connections is [`Tcp`](super::Tcp)'s.
+//! It joins both halves to a socket, and keeps the byte budget of one hold of the lock. [`Tcp`](super::Tcp) makes,
+//! names and closes connections.
 
 #![expect(unsafe_code, reason = "hands the range of a placement to the kernel")]
 
@@ -17,38 +17,40 @@ use super::inflow::{Inflow, Role};
 use super::outflow::Outflow;
 use super::socket::{self, Moved};
 
-/// Replies that may wait before no further request is read; those of the requests read so far come on top.
+/// Replies that may wait before no further request is read. The replies to requests that were read already come on
+/// top.
 const REPLIES_MAX: usize = 64;
 
-/// Why a connection is over. The requester learns nothing of it but silence.
+/// Why a connection has ended. The requester learns nothing of it: a lost connection is silence, and its timer
+/// decides.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
-    #[error("the peer closed it")]
+    #[error("the peer closed the connection")]
     Closed,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
     Frame(#[from] FrameError),
-    #[error("the payload of a frame partly sent may not be read any more")]
+    #[error("a payload was revoked while its frame was partly sent")]
     Revoked,
     #[error("too many frames wait to be sent")]
     TooManyFrames,
-    #[error("it took too long")]
+    #[error("the peer, or the queue pair that it names, was not ready in time")]
     Overdue,
-    #[error("too many others came after it")]
+    #[error("too many newer connections wait")]
     Crowded,
 }
 
-/// See the module.
+/// A connection of a queue pair.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) role: Role,
     pub(super) qp: QpRef,
     pub(super) outflow: Outflow,
     inflow: Inflow,
-    /// Waits in the list of those to be flushed.
+    /// The connection is in the list of those to be flushed.
     pub(super) dirty: bool,
-    /// What epoll watches it for.
+    /// The events that epoll watches the socket for.
     pub(super) watched: EventFlags,
 }
 
@@ -64,11 +66,11 @@ impl Link {
         }
     }
 
-    /// Receives at most `budget` bytes, of which no more go through `staging` than it is long,
-    /// and hands on what is in them; tells how many.
+    /// Receives at most `budget` bytes, of which at most `staging.len()` go through `staging`, and delivers them.
+    /// Returns how many came.
     ///
-    /// That bounds the messages of one call, and with them the replies. Less than there is may
-    /// be taken: epoll then reports the socket again.
+    /// The limits bound the messages of one call, and with them the replies. Bytes may be left in the socket: epoll
+    /// then reports it again.
     pub(super) fn read(
         &mut self,
         now: Instant,
@@ -83,9 +85,9 @@ impl Link {
             let beyond = self.inflow.beyond(direct, (staging.len() - small).min(budget - bytes - direct));
             let base = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
             let target = libc::iovec { iov_base: base.cast(), iov_len: direct };
-            // SAFETY: the state just said that the range may be written while the lock is
-            // held, and whoever has a `&mut dyn Sink` holds it. No reference is ever made to
-            // memory that peers may write, nor to owned buffers while a request has them.
+            // SAFETY: the state confirmed just now that the range may be written while the lock is held, and whoever
+            // has a `&mut dyn Sink` holds it. No reference is ever made to memory that peers may write, nor to owned
+            // buffers while a request has them, so no reference is invalidated.
             let received = unsafe { socket::receive(fd, target, &mut staging[..beyond]) };
             let n = match received? {
                 Moved::Blocked => break,
@@ -109,7 +111,7 @@ impl Link {
         Ok(bytes)
     }
 
-    /// Sends at most `budget` bytes of what is queued.
+    /// Sends at most `budget` bytes of the queued frames.
     pub(super) fn write(
         &mut self,
         now: Instant,
@@ -124,10 +126,10 @@ impl Link {
         Ok(bytes)
     }
 
-    /// What epoll is to watch it for.
+    /// Returns the events that epoll must watch the socket for.
     ///
-    /// Whoever asks and does not read the answers is not heard until it does: that is the bound
-    /// on replies that wait.
+    /// A peer that sends requests and does not read the replies is not read until it does: that bounds the replies
+    /// that wait.
     pub(super) fn wanted(&self) -> EventFlags {
         let mut events = EventFlags::empty();
         events.set(EventFlags::OUT, !self.outflow.is_empty());

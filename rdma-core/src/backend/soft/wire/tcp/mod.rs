@@ -1,9 +1,9 @@
 //! The TCP wire: the connections of all software devices of the process, under the fabric's lock.
 //!
-//! A requester opens one connection to the peer device's listener and says [`Hello`] first.
-//! A connection that is lost is silence: the frames queued on it are forgotten, the next
-//! transmission opens another, and the requester's timer and retries decide. [`frame`] has the
-//! bytes, [`link`] moves them; this file knows which socket is whose.
+//! A requester opens one connection to the peer device's listener and sends [`Hello`] first. A lost connection is
+//! silence: its queued frames are forgotten, the next transmission opens another connection, and the requester's
+//! timer and retries decide. [`frame`] has the encoding and [`link`] moves the bytes; this file knows which socket
+//! belongs to which queue pair.
 
 mod accept;
 mod frame;
@@ -31,25 +31,27 @@ use self::frame::HELLO_BYTES;
 use self::inflow::Role;
 use self::link::{Link, LinkError};
 use self::outflow::Outgoing;
-use self::stranger::{Leaving, Stranger};
-use super::throttle::Throttle;
+use self::stranger::{Lingering, Stranger};
+use super::log_throttle::LogThrottle;
 use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink, Sockets};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request};
 use crate::backend::soft::gid;
 
-/// Bytes received at a time that may hold several messages.
+/// Bytes received at a time that may hold several messages: 16 KiB, or up to 512 requests.
 const STAGING_BYTES: usize = 16 << 10;
 
-/// Bytes moved in one call: one that receives and the flush after it make one hold of the lock.
+/// Bytes moved in one call. A receive and the flush after it are one hold of the lock, so each gets half.
 const BUDGET: usize = HOLD_BYTES_MAX / 2;
 
-/// How long a connection may take to say whose it is, and its queue pair to become ready.
+/// Time for a connection to identify itself, and for its queue pair to become ready.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
-/// How long the peer may take to close a connection whose queue pair is gone.
-const LEAVE_WAIT: Duration = Duration::from_secs(2);
-/// Connections that wait in either way; beyond, the oldest is closed.
+/// Time for the peer to close a connection whose queue pair is gone.
+const LINGER_WAIT: Duration = Duration::from_secs(2);
+/// Most strangers, and most lingering connections. Beyond it the oldest is closed, so that strangers cannot use up
+/// this process's descriptors.
 const WAITING_MAX: usize = 64;
-/// How long nothing is accepted after the process ran out of descriptors.
+/// Pause of accepting after the process ran out of descriptors: a listener that stays ready would keep the driver
+/// busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 slotmap::new_key_type! {
@@ -60,7 +62,7 @@ slotmap::new_key_type! {
 #[derive(Debug)]
 struct Socket {
     fd: OwnedFd,
-    /// Whose listener it is, or was accepted by.
+    /// The device of a listener, or of the listener that accepted the connection.
     device: Option<DeviceRef>,
     kind: Kind,
 }
@@ -70,10 +72,10 @@ enum Kind {
     Listener,
     Stranger(Stranger),
     Link(Link),
-    Leaving(Leaving),
+    Lingering(Lingering),
 }
 
-/// What a requester needs to connect, again and again.
+/// The address and hello of a requester, kept to connect again after each loss.
 #[derive(Debug)]
 struct Requester {
     address: SocketAddrV4,
@@ -81,34 +83,35 @@ struct Requester {
     link: Option<SocketKey>,
 }
 
-/// See the module.
+/// All sockets of the TCP wire.
 #[derive(Debug)]
 pub(in super::super) struct Tcp {
     epoll: Arc<OwnedFd>,
     sockets: SlotMap<SocketKey, Socket>,
     requesters: SecondaryMap<QpRef, Requester>,
     responders: SecondaryMap<QpRef, SocketKey>,
-    /// Oldest first.
+    /// Connections that are not identified, or whose queue pair is not ready; oldest first.
     strangers: VecDeque<SocketKey>,
-    /// Oldest first.
-    leaving: VecDeque<SocketKey>,
-    /// Of those in `sockets`.
+    /// Connections whose queue pair is gone; oldest first.
+    lingering: VecDeque<SocketKey>,
+    /// Number of listeners among `sockets`.
     listeners: usize,
-    /// Those with frames enqueued since the last flush.
+    /// Connections with frames queued since the last flush.
     dirty: Vec<SocketKey>,
     staging: Box<[u8]>,
-    /// A queue pair became ready since the waiting strangers asked.
-    ask_again: bool,
-    /// Until when listeners are not asked, for want of descriptors.
+    /// A queue pair became ready since the waiting strangers were last tried.
+    retry_waiting_due: bool,
+    /// Time until which nothing is accepted, for lack of descriptors.
     accept_paused: Option<Instant>,
-    /// When sockets were last served.
+    /// Time at which sockets were last served.
     served: Option<Instant>,
-    /// Bounds what strangers make it write to the log.
-    throttle: Throttle,
+    /// Limits the log lines that strangers can cause.
+    throttle: LogThrottle,
 }
 
 impl Tcp {
-    /// `epoll` is the driver's: what is ready there, it says to [`Sockets::ready`].
+    /// Creates the wire without sockets. `epoll` is the driver's; the driver passes each ready key to
+    /// [`Sockets::ready`].
     pub(crate) fn new(epoll: Arc<OwnedFd>) -> Self {
         Self {
             epoll,
@@ -116,18 +119,18 @@ impl Tcp {
             requesters: SecondaryMap::new(),
             responders: SecondaryMap::new(),
             strangers: VecDeque::with_capacity(WAITING_MAX + 1),
-            leaving: VecDeque::with_capacity(WAITING_MAX + 1),
+            lingering: VecDeque::with_capacity(WAITING_MAX + 1),
             listeners: 0,
             dirty: Vec::new(),
             staging: vec![0; STAGING_BYTES].into(),
-            ask_again: false,
+            retry_waiting_due: false,
             accept_paused: None,
             served: None,
-            throttle: Throttle::default(),
+            throttle: LogThrottle::default(),
         }
     }
 
-    /// Keeps a socket, and has epoll watch it for `events`.
+    /// Adds a socket, and lets epoll watch it for `events`.
     fn insert(&mut self, socket: Socket, events: EventFlags) -> io::Result<SocketKey> {
         let key = self.sockets.insert(socket);
         if let Err(error) = epoll::add(&self.epoll, &self.sockets[key].fd, data(key), events) {
@@ -137,18 +140,18 @@ impl Tcp {
         Ok(key)
     }
 
-    /// Closes a socket and forgets it wherever it is named.
+    /// Closes a socket and removes every reference to it.
     fn remove(&mut self, key: SocketKey) {
         self.strangers.retain(|it| *it != key);
-        self.leaving.retain(|it| *it != key);
+        self.lingering.retain(|it| *it != key);
         let Some(Socket { fd, kind, .. }) = self.sockets.remove(key) else { return };
-        // A copy that a forked child holds would keep it watched, and open.
+        // A copy in a forked child would keep the socket open and watched, so closing the descriptor is not enough.
         let _ = epoll::delete(&self.epoll, &fd);
         let _ = rustix::net::shutdown(&fd, rustix::net::Shutdown::Both);
         let link = match kind {
             Kind::Link(link) => link,
             Kind::Listener => return self.listeners -= 1,
-            Kind::Stranger(_) | Kind::Leaving(_) => return,
+            Kind::Stranger(_) | Kind::Lingering(_) => return,
         };
         match link.role {
             Role::Requester => {
@@ -164,7 +167,7 @@ impl Tcp {
         }
     }
 
-    /// A connection is over by itself.
+    /// Ends a connection that broke, and logs why.
     fn lose(&mut self, key: SocketKey, why: &LinkError) {
         match why {
             LinkError::Closed | LinkError::Io(_) => tracing::debug!(%why, "a connection is over"),
@@ -173,14 +176,14 @@ impl Tcp {
         self.remove(key);
     }
 
-    /// Writes a line that a stranger has caused, unless there were many of late.
+    /// Writes a log line that a stranger has caused, unless there were many of late.
     fn warn(&mut self, why: &dyn std::error::Error, what: &str) {
         if let Some(left_out) = self.served.map_or(Some(0), |now| self.throttle.admit(now)) {
             tracing::warn!(%why, left_out, "{what}");
         }
     }
 
-    /// The connection of a requester, opened when there is none.
+    /// Returns the connection of a requester, and opens one when there is none.
     fn open(&mut self, qp: QpRef) -> Option<SocketKey> {
         let requester = self.requesters.get(qp)?;
         if requester.link.is_some() {
@@ -189,7 +192,7 @@ impl Tcp {
         let hello = Outgoing::hello(&requester.hello);
         let opened = socket::connect(requester.address).and_then(|fd| {
             let mut link = Link::new(Role::Requester, qp);
-            // The queue is empty, so there is room.
+            // The queue is empty, so the hello always fits.
             let _ = link.outflow.push(hello);
             self.insert(Socket { fd, device: None, kind: Kind::Link(link) }, EventFlags::IN)
         });
@@ -222,7 +225,7 @@ impl Tcp {
         }
     }
 
-    /// Sends what is queued on a connection, and has epoll tell when the rest can follow.
+    /// Sends the queued frames of a connection, and lets epoll report when the rest can follow.
     fn write(
         &mut self,
         now: Instant,
@@ -242,9 +245,9 @@ impl Tcp {
                 }
                 Ok(wrote)
             }
-            Kind::Leaving(leaving) => {
-                leaving.deadline = Some(now + LEAVE_WAIT);
-                leaving.write(fd, sink)?;
+            Kind::Lingering(lingering) => {
+                lingering.deadline = Some(now + LINGER_WAIT);
+                lingering.write(fd, sink)?;
                 self.watch(key, EventFlags::IN)?;
                 Ok(0)
             }
@@ -256,11 +259,11 @@ impl Tcp {
         let Some(socket) = self.sockets.get_mut(key) else { return Ok(()) };
         let fd = socket.fd.as_fd();
         match &mut socket.kind {
-            // It may have become writable alone, while its requests are not to be heard.
+            // The socket may have become writable alone, while its requests must not be read.
             Kind::Link(link) if !link.watched.contains(EventFlags::IN) => Ok(()),
             Kind::Link(link) => link.read(now, fd, sink, &mut self.staging, BUDGET).map(drop),
-            Kind::Leaving(leaving) => leaving.read(fd, &mut self.staging),
-            Kind::Stranger(_) => self.hear(key, sink),
+            Kind::Lingering(lingering) => lingering.read(fd, &mut self.staging),
+            Kind::Stranger(_) => self.read_hello(key, sink),
             Kind::Listener => {
                 self.accept(now, key);
                 Ok(())
@@ -290,7 +293,7 @@ impl Sockets for Tcp {
     }
 
     fn connect(&mut self, _now: Instant, qp: QpRef, hello: &Hello) {
-        self.ask_again = !self.strangers.is_empty();
+        self.retry_waiting_due = !self.strangers.is_empty();
         match gid::listens_at(hello.destination_gid) {
             Some(address) => {
                 let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
@@ -315,7 +318,7 @@ impl Sockets for Tcp {
 
     fn flush(&mut self, now: Instant, sink: &mut dyn Sink) {
         self.served = Some(now);
-        self.ask_again(sink);
+        self.retry_waiting(sink);
         let mut budget = BUDGET;
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
@@ -323,7 +326,8 @@ impl Sockets for Tcp {
                 link.dirty = false;
                 link.watched.contains(EventFlags::OUT)
             });
-            // One that waits for room already gets it from epoll; what is queued by then goes in one call.
+            // A connection that waits for room is sent by epoll's event already; whatever is queued by then goes in
+            // one call.
             match self.write(now, key, sink, if waits { 0 } else { budget }) {
                 Ok(bytes) => budget -= bytes.min(budget),
                 Err(why) => self.lose(key, &why),
@@ -340,7 +344,7 @@ impl Sockets for Tcp {
         }
     }
 
-    fn part(&mut self, qp: QpRef) {
+    fn close_inbound(&mut self, qp: QpRef) {
         if let Some(key) = self.responders.remove(qp) {
             self.remove(key);
         }
@@ -351,7 +355,7 @@ impl Sockets for Tcp {
             self.remove(key);
         }
         if let Some(key) = self.responders.remove(qp) {
-            self.leave(key);
+            self.linger(key);
         }
     }
 
@@ -379,7 +383,7 @@ impl Sockets for Tcp {
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink) {
         self.served = Some(now);
-        self.ask_again(sink);
+        self.retry_waiting(sink);
         self.resume_accepting(now);
         while let Some((key, deadline)) = self.oldest_waiting()
             && deadline <= now

@@ -1,4 +1,4 @@
-//! The sending half of a connection: frames queued, and written from where their payload lies.
+//! The sending half of a connection: a queue of frames, whose payload is sent from where it is, without a copy.
 
 #![expect(unsafe_code, reason = "hands the ranges of payloads to the kernel")]
 
@@ -10,22 +10,23 @@ use super::frame::{HELLO_BYTES, REPLY_BYTES, REQUEST_BYTES};
 use super::link::LinkError;
 use super::socket::{self, Moved};
 
-/// Frames that may wait. The state sends no more than its queues are deep.
+/// Most frames that may wait. The state sends no more than its queues are deep, and a connection that exceeds this is
+/// closed.
 const FRAMES_MAX: usize = 1 << 16;
 
-/// Frames in one call.
+/// Frames sent in one system call.
 const BATCH: usize = 32;
 
-/// What is sent in place of a payload that the peer will drop and that may not be read any more.
+/// Zeros sent in place of a payload that may not be read any more and that the peer will drop.
 static FILLER: [u8; 16 << 10] = [0; 16 << 10];
 
-/// One frame to be sent.
+/// A frame to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     header: [u8; HELLO_BYTES],
     header_len: usize,
     payload: Option<Payload>,
-    /// The next acknowledgement says all that this one does.
+    /// The next acknowledgement says everything that this one does, so it may replace this one.
     superseded_by_next: bool,
 }
 
@@ -48,10 +49,12 @@ impl Outgoing {
         Self::new(bytes, payload, ack)
     }
 
+    /// Whether the frame is the hello; only a hello has that length.
     fn is_hello(&self) -> bool {
         self.header_len == HELLO_BYTES
     }
 
+    /// Bytes of header and payload.
     fn len(&self) -> usize {
         self.header_len + self.payload.map_or(0, |payload| payload.len as usize)
     }
@@ -60,21 +63,22 @@ impl Outgoing {
         self.payload.map(|payload| payload.token)
     }
 
+    /// Whether the payload, if any, may still be read.
     fn valid(&self, sink: &dyn Sink) -> bool {
         self.token().is_none_or(|token| sink.still_valid(token))
     }
 
-    /// Whether the peer will drop its payload: an acknowledgement came late, while it was sent again.
-    fn superfluous(&self, sink: &dyn Sink) -> bool {
+    /// Whether the peer will drop the payload: an acknowledgement came while it was being sent again.
+    fn is_already_delivered(&self, sink: &dyn Sink) -> bool {
         self.token().is_some_and(|token| sink.carried_out(token))
     }
 }
 
-/// See the module.
+/// The sender of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Outflow {
     queue: VecDeque<Outgoing>,
-    /// Bytes of the first frame that are on their way.
+    /// Bytes of the first frame that were sent.
     sent: usize,
 }
 
@@ -83,6 +87,12 @@ impl Outflow {
         Self { queue: VecDeque::with_capacity(2 * BATCH), sent: 0 }
     }
 
+    /// Queues a frame. An acknowledgement replaces the one before it, if no byte of that was sent: it says everything
+    /// that the other does, and acknowledgements would pile up otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::TooManyFrames`].
     pub(super) fn push(&mut self, frame: Outgoing) -> Result<(), LinkError> {
         let unsent = usize::from(self.sent == 0);
         if frame.superseded_by_next
@@ -107,30 +117,32 @@ impl Outflow {
         self.queue.is_empty()
     }
 
-    /// Drops the frames of which no byte was sent, but for the hello: nothing is understood without it.
+    /// Drops the frames of which no byte was sent, except the hello: the peer understands nothing without it.
     pub(super) fn drop_unsent(&mut self) {
         let kept = self.sent > 0 || self.queue.front().is_some_and(Outgoing::is_hello);
         self.queue.truncate(usize::from(kept));
     }
 
-    /// Keeps, of the frames of which no byte was sent, those without a payload. Whether the
-    /// connection is between two frames, so that they can follow.
-    pub(super) fn keep_bare(&mut self) -> bool {
+    /// Keeps, of the frames of which no byte was sent, those without a payload. Returns whether the connection is
+    /// between two frames, so that they can follow.
+    pub(super) fn keep_without_payload(&mut self) -> bool {
         let whole = self.sent == 0 || self.queue.front().is_none_or(|frame| frame.payload.is_none());
         self.queue.retain(|frame| frame.payload.is_none());
         whole
     }
 
-    /// Writes at most `budget` bytes, and tells how many.
+    /// Writes at most `budget` bytes, and returns how many.
     ///
-    /// A frame whose payload may not be read any more is dropped when no byte of it was sent. When
-    /// one was and the peer will drop the payload, zeros make up its length.
-    /// What is cut by the budget is cut between two segments: the few bytes that are left over
-    /// would travel, be acknowledged and wake the peer on their own.
+    /// A frame whose payload may not be read any more is dropped if no byte of it was sent. If some were, and the
+    /// peer will drop the payload, zeros fill it up to its length, because the stream must stay in step.
+    ///
+    /// When the budget cuts the bytes, it cuts them between two TCP segments: the few bytes left over would travel,
+    /// be acknowledged and wake the peer on their own.
     ///
     /// # Errors
     ///
-    /// [`LinkError::Revoked`] when a byte was and the peer will not; otherwise what the socket says.
+    /// [`LinkError::Revoked`] when a payload was revoked after its first byte was sent and the peer will use it;
+    /// otherwise the socket's error.
     pub(super) fn write(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -148,9 +160,9 @@ impl Outflow {
             if gathered.count == 0 {
                 break;
             }
-            // SAFETY: headers lie in the queue, which nothing touches before the call returns.
-            // Payloads lie where the state just said that they may be read while the lock is
-            // held, and whoever has a `&dyn Sink` holds it.
+            // SAFETY: headers are in the queue, which nothing changes before the call returns. The state confirmed
+            // just now that the payloads may be read while the lock is held, and whoever has a `&dyn Sink` holds it,
+            // so the ranges stay valid.
             let sent = match unsafe { socket::send(fd, &gathered.vectors[..gathered.count]) }? {
                 Moved::Bytes(sent) => sent,
                 Moved::Blocked => 0,
@@ -164,9 +176,10 @@ impl Outflow {
         Ok(bytes)
     }
 
+    /// Drops the first frames while their payload may not be read any more.
     fn drop_revoked(&mut self, sink: &dyn Sink) -> Result<(), LinkError> {
         while let Some(front) = self.queue.front() {
-            if front.valid(sink) || self.sent > 0 && front.superfluous(sink) {
+            if front.valid(sink) || self.sent > 0 && front.is_already_delivered(sink) {
                 break;
             }
             if self.sent > 0 {
@@ -177,12 +190,13 @@ impl Outflow {
         Ok(())
     }
 
-    /// The next bytes to send, at most `budget`. Every payload in them was found valid, or is filler.
+    /// Collects the next bytes to send, at most `budget`. Every payload in them was found valid, or is filler.
     fn gather(&self, sink: &dyn Sink, budget: usize) -> Gathered {
         let mut gathered = Gathered::new(budget);
         let mut skip = self.sent;
         for frame in self.queue.iter().take(BATCH) {
             let filler = !frame.valid(sink);
+            // No byte of this frame was sent yet: `drop_revoked` drops it before the next call.
             if filler && skip == 0 {
                 break;
             }
@@ -205,6 +219,7 @@ impl Outflow {
         gathered
     }
 
+    /// Counts bytes as sent, and drops the frames that were sent whole.
     fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         while let Some(front) = self.queue.front()
@@ -216,7 +231,7 @@ impl Outflow {
     }
 }
 
-/// Ranges to send in one call.
+/// The ranges to send in one call.
 struct Gathered {
     vectors: [libc::iovec; 2 * BATCH],
     count: usize,
@@ -230,7 +245,7 @@ impl Gathered {
         Self { vectors: [none; 2 * BATCH], count: 0, bytes: 0, budget }
     }
 
-    /// Adds a range, as far as the budget goes; whether all of it went in.
+    /// Adds a range, as far as the budget goes; returns whether all of it fit.
     fn push(&mut self, base: *const u8, len: usize) -> bool {
         let fits = len.min(self.budget - self.bytes);
         if fits > 0 {
@@ -241,7 +256,7 @@ impl Gathered {
         fits == len
     }
 
-    /// Adds `len` bytes of no meaning, as far as budget and vectors go.
+    /// Adds `len` bytes of filler, as far as budget and vectors go.
     fn fill_up(&mut self, mut len: usize) {
         while len > 0 && self.count < self.vectors.len() {
             let n = len.min(FILLER.len());

@@ -13,22 +13,23 @@ use socket2::{Domain, SockRef, Socket, Type};
 /// Connections that the kernel completes before they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// What a call on a nonblocking socket did.
+/// The result of a call on a nonblocking socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moved {
     Bytes(usize),
-    /// Nothing now; epoll tells when.
+    /// Nothing moved; epoll reports when the socket is ready.
     Blocked,
 }
 
+/// Creates a nonblocking TCP socket that children do not inherit.
 fn stream() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), None)
 }
 
-/// Listens at `address`, and tells the port.
+/// Listens at `address`, and returns the port.
 pub(super) fn listen(address: SocketAddrV4) -> io::Result<(OwnedFd, u16)> {
     let socket = stream()?;
-    // A restarted process takes its port again while old connections linger.
+    // Otherwise a restarted process could not take its port again while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -37,7 +38,7 @@ pub(super) fn listen(address: SocketAddrV4) -> io::Result<(OwnedFd, u16)> {
     Ok((socket.into(), port))
 }
 
-/// The next connection of a listener; `None` when there is none now.
+/// Accepts the next connection; `None` when there is none now.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
         Ok(fd) => {
@@ -51,7 +52,7 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Begins to connect; sending and receiving tell when it is done, or why it failed.
+/// Begins to connect. Sending and receiving tell when the connection is made, or why it failed.
 pub(super) fn connect(address: SocketAddrV4) -> io::Result<OwnedFd> {
     let socket = stream()?;
     match socket.connect(&address.into()) {
@@ -63,33 +64,33 @@ pub(super) fn connect(address: SocketAddrV4) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Buffer sizes are left to the kernel: it grows them with the path, beyond what `SO_SNDBUF`
-/// and `SO_RCVBUF` may ask for. Delaying small frames is turned off, since a frame is a message.
+/// Turns Nagle's algorithm off, because each frame is a message that must not wait for the next. Buffer sizes are
+/// left to the kernel, which grows them with the path beyond what `SO_SNDBUF` and `SO_RCVBUF` may ask for.
 fn no_delay(fd: &impl AsFd) -> io::Result<()> {
     rustix::net::sockopt::set_tcp_nodelay(fd, true).map_err(Into::into)
 }
 
-/// Says that nothing more will be sent. A failure means that the connection is gone already.
+/// Ends sending in this direction. A failure means that the connection is gone already.
 pub(super) fn end_sending(fd: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
 }
 
 /// Whether the connection is over in both directions.
 pub(super) fn has_ended(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // These two are told whatever is asked for.
+    // The kernel reports these two whatever is asked for.
     let over = PollFlags::HUP | PollFlags::ERR;
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default()))?;
     Ok(fds[0].revents().intersects(over))
 }
 
-/// As many of `bytes` as fill whole segments of the connection.
+/// Returns how many of `bytes` fill whole TCP segments of the connection.
 pub(super) fn whole_segments(fd: BorrowedFd<'_>, bytes: usize) -> usize {
     let segment = SockRef::from(&fd).tcp_mss().map_or(1, |mss| mss as usize);
     bytes - bytes % segment.max(1)
 }
 
-/// Receives into `direct` first, and what is beyond it into `staging`. 0 bytes is the end.
+/// Receives into `direct` first, and then into `staging`. 0 bytes mean the end of the stream.
 ///
 /// # Safety
 ///
@@ -102,16 +103,16 @@ pub(super) unsafe fn receive(
     let tail = libc::iovec { iov_base: staging.as_mut_ptr().cast(), iov_len: staging.len() };
     let both = [direct, tail];
     let vectors = if direct.iov_len == 0 { &both[1..] } else { &both[..] };
-    // SAFETY: both ranges are valid for writes, the one by the caller's promise and the other
-    // by being a slice; `vectors` outlives the call, and its length (1 or 2) fits.
+    // SAFETY: both ranges are valid for writes, `direct` by the caller's promise and `staging` because it is a slice.
+    // `vectors` outlives the call, and its length (1 or 2) fits.
     let n = unsafe { libc::readv(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) };
     moved(n)
 }
 
-/// Receives into a buffer of this side's own. 0 bytes is the end.
+/// Receives into a buffer of this process. 0 bytes mean the end of the stream.
 pub(super) fn receive_into(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Moved> {
     let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-    // SAFETY: the direct range is empty.
+    // SAFETY: the direct range is empty, so the call writes to `into` alone.
     unsafe { receive(fd, none, into) }
 }
 
@@ -119,17 +120,19 @@ pub(super) fn receive_into(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Mo
 ///
 /// # Safety
 ///
-/// Every range is valid for reads for the whole call. A device or another process may write it
-/// meanwhile: then what is sent is torn, and nothing worse.
+/// Every range is valid for reads for the whole call. A device or another process may write it at the same time: then
+/// the bytes sent are torn, and nothing worse.
 pub(super) unsafe fn send(fd: BorrowedFd<'_>, vectors: &[libc::iovec]) -> io::Result<Moved> {
-    // SAFETY: msghdr is plain data, for which zeros are valid.
+    // SAFETY: `msghdr` consists of integers and pointers, for which zeros are valid, so this is a value of it.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = vectors.as_ptr().cast_mut();
     message.msg_iovlen = vectors.len() as _;
-    // SAFETY: the ranges are valid by the caller's promise, and sendmsg only reads the vectors.
+    // SAFETY: the ranges are valid by the caller's promise. sendmsg only reads the vectors, so the cast to a mutable
+    // pointer does no harm.
     moved(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL) })
 }
 
+/// Interprets the result of a system call on a nonblocking socket.
 fn moved(n: isize) -> io::Result<Moved> {
     if let Ok(n) = usize::try_from(n) {
         return Ok(Moved::Bytes(n));
@@ -137,7 +140,7 @@ fn moved(n: isize) -> io::Result<Moved> {
     let error = io::Error::last_os_error();
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(Moved::Blocked),
-        // A connection that is still being made.
+        // The connection is still being made.
         io::ErrorKind::NotConnected => Ok(Moved::Blocked),
         _ => Err(error),
     }

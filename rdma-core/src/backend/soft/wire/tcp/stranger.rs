@@ -1,4 +1,4 @@
-//! Connections that are not, or no longer, of a queue pair: they can do little, and not for long.
+//! Connections without a queue pair, at their beginning or at their end. They can do little, and not for long.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::link::LinkError;
 use super::outflow::Outflow;
 use super::socket::{self, Moved};
 
-/// An accepted connection that has not said whose it is, or whose queue pair is not ready yet.
+/// An accepted connection that has not sent its hello, or whose queue pair is not ready yet.
 #[derive(Debug)]
 pub(super) struct Stranger {
     pub(super) deadline: Instant,
@@ -22,11 +22,12 @@ impl Stranger {
         Self { deadline, said: [0; HELLO_BYTES], have: 0 }
     }
 
-    /// Reads on, never beyond the end of the hello, and tells it when it is complete.
+    /// Reads on, never beyond the end of the hello, and returns the hello once it is complete. The bytes behind it
+    /// belong to the queue pair's receiver.
     ///
     /// # Errors
     ///
-    /// As soon as what was said cannot become a hello.
+    /// The bytes so far cannot become a hello.
     pub(super) fn read(&mut self, fd: BorrowedFd<'_>) -> Result<Option<Hello>, LinkError> {
         match socket::receive_into(fd, &mut self.said[self.have..])? {
             Moved::Blocked => return Ok(None),
@@ -39,7 +40,7 @@ impl Stranger {
         self.hello()
     }
 
-    /// Its hello, when that is complete.
+    /// Returns the hello once it is complete.
     pub(super) fn hello(&self) -> Result<Option<Hello>, LinkError> {
         if self.have < HELLO_BYTES {
             return Ok(None);
@@ -47,31 +48,31 @@ impl Stranger {
         Ok(Some(frame::decode_hello(&self.said)?))
     }
 
-    /// Whether it has said all that it may before its queue pair answers.
-    pub(super) fn waits(&self) -> bool {
+    /// Whether the hello is complete. A stranger may say nothing more before its queue pair answers.
+    pub(super) fn is_complete(&self) -> bool {
         self.have == HELLO_BYTES
     }
 }
 
-/// A connection whose queue pair is gone: its last replies are still sent, and then it waits
-/// for the peer to close, since closing with bytes of the peer unread may take them away.
+/// A connection whose queue pair is gone. Its last replies are still sent, and then it waits for the peer to close:
+/// closing a socket with unread bytes sends a reset, which may destroy replies that the peer has not read.
 #[derive(Debug)]
-pub(super) struct Leaving {
-    /// Set when the last replies are handed to the socket.
+pub(super) struct Lingering {
+    /// Time at which the connection is closed; set once the last replies were handed to the socket.
     pub(super) deadline: Option<Instant>,
     pub(super) outflow: Outflow,
 }
 
-impl Leaving {
-    /// Sends what is left, and then that nothing more comes.
+impl Lingering {
+    /// Sends the last replies, and then the end of the stream.
     pub(super) fn write(&mut self, fd: BorrowedFd<'_>, sink: &dyn Sink) -> Result<(), LinkError> {
-        // Frames without payload alone: they are few bytes. What the socket does not take is lost.
+        // Only frames without payload are left, which are few bytes. Whatever the socket does not take is lost.
         self.outflow.write(fd, sink, usize::MAX)?;
         socket::end_sending(fd);
         Ok(())
     }
 
-    /// Reads and forgets; an error when the peer has closed its end.
+    /// Reads and drops bytes; an error when the peer has closed its end.
     pub(super) fn read(&mut self, fd: BorrowedFd<'_>, staging: &mut [u8]) -> Result<(), LinkError> {
         match socket::receive_into(fd, staging)? {
             Moved::Bytes(0) => Err(LinkError::Closed),

@@ -1,4 +1,4 @@
-//! Two ends of the wire over real sockets, each with a state that is a list of what happened.
+//! Two ends of the wire over real sockets, each with a scripted state that lists what happens.
 
 mod strangers;
 mod traffic;
@@ -11,16 +11,16 @@ use super::*;
 use crate::backend::soft::engine::message::RequestOp;
 use crate::{Gid, QpNum};
 
-/// A state that does as it is told, and keeps a list.
+/// A scripted state that records every call.
 #[derive(Default)]
 struct Scripted {
     qps: SlotMap<QpRef, ()>,
-    /// Whose hello is taken, and for which queue pair.
+    /// The hellos that are accepted, and the queue pair of each.
     takes: Vec<(Hello, QpRef)>,
     revoked: HashSet<u64>,
-    /// Revoked because they are carried out.
+    /// Serials of requests that are carried out, and whose payload is therefore revoked.
     done: HashSet<u64>,
-    /// The token of a placement is its address.
+    /// The memory of placements; the token of a placement is its address.
     target: Vec<u8>,
     requests: Vec<Request>,
     replies: Vec<Reply>,
@@ -92,7 +92,7 @@ impl Sink for Scripted {
     }
 }
 
-/// One process.
+/// A process: a TCP wire and its scripted state.
 struct End {
     epoll: Arc<OwnedFd>,
     tcp: Tcp,
@@ -124,7 +124,7 @@ impl End {
         }
     }
 
-    /// Lets the peer's requester in, and connects this one's.
+    /// Accepts the peer's requester, and connects this one's.
     fn join(&mut self, peer: &Self) {
         let hello = self.hello_to(peer);
         self.state.takes.push((peer.hello_to(self), self.qp));
@@ -138,7 +138,7 @@ impl End {
         (a, b)
     }
 
-    /// What a driver does once.
+    /// Runs one pass of a driver.
     fn turn(&mut self) {
         self.turn_at(Instant::now());
     }
@@ -174,13 +174,13 @@ impl End {
         self.tcp.sockets.values().filter(|socket| !matches!(socket.kind, Kind::Listener)).count()
     }
 
-    /// A connection of someone who is not a requester of this library.
+    /// A connection from something that is no requester of this library.
     fn stranger(&self) -> TcpStream {
         TcpStream::connect(gid::listens_at(self.gid).unwrap()).unwrap()
     }
 }
 
-/// Turns both until `done`; a test that waits for ever is a test that fails.
+/// Turns both until `done`; fails after a bounded wait instead of hanging.
 fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
     let begun = Instant::now();
     while !done(a, b) {
@@ -190,7 +190,7 @@ fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
     }
 }
 
-/// A message goes from `a` to `b` and is acknowledged.
+/// Checks that a message goes from `a` to `b` and is acknowledged.
 fn assert_works(a: &mut End, b: &mut End) {
     let source = vec![0x5a; 100_000];
     b.state.target[..source.len()].fill(0);

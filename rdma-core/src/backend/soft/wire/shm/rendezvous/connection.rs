@@ -1,30 +1,33 @@
-//! What both ends of a connection hear and say once it is known whose it is.
+//! Connections whose two ends know each other: the frames that each end receives and sends.
+//!
+//! [`stranger`](super::stranger) has the connections before that.
 
 use std::os::fd::AsRawFd;
 
 use rustix::fs::OFlags;
 
-use super::super::segment::{AROUND_PATCH, Protection, Segment};
+use super::super::segment::{MAPPINGS_PER_PATCH, Protection, Segment};
 use super::descriptors::{self, Received, Sent};
 use super::frame::FrameError;
 use super::*;
 
-/// Frames heard in one hold of the lock; epoll tells of the rest again.
+/// Frames read in one hold of the lock; epoll reports the socket again for the rest.
 const FRAMES: usize = 64;
 
 /// The connection of a requester of this process.
 #[derive(Debug)]
 pub(super) struct Requester {
     pub(super) qp: QpRef,
-    /// Of the peer.
+    /// Pidfd of the peer's process.
     pub(super) process: Arc<OwnedFd>,
     pub(super) invited: bool,
-    /// Those of the peer that it was told of.
+    /// Memories that the peer has announced on this connection. A patch of any other is refused, because its mapping
+    /// may not be of this peer.
     pub(super) memories: HashSet<u64>,
 }
 
 impl Rendezvous {
-    /// A socket is ready: it is heard, and sent what waits for it.
+    /// Serves a socket that is ready: reads it, and sends what waits for it.
     pub(super) fn serve(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) {
         let served = match self.sockets.get(key).map(|socket| &socket.kind) {
             None => Ok(()),
@@ -32,17 +35,24 @@ impl Rendezvous {
                 self.accept(now, key, host);
                 Ok(())
             }
-            Some(Kind::Stranger(_)) => self.hear(now, key, host),
-            Some(Kind::Requester(_)) => self.hear_owner(now, key, host),
-            Some(Kind::Responder(_)) => self.hear_writer(now, key, host).and_then(|()| self.send(now, key)),
+            Some(Kind::Stranger(_)) => self.read_hello(now, key, host),
+            Some(Kind::Requester(_)) => self.read_from_owner(now, key, host),
+            Some(Kind::Responder(_)) => {
+                self.read_from_writer(now, key, host).and_then(|()| self.send(now, key))
+            }
         };
         if let Err(reason) = served {
             self.lose(now, key, reason, host);
         }
     }
 
-    /// Hears what the peer of a requester says.
-    fn hear_owner(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) -> Result<(), Reason> {
+    /// Reads what the peer of a requester announces.
+    fn read_from_owner(
+        &mut self,
+        now: Instant,
+        key: SocketKey,
+        host: &mut dyn Host,
+    ) -> Result<(), UnmappedReason> {
         for _ in 0..FRAMES {
             let Some(Socket { fd, kind: Kind::Requester(requester), .. }) = self.sockets.get_mut(key) else {
                 return Ok(());
@@ -60,38 +70,43 @@ impl Rendezvous {
                 (Frame::Memory { id, len }, true) => {
                     requester.memories.insert(id);
                     for memfd in descriptors {
-                        let memory = match host.shared(qp, id) {
+                        let memory = match host.existing_mapping(qp, id) {
                             Some(memory) => memory,
                             None => Arc::new(map("memory", &memfd, len, Protection::ReadWrite)?),
                         };
-                        host.memory(now, qp, id, memory);
+                        host.add_memory(now, qp, id, memory);
                     }
                 }
                 (Frame::Patch { id, offset, len, version }, true) => {
                     if !requester.memories.contains(&id) {
-                        return Err(Reason::Unknown);
+                        return Err(UnmappedReason::UnknownMemory);
                     }
-                    leave_room(AROUND_PATCH)?;
+                    leave_room(MAPPINGS_PER_PATCH)?;
                     for memfd in descriptors {
                         let patch = Patch { version, offset, bytes: len, memfd: Arc::new(memfd) };
-                        host.patch(now, qp, id, &patch)
-                            .map_err(|source| Reason::Segment { what: "pages", source })?;
+                        host.patch_memory(now, qp, id, &patch)
+                            .map_err(|source| UnmappedReason::Segment { what: "pages", source })?;
                     }
                 }
-                (Frame::Resume { id }, true) => host.resume(now, qp, id),
+                (Frame::Resume { id }, true) => host.resume_memory(now, qp, id),
                 (Frame::Forget { id }, true) => {
                     requester.memories.remove(&id);
-                    host.forget(now, qp, id);
+                    host.forget_memory(now, qp, id);
                 }
-                (Frame::Refused(refusal), false) => return Err(Reason::Refused(refusal)),
+                (Frame::Refused(refusal), false) => return Err(UnmappedReason::Refused(refusal)),
                 _ => return Err(FrameError::Unexpected.into()),
             }
         }
         Ok(())
     }
 
-    /// Hears what the peer's requester says, which is not much.
-    fn hear_writer(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) -> Result<(), Reason> {
+    /// Reads what the writer of a responder says: nudges alone.
+    fn read_from_writer(
+        &mut self,
+        now: Instant,
+        key: SocketKey,
+        host: &mut dyn Host,
+    ) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get(key) else {
             return Ok(());
         };
@@ -107,15 +122,15 @@ impl Rendezvous {
                 break;
             }
         }
-        // Also when it was the last thing that it said.
+        // Also when the connection ended right behind the nudge: the writer may have refused a request and then died.
         if nudged {
             host.nudged(now, responder.qp);
         }
         heard
     }
 
-    /// Sends a peer's requester what waits for it.
-    pub(super) fn send(&mut self, now: Instant, key: SocketKey) -> Result<(), Reason> {
+    /// Sends a writer the notices that wait for it.
+    pub(super) fn send(&mut self, now: Instant, key: SocketKey) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
@@ -130,7 +145,8 @@ impl Rendezvous {
         self.watch(key, wanted)
     }
 
-    /// Sends what could not be sent since too many descriptors were under way.
+    /// Sends what was held back because too many descriptors were in flight. No event reports that there are fewer,
+    /// so a timer tries again.
     pub(super) fn send_again(&mut self, now: Instant, host: &mut dyn Host) {
         if self.crowded.is_none_or(|until| until > now) {
             return;
@@ -145,7 +161,7 @@ impl Rendezvous {
         self.introduce_all(now, host);
     }
 
-    /// Tells something to all that were invited to write to `device`.
+    /// Queues a notice for every writer that was invited to `device`, and sends it.
     pub(super) fn tell(
         &mut self,
         now: Instant,
@@ -169,11 +185,11 @@ impl Rendezvous {
         }
     }
 
-    /// A connection is over by itself.
-    pub(super) fn lose(&mut self, now: Instant, key: SocketKey, reason: Reason, host: &mut dyn Host) {
+    /// Ends a connection that broke or was refused, and reports it to the host.
+    pub(super) fn lose(&mut self, now: Instant, key: SocketKey, reason: UnmappedReason, host: &mut dyn Host) {
         match self.remove(key) {
-            Some(Kind::Requester(Requester { qp, .. })) => host.over(now, qp, reason),
-            Some(Kind::Responder(Responder { qp, .. })) => host.left(now, qp, &reason),
+            Some(Kind::Requester(Requester { qp, .. })) => host.requester_closed(now, qp, reason),
+            Some(Kind::Responder(Responder { qp, .. })) => host.responder_closed(now, qp, &reason),
             Some(Kind::Stranger(_)) if reason.is_departure() => {
                 tracing::debug!(%reason, "a neighbour has left")
             }
@@ -182,7 +198,7 @@ impl Rendezvous {
         }
     }
 
-    /// Writes a line that a stranger has caused, unless there were many of late.
+    /// Writes a log line that a stranger has caused, unless there were many of late.
     pub(super) fn warn(&mut self, now: Instant, why: &dyn std::error::Error, what: &str) {
         if let Some(left_out) = self.throttle.admit(now) {
             tracing::warn!(%why, left_out, "{what}");
@@ -190,38 +206,50 @@ impl Rendezvous {
     }
 }
 
-/// Descriptors of a frame without any.
+/// The descriptors of a frame that has none.
 pub(super) const NONE: [OwnedFd; 0] = [];
 
-fn take_invitation((mailbox, keys): (u64, u64), descriptors: Vec<OwnedFd>) -> Result<Invited, Reason> {
+/// Checks the descriptors of an invitation, and maps its segments.
+fn take_invitation(
+    (mailbox, keys): (u64, u64),
+    descriptors: Vec<OwnedFd>,
+) -> Result<AcceptedInvitation, UnmappedReason> {
     let came = descriptors.len();
     let Ok([mailbox_fd, keys_fd, doorbell]) = <[OwnedFd; 3]>::try_from(descriptors) else {
-        return Err(Reason::Descriptors { came, wanted: 3 });
+        return Err(UnmappedReason::Descriptors { came, wanted: 3 });
     };
+    // A doorbell that blocks would stop a thread of this process, with the fabric's lock held.
     if !rustix::fs::fcntl_getfl(&doorbell).map_err(io::Error::from)?.contains(OFlags::NONBLOCK) {
-        return Err(Reason::BlockingDoorbell);
+        return Err(UnmappedReason::BlockingDoorbell);
     }
     if !is_eventfd(&doorbell) {
-        return Err(Reason::NoDoorbell);
+        return Err(UnmappedReason::NoDoorbell);
     }
-    Ok(Invited {
+    Ok(AcceptedInvitation {
         mailbox: map("mailbox", &mailbox_fd, mailbox, Protection::ReadWrite)?,
         keys: map("table of keys", &keys_fd, keys, Protection::Read)?,
         doorbell,
     })
 }
 
-/// Whether so many more mappings of peers' memory are few enough.
-fn leave_room(more: usize) -> Result<(), Reason> {
-    if Segment::of_peers() + more > MAPPINGS_MAX { Err(Reason::TooMuchMemory) } else { Ok(()) }
+/// Refuses `more` mappings of peers' memory when this process has too many.
+fn leave_room(more: usize) -> Result<(), UnmappedReason> {
+    if Segment::peer_mappings() + more > MAPPINGS_MAX { Err(UnmappedReason::TooMuchMemory) } else { Ok(()) }
 }
 
-fn map(what: &'static str, memfd: &OwnedFd, len: u64, protection: Protection) -> Result<Segment, Reason> {
+/// Maps a memfd of a peer, if this process has room for one more mapping.
+fn map(
+    what: &'static str,
+    memfd: &OwnedFd,
+    len: u64,
+    protection: Protection,
+) -> Result<Segment, UnmappedReason> {
     leave_room(1)?;
-    Segment::map(memfd.as_fd(), len, protection).map_err(|source| Reason::Segment { what, source })
+    Segment::map(memfd.as_fd(), len, protection).map_err(|source| UnmappedReason::Segment { what, source })
 }
 
-/// Whether writing to it does nothing but count.
+/// Whether a descriptor is an eventfd. The peer could send anything else, and writing to a file or a device would do
+/// more than count.
 fn is_eventfd(fd: &OwnedFd) -> bool {
     let target = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     target.is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")

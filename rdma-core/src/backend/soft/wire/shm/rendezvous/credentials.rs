@@ -1,4 +1,7 @@
-//! Who is at the other end of a connection: its user, and a descriptor that tells when its process ends.
+//! The identity of the process at the other end of a connection: its user, and a pidfd that tells when it ends.
+//!
+//! Mapped memory is exact among processes that run this library as one user. Everybody else gets TCP, so both ends
+//! check each other here.
 
 #![expect(unsafe_code, reason = "asks a socket for its peer's user and pidfd")]
 
@@ -9,87 +12,96 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::Reason;
+use super::UnmappedReason;
 
-/// Linux 6.5; in no header that we may count on.
+/// Socket option of Linux 6.5, in no header that can be relied on. It names the process that connected even if its
+/// number was given to another one since.
 const SO_PEERPIDFD: i32 = 77;
 
-/// What this side asks of whoever is at the other end.
+/// The checks that this process makes of a peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Credentials {
-    /// The user that both have to be.
+    /// The user that both processes must be.
     pub(super) uid: u32,
-    /// What every user reads as that this user namespace does not have: nobody in particular.
+    /// The user number that stands for every user outside this user namespace. Two different users may both read as
+    /// it, so it identifies nobody.
     pub(super) overflow: u32,
     pub(super) peer: fn(BorrowedFd<'_>) -> io::Result<libc::ucred>,
     pub(super) pidfd: fn(BorrowedFd<'_>) -> io::Result<OwnedFd>,
 }
 
 impl Credentials {
+    /// The checks of this process, with its own user.
     pub(super) fn new() -> Self {
         let uid = rustix::process::geteuid().as_raw();
         Self { uid, overflow: overflow(), peer: peer_of, pidfd: pidfd_of }
     }
 
-    /// The process at the other end, when it runs as the same user and each sees the other's process number.
+    /// Returns a pidfd of the process at the other end, if it runs as the same user and each process sees the other's
+    /// process number.
     ///
     /// # Errors
     ///
-    /// [`Reason::OtherUser`], [`Reason::NobodyInParticular`], [`Reason::OtherProcesses`], or [`Reason::NoPidfd`] when it
-    /// cannot be watched.
-    pub(super) fn check(&self, socket: BorrowedFd<'_>) -> Result<OwnedFd, Reason> {
+    /// [`UnmappedReason::OtherUser`], [`UnmappedReason::OverflowUser`], [`UnmappedReason::OtherPidNamespace`], or
+    /// [`UnmappedReason::NoPidfd`] when the process cannot be watched.
+    pub(super) fn check(&self, socket: BorrowedFd<'_>) -> Result<OwnedFd, UnmappedReason> {
         let libc::ucred { pid, uid, .. } = (self.peer)(socket)?;
         if uid != self.uid {
-            return Err(Reason::OtherUser { own: self.uid, peer: uid });
+            return Err(UnmappedReason::OtherUser { own: self.uid, peer: uid });
         }
         if uid == self.overflow {
-            return Err(Reason::NobodyInParticular { uid });
+            return Err(UnmappedReason::OverflowUser { uid });
         }
-        // Its end could be told all the same, but it is of another container, whose processes this one is kept apart from.
+        // The kernel gives a pidfd even then. But the process belongs to another container, and this process is meant
+        // to be kept apart from it.
         if pid == 0 {
-            return Err(Reason::OtherProcesses);
+            return Err(UnmappedReason::OtherPidNamespace);
         }
-        (self.pidfd)(socket).map_err(Reason::NoPidfd)
+        (self.pidfd)(socket).map_err(UnmappedReason::NoPidfd)
     }
 }
 
-/// The user that the kernel names in place of those that a user namespace does not have.
+/// Returns the user number that the kernel shows for users outside this user namespace.
 fn overflow() -> u32 {
     let said = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
-    // What it is unless somebody has changed it.
+    // 65534 is the kernel's default (/proc/sys/kernel/overflowuid).
     said.and_then(|said| said.trim().parse().ok()).unwrap_or(65534)
 }
 
-/// The process at the other end when it connected, or began to listen; number 0 when it cannot be seen from here.
+/// Returns user and process number of the other end, as of its connect or listen call. The process number is 0 if
+/// this pid namespace does not contain the process.
 fn peer_of(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let len = size_of::<libc::ucred>();
-    // SAFETY: the place is a `ucred`, and any numbers make one.
+    // SAFETY: `peer` is a `ucred` of `len` bytes, for which any numbers are valid, so the kernel may write it.
     unsafe { option(socket, libc::SO_PEERCRED, (&raw mut peer).cast(), len) }?;
     Ok(peer)
 }
 
+/// Returns a pidfd of the process at the other end; by SO_PEERPIDFD, or by its number on older kernels.
 fn pidfd_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut fd: RawFd = -1;
-    // SAFETY: the place is a descriptor, and any number makes one.
+    // SAFETY: `fd` is an integer of that size, for which any number is valid, so the kernel may write it.
     let got = unsafe { option(socket, SO_PEERPIDFD, (&raw mut fd).cast(), size_of::<RawFd>()) };
     if got.is_ok() && fd >= 0 {
-        // SAFETY: a new descriptor, which nobody else knows of.
+        // SAFETY: the kernel installed this descriptor just now for this call, so nothing else owns it.
         return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
     }
+    // The number may belong to another process by now, if the peer has ended; older kernels offer nothing better.
     let pid = Pid::from_raw(peer_of(socket)?.pid).ok_or(io::ErrorKind::NotFound)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Has the kernel write an option of `len` bytes.
+/// Reads a socket option of `len` bytes.
 ///
 /// # Safety
 ///
-/// `place` is valid for writes of `len` bytes.
-unsafe fn option(socket: BorrowedFd<'_>, name: i32, place: *mut libc::c_void, len: usize) -> io::Result<()> {
+/// `value` is valid for writes of `len` bytes.
+unsafe fn option(socket: BorrowedFd<'_>, name: i32, value: *mut libc::c_void, len: usize) -> io::Result<()> {
     let mut len = len as libc::socklen_t;
-    // SAFETY: by the caller's promise the place has as many bytes; the kernel writes no more.
-    let got = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, place, &mut len) };
+    // SAFETY: `value` has `len` bytes by this function's contract, and the kernel is given that length, so it writes
+    // no more.
+    let got = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, value, &mut len) };
     if got == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -128,9 +140,9 @@ mod tests {
         let own = Credentials::new();
         let overflow = own.overflow;
         let theirs = Credentials { peer: |_| Ok(libc::ucred { pid: 1, uid: 7, gid: 0 }), ..own };
-        // It reads as the same one itself.
+        // This process reads as the same number itself.
         let refused = Credentials { uid: 7, overflow: 7, ..theirs }.check(here.as_fd()).unwrap_err();
-        assert!(matches!(refused, Reason::NobodyInParticular { uid: 7 }), "{refused}");
+        assert!(matches!(refused, UnmappedReason::OverflowUser { uid: 7 }), "{refused}");
         assert!(Credentials { uid: 7, ..theirs }.check(here.as_fd()).is_ok());
         let said = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap();
         assert_eq!(said.trim(), overflow.to_string());
@@ -146,6 +158,9 @@ mod tests {
         };
         assert!((own.pidfd)(here.as_fd()).is_ok());
         let refused = own.check(here.as_fd()).unwrap_err();
-        assert!(matches!(refused, Reason::OtherProcesses) && refused.to_string().contains("process numbers"));
+        assert!(
+            matches!(refused, UnmappedReason::OtherPidNamespace)
+                && refused.to_string().contains("process numbers")
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! The frames of the rendezvous: one packet each, of one size. No socket, no state.
+//! The frames of the rendezvous: one packet each, all of one size. This file has no socket and no state.
 //!
-//! Little-endian numbers and one encoding: a field that does not apply is 0, and anything else is refused.
-//! `docs/wire.md` has the same as tables.
+//! Numbers are little-endian, and each frame has one encoding: a field that does not apply is 0, and anything else is
+//! refused. `docs/wire.md` has the tables.
 
 use std::io;
 
@@ -11,71 +11,75 @@ use crate::{Gid, QpNum};
 
 /// Bytes of every frame.
 pub(super) const FRAME_BYTES: usize = 64;
-/// Descriptors that come with one frame at most.
+/// Most descriptors of one frame.
 pub(super) const DESCRIPTORS_MAX: usize = 3;
+/// Version of the protocol. Both ends must speak the same one.
 pub(super) const VERSION: u16 = 2;
 
+/// First bytes of every frame.
 const MAGIC: [u8; 4] = *b"rmap";
 /// Queue pair numbers have 24 bits.
 const MASK_24: u32 = 0x00ff_ffff;
 
-/// What the two ends say to each other.
+/// A frame, by its sender and its purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// The requester: whom it wants to write to.
+    /// Requester: the queue pair that it wants to write to.
     Hello(Hello),
-    /// The responder, with three descriptors: the mailbox and the table of keys, of that many bytes, and the doorbell.
+    /// Responder, with three descriptors: the mailbox and the key table, of that many bytes each, and the doorbell.
     Welcome { mailbox: u64, keys: u64 },
-    /// The responder, with one descriptor: memory that its keys name.
+    /// Responder, with one descriptor: a memory that its keys name.
     Memory { id: u64, len: u64 },
-    /// The responder, with one descriptor: other pages of that memory, for the `version`th time.
+    /// Responder, with one descriptor: replacement pages of that memory, for the `version`th time.
     Patch { id: u64, offset: u64, len: u64, version: u32 },
-    /// The responder: keys that named pages of that memory which were to come name those again that there are.
+    /// Responder: no pages of that memory were replaced after all, so its keys name the former version again.
     Resume { id: u64 },
-    /// The responder: no key names that memory any more.
+    /// Responder: no key names that memory any more.
     Forget { id: u64 },
-    /// The responder: this peer has to take another wire.
+    /// Responder: the requester must take another wire.
     Refused(Refusal),
-    /// The requester: there is something to look at in the mailbox.
+    /// Requester: there is a refusal in the mailbox.
     Nudge,
 }
 
-/// Why a responder does not let itself be written.
+/// Why a responder does not admit a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("it speaks version {0} of the rendezvous, this side {VERSION}")]
+    #[error(
+        "it speaks version {0} of the rendezvous, and this process version {VERSION}: run one version of the library"
+    )]
     Version(u16),
-    #[error("it runs as another user, or one of another user namespace")]
+    #[error("the processes run as different users, or in different user namespaces: run both as one user")]
     User,
     #[error(
-        "it cannot watch this process (pidfd): let both see each other's process numbers, on Linux 5.3 or later"
+        "it cannot watch this process (pidfd): let both processes see each other's process numbers, on Linux 5.3 or later"
     )]
     Pidfd,
-    #[error("it has no descriptors or memory left (error {0})")]
+    #[error("it has no descriptors or memory left (error {0}): raise its limits")]
     Limit(u32),
 }
 
 impl Refusal {
-    /// For want of what the system says.
+    /// Returns the refusal for lack of a system resource.
     pub(crate) fn limit(error: &io::Error) -> Self {
         Self::Limit(error.raw_os_error().unwrap_or(0).unsigned_abs())
     }
 }
 
-/// A packet that is no frame; the connection that it came on is closed.
+/// A packet that is no frame. The connection that it came on is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
-    #[error("a packet of {0} bytes, and a frame has {FRAME_BYTES}")]
+    #[error("a packet has {0} bytes, and a frame {FRAME_BYTES}")]
     Size(usize),
     #[error("the first bytes are not those of this protocol")]
     Magic,
-    #[error("version {0} of the rendezvous, this side speaks {VERSION}")]
+    #[error("the frame has version {0} of the rendezvous, and this process speaks version {VERSION}")]
     Version(u16),
-    #[error("unknown kind {0}")]
+    #[error("the frame has the unknown kind {0}")]
     Kind(u8),
     #[error("a field that does not apply is not 0, or a number is out of its range")]
     Field,
-    #[error("a frame that the other end does not send, or not now")]
+    #[error("the peer may not send this frame, or not at this point")]
     Unexpected,
 }
 
@@ -94,7 +98,7 @@ const REFUSED_PIDFD: u32 = 3;
 const REFUSED_LIMIT: u32 = 4;
 
 impl Frame {
-    /// Descriptors that come with it.
+    /// Returns the number of descriptors that come with the frame.
     pub(super) fn descriptors(&self) -> usize {
         match self {
             Self::Welcome { .. } => DESCRIPTORS_MAX,
@@ -103,6 +107,7 @@ impl Frame {
         }
     }
 
+    /// Encodes the frame, padded with zeros.
     pub(super) fn encode(&self) -> [u8; FRAME_BYTES] {
         let bytes = |kind| Bytes::new().put(&MAGIC).put(&VERSION.to_le_bytes()).put(&[kind, 0]);
         match *self {
@@ -137,9 +142,11 @@ impl Frame {
         }
     }
 
+    /// Decodes a packet.
+    ///
     /// # Errors
     ///
-    /// Whatever is not the encoding of a frame.
+    /// The packet is not the encoding of a frame.
     pub(super) fn decode(packet: &[u8]) -> Result<Self, FrameError> {
         let whole: &[u8; FRAME_BYTES] = packet.try_into().map_err(|_| FrameError::Size(packet.len()))?;
         let mut fields = Fields(whole);
@@ -180,6 +187,7 @@ impl Frame {
     }
 }
 
+/// Decodes the code and number of a refusal.
 fn decode_refusal(code: u32, number: u32) -> Result<Refusal, FrameError> {
     match (code, number) {
         (REFUSED_VERSION, version) => {
@@ -241,7 +249,7 @@ mod tests {
             let mut bytes = frame.encode();
             bytes[at] ^= bits;
             if let Ok(taken) = Frame::decode(&bytes) {
-                // Of another version, a refusal is understood all the same.
+                // A refusal is understood in every version.
                 let (said, other) = (taken.encode(), matches!(taken, Frame::Refused(_)) && (4..6).contains(&at));
                 prop_assert!(other || said == bytes);
             }
@@ -258,6 +266,9 @@ mod tests {
         let mut bytes = Frame::Nudge.encode();
         bytes[4] = 9;
         let error = Frame::decode(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "version 9 of the rendezvous, this side speaks 2");
+        assert_eq!(
+            error.to_string(),
+            "the frame has version 9 of the rendezvous, and this process speaks version 2"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Any bytes as a packet of the rendezvous: what is taken must be the encoding of what it is taken for.
+//! Fuzz target: arbitrary bytes as a packet of the rendezvous. A packet that decodes must be the encoding of its
+//! frame.
 
 use super::frame::{DESCRIPTORS_MAX, Frame};
 
@@ -6,7 +7,7 @@ pub(crate) fn packet(data: &[u8]) {
     let Ok(frame) = Frame::decode(data) else { return };
     assert!(frame.descriptors() <= DESCRIPTORS_MAX);
     let said = frame.encode();
-    // A refusal is understood in every version, whose two bytes follow the first four.
+    // A refusal is understood in every version, and the version is two bytes after the first four.
     let other = matches!(frame, Frame::Refused(_)) && said[..4] == data[..4] && said[6..] == data[6..];
     assert!(other || said == data);
 }

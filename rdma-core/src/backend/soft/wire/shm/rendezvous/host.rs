@@ -1,4 +1,4 @@
-//! What the rendezvous asks of the state of all queue pairs, and tells it.
+//! The interface between the rendezvous and the state of all queue pairs.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,88 +7,92 @@ use std::time::Instant;
 use super::super::super::{DeviceRef, Hello, QpRef};
 use super::super::{MapRefused, segment::Segment};
 use super::frame::Refusal;
-use super::reason::Reason;
+use super::unmapped_reason::UnmappedReason;
 use crate::memory::Patch;
 
-/// Memory that keys of a device name, to be mapped by its peers.
+/// A memory that keys of a device name, announced so that peers map it.
 #[derive(Debug, Clone)]
 pub(crate) struct Announcement {
-    /// Never that of other memory of this process.
+    /// Identifier that no other memory of this process ever has.
     pub(crate) id: u64,
-    /// All bytes of the memfd.
+    /// Length of the memfd in bytes.
     pub(crate) len: u64,
     pub(crate) memfd: Arc<OwnedFd>,
-    /// Pages of it that are not the memfd's any more.
+    /// Pages that are no longer those of the memfd, in the order of their versions.
     pub(crate) patches: Vec<Patch>,
 }
 
-/// What a peer's requester is given, to run a responder of this process.
+/// The descriptors and memories that a peer's requester needs to run a responder of this process.
 #[derive(Debug)]
 pub(crate) struct Invitation {
-    /// With its bytes.
+    /// The mailbox's memfd and its length in bytes.
     pub(crate) mailbox: (OwnedFd, u64),
-    /// With its bytes.
+    /// The key table's memfd and its length in bytes.
     pub(crate) keys: (OwnedFd, u64),
     pub(crate) doorbell: OwnedFd,
     pub(crate) memories: Vec<Announcement>,
 }
 
-/// What a requester of this process was given.
+/// The mapped segments that a requester of this process received.
 #[derive(Debug)]
-pub(crate) struct Invited {
+pub(crate) struct AcceptedInvitation {
     pub(crate) mailbox: Segment,
     pub(crate) keys: Segment,
     pub(crate) doorbell: OwnedFd,
 }
 
-/// See the module. None of these calls reaches back into the rendezvous.
+/// The state of all queue pairs, as the rendezvous sees it. None of these calls reaches back into the rendezvous, so
+/// both may be behind one lock.
 pub(crate) trait Host {
-    /// Whether the device has another wire, which needs descriptors, too.
+    /// Whether the device has another wire, which needs descriptors too.
     fn has_other_wire(&self, device: DeviceRef) -> bool;
 
-    /// A peer's requester wants to write. `None` unless the destination is in RTR or RTS and connected to exactly that
-    /// source.
+    /// Finds the responder that a peer's requester wants to write to. `None` unless it is in RTR or RTS and connected
+    /// to exactly that source.
     fn accept(&mut self, hello: &Hello) -> Option<QpRef>;
 
-    /// What the requester of `qp`'s peer is given; `writer` is its process (pidfd).
+    /// Creates the invitation of the requester of `qp`'s peer, whose process is `writer` (a pidfd).
     ///
     /// # Errors
     ///
-    /// Why it has to take another wire.
+    /// The requester must take another wire, for that reason.
     fn invite(&mut self, qp: QpRef, writer: Arc<OwnedFd>) -> Result<Invitation, Refusal>;
 
-    /// The requester of `qp` may write from now on, to what `memory` tells.
+    /// Reports that the requester of `qp` was invited and may write from now on.
     ///
     /// # Errors
     ///
-    /// When it cannot make use of that; the connection is closed then.
-    fn invited(&mut self, now: Instant, qp: QpRef, invited: Invited) -> Result<(), Reason>;
+    /// The segments are of no use; the connection is closed then.
+    fn invited(&mut self, now: Instant, qp: QpRef, invited: AcceptedInvitation)
+    -> Result<(), UnmappedReason>;
 
-    /// Memory of the peer of `qp`'s requester, if another queue pair has it mapped already.
-    fn shared(&mut self, qp: QpRef, id: u64) -> Option<Arc<Segment>>;
+    /// Returns the mapping that another queue pair has of this memory of the peer, so that one memory is mapped once.
+    fn existing_mapping(&mut self, qp: QpRef, id: u64) -> Option<Arc<Segment>>;
 
-    /// Memory of the peer of `qp`'s requester; in place of what had that identifier before.
-    fn memory(&mut self, now: Instant, qp: QpRef, id: u64, memory: Arc<Segment>);
+    /// Adds a memory of the peer of `qp`'s requester, in place of one with the same identifier.
+    fn add_memory(&mut self, now: Instant, qp: QpRef, id: u64, memory: Arc<Segment>);
 
-    /// Other pages of memory that it was told of.
+    /// Maps replacement pages of a memory that was announced.
     ///
     /// # Errors
     ///
-    /// When they cannot be mapped; the connection is closed then.
-    fn patch(&mut self, now: Instant, qp: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused>;
+    /// The pages cannot be mapped; the connection is closed then.
+    fn patch_memory(&mut self, now: Instant, qp: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused>;
 
-    /// Its keys name pages that it was told of; it may have found them naming others, which do not come.
-    fn resume(&mut self, now: Instant, qp: QpRef, id: u64);
+    /// Reports that pages of a memory are not replaced after all: a request that waits for the next version must try
+    /// again.
+    fn resume_memory(&mut self, now: Instant, qp: QpRef, id: u64);
 
-    /// No key of the peer names that memory any more.
-    fn forget(&mut self, now: Instant, qp: QpRef, id: u64);
+    /// Reports that no key of the peer names that memory any more.
+    fn forget_memory(&mut self, now: Instant, qp: QpRef, id: u64);
 
-    /// The peer's requester says that there is something to look at in the mailbox of `qp`.
+    /// Reports that the peer's requester left something in the mailbox of `qp`.
     fn nudged(&mut self, now: Instant, qp: QpRef);
 
-    /// The connection of `qp`'s requester is over, or the peer's process is. Not told of one that was closed here.
-    fn over(&mut self, now: Instant, qp: QpRef, reason: Reason);
+    /// Reports that the connection of `qp`'s requester, or the peer's process, has ended. Not called for connections
+    /// that this side closed.
+    fn requester_closed(&mut self, now: Instant, qp: QpRef, reason: UnmappedReason);
 
-    /// The connection that the requester of `qp`'s peer was invited on is over, for that reason.
-    fn left(&mut self, now: Instant, qp: QpRef, reason: &Reason);
+    /// Reports that the connection on which the requester of `qp`'s peer was invited has ended.
+    fn responder_closed(&mut self, now: Instant, qp: QpRef, reason: &UnmappedReason);
 }

@@ -1,11 +1,13 @@
-//! Where processes of one host meet for the mapped wire: Unix sockets over which descriptors go, under the fabric's lock.
+//! The rendezvous of the mapped wire: Unix sockets over which processes of one host exchange descriptors, under the
+//! fabric's lock.
 //!
-//! The requester of a queue pair connects to the peer device's listener and says [`Hello`]. The responder's end waits until
-//! its queue pair is ready, and hands over what the requester needs to run the responder by itself, in shared memory; later
-//! it tells of memory that comes and goes. Nothing of a message goes this way. [`frame`] has the bytes.
+//! The requester of a queue pair connects to the peer device's listener and sends [`Hello`]. The responder's end
+//! waits until its queue pair is ready, and sends what the requester needs to run the responder in shared memory;
+//! later it announces memories that come and go. No message of a queue pair takes this path. [`frame`] has the
+//! encoding.
 //!
-//! A connection says one of few things, each in one packet, so that none can be half said. Both ends see to it that the other
-//! is of the same user, and hold a pidfd of its process.
+//! Each frame is one packet, so no frame can be half received. Both ends check that the other runs as the same user,
+//! and hold a pidfd of its process.
 
 mod connection;
 mod credentials;
@@ -15,11 +17,11 @@ mod frame;
 pub(crate) mod fuzz;
 mod host;
 mod listener;
-mod reason;
 mod responder;
 mod stranger;
 #[cfg(test)]
 mod tests;
+mod unmapped_reason;
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -33,10 +35,10 @@ use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
 
 pub(crate) use credentials::has_ended;
 pub(crate) use frame::Refusal;
-pub(crate) use host::{Announcement, Host, Invitation, Invited};
-pub(crate) use reason::Reason;
+pub(crate) use host::{AcceptedInvitation, Announcement, Host, Invitation};
+pub(crate) use unmapped_reason::UnmappedReason;
 
-use super::super::throttle::Throttle;
+use super::super::log_throttle::LogThrottle;
 use super::super::{DeviceRef, Hello, QpRef};
 use connection::{NONE, Requester};
 use credentials::Credentials;
@@ -47,36 +49,41 @@ use stranger::Stranger;
 
 use crate::memory::Patch;
 
-/// How long a connection may take to say whose it is, and its queue pair to become ready.
+/// Time for a connection to identify itself, and for its queue pair to become ready. A requester whose connection was
+/// closed comes again when it has something to send.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
-/// Connections that wait for that; beyond, the oldest is closed, and comes again when it has something to send.
+/// Connections that may wait for that. Beyond it the oldest is closed, so that strangers cannot use up this process's
+/// descriptors.
 const WAITING_MAX: usize = 256;
-/// How long nothing is accepted after the process ran out of descriptors.
+/// Pause of accepting after the process ran out of descriptors: a listener that stays ready would keep the driver
+/// busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long nothing is sent that met too many descriptors under way.
+/// Pause of sending after too many descriptors were in flight.
 const CROWD_PAUSE: Duration = Duration::from_millis(5);
-/// How long a connection may have to wait for that before its requester is told to take another wire.
+/// Longest wait of a connection for that. Afterwards its requester is told to take another wire, because its requests
+/// wait meanwhile.
 const CROWD_WAIT: Duration = Duration::from_millis(50);
-/// Mappings of what peers hand over, in a process: a quarter of those that it has, as systems are set up.
+/// Most mappings of peers' memory in this process: a quarter of those that a process may have by default
+/// (vm.max_map_count is 65,530).
 const MAPPINGS_MAX: usize = 1 << 14;
-/// Connections accepted in one hold of the lock.
+/// Connections accepted in one hold of the lock, so that others get it in between.
 const ACCEPTS: usize = 16;
 
 slotmap::new_key_type! {
-    /// Names a connection or listener here.
+    /// Names a connection or listener of the rendezvous.
     struct SocketKey;
 }
 
-/// Set in what epoll calls the descriptors of this file. It is a bit of a slot's index, which no other key can have set:
-/// there are not as many descriptors.
-const OWN: u64 = 1 << 31;
-/// Set in what epoll calls a peer's process, beside its connection's name.
-const PROCESS: u64 = 1 << 30;
+/// Bit set in the epoll keys of this file, which tells them from those of TCP. It is a bit of a slot's index, which
+/// no other key can have set: a process does not have that many descriptors.
+const OWN_BIT: u64 = 1 << 31;
+/// Bit set in the epoll key of a peer's pidfd, beside the key of its connection.
+const PROCESS_BIT: u64 = 1 << 30;
 
 #[derive(Debug)]
 struct Socket {
     fd: OwnedFd,
-    /// Whose listener it is, or was accepted by.
+    /// The device of a listener, or of the listener that accepted the connection.
     device: Option<DeviceRef>,
     kind: Kind,
 }
@@ -89,7 +96,7 @@ enum Kind {
     Responder(Responder),
 }
 
-/// See the module.
+/// All connections and listeners of the rendezvous.
 #[derive(Debug)]
 pub(crate) struct Rendezvous {
     epoll: Arc<OwnedFd>,
@@ -97,21 +104,21 @@ pub(crate) struct Rendezvous {
     sockets: SlotMap<SocketKey, Socket>,
     requesters: SecondaryMap<QpRef, SocketKey>,
     responders: SecondaryMap<QpRef, SocketKey>,
-    /// Oldest first.
+    /// Connections that are not identified, or whose queue pair is not ready; oldest first.
     strangers: VecDeque<SocketKey>,
-    /// A queue pair became ready since the waiting strangers asked.
-    ask_again: bool,
-    /// Until when listeners are not asked, for want of descriptors.
+    /// A queue pair became ready since the waiting strangers were last tried.
+    retry_waiting_due: bool,
+    /// Time until which nothing is accepted, for lack of descriptors.
     accept_paused: Option<Instant>,
-    /// Until when those wait that met too many descriptors under way.
+    /// Time at which frames held back by too many descriptors in flight are tried again.
     crowded: Option<Instant>,
-    /// Bounds what strangers make it write to the log.
-    throttle: Throttle,
+    /// Limits the log lines that strangers can cause.
+    throttle: LogThrottle,
 }
 
 impl Rendezvous {
-    /// `epoll` is the driver's: what is ready there under a key that [`is_own`](Self::is_own), it says to
-    /// [`ready`](Self::ready).
+    /// Creates a rendezvous without sockets. `epoll` is the driver's; the driver passes each ready key that
+    /// [`is_own`](Self::is_own) to [`ready`](Self::ready).
     pub(crate) fn new(epoll: Arc<OwnedFd>) -> Self {
         Self {
             epoll,
@@ -120,10 +127,10 @@ impl Rendezvous {
             requesters: SecondaryMap::new(),
             responders: SecondaryMap::new(),
             strangers: VecDeque::new(),
-            ask_again: false,
+            retry_waiting_due: false,
             accept_paused: None,
             crowded: None,
-            throttle: Throttle::default(),
+            throttle: LogThrottle::default(),
         }
     }
 
@@ -132,19 +139,19 @@ impl Rendezvous {
         self.credentials.uid ^= 1;
     }
 
-    /// Whether a descriptor of that name is one of these.
+    /// Whether an epoll key belongs to the rendezvous.
     pub(crate) fn is_own(key: u64) -> bool {
-        key & OWN != 0
+        key & OWN_BIT != 0
     }
 
-    /// Lets processes of this host meet `device` by that GID.
+    /// Listens for peers of `device`, under that GID.
     pub(crate) fn listen(&mut self, device: DeviceRef, gid: crate::Gid) -> io::Result<()> {
         let fd = listener::listen(gid)?;
         self.insert(Socket { fd, device: Some(device), kind: Kind::Listener }, EventFlags::IN)?;
         Ok(())
     }
 
-    /// Closes that listener and the connections it accepted.
+    /// Closes the listener of `device` and the connections that it accepted.
     pub(crate) fn unlisten(&mut self, device: DeviceRef) {
         let theirs = self.sockets.iter().filter(|(_, socket)| socket.device == Some(device));
         let keys: Vec<_> = theirs.map(|(key, _)| key).collect();
@@ -153,16 +160,21 @@ impl Rendezvous {
         }
     }
 
-    /// The requester of `qp` wants to write to the peer. What comes of it, the [`Host`] is told.
+    /// Connects the requester of `qp` to its peer. The [`Host`] hears of the result.
     ///
     /// # Errors
     ///
-    /// At once when the peer is of no process that this one shares memory with; or when there is another wire, and no more
-    /// descriptors than that may need.
-    pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello, other_wire: bool) -> Result<(), Reason> {
+    /// At once when no process that may share memory listens there; or when there is another wire and this process
+    /// has only the descriptors left that it may need.
+    pub(crate) fn connect(
+        &mut self,
+        qp: QpRef,
+        hello: &Hello,
+        other_wire: bool,
+    ) -> Result<(), UnmappedReason> {
         let fd = listener::connect(hello.destination_gid)?;
-        if other_wire && descriptors::is_of_the_last(fd.as_fd()) {
-            return Err(Reason::FewDescriptors);
+        if other_wire && descriptors::is_in_last_quarter(fd.as_fd()) {
+            return Err(UnmappedReason::FewDescriptors);
         }
         let process = Arc::new(self.credentials.check(fd.as_fd())?);
         let kind = Kind::Requester(Requester {
@@ -172,16 +184,17 @@ impl Rendezvous {
             memories: HashSet::new(),
         });
         let key = self.insert(Socket { fd, device: None, kind }, EventFlags::IN)?;
-        if let Err(error) = epoll::add(&self.epoll, &process, name(key, PROCESS), EventFlags::IN) {
+        if let Err(error) = epoll::add(&self.epoll, &process, epoll_data(key, PROCESS_BIT), EventFlags::IN) {
             self.remove(key);
             return Err(io::Error::from(error).into());
         }
-        // The last of it: whom the peer lets in is there.
+        // The hello goes last, because a peer may answer at once, and everything that reads the answer must be in
+        // place.
         let socket = self.sockets.get(key).map(|socket| socket.fd.as_fd());
         let said = socket.map_or(Ok(Sent::Full), |fd| descriptors::send(fd, &Frame::Hello(*hello), &NONE));
         if !matches!(said, Ok(Sent::Whole)) {
             self.remove(key);
-            return Err(said.err().unwrap_or(Reason::Busy));
+            return Err(said.err().unwrap_or(UnmappedReason::Busy));
         }
         if let Some(old) = self.requesters.insert(qp, key) {
             self.remove(old);
@@ -195,14 +208,14 @@ impl Rendezvous {
         self.requesters.contains_key(qp)
     }
 
-    /// Takes what the peer of `qp`'s requester has said by now.
-    pub(crate) fn look(&mut self, now: Instant, qp: QpRef, host: &mut dyn Host) {
+    /// Reads what the peer of `qp`'s requester has sent by now.
+    pub(crate) fn read_announcements(&mut self, now: Instant, qp: QpRef, host: &mut dyn Host) {
         if let Some(key) = self.requesters.get(qp) {
             self.serve(now, *key, host);
         }
     }
 
-    /// Tells the requesters that write to `device` of memory that its keys name now.
+    /// Announces a memory to all writers of `device`.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
@@ -213,12 +226,12 @@ impl Rendezvous {
         self.tell(now, device, |responder| responder.announce(memory.clone()), host);
     }
 
-    /// Tells them that no key names it any more.
+    /// Tells all writers of `device` that no key names a memory any more.
     pub(crate) fn forget(&mut self, now: Instant, device: DeviceRef, id: u64, host: &mut dyn Host) {
         self.tell(now, device, |responder| responder.forget(id), host);
     }
 
-    /// Tells those that were told of a memory that pages of it are others now.
+    /// Sends all writers of `device` the replacement pages of a memory.
     pub(crate) fn patch(
         &mut self,
         now: Instant,
@@ -229,65 +242,66 @@ impl Rendezvous {
         self.tell(now, device, |responder| responder.patch(id, patches), host);
     }
 
-    /// Tells them that pages of a memory are not replaced after all.
+    /// Tells all writers of `device` that no pages of a memory were replaced.
     pub(crate) fn resume(&mut self, now: Instant, device: DeviceRef, id: u64, host: &mut dyn Host) {
         self.tell(now, device, |responder| responder.resume(id), host);
     }
 
-    /// Has the peer of `qp`'s requester look into its mailbox.
+    /// Makes the peer of `qp`'s requester look into its mailbox.
     pub(crate) fn nudge(&mut self, qp: QpRef) {
         if let Some(socket) = self.requesters.get(qp).and_then(|key| self.sockets.get(*key)) {
-            // A socket that is full holds nudges that were not looked at yet, and one that is broken is told by epoll.
+            // A full socket holds nudges that were not read yet, so one more is not needed; epoll reports a broken
+            // one.
             let _ = descriptors::send(socket.fd.as_fd(), &Frame::Nudge, &NONE);
         }
     }
 
-    /// A queue pair has become ready: those that wait for it may come in, with the next [`flush`](Self::flush).
-    pub(crate) fn heed(&mut self) {
-        self.ask_again = !self.strangers.is_empty();
+    /// Notes that a queue pair has become ready: the next [`flush`](Self::flush) tries the waiting strangers again.
+    pub(crate) fn retry_waiting(&mut self) {
+        self.retry_waiting_due = !self.strangers.is_empty();
     }
 
-    /// Closes both connections of `qp`: it is in ERR or gone.
+    /// Closes both connections of `qp`, which is in ERR or gone.
     pub(crate) fn close(&mut self, qp: QpRef) {
         for key in [self.requesters.remove(qp), self.responders.remove(qp)].into_iter().flatten() {
             self.remove(key);
         }
     }
 
-    /// Closes the connection of `qp`'s requester: it takes another wire.
-    pub(crate) fn leave(&mut self, qp: QpRef) {
+    /// Closes the connection of `qp`'s requester, which takes another wire.
+    pub(crate) fn drop_requester(&mut self, qp: QpRef) {
         if let Some(key) = self.requesters.remove(qp) {
             self.remove(key);
         }
     }
 
-    /// Parts from whom the responder of `qp` has invited: it is asked over another wire.
-    pub(crate) fn part(&mut self, qp: QpRef) {
+    /// Closes the connection of the writer that the responder of `qp` has invited, which takes another wire.
+    pub(crate) fn drop_writer(&mut self, qp: QpRef) {
         if let Some(key) = self.responders.remove(qp) {
             self.remove(key);
         }
     }
 
-    /// Asks again for those that wait, when a queue pair has become ready.
+    /// Tries the waiting strangers again if a queue pair has become ready.
     pub(crate) fn flush(&mut self, now: Instant, host: &mut dyn Host) {
-        if std::mem::take(&mut self.ask_again) {
+        if std::mem::take(&mut self.retry_waiting_due) {
             self.introduce_all(now, host);
         }
     }
 
-    /// The descriptor of that name is ready.
+    /// Serves the descriptor of that epoll key, which is ready.
     pub(crate) fn ready(&mut self, now: Instant, name: u64, host: &mut dyn Host) {
-        let key = SocketKey::from(KeyData::from_ffi(name & !(OWN | PROCESS)));
-        if name & PROCESS != 0 {
-            // What it said before its end is looked at first.
+        let key = SocketKey::from(KeyData::from_ffi(name & !(OWN_BIT | PROCESS_BIT)));
+        if name & PROCESS_BIT != 0 {
+            // The peer may have sent something right before its end, which must be read first.
             self.serve(now, key, host);
-            self.lose(now, key, Reason::Dead, host);
+            self.lose(now, key, UnmappedReason::Dead, host);
         } else {
             self.serve(now, key, host);
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.oldest_waiting().map(|(_, deadline)| deadline);
         [deadline, self.accept_paused, self.crowded].into_iter().flatten().min()
@@ -302,7 +316,7 @@ impl Rendezvous {
         while let Some((key, deadline)) = self.oldest_waiting()
             && deadline <= now
         {
-            self.lose(now, key, Reason::Overdue, host);
+            self.lose(now, key, UnmappedReason::Overdue, host);
         }
     }
 
@@ -314,19 +328,19 @@ impl Rendezvous {
         }
     }
 
-    /// Keeps a socket, and has epoll watch it for `events`.
+    /// Adds a socket, and lets epoll watch it for `events`.
     fn insert(&mut self, socket: Socket, events: EventFlags) -> Result<SocketKey, io::Error> {
         let key = self.sockets.insert(socket);
-        if let Err(error) = epoll::add(&self.epoll, &self.sockets[key].fd, name(key, 0), events) {
+        if let Err(error) = epoll::add(&self.epoll, &self.sockets[key].fd, epoll_data(key, 0), events) {
             self.sockets.remove(key);
             return Err(error.into());
         }
         Ok(key)
     }
 
-    fn watch(&self, key: SocketKey, events: EventFlags) -> Result<(), Reason> {
+    fn watch(&self, key: SocketKey, events: EventFlags) -> Result<(), UnmappedReason> {
         if let Some(socket) = self.sockets.get(key) {
-            epoll::modify(&self.epoll, &socket.fd, name(key, 0), events).map_err(io::Error::from)?;
+            epoll::modify(&self.epoll, &socket.fd, epoll_data(key, 0), events).map_err(io::Error::from)?;
         }
         Ok(())
     }
@@ -341,10 +355,10 @@ impl Rendezvous {
         }
     }
 
-    /// Closes a socket and forgets it wherever it is named.
+    /// Closes a socket and removes every reference to it.
     fn remove(&mut self, key: SocketKey) -> Option<Kind> {
         let Socket { fd, kind, .. } = self.sockets.remove(key)?;
-        // A copy that a forked child holds would keep it watched, and open.
+        // A copy in a forked child would keep the socket open and watched, so closing the descriptor is not enough.
         let _ = epoll::delete(&self.epoll, &fd);
         let _ = rustix::net::shutdown(&fd, Shutdown::Both);
         match &kind {
@@ -366,7 +380,7 @@ impl Rendezvous {
     }
 }
 
-/// What epoll calls a descriptor.
-fn name(key: SocketKey, which: u64) -> EventData {
-    EventData::new_u64(key.data().as_ffi() | OWN | which)
+/// Returns the epoll key of a descriptor.
+fn epoll_data(key: SocketKey, which: u64) -> EventData {
+    EventData::new_u64(key.data().as_ffi() | OWN_BIT | which)
 }

@@ -1,4 +1,4 @@
-//! What waits to be told to a peer's requester.
+//! The notices that wait for a writer: memories that come, change and go.
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,20 +8,20 @@ use super::super::super::QpRef;
 use super::connection::NONE;
 use super::descriptors::{self, Sent};
 use super::frame::Frame;
-use super::{Announcement, Reason};
+use super::{Announcement, UnmappedReason};
 use crate::memory::Patch;
 
-/// The connection that the peer's requester was invited on.
+/// The connection of the writer that the responder of `qp` has invited.
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) qp: QpRef,
-    /// What the socket did not take yet, oldest first.
-    outflow: VecDeque<Parcel>,
+    /// Notices that the socket did not take yet, oldest first.
+    outflow: VecDeque<Notice>,
 }
 
-/// Something to tell a peer.
+/// A notice to a writer.
 #[derive(Debug)]
-enum Parcel {
+enum Notice {
     Memory { id: u64, len: u64, memfd: Arc<OwnedFd> },
     Patch { id: u64, patch: Patch },
     Resume(u64),
@@ -29,58 +29,60 @@ enum Parcel {
 }
 
 impl Responder {
+    /// Creates the connection's notices, beginning with the memories that exist.
     pub(super) fn new(qp: QpRef, memories: Vec<Announcement>) -> Self {
         let mut responder = Self { qp, outflow: VecDeque::new() };
         memories.into_iter().for_each(|memory| responder.announce(memory));
         responder
     }
 
+    /// Queues a memory and its patches, in this order: a patch of an unknown memory ends the connection.
     pub(super) fn announce(&mut self, Announcement { id, len, memfd, patches }: Announcement) {
-        self.outflow.push_back(Parcel::Memory { id, len, memfd });
+        self.outflow.push_back(Notice::Memory { id, len, memfd });
         self.patch(id, &patches);
     }
 
-    /// There are not many for a memory.
+    /// Queues replacement pages. A memory has at most 64 patches, so these cannot pile up.
     pub(super) fn patch(&mut self, id: u64, patches: &[Patch]) {
-        self.outflow.extend(patches.iter().map(|patch| Parcel::Patch { id, patch: patch.clone() }));
+        self.outflow.extend(patches.iter().map(|patch| Notice::Patch { id, patch: patch.clone() }));
     }
 
-    /// Once is enough, for it comes after all that waits now.
+    /// Queues a resume, once: the last one follows all notices before it, so earlier ones are redundant.
     pub(super) fn resume(&mut self, id: u64) {
-        self.outflow.retain(|parcel| !matches!(parcel, Parcel::Resume(of) if *of == id));
-        self.outflow.push_back(Parcel::Resume(id));
+        self.outflow.retain(|parcel| !matches!(parcel, Notice::Resume(of) if *of == id));
+        self.outflow.push_back(Notice::Resume(id));
     }
 
-    /// Whoever was not told of the memory yet need not be told of its end; so no more waits here than there ever was at
-    /// a time.
+    /// Queues the end of a memory. A writer that was not told of the memory yet need not be told of its end. So a
+    /// writer that does not read makes no more notices wait than there are memories at a time.
     pub(super) fn forget(&mut self, id: u64) {
         let mut told = true;
         self.outflow.retain(|parcel| match parcel {
-            Parcel::Memory { id: of, .. } if *of == id => {
+            Notice::Memory { id: of, .. } if *of == id => {
                 told = false;
                 false
             }
-            Parcel::Patch { id: of, .. } | Parcel::Resume(of) => *of != id,
+            Notice::Patch { id: of, .. } | Notice::Resume(of) => *of != id,
             _ => true,
         });
         if told {
-            self.outflow.push_back(Parcel::Forget(id));
+            self.outflow.push_back(Notice::Forget(id));
         }
     }
 
-    /// Sends what the socket takes; what became of the last of it.
-    pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, Reason> {
+    /// Sends as many notices as the socket takes, and returns the result of the last one.
+    pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, UnmappedReason> {
         while let Some(parcel) = self.outflow.front() {
             let sent = match parcel {
-                Parcel::Memory { id, len, memfd } => {
+                Notice::Memory { id, len, memfd } => {
                     descriptors::send(fd, &Frame::Memory { id: *id, len: *len }, &[memfd])?
                 }
-                Parcel::Patch { id, patch: Patch { version, offset, bytes, memfd } } => {
+                Notice::Patch { id, patch: Patch { version, offset, bytes, memfd } } => {
                     let (id, offset, len, version) = (*id, *offset, *bytes, *version);
                     descriptors::send(fd, &Frame::Patch { id, offset, len, version }, &[memfd])?
                 }
-                Parcel::Resume(id) => descriptors::send(fd, &Frame::Resume { id: *id }, &NONE)?,
-                Parcel::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
+                Notice::Resume(id) => descriptors::send(fd, &Frame::Resume { id: *id }, &NONE)?,
+                Notice::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
             };
             if sent != Sent::Whole {
                 return Ok(sent);

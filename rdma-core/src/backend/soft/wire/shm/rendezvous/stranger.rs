@@ -1,4 +1,4 @@
-//! Connections that were accepted: finding out whose they are, and letting them in or turning them away.
+//! Accepted connections that are not identified yet: reads their hello, then invites or refuses them.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -6,20 +6,20 @@ use rustix::io::Errno;
 use super::descriptors::{self, Received, Sent};
 use super::frame::FrameError;
 use super::*;
-use crate::error::limit;
+use crate::error::limit_advice;
 
-/// An accepted connection that has not said whose it is, or whose queue pair is not ready yet.
+/// An accepted connection that has not sent its hello, or whose queue pair is not ready yet.
 #[derive(Debug)]
 pub(super) struct Stranger {
     pub(super) deadline: Instant,
-    /// Whom it wants to write to, and its process.
+    /// The hello, and a pidfd of its process.
     hello: Option<(Hello, Arc<OwnedFd>)>,
-    /// Until when it is tried to hand over what it needs, after that met too many descriptors under way.
+    /// End of the attempts to send the invitation, once these met too many descriptors in flight.
     crowded: Option<Instant>,
 }
 
 impl Rendezvous {
-    /// Accepts what waits at a listener.
+    /// Accepts the waiting connections of a listener.
     pub(super) fn accept(&mut self, now: Instant, listener: SocketKey, host: &mut dyn Host) {
         for _ in 0..ACCEPTS {
             let Some(Socket { fd, device, .. }) = self.sockets.get(listener) else { return };
@@ -36,11 +36,12 @@ impl Rendezvous {
                     if self.strangers.len() >= WAITING_MAX
                         && let Some(oldest) = self.strangers.front()
                     {
-                        self.lose(now, *oldest, Reason::Crowded, host);
+                        self.lose(now, *oldest, UnmappedReason::Crowded, host);
                     }
                     self.strangers.push_back(key);
                 }
-                // Out of descriptors or memory, most likely: a listener that stays ready would keep the driver busy.
+                // Most likely this process is out of descriptors or memory. A listener that stays ready would keep
+                // the driver busy.
                 Err(why) => {
                     self.warn(now, &why, "accepting a neighbour failed; trying again in a moment");
                     self.accept_paused = Some(now + ACCEPT_PAUSE);
@@ -50,18 +51,24 @@ impl Rendezvous {
         }
     }
 
-    /// Hears a stranger out.
-    pub(super) fn hear(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) -> Result<(), Reason> {
+    /// Reads a stranger's hello.
+    pub(super) fn read_hello(
+        &mut self,
+        now: Instant,
+        key: SocketKey,
+        host: &mut dyn Host,
+    ) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, device, kind: Kind::Stranger(stranger) }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
         if stranger.hello.is_some() {
-            // Watched for nothing but its end; another thread may have been told of the hello, too, and come later.
-            return if has_hung_up(fd.as_fd())? { Err(Reason::Closed) } else { Ok(()) };
+            // Once complete, a stranger is watched for its end alone. Another thread may also have been told of the
+            // hello and come here later.
+            return if has_hung_up(fd.as_fd())? { Err(UnmappedReason::Closed) } else { Ok(()) };
         }
         let received = match descriptors::receive(fd.as_fd()) {
-            // Of every version it is said in which words it can be answered.
-            Err(Reason::Frame(FrameError::Version(version))) => {
+            // A refusal has the same encoding in every version, so a peer of any version can read it.
+            Err(UnmappedReason::Frame(FrameError::Version(version))) => {
                 refuse(fd.as_fd(), Refusal::Version(frame::VERSION));
                 return Err(FrameError::Version(version).into());
             }
@@ -69,14 +76,15 @@ impl Rendezvous {
         };
         let Some(Received { frame, .. }) = received else { return Ok(()) };
         let Frame::Hello(hello) = frame else { return Err(FrameError::Unexpected.into()) };
-        if device.is_some_and(|device| host.has_other_wire(device)) && descriptors::is_of_the_last(fd.as_fd())
+        if device.is_some_and(|device| host.has_other_wire(device))
+            && descriptors::is_in_last_quarter(fd.as_fd())
         {
             return Err(refused(fd.as_fd(), Refusal::limit(&Errno::MFILE.into())));
         }
         let process = self.credentials.check(fd.as_fd()).inspect_err(|reason| {
             let refusal = match reason {
-                Reason::OtherUser { .. } | Reason::NobodyInParticular { .. } => Refusal::User,
-                Reason::NoPidfd(error) if limit(error).is_some() => Refusal::limit(error),
+                UnmappedReason::OtherUser { .. } | UnmappedReason::OverflowUser { .. } => Refusal::User,
+                UnmappedReason::NoPidfd(error) if limit_advice(error).is_some() => Refusal::limit(error),
                 _ => Refusal::Pidfd,
             };
             refuse(fd.as_fd(), refusal);
@@ -87,7 +95,7 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// Asks again for those that wait, whether a queue pair takes them.
+    /// Tries again whether a queue pair takes each waiting stranger.
     pub(super) fn introduce_all(&mut self, now: Instant, host: &mut dyn Host) {
         for at in (0..self.strangers.len()).rev() {
             if let Some(key) = self.strangers.get(at).copied() {
@@ -96,17 +104,17 @@ impl Rendezvous {
         }
     }
 
-    /// Invites a stranger if a queue pair takes it; it then replaces whom that had invited before.
+    /// Invites a stranger if a queue pair takes it; it then replaces the writer that was invited before.
     fn introduce(&mut self, now: Instant, key: SocketKey, host: &mut dyn Host) {
         let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get(key) else { return };
         let Some((hello, process)) = &stranger.hello else { return };
         let Some(qp) = host.accept(hello) else { return };
         let welcomed = match welcome(fd.as_fd(), qp, Arc::clone(process), host) {
             Ok(Some(responder)) => {
-                self.let_in(key, responder);
+                self.admit(key, responder);
                 self.send(now, key)
             }
-            Ok(None) => self.put_off(now, key),
+            Ok(None) => self.postpone(now, key),
             Err(reason) => Err(reason),
         };
         if let Err(reason) = welcomed {
@@ -114,7 +122,8 @@ impl Rendezvous {
         }
     }
 
-    fn let_in(&mut self, key: SocketKey, responder: Responder) {
+    /// Makes a stranger the writer of its queue pair, in place of a former one.
+    fn admit(&mut self, key: SocketKey, responder: Responder) {
         let qp = responder.qp;
         self.strangers.retain(|it| *it != key);
         if let Some(socket) = self.sockets.get_mut(key) {
@@ -126,9 +135,9 @@ impl Rendezvous {
         }
     }
 
-    /// Has a stranger wait that met too many descriptors under way; not for long, since what it wants to send waits as well,
-    /// and can go over another wire.
-    fn put_off(&mut self, now: Instant, key: SocketKey) -> Result<(), Reason> {
+    /// Lets a stranger that met too many descriptors in flight wait. Not for long: its requests wait meanwhile, and
+    /// can take another wire.
+    fn postpone(&mut self, now: Instant, key: SocketKey) -> Result<(), UnmappedReason> {
         let Some(Socket { fd, kind: Kind::Stranger(stranger), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
@@ -140,40 +149,40 @@ impl Rendezvous {
     }
 }
 
-/// Hands over what the requester of the peer of `qp` needs; `None` when its socket takes no descriptors now.
+/// Sends the invitation to a writer of `qp`; `None` when its socket takes no descriptors now.
 fn welcome(
     fd: BorrowedFd<'_>,
     qp: QpRef,
     process: Arc<OwnedFd>,
     host: &mut dyn Host,
-) -> Result<Option<Responder>, Reason> {
+) -> Result<Option<Responder>, UnmappedReason> {
     let invitation = host.invite(qp, process).map_err(|refusal| refused(fd, refusal))?;
     let Invitation { mailbox, keys, doorbell, memories } = invitation;
     let frame = Frame::Welcome { mailbox: mailbox.1, keys: keys.1 };
     match descriptors::send(fd, &frame, &[mailbox.0, keys.0, doorbell]) {
         Ok(sent) => Ok((sent == Sent::Whole).then(|| Responder::new(qp, memories))),
-        Err(Reason::Io(error)) => {
+        Err(UnmappedReason::Io(error)) => {
             refuse(fd, Refusal::limit(&error));
-            Err(Reason::Io(error))
+            Err(UnmappedReason::Io(error))
         }
         Err(reason) => Err(reason),
     }
 }
 
-/// Tells a requester that it has to take another wire; the reason for the log.
-fn refused(fd: BorrowedFd<'_>, refusal: Refusal) -> Reason {
+/// Refuses a requester, which must take another wire; returns the reason for the log.
+fn refused(fd: BorrowedFd<'_>, refusal: Refusal) -> UnmappedReason {
     refuse(fd, refusal);
-    Reason::Refused(refusal)
+    UnmappedReason::Refused(refusal)
 }
 
-/// The same; one that is not there any more need not know.
+/// Sends a refusal. A requester that is gone does not need it, so errors are ignored.
 fn refuse(fd: BorrowedFd<'_>, refusal: Refusal) {
     let _ = descriptors::send(fd, &Frame::Refused(refusal), &NONE);
 }
 
 /// Whether the connection is over in both directions.
 fn has_hung_up(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // These two are told whatever is asked for.
+    // The kernel reports these two whatever is asked for.
     let over = PollFlags::HUP | PollFlags::ERR;
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default()))?;

@@ -1,4 +1,4 @@
-//! Two ends over real sockets, each with a state that is a list of what happened.
+//! Two ends over real sockets, each with a scripted state that lists what happens.
 
 mod limits;
 mod owners;
@@ -15,21 +15,21 @@ use crate::{Gid, QpNum};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A state that does as it is told, and keeps a list.
+/// A scripted state that records every call.
 #[derive(Default)]
 struct Scripted {
     qps: SlotMap<QpRef, ()>,
-    /// Whose hello is taken, and for which queue pair.
+    /// The hellos that are accepted, and the queue pair of each.
     takes: Vec<(Hello, QpRef)>,
     refuses: Option<Refusal>,
     other_wire: bool,
     memories: Vec<Announcement>,
     writers: Vec<Arc<OwnedFd>>,
-    invited: Vec<(QpRef, Invited)>,
+    invited: Vec<(QpRef, AcceptedInvitation)>,
     mapped: Vec<(u64, Arc<Segment>)>,
     resumed: Vec<u64>,
     forgotten: Vec<u64>,
-    /// What another queue pair has mapped.
+    /// The mapping that another queue pair has.
     shares: Option<(u64, Arc<Segment>)>,
     nudges: usize,
     over: Vec<String>,
@@ -67,31 +67,31 @@ impl Host for Scripted {
         Ok(Invitation { mailbox, keys, doorbell: doorbell(), memories: self.memories.clone() })
     }
 
-    fn invited(&mut self, _: Instant, qp: QpRef, invited: Invited) -> Result<(), Reason> {
+    fn invited(&mut self, _: Instant, qp: QpRef, invited: AcceptedInvitation) -> Result<(), UnmappedReason> {
         self.invited.push((qp, invited));
         Ok(())
     }
 
-    fn shared(&mut self, _: QpRef, id: u64) -> Option<Arc<Segment>> {
+    fn existing_mapping(&mut self, _: QpRef, id: u64) -> Option<Arc<Segment>> {
         self.shares.as_ref().filter(|(shared, _)| *shared == id).map(|(_, segment)| Arc::clone(segment))
     }
 
-    fn memory(&mut self, _: Instant, _: QpRef, id: u64, memory: Arc<Segment>) {
+    fn add_memory(&mut self, _: Instant, _: QpRef, id: u64, memory: Arc<Segment>) {
         self.mapped.push((id, memory));
     }
 
-    fn patch(&mut self, _: Instant, _: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused> {
+    fn patch_memory(&mut self, _: Instant, _: QpRef, id: u64, patch: &Patch) -> Result<(), MapRefused> {
         let Some((_, memory)) = self.mapped.iter().rev().find(|(mapped, _)| *mapped == id) else {
             return Ok(());
         };
         memory.patch(patch.memfd.as_fd(), patch.version, (patch.offset, patch.bytes))
     }
 
-    fn resume(&mut self, _: Instant, _: QpRef, id: u64) {
+    fn resume_memory(&mut self, _: Instant, _: QpRef, id: u64) {
         self.resumed.push(id);
     }
 
-    fn forget(&mut self, _: Instant, _: QpRef, id: u64) {
+    fn forget_memory(&mut self, _: Instant, _: QpRef, id: u64) {
         self.forgotten.push(id);
     }
 
@@ -99,16 +99,16 @@ impl Host for Scripted {
         self.nudges += 1;
     }
 
-    fn over(&mut self, _: Instant, _: QpRef, reason: Reason) {
+    fn requester_closed(&mut self, _: Instant, _: QpRef, reason: UnmappedReason) {
         self.over.push(reason.to_string());
     }
 
-    fn left(&mut self, _: Instant, _: QpRef, reason: &Reason) {
+    fn responder_closed(&mut self, _: Instant, _: QpRef, reason: &UnmappedReason) {
         self.left.push(reason.to_string());
     }
 }
 
-/// One process.
+/// A process: a rendezvous and its scripted state.
 struct End {
     rendezvous: Rendezvous,
     state: Scripted,
@@ -140,19 +140,19 @@ impl End {
         Hello { source_gid: self.gid, source_qp: QpNum(7), destination_gid: gid, destination_qp: QpNum(8) }
     }
 
-    /// Connects its requester to the device of `gid`.
-    fn connect(&mut self, gid: Gid) -> Result<(), Reason> {
+    /// Connects the requester to the device of `gid`.
+    fn connect(&mut self, gid: Gid) -> Result<(), UnmappedReason> {
         let hello = self.hello_to(gid);
         self.rendezvous.connect(self.qp, &hello, self.state.other_wire)
     }
 
-    /// Lets the requester of `peer` in.
+    /// Accepts the requester of `peer` from now on.
     fn take(&mut self, peer: &Self) {
         self.state.takes.push((peer.hello_to(self.gid), self.qp));
-        self.rendezvous.heed();
+        self.rendezvous.retry_waiting();
     }
 
-    /// What a driver does once.
+    /// Runs one pass of a driver.
     fn turn(&mut self) {
         let (now, mut events) = (Instant::now(), Vec::with_capacity(16));
         let soon = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -165,7 +165,7 @@ impl End {
         self.rendezvous.flush(now, &mut self.state);
     }
 
-    /// Turns until `done`; a test that waits for ever is a test that fails.
+    /// Turns until `done`; fails after a bounded wait instead of hanging.
     fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
         let begun = Instant::now();
         while !done(self) {
@@ -190,7 +190,7 @@ fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
     }
 }
 
-/// `a` may write to `b`.
+/// Two ends, of which `a` may write to `b`.
 fn pair() -> (End, End) {
     let (mut a, mut b) = (End::new(), End::new());
     b.take(&a);
@@ -199,7 +199,7 @@ fn pair() -> (End, End) {
     (a, b)
 }
 
-/// A new requester is let in, and hears of new memory.
+/// Checks that `b` admits a new requester, which then hears of new memory.
 fn assert_works(b: &mut End) {
     let mut a = End::new();
     let qp = b.state.qps.insert(());
@@ -219,7 +219,7 @@ fn a_requester_is_given_all_that_it_needs_and_told_of_what_comes_and_goes() {
     let (mut a, mut b) = (End::new(), End::new());
     b.state.memories = vec![memory(1), memory(2)];
     a.connect(b.gid).unwrap();
-    // Its queue pair is not ready yet.
+    // The queue pair of `b` is not ready yet.
     until(&mut a, &mut b, |_, b| b.rendezvous.strangers.len() == 1);
     b.turn();
     assert!(a.state.invited.is_empty());
@@ -241,22 +241,22 @@ fn a_requester_is_given_all_that_it_needs_and_told_of_what_comes_and_goes() {
 fn closing_at_either_end_is_told_at_the_other() {
     let (mut a, mut b) = pair();
     b.rendezvous.close(b.qp);
-    until(&mut a, &mut b, |a, _| a.state.over == ["it closed the connection"]);
+    until(&mut a, &mut b, |a, _| a.state.over == ["the peer closed the connection"]);
     assert!(!a.rendezvous.is_connected(a.qp));
     let (mut a, mut b) = pair();
-    a.rendezvous.leave(a.qp);
-    until(&mut a, &mut b, |_, b| b.state.left == ["it closed the connection"]);
+    a.rendezvous.drop_requester(a.qp);
+    until(&mut a, &mut b, |_, b| b.state.left == ["the peer closed the connection"]);
     assert!(a.state.over.is_empty(), "told of what was closed here");
 }
 
 #[test]
 fn a_device_that_is_closed_is_nobodys_neighbour() {
     let (mut a, mut b) = pair();
-    // As a child that is forked has them.
+    // Copies of the descriptors, as a forked child has them.
     let copies: Vec<_> = b.rendezvous.sockets.values().map(|it| rustix::io::dup(&it.fd).unwrap()).collect();
     b.rendezvous.unlisten(b.device);
     until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
-    assert!(matches!(a.connect(b.gid), Err(Reason::NoNeighbour)));
+    assert!(matches!(a.connect(b.gid), Err(UnmappedReason::NoNeighbour)));
     assert!(b.rendezvous.sockets.is_empty() && copies.len() == 2);
 }
 
@@ -269,7 +269,7 @@ fn a_requester_that_comes_again_takes_the_place_of_the_one_before() {
     until(&mut again, &mut b, |again, _| again.state.invited.len() == 1);
     until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
     assert_eq!(b.rendezvous.responders.len(), 1);
-    // The one that comes again from the same queue pair closes its own.
+    // A connection that comes again from the same queue pair closes the older one.
     again.rendezvous.connect(again.qp, &hello, false).unwrap();
     until(&mut again, &mut b, |again, _| again.state.invited.len() == 2);
     assert_eq!(again.rendezvous.sockets.len(), 2, "the listener and one connection");
@@ -280,7 +280,7 @@ fn a_requester_that_comes_again_takes_the_place_of_the_one_before() {
 fn what_comes_and_goes_before_a_peer_takes_it_is_not_told_and_takes_no_room() {
     let (mut a, mut b) = pair();
     let now = Instant::now();
-    // More than a socket takes at once.
+    // More notices than a socket takes at once.
     for id in 0..5000 {
         b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
         b.rendezvous.forget(now, b.device, id, &mut b.state);

@@ -1,4 +1,4 @@
-//! What two mappings of the same pages show, what is refused, and what of it neither a child nor a dump has.
+//! Two mappings of the same pages: their contents, the descriptors that are refused, and what a forked child has.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn both_mappings_show_the_same_bytes() {
     assert!(theirs.is_writable() && !reader.is_writable());
     assert!(theirs.memfd().is_none());
     let last = own.len() - 1;
-    // SAFETY: within mappings that live, the first writable, and of this thread alone.
+    // SAFETY: both addresses are within live mappings, the first of them writable, and only this thread uses them.
     let read = unsafe {
         theirs.as_ptr().add(last).write(7);
         [own.as_ptr().add(last).read(), reader.as_ptr().add(last).read(), own.as_ptr().read()]
@@ -44,7 +44,7 @@ fn only_what_cannot_go_away_is_mapped() {
     }
     assert_eq!(
         refusal(memfd(page, SEALS), 2 * page, Protection::Read),
-        format!("the memfd has {page} bytes instead of the {} that the peer spoke of", 2 * page)
+        format!("the memfd has {page} bytes instead of the {} that the peer announced", 2 * page)
     );
     assert_eq!(refusal(memfd(0, SEALS), 0, Protection::Read), "the memfd has no bytes");
     let frozen = memfd(page, SEALS | SealFlags::WRITE);
@@ -60,7 +60,7 @@ fn what_peers_may_only_read_they_cannot_write() {
     assert!(matches!(Segment::map(memfd, len, Protection::ReadWrite), Err(MapRefused::Map(_))));
     assert!(rustix::io::write(memfd, &[1]).is_err());
     let theirs = Segment::map(memfd, len, Protection::Read).unwrap();
-    // SAFETY: within mappings that live, the first writable, and of this thread alone.
+    // SAFETY: both addresses are within live mappings, the first of them writable, and only this thread uses them.
     let read = unsafe {
         own.as_ptr().write(7);
         theirs.as_ptr().read()
@@ -81,7 +81,7 @@ fn other_pages_are_mapped_in_order_and_once_with_the_same_rights() {
     assert!(matches!(patch(1, (0, 0)), Err(MapRefused::Size { .. })));
     patch(1, (page, page)).unwrap();
     patch(1, (0, 7)).unwrap();
-    // SAFETY: within mappings that live and are written by this thread alone.
+    // SAFETY: the addresses are within live mappings that only this thread writes, so the accesses do not race.
     let read = unsafe {
         theirs.as_ptr().write(5);
         [
@@ -116,26 +116,27 @@ fn assert_forked_child_has_none(own_is_looked_at: bool, own: Segment, theirs: Se
     let looked_at = if own_is_looked_at { &own } else { &theirs };
     let (at, len) = (looked_at.as_ptr().as_ptr(), looked_at.len());
     let mut resident = vec![0u8; len.div_ceil(rustix::param::page_size())];
-    // SAFETY: the child makes system calls, drops and ends.
+    // SAFETY: the child makes system calls, drops one value and ends by `_exit`, so it waits for no other thread.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
     if child == 0 {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
-        // SAFETY: takes a range only if it is free.
+        // SAFETY: MAP_FIXED_NOREPLACE takes a range only if it is free, so no mapping is replaced.
         let taken = unsafe { rustix::mm::mmap_anonymous(at.cast(), len, ProtFlags::READ, flags) };
         drop((own, theirs));
-        // SAFETY: there is a byte for each page; -1 when one of them is not mapped.
+        // SAFETY: `resident` has a byte for each page, so mincore writes in bounds; it returns -1 when a page is not
+        // mapped.
         let kept = unsafe { libc::mincore(at.cast(), len, resident.as_mut_ptr()) } == 0;
-        // SAFETY: ends the child without running what belongs to the parent.
+        // SAFETY: `_exit` ends the child at once, so nothing that belongs to the parent runs in it.
         unsafe { libc::_exit(i32::from(taken.is_err()) + 2 * i32::from(!kept)) };
     }
     let mut status = 0;
-    // SAFETY: a child of this process, and a status of ours.
+    // SAFETY: `child` was forked here, and `status` is a local, so the call writes only to it.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child has the peer's memory, or unmapped what took its place");
 }
 
-/// What the kernel does with the mapping of `at`.
+/// Flags of the mapping at `at`, as /proc/self/smaps names them.
 fn flags(at: *const u8) -> String {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut found = false;

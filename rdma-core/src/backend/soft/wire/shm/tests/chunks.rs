@@ -1,10 +1,10 @@
-//! Lengths around a chunk, rings that go round, the bell, memory that is missing, and mailboxes that are none.
+//! Lengths around a chunk, rings that wrap, the doorbell, missing memory, and segments that are no mailbox.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::super::key_table::PAUSED;
-use super::super::port::PortRefused;
+use super::super::key_table::PAUSED_VERSION;
+use super::super::remote_responder::SegmentsRefused;
 use super::{ALL, BASE, DOMAIN, MEMORY, Rig, execute, mapped, terms};
 use crate::CompletionStatus;
 use crate::backend::interface::RawRecv;
@@ -13,7 +13,7 @@ use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, Requ
 use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
 use crate::backend::soft::wire::shm::segment::Protection;
-use crate::backend::soft::wire::shm::{Exposed, Mailbox, Outcome, Port, Segment, Terms};
+use crate::backend::soft::wire::shm::{Export, Mailbox, MailboxInit, Outcome, RemoteResponder, Segment};
 
 const CHUNK: usize = HOLD_BYTES_MAX;
 
@@ -40,7 +40,7 @@ fn every_length_around_a_chunk_arrives_whole() {
             let mut local = pattern(len, salt);
             let mut request = rig.next(op, 1, BASE + at as u64, len as u32);
             request.imm = Some(5);
-            let executed = execute(&mut rig.port, &request, &mut local, Injected::Deliver);
+            let executed = execute(&mut rig.responder, &request, &mut local, Injected::Deliver);
             assert_eq!(kind(executed.outcome), ReplyKind::Ack);
             before[at..at + len].copy_from_slice(&local);
             assert!(rig.bytes() == before, "{op:?} of {len} bytes");
@@ -48,7 +48,7 @@ fn every_length_around_a_chunk_arrives_whole() {
             assert_eq!((done.wr_id, done.byte_len, done.imm), (7, len as u32, Some(5)));
             local.fill(0);
             let request = rig.next(RequestOp::Read, 1, BASE + at as u64, len as u32);
-            let executed = execute(&mut rig.port, &request, &mut local, Injected::Deliver);
+            let executed = execute(&mut rig.responder, &request, &mut local, Injected::Deliver);
             assert_eq!(kind(executed.outcome), ReplyKind::ReadData);
             assert!(local == pattern(len, salt), "read of {len} bytes");
         }
@@ -67,10 +67,10 @@ fn rings_go_round_and_are_as_deep_as_agreed() {
         assert!(rig.mailbox.post_recv(recv).is_err(), "more than were agreed");
         for place in 0..3 {
             let request = rig.next(RequestOp::Send, 0, 0, 1 + place);
-            execute(&mut rig.port, &request, &mut [0; 8], Injected::Deliver);
+            execute(&mut rig.responder, &request, &mut [0; 8], Injected::Deliver);
         }
         let request = Request { psn: rig.psn, ..rig.next(RequestOp::Send, 0, 0, 1) };
-        let executed = execute(&mut rig.port, &request, &mut [0; 8], Injected::Deliver);
+        let executed = execute(&mut rig.responder, &request, &mut [0; 8], Injected::Deliver);
         assert_eq!(kind(executed.outcome), ReplyKind::Rnr { timer: 9 });
         rig.psn = request.psn;
         for place in 0..3 {
@@ -85,16 +85,16 @@ fn rings_go_round_and_are_as_deep_as_agreed() {
 fn receives_that_were_there_before_come_first() {
     let mut rig = Rig::new(1, terms(2, None));
     rig.expose(1, 1);
-    let before = Terms { posted: 1, ..terms(2, Some(Planted::LostCredit)) };
+    let before = MailboxInit { posted: 1, ..terms(2, Some(Planted::LostCredit)) };
     let recv = |wr_id| RawRecv { wr_id, addr: BASE, len: 8, lkey: 1 };
     rig.mailbox = Mailbox::create(&before, [recv(1)]).unwrap();
     rig.mailbox.post_recv(recv(2)).unwrap();
     rig.mailbox.post_recv(recv(3)).unwrap();
     assert!(rig.mailbox.post_recv(recv(4)).is_err());
-    let mut port = rig.another_port();
+    let mut responder = rig.another_responder();
     for (wr_id, len) in [(1, 5), (3, 6)] {
         let request = rig.next(RequestOp::Send, 0, 0, len);
-        execute(&mut port, &request, &mut [0; 8], Injected::Deliver);
+        execute(&mut responder, &request, &mut [0; 8], Injected::Deliver);
         let done = rig.mailbox.take().unwrap();
         assert_eq!((done.wr_id, done.byte_len), (wr_id, len), "the second that was posted is lost");
     }
@@ -107,7 +107,7 @@ fn a_sleeping_owner_is_rung_once_and_only_for_completions() {
     let watch = rig.mailbox.watch();
     let send = |rig: &mut Rig, op| {
         let request = rig.next(op, 1, BASE, 8);
-        execute(&mut rig.port, &request, &mut [0; 8], Injected::Deliver).ring
+        execute(&mut rig.responder, &request, &mut [0; 8], Injected::Deliver).ring
     };
     for wr_id in 0..4 {
         rig.post(wr_id, BASE, 8, 1);
@@ -132,11 +132,11 @@ fn a_registration_of_other_pages_waits_for_them_and_is_not_refused() {
     for (round, op) in [RequestOp::Write, RequestOp::Send, RequestOp::Read].into_iter().enumerate() {
         rig.post(7, BASE, 8, 1);
         let request = rig.next(op, 1, BASE, 8);
-        rig.reexpose(1, 10 * round as u64 + 2, PAUSED);
-        let executed = execute(&mut rig.port, &request, &mut [1; 8], Injected::Deliver);
+        rig.reexpose(1, 10 * round as u64 + 2, PAUSED_VERSION);
+        let executed = execute(&mut rig.responder, &request, &mut [1; 8], Injected::Deliver);
         assert_eq!((executed.outcome, executed.nudge), (Outcome::Unmapped(MEMORY), false));
         rig.reexpose(1, 10 * round as u64 + 3, 0);
-        let executed = execute(&mut rig.port, &request, &mut [1; 8], Injected::Deliver);
+        let executed = execute(&mut rig.responder, &request, &mut [1; 8], Injected::Deliver);
         assert!(matches!(kind(executed.outcome), ReplyKind::Ack | ReplyKind::ReadData));
     }
     assert!(rig.mailbox.refusal().is_none());
@@ -146,13 +146,13 @@ fn a_registration_of_other_pages_waits_for_them_and_is_not_refused() {
 fn what_is_not_mapped_is_not_carried_out_until_it_is() {
     let mut rig = Rig::new(1, terms(4, None));
     let registered = Registered { domain: DOMAIN, addr: BASE, len: 8, access: ALL, serial: 1 };
-    let late = Exposed { key: 1, registered, memory: MEMORY + 1, version: 1, offset: 16 };
+    let late = Export { key: 1, registered, memory: MEMORY + 1, version: 1, offset: 16 };
     assert!(rig.keys.insert(&late));
     let request = rig.next(RequestOp::Write, 1, BASE + 1, 3);
-    let write = |rig: &mut Rig| execute(&mut rig.port, &request, &mut [1, 2, 3], Injected::Deliver);
+    let write = |rig: &mut Rig| execute(&mut rig.responder, &request, &mut [1, 2, 3], Injected::Deliver);
     assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1));
     let segment = mapped(&rig.memory, Protection::ReadWrite);
-    rig.port.add_memory(MEMORY + 1, Arc::clone(&segment));
+    rig.responder.add_memory(MEMORY + 1, Arc::clone(&segment));
     assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1), "pages that were replaced");
     let len = segment.len() as u64;
     segment.patch(rig.memory.memfd().unwrap(), 1, (0, len)).unwrap();
@@ -160,10 +160,10 @@ fn what_is_not_mapped_is_not_carried_out_until_it_is() {
     assert_eq!((kind(executed.outcome), executed.nudge), (ReplyKind::Ack, false));
     assert_eq!(rig.bytes()[16..21], [0, 1, 2, 3, 0]);
     assert!(rig.mailbox.refusal().is_none());
-    assert_eq!(rig.port.memories(), 2);
-    rig.port.remove_memory(MEMORY + 1);
+    assert_eq!(rig.responder.memories(), 2);
+    rig.responder.remove_memory(MEMORY + 1);
     let request = rig.next(RequestOp::Write, 1, BASE, 1);
-    let executed = execute(&mut rig.port, &request, &mut [0], Injected::Deliver);
+    let executed = execute(&mut rig.responder, &request, &mut [0], Injected::Deliver);
     assert_eq!(executed.outcome, Outcome::Unmapped(MEMORY + 1));
 }
 
@@ -172,7 +172,7 @@ fn a_corrupted_payload_differs_in_one_byte() {
     let mut rig = Rig::new(1, terms(1, None));
     rig.expose(1, 1);
     let request = rig.next(RequestOp::Write, 1, BASE, 8);
-    let executed = execute(&mut rig.port, &request, &mut [0; 8], Injected::Corrupt(8 + 3));
+    let executed = execute(&mut rig.responder, &request, &mut [0; 8], Injected::Corrupt(8 + 3));
     assert_eq!(kind(executed.outcome), ReplyKind::Ack);
     assert_eq!(rig.bytes()[..8], [0, 0, 0, 0xff, 0, 0, 0, 0]);
 }
@@ -185,7 +185,7 @@ fn nothing_is_answered_after_a_refusal_or_the_end() {
     rig.post(2, BASE, 8, 1);
     let send = |rig: &mut Rig| {
         let request = rig.next(RequestOp::Send, 0, 0, 8);
-        execute(&mut rig.port, &request, &mut [9; 8], Injected::Deliver)
+        execute(&mut rig.responder, &request, &mut [9; 8], Injected::Deliver)
     };
     let executed = send(&mut rig);
     assert_eq!(kind(executed.outcome), ReplyKind::Nak(Nak::InvalidRequest));
@@ -211,27 +211,28 @@ fn nothing_is_answered_after_a_refusal_or_the_end() {
 }
 
 #[test]
-fn only_a_mailbox_with_its_rings_makes_a_port() {
+fn only_a_mailbox_with_its_rings_makes_a_responder() {
     let rig = Rig::new(1, terms(4, None));
     let (mailbox, keys) = (rig.mailbox.segment(), rig.keys.segment());
     let (writable, readable) = (mapped(mailbox, Protection::ReadWrite), mapped(mailbox, Protection::Read));
-    let refused = |mailbox, keys| Port::new(mailbox, keys).unwrap_err();
-    assert!(matches!(refused(&readable, keys), PortRefused::NotMailbox));
-    assert!(matches!(refused(keys, keys), PortRefused::NotMailbox));
+    let refused = |mailbox, keys| RemoteResponder::new(mailbox, keys).unwrap_err();
+    assert!(matches!(refused(&readable, keys), SegmentsRefused::NotMailbox));
+    assert!(matches!(refused(keys, keys), SegmentsRefused::NotMailbox));
     let odd = Arc::new(Segment::create("test", 3 * rustix::param::page_size()).unwrap());
-    assert!(matches!(refused(&writable, &odd), PortRefused::NotKeys));
-    let places = std::mem::offset_of!(super::super::layout::OwnerLine, places);
-    // The owner's line comes first.
-    let words: super::super::view::View<Word> = super::super::view::View::new(mailbox, places, 1).unwrap();
+    assert!(matches!(refused(&writable, &odd), SegmentsRefused::NotKeys));
+    let entries = std::mem::offset_of!(super::super::layout::OwnerLine, entries);
+    // The owner's line is at the beginning of the mailbox.
+    let words: super::super::shared_slice::SharedSlice<Word> =
+        super::super::shared_slice::SharedSlice::new(mailbox, entries, 1).unwrap();
     for lie in [0, 3, 1 << 19, 1 << 21, u32::MAX] {
         words[0].0.store(lie, Ordering::Relaxed);
-        assert!(matches!(refused(&writable, keys), PortRefused::Places { places } if places == lie));
+        assert!(matches!(refused(&writable, keys), SegmentsRefused::Rings { entries } if entries == lie));
     }
 }
 
-/// A word anywhere.
+/// A word at any offset.
 #[repr(C)]
 pub(super) struct Word(pub(super) AtomicU32);
 
-// SAFETY: an atomic.
-unsafe impl super::super::view::Shared for Word {}
+// SAFETY: the only field is an integer atomic, so any bytes are a valid value.
+unsafe impl super::super::shared_slice::Shared for Word {}

@@ -1,31 +1,31 @@
-//! A writer that never pauses, and an owner that deregisters: no byte lands once the owner has waited.
+//! A writer that never pauses against an owner that deregisters: no byte lands once the owner has waited.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::view::View;
+use super::super::shared_slice::SharedSlice;
 use super::chunks::Word;
 use super::{BASE, Rig, execute, mapped, terms};
 use crate::backend::soft::engine::message::{ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::shm::segment::Protection;
-use crate::backend::soft::wire::shm::{Outcome, Port, Touching, Waited};
+use crate::backend::soft::wire::shm::{AccessScope, Outcome, RemoteResponder, WaitOutcome};
 
-/// Several chunks.
+/// Several chunks, so that most deregistrations hit a message between two of them or inside one.
 const BYTES: usize = 1 << 20;
 const KEY: u32 = 11;
 const ROUNDS: u64 = 300;
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Writes all of the memory again and again, until `ends`; how often that was carried out.
-fn write_on(port: &mut Port, mut psn: u32, mut ends: impl FnMut() -> bool) -> u64 {
+/// Writes all of the memory again and again until `ends`; returns how many writes were carried out.
+fn write_on(responder: &mut RemoteResponder, mut psn: u32, mut ends: impl FnMut() -> bool) -> u64 {
     let mut local = vec![0xa5; BYTES];
     let mut carried_out = 0;
     while !ends() {
         let len = BYTES as u32;
         let request = Request { psn, op: RequestOp::Write, imm: None, remote_addr: BASE, rkey: KEY, len };
-        let executed = execute(port, &request, &mut local, Injected::Deliver);
+        let executed = execute(responder, &request, &mut local, Injected::Deliver);
         if let Outcome::Reply(reply) = executed.outcome
             && !executed.nudge
         {
@@ -36,14 +36,15 @@ fn write_on(port: &mut Port, mut psn: u32, mut ends: impl FnMut() -> bool) -> u6
     carried_out
 }
 
-/// Deregisters again and again; in how many rounds something landed afterwards.
+/// Deregisters again and again; returns in how many rounds a byte landed afterwards.
 fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
-    let words: View<Word> = View::new(&mapped(&rig.memory, Protection::ReadWrite), 0, BYTES / 4).unwrap();
+    let words: SharedSlice<Word> =
+        SharedSlice::new(&mapped(&rig.memory, Protection::ReadWrite), 0, BYTES / 4).unwrap();
     let writer = rig.mailbox.writer();
     let mut late = 0;
     for serial in 1..=ROUNDS {
         rig.expose(KEY, serial);
-        // Somewhere in a message, every time somewhere else.
+        // At another moment of a message in each round.
         let begin = Instant::now();
         while words[0].0.load(Ordering::Relaxed) == 0 {
             assert!(begin.elapsed() < GRACE, "the writer does not write");
@@ -55,11 +56,11 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
         rig.keys.remove(KEY, serial);
         if waits {
             assert_eq!(
-                writer.wait(Touching::Registration(serial), Instant::now() + GRACE, || false),
-                Waited::Idle
+                writer.wait(AccessScope::Registration(serial), Instant::now() + GRACE, || false),
+                WaitOutcome::Idle
             );
         }
-        // Twice: a writer that goes on is caught by the second, wherever it is.
+        // Looks twice, because the first look may pass a position before the writer gets there.
         let mut touched = false;
         for look in 0..2 {
             for word in words.iter() {
@@ -69,7 +70,7 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
         }
         late += u64::from(touched);
         if !waits {
-            writer.wait(Touching::Anything, Instant::now() + GRACE, || false);
+            writer.wait(AccessScope::Anything, Instant::now() + GRACE, || false);
             words.iter().for_each(|word| word.0.store(0, Ordering::Relaxed));
         }
     }
@@ -79,10 +80,10 @@ fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
 fn hammer(waits: bool) -> (u64, u64) {
     let mut rig = Rig::new(BYTES, terms(4, Some(Planted::NoError)));
     let ended = AtomicBool::new(false);
-    let mut port = rig.another_port();
+    let mut responder = rig.another_responder();
     let psn = rig.psn;
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| write_on(&mut port, psn, || ended.load(Ordering::Relaxed)));
+        let writer = scope.spawn(|| write_on(&mut responder, psn, || ended.load(Ordering::Relaxed)));
         let late = deregister_on(&mut rig, waits);
         ended.store(true, Ordering::Relaxed);
         (late, writer.join().unwrap())
@@ -97,40 +98,40 @@ fn nothing_lands_after_a_deregistration_that_waited() {
 
 #[test]
 fn a_deregistration_that_does_not_wait_is_caught() {
-    // On a busy machine the two may take turns for hundreds of rounds.
+    // On a busy machine the two may take turns for hundreds of rounds, so it repeats.
     let begin = Instant::now();
     while hammer(false).0 == 0 {
         assert!(begin.elapsed() < GRACE, "no round showed what the test is there to show");
     }
 }
 
-/// A forked child that maps what its parent made, and writes on.
+/// Forks a child that maps the owner's segments and writes without end.
 fn fork_writer(rig: &Rig) -> libc::pid_t {
-    // SAFETY: the child maps and writes, and ends without running what belongs to the parent.
+    // SAFETY: the child maps, writes and ends by `_exit`, so it runs nothing that belongs to the parent.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         let writes = || {
-            // Not longer than the thread that forked it, however that ends.
+            // The child must not outlive the thread that forked it, however that ends.
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
-            write_on(&mut rig.another_port(), rig.psn, || false)
+            write_on(&mut rig.another_responder(), rig.psn, || false)
         };
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(writes));
-        // SAFETY: as above.
+        // SAFETY: `_exit` ends the child at once, so no destructor of the parent's values runs in it.
         unsafe { libc::_exit(1) };
     }
     child
 }
 
 fn signal(child: libc::pid_t, signal: i32) {
-    // SAFETY: a child of this process that was not waited for.
+    // SAFETY: `child` was forked here and not waited for yet, so its number cannot belong to another process.
     assert_eq!(unsafe { libc::kill(child, signal) }, 0);
 }
 
-/// Whether it ended, or (`WUNTRACED`) stopped; waits for that unless `WNOHANG`.
+/// Whether the child ended, or (`WUNTRACED`) stopped; waits for that unless `WNOHANG` is set.
 fn waited(child: libc::pid_t, options: i32) -> bool {
     let mut status = 0;
-    // SAFETY: a child of this process, and a status of ours.
+    // SAFETY: `child` was forked here, and `status` is a local, so the call writes only to it.
     unsafe { libc::waitpid(child, &mut status, options) == child }
 }
 
@@ -143,33 +144,33 @@ fn a_writer_of_another_process_is_waited_for_and_one_that_is_stopped_or_dead_is_
     let writer = rig.mailbox.writer();
     rig.expose(KEY, ROUNDS + 1);
     let begin = Instant::now();
-    // In the middle of a chunk, which is where it is nearly all of the time.
+    // Stops the child until that is in the middle of a chunk, where it is nearly all of the time.
     loop {
         assert!(begin.elapsed() < GRACE, "never stopped in a chunk");
         signal(child, libc::SIGSTOP);
         assert!(waited(child, libc::WUNTRACED));
-        if writer.touches(Touching::Registration(ROUNDS + 1)) {
+        if writer.touches(AccessScope::Registration(ROUNDS + 1)) {
             break;
         }
         signal(child, libc::SIGCONT);
         std::thread::sleep(Duration::from_millis(1));
     }
     rig.keys.remove(KEY, ROUNDS + 1);
-    let what = Touching::Registration(ROUNDS + 1);
+    let what = AccessScope::Registration(ROUNDS + 1);
     let soon = Instant::now() + Duration::from_millis(5);
-    assert_eq!(writer.wait(what, soon, || waited(child, libc::WNOHANG)), Waited::Stopped);
+    assert_eq!(writer.wait(what, soon, || waited(child, libc::WNOHANG)), WaitOutcome::Stopped);
     rig.mailbox.close();
     assert!(!rig.mailbox.is_settled());
     signal(child, libc::SIGKILL);
     let late = Instant::now() + GRACE;
-    assert_eq!(writer.wait(what, late, || waited(child, libc::WNOHANG)), Waited::Dead);
+    assert_eq!(writer.wait(what, late, || waited(child, libc::WNOHANG)), WaitOutcome::Dead);
     assert!(!rig.mailbox.is_settled());
-    rig.mailbox.forsake();
+    rig.mailbox.mark_writer_gone();
     assert!(rig.mailbox.is_settled());
 }
 
-/// Sends into receives that are taken and posted again, until the owner ends the queue pair: every receive that
-/// was filled is told, every other is flushed, and none is filled after that.
+/// Sends into receives until the owner ends the queue pair: every filled receive is completed, every other is
+/// flushed, and none is filled after that.
 #[test]
 fn the_end_of_a_queue_pair_tells_every_receive_once() {
     const RECEIVE: usize = 4096;
@@ -180,7 +181,7 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
         for wr_id in 0..DEPTH as u64 {
             rig.post(wr_id, BASE + (wr_id as usize * RECEIVE) as u64, RECEIVE as u32, KEY);
         }
-        let mut port = rig.another_port();
+        let mut responder = rig.another_responder();
         let (mut psn, sent) = (rig.psn, AtomicU32::new(0));
         let (acked, flushed) = std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
@@ -189,7 +190,7 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
                     let len = RECEIVE as u32;
                     let request =
                         Request { psn, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len };
-                    let executed = execute(&mut port, &request, &mut [7; RECEIVE], Injected::Deliver);
+                    let executed = execute(&mut responder, &request, &mut [7; RECEIVE], Injected::Deliver);
                     match executed.outcome {
                         Outcome::Reply(reply) if reply.kind == ReplyKind::Ack => acked += 1,
                         Outcome::Silence => return acked,
@@ -207,8 +208,8 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
             }
             rig.mailbox.close();
             assert_eq!(
-                rig.mailbox.writer().wait(Touching::Anything, Instant::now() + GRACE, || false),
-                Waited::Idle
+                rig.mailbox.writer().wait(AccessScope::Anything, Instant::now() + GRACE, || false),
+                WaitOutcome::Idle
             );
             let mut told = 0u64;
             while let Some(done) = rig.mailbox.take() {

@@ -1,4 +1,4 @@
-//! What a request costs; for whoever changes the protocol.
+//! The cost of a request, printed for anybody who changes the protocol.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -7,11 +7,11 @@ use super::{BASE, Rig, execute, terms};
 use crate::backend::soft::engine::message::RequestOp;
 use crate::backend::soft::fault::Injected;
 
-/// Requests between two looks at the clock.
+/// Requests between two readings of the clock.
 const BATCH: u32 = 2000;
 const BATCHES: usize = 1000;
 
-/// Other programs disturb some batches, so the median is told, and the least.
+/// Prints the median and the least of the batches, because other programs disturb some.
 fn measure(name: &str, mut once: impl FnMut()) {
     let mut batches: Vec<f64> = (0..BATCHES)
         .map(|_| {
@@ -34,7 +34,7 @@ fn requests_of_eight_bytes() {
     let mut local = [0; 8];
     let mut run = |rig: &mut Rig, op| {
         let request = rig.next(op, 1, BASE + 64, 8);
-        black_box(execute(&mut rig.port, black_box(&request), &mut local, Injected::Deliver));
+        black_box(execute(&mut rig.responder, black_box(&request), &mut local, Injected::Deliver));
     };
     measure("write", || run(&mut rig, RequestOp::Write));
     measure("read", || run(&mut rig, RequestOp::Read));

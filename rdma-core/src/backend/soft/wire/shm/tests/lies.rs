@@ -1,25 +1,26 @@
-//! Random words wherever the other side may write: no panic, no access outside, and nothing told twice.
+//! Random words wherever the other side may write: no panic, no access out of bounds, and every receive completed
+//! once.
 
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
-use super::super::layout::{OF_WRITE, extent};
-use super::super::view::View;
+use super::super::layout::{OF_WRITE, ring_offsets};
+use super::super::shared_slice::SharedSlice;
 use super::chunks::Word;
-use super::{ALL, BASE, DOMAIN, Rig, execute, execute_at_once, exposed, mapped, terms};
+use super::{ALL, BASE, DOMAIN, Rig, execute, export, mapped, terms, try_execute_small};
 use crate::backend::soft::engine::keys::Registered;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
-use crate::backend::soft::wire::shm::Port;
+use crate::backend::soft::wire::shm::RemoteResponder;
 use crate::backend::soft::wire::shm::segment::Protection;
 use crate::{Access, CompletionStatus, EventKind, RemoteKey, RemoteMemory};
 
 const DEPTH: usize = 4;
 /// Words of the mailbox up to the end of its rings.
 const WORDS: usize = (256 + 2 * 32 * DEPTH) / 4;
-/// Words of the places of the keys that are used.
+/// Words of the key table entries that the test uses.
 const KEY_WORDS: usize = 64 * 4 / 4;
 
 #[derive(Debug, Clone)]
@@ -55,7 +56,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The owner's side of it all: receives in order, each told once, none longer than it was.
+/// The owner's view: receives in order, each completed once, none lost.
 struct Owner {
     rig: Rig,
     posted: Vec<u32>,
@@ -107,9 +108,9 @@ proptest! {
         owner.rig.expose(1, 1);
         owner.rig.expose(2, 2);
         let of_window = Registered { domain: DOMAIN, addr: BASE, len: 4096, access: ALL | Access::WINDOW, serial: 3 };
-        prop_assert!(owner.rig.keys.insert(&exposed(3, of_window)));
-        let words: View<Word> = View::new(owner.rig.mailbox.segment(), 0, WORDS).unwrap();
-        let keys: View<Word> = View::new(owner.rig.keys.segment(), 0, KEY_WORDS).unwrap();
+        prop_assert!(owner.rig.keys.insert(&export(3, of_window)));
+        let words: SharedSlice<Word> = SharedSlice::new(owner.rig.mailbox.segment(), 0, WORDS).unwrap();
+        let keys: SharedSlice<Word> = SharedSlice::new(owner.rig.keys.segment(), 0, KEY_WORDS).unwrap();
         let theirs = mapped(owner.rig.mailbox.segment(), Protection::ReadWrite);
         let mut local = vec![0; 5000];
         for act in acts {
@@ -120,17 +121,17 @@ proptest! {
                     let (psn, rkey) = (owner.rig.psn, key);
                     let request = Request { psn, op, imm, remote_addr: addr, rkey, len };
                     let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
-                    if not_ready || execute_at_once(&mut owner.rig.port, &request, &mut local).is_none() {
-                        execute(&mut owner.rig.port, &request, &mut local, injected);
+                    if not_ready || try_execute_small(&mut owner.rig.responder, &request, &mut local).is_none() {
+                        execute(&mut owner.rig.responder, &request, &mut local, injected);
                     }
                     owner.rig.psn = sequence::add(psn, 1);
-                    // Whoever connects now must not stumble over it, either.
-                    let _ = Port::new(&theirs, owner.rig.keys.segment());
+                    // A writer that connects now must survive these words, too.
+                    let _ = RemoteResponder::new(&theirs, owner.rig.keys.segment());
                 }
                 Act::Window { key, addr, len } => {
                     let memory = RemoteMemory { addr, len, rkey: RemoteKey(key) };
-                    // All that there is of it can be touched.
-                    if let Ok(window) = owner.rig.port.window(memory) {
+                    // Everything inside the window can be accessed.
+                    if let Ok(window) = owner.rig.responder.window(memory) {
                         prop_assert_eq!(window.len() as u64, len);
                         window.copy_in(0, &vec![1; window.len()]).unwrap();
                     }
@@ -140,9 +141,9 @@ proptest! {
                 Act::Close => owner.rig.mailbox.close(),
             }
         }
-        // However it went, the end comes: every receive is told, once.
+        // Whatever happened, the end comes: every receive is completed once.
         owner.rig.mailbox.close();
-        owner.rig.mailbox.forsake();
+        owner.rig.mailbox.mark_writer_gone();
         for _ in 0..2 * owner.posted.len() + 1 {
             owner.take()?;
         }
@@ -154,7 +155,7 @@ proptest! {
 #[test]
 fn a_completion_that_cannot_be_fails_the_queue_pair() {
     const LEN: u32 = 8;
-    // Status, length and flags, and what becomes of it; the third is of a write, whose length is not the receive's.
+    // Status, length and flags of a completion, and the expected result; the third is of a write.
     let impossible = Some((CompletionStatus::LOC_QP_OP_ERR, Some(EventKind::QP_FATAL)));
     let cases = [
         (1, (0, LEN, 0), Some((CompletionStatus::SUCCESS, None))),
@@ -168,8 +169,8 @@ fn a_completion_that_cannot_be_fails_the_queue_pair() {
     for (receives, (status, byte_len, flags), expected) in cases {
         let mut rig = Rig::new(1, terms(DEPTH, None));
         (0..receives).for_each(|wr_id| rig.post(wr_id, BASE, LEN, 1));
-        let (_, completions, _) = extent(DEPTH).unwrap();
-        let entry: View<Word> = View::new(rig.mailbox.segment(), completions, 6).unwrap();
+        let completions = ring_offsets(DEPTH).unwrap().completions;
+        let entry: SharedSlice<Word> = SharedSlice::new(rig.mailbox.segment(), completions, 6).unwrap();
         for (word, value) in [(2, status), (3, byte_len), (5, flags), (0, 1)] {
             entry[word].0.store(value, Ordering::Relaxed);
         }

@@ -1,19 +1,19 @@
 //! Both ends of a mailbox in one process, at different addresses.
 
-#![expect(unsafe_code, reason = "hands the port memory of the test")]
+#![expect(unsafe_code, reason = "hands the responder memory of the test")]
 
+mod access;
 mod chunks;
 mod hammer;
 mod latency;
 mod lies;
 mod oracle;
-mod touch;
 
 use std::sync::Arc;
 
-use super::port::{Executed, Local, Outcome};
+use super::remote_responder::{Executed, LocalBuffer, Outcome};
 use super::segment::Protection;
-use super::{Exposed, KeyTable, Mailbox, Port, Segment, Terms};
+use super::{Export, KeyTable, Mailbox, MailboxInit, RemoteResponder, Segment};
 use crate::Access;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::{Domain, Registered};
@@ -21,16 +21,16 @@ use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp
 use crate::backend::soft::engine::responder::Rules;
 use crate::backend::soft::fault::{Injected, Planted};
 
-/// Where the owner's memory begins, as the owner says.
+/// Address of the owner's memory, as the owner announces it. Nothing is mapped there, so an access at it would crash.
 pub(super) const BASE: u64 = 0x7000_0000;
-/// What the peers call it.
+/// Identifier of the memory.
 pub(super) const MEMORY: u64 = 5;
 pub(super) const DOMAIN: Domain = Domain(3);
 pub(super) const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
-pub(super) fn terms(depth: usize, planted: Option<Planted>) -> Terms {
+pub(super) fn terms(depth: usize, planted: Option<Planted>) -> MailboxInit {
     let rules = Rules { access: ALL, rnr_timer: 9 };
-    Terms { depth, rules, domain: DOMAIN, psn: 0x00ff_fffe, planted, posted: 0 }
+    MailboxInit { depth, rules, domain: DOMAIN, psn: 0x00ff_fffe, planted, posted: 0 }
 }
 
 pub(super) fn mapped(segment: &Segment, protection: Protection) -> Arc<Segment> {
@@ -43,38 +43,38 @@ pub(super) struct Rig {
     pub(super) keys: KeyTable,
     pub(super) mailbox: Mailbox,
     pub(super) memory: Segment,
-    pub(super) port: Port,
+    pub(super) responder: RemoteResponder,
     pub(super) psn: u32,
 }
 
 impl Rig {
-    pub(super) fn new(bytes: usize, terms: Terms) -> Self {
+    pub(super) fn new(bytes: usize, terms: MailboxInit) -> Self {
         let (keys, memory) = (KeyTable::create().unwrap(), Segment::create("test", bytes).unwrap());
         let mailbox = Mailbox::create(&terms, []).unwrap();
-        let port = port(&keys, &mailbox, &memory);
-        Self { keys, mailbox, memory, port, psn: terms.psn }
+        let responder = responder(&keys, &mailbox, &memory);
+        Self { keys, mailbox, memory, responder, psn: terms.psn }
     }
 
-    /// To be used instead of the one it has.
-    pub(super) fn another_port(&self) -> Port {
-        port(&self.keys, &self.mailbox, &self.memory)
+    /// A second responder of the same mailbox, to be used instead of the first.
+    pub(super) fn another_responder(&self) -> RemoteResponder {
+        responder(&self.keys, &self.mailbox, &self.memory)
     }
 
-    /// All of the memory, under a key.
+    /// Registers all of the memory under `key`.
     pub(super) fn expose(&mut self, key: u32, serial: u64) {
         let len = self.memory.len() as u64;
         let registered = Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial };
-        assert!(self.keys.insert(&exposed(key, registered)));
+        assert!(self.keys.insert(&export(key, registered)));
     }
 
-    /// The same by another serial, with that version of its pages.
+    /// Renews that registration under another serial, with that version of its pages.
     pub(super) fn reexpose(&mut self, key: u32, serial: u64, version: u32) {
         let len = self.memory.len() as u64;
         let registered = Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial };
-        self.keys.reenter(&Exposed { version, ..exposed(key, registered) });
+        self.keys.renew(&Export { version, ..export(key, registered) });
     }
 
-    /// A request in order.
+    /// The next request in order.
     pub(super) fn next(&mut self, op: RequestOp, rkey: u32, remote_addr: u64, len: u32) -> Request {
         let psn = self.psn;
         self.psn = crate::backend::soft::engine::sequence::add(psn, 1);
@@ -83,7 +83,7 @@ impl Rig {
 
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.memory.len()];
-        // SAFETY: all of a mapping that lives.
+        // SAFETY: both ranges have `bytes.len()` bytes, of a live mapping and of a vector, so the copy is in bounds.
         unsafe {
             crate::memory::copy_shared(self.memory.as_ptr().as_ptr(), bytes.as_mut_ptr(), bytes.len());
         }
@@ -95,31 +95,40 @@ impl Rig {
     }
 }
 
-fn port(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> Port {
+fn responder(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> RemoteResponder {
     let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
-    let mut port = Port::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
-    port.add_memory(MEMORY, mapped(memory, Protection::ReadWrite));
-    port
+    let mut responder = RemoteResponder::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
+    responder.add_memory(MEMORY, mapped(memory, Protection::ReadWrite));
+    responder
 }
 
-pub(super) fn exposed(key: u32, registered: Registered) -> Exposed {
-    Exposed { key, registered, memory: MEMORY, version: 0, offset: registered.addr.wrapping_sub(BASE) }
+pub(super) fn export(key: u32, registered: Registered) -> Export {
+    Export { key, registered, memory: MEMORY, version: 0, offset: registered.addr.wrapping_sub(BASE) }
 }
 
-/// Has the port carry out a request, whose payload is in `local`, or whose answer goes there.
-pub(super) fn execute(port: &mut Port, request: &Request, local: &mut [u8], injected: Injected) -> Executed {
+/// Carries out a request, with its payload, or the target of its answer, in `local`.
+pub(super) fn execute(
+    responder: &mut RemoteResponder,
+    request: &Request,
+    local: &mut [u8],
+    injected: Injected,
+) -> Executed {
     assert!(request.len as usize <= local.len());
     let local = local.as_mut_ptr().expose_provenance() as u64;
-    // SAFETY: as long as that, and borrowed for the call.
-    unsafe { port.execute(request, Local::at(local), injected) }
+    // SAFETY: `local` has at least `request.len` bytes and is borrowed mutably for the call, so nothing else uses it.
+    unsafe { responder.execute(request, LocalBuffer::at(local), injected) }
 }
 
-/// The same, by the way that small requests take when nothing about them is unusual. `None` when that is not so.
-pub(super) fn execute_at_once(port: &mut Port, request: &Request, local: &mut [u8]) -> Option<Executed> {
+/// Carries out a request by the fast path of small requests; `None` when the fast path declines.
+pub(super) fn try_execute_small(
+    responder: &mut RemoteResponder,
+    request: &Request,
+    local: &mut [u8],
+) -> Option<Executed> {
     assert!(request.len as usize <= local.len());
     let local = local.as_mut_ptr().expose_provenance() as u64;
-    // SAFETY: as long as that, and borrowed for the call.
-    let ring = unsafe { port.at_once(request, local) }?;
+    // SAFETY: `local` has at least `request.len` bytes and is borrowed for the call, so it stays readable.
+    let ring = unsafe { responder.try_execute_small(request, local) }?;
     let reply = Reply { psn: request.psn, kind: ReplyKind::Ack, len: 0 };
     Some(Executed { outcome: Outcome::Reply(reply), ring, nudge: false })
 }

@@ -1,5 +1,4 @@
-//! The same list of operations, on the engine's responder and on a port with its mailbox: the same replies,
-//! completions, events and bytes.
+//! Runs one list of operations on the engine's responder and on a remote responder, and compares every outcome.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::{ALL, BASE, DOMAIN, Rig, execute, execute_at_once, exposed, terms};
+use super::{ALL, BASE, DOMAIN, Rig, execute, export, terms, try_execute_small};
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::engine::keys::{Domain, KeyTable, Registered};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
@@ -15,15 +14,15 @@ use crate::backend::soft::engine::responder::{Outcome as Concluded, Responder, R
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::shm::Outcome;
-use crate::backend::soft::wire::shm::mailbox::Refusal;
+use crate::backend::soft::wire::shm::mailbox::RefusedRequest;
 use crate::{Access, EventKind};
 
-/// Of the memory.
+/// Bytes of the memory.
 const BYTES: usize = 8192;
-/// Of a message, at most.
+/// Bytes of the longest message.
 const LOCAL: usize = 9000;
 const DEPTH: usize = 3;
-/// Keys that the list may name; those from here on were never registered.
+/// Keys that the list may name; higher ones were never registered.
 const KEYS: u32 = 6;
 
 #[derive(Debug, Clone)]
@@ -47,8 +46,8 @@ enum Op {
         request: Request,
         ahead: i32,
         not_ready: bool,
-        /// It is tried at once, and carried out as all are only when that says nothing.
-        at_once: bool,
+        /// Tries the fast path first, and the general path when that declines.
+        try_small: bool,
     },
     /// The owner moves the queue pair to ERR.
     Fail,
@@ -58,7 +57,7 @@ fn key() -> impl Strategy<Value = u32> {
     1..=KEYS + 1
 }
 
-/// Mostly around the few places where registrations begin and end.
+/// Addresses mostly around the positions where registrations begin and end.
 fn addr() -> impl Strategy<Value = u64> {
     prop_oneof![
         6 => (0u64..8, 0u64..80).prop_map(|(page, byte)| BASE + 1024 * page + byte),
@@ -96,8 +95,8 @@ fn op() -> impl Strategy<Value = Op> {
         }),
         1 => (1..=KEYS).prop_map(|key| Op::Deregister { key }),
         3 => (addr(), len(), key()).prop_map(|(addr, len, lkey)| Op::PostRecv { addr, len, lkey }),
-        10 => (request(), ahead, not_ready, any::<bool>()).prop_map(|(request, ahead, not_ready, at_once)| {
-            Op::Request { request, ahead, not_ready, at_once: at_once && !not_ready }
+        10 => (request(), ahead, not_ready, any::<bool>()).prop_map(|(request, ahead, not_ready, try_small)| {
+            Op::Request { request, ahead, not_ready, try_small: try_small && !not_ready }
         }),
     ]
 }
@@ -106,17 +105,17 @@ fn planted() -> impl Strategy<Value = Option<Planted>> {
     prop_oneof![3 => Just(None), 2 => prop::sample::select(Planted::ALL.to_vec()).prop_map(Some)]
 }
 
-/// A completion, comparable.
+/// A completion in a form that compares.
 fn told(done: Option<RawCompletion>) -> Option<String> {
     done.map(|done| format!("{done:?}"))
 }
 
-/// What one request comes to.
+/// The outcome of one request.
 #[derive(Debug, PartialEq)]
 struct Came {
     outcome: Outcome,
     completion: Option<String>,
-    refusal: Option<Refusal>,
+    refusal: Option<RefusedRequest>,
     read: Option<Vec<u8>>,
 }
 
@@ -130,7 +129,7 @@ struct Model {
 }
 
 impl Model {
-    /// As the wire inside a process does it.
+    /// Carries out a request as the wire inside a process does.
     fn request(&mut self, request: &Request, payload: &[u8], not_ready: bool) -> Came {
         let mut verdict = if not_ready {
             self.responder.handle_not_ready(request, &self.keys, DOMAIN)
@@ -159,19 +158,19 @@ impl Model {
             Verdict::Done(outcome) => conclude(outcome),
             Verdict::Refuse { outcome, event } => {
                 conclude(outcome);
-                came.refusal = Some(Refusal { event });
+                came.refusal = Some(RefusedRequest { event });
             }
         }
         came
     }
 
     /// Whether a refusal moves the queue pair to ERR.
-    fn fails(&self, refusal: Refusal) -> bool {
+    fn fails(&self, refusal: RefusedRequest) -> bool {
         self.planted != Some(Planted::NoError) || refusal.event != Some(EventKind::QP_ACCESS_ERR)
     }
 }
 
-/// Both, side by side.
+/// Both responders, side by side.
 struct Pair {
     model: Model,
     rig: Rig,
@@ -206,7 +205,7 @@ impl Pair {
         let Registered { domain, addr, len, access, .. } = registered;
         let drawn = self.model.keys.insert(domain, addr, len, access, || Ok::<_, ()>(key));
         assert_eq!(drawn, Ok(key));
-        assert!(self.rig.keys.insert(&exposed(key, Registered { serial: self.serial, ..registered })));
+        assert!(self.rig.keys.insert(&export(key, Registered { serial: self.serial, ..registered })));
     }
 
     fn deregister(&mut self, key: u32) {
@@ -218,7 +217,7 @@ impl Pair {
     fn request(
         &mut self,
         request: Request,
-        (ahead, not_ready, at_once): (i32, bool, bool),
+        (ahead, not_ready, try_small): (i32, bool, bool),
     ) -> Result<(), TestCaseError> {
         let psn = sequence::add(self.psn, (ahead & 0x00ff_ffff) as usize);
         let request = Request { psn, ..request };
@@ -226,13 +225,14 @@ impl Pair {
         let mut local: Vec<u8> = (0..LOCAL).map(|i| (i as u8).wrapping_mul(7) ^ self.salt).collect();
         let expected = self.model.request(&request, &local, not_ready);
         let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
-        let tried = if at_once { execute_at_once(&mut self.rig.port, &request, &mut local) } else { None };
+        let tried =
+            if try_small { try_execute_small(&mut self.rig.responder, &request, &mut local) } else { None };
         if tried.is_some() {
             self.seen.insert(format!("{:?} at once", request.op));
         }
         let executed = match tried {
             Some(executed) => executed,
-            None => execute(&mut self.rig.port, &request, &mut local, injected),
+            None => execute(&mut self.rig.responder, &request, &mut local, injected),
         };
         let is_read = matches!(executed.outcome, Outcome::Reply(Reply { kind: ReplyKind::ReadData, .. }));
         let refusal = self.rig.mailbox.refusal();
@@ -295,8 +295,8 @@ impl Pair {
                 prop_assert_eq!(theirs.is_ok(), ours.is_ok());
                 self.flush()?;
             }
-            Op::Request { request, ahead, not_ready, at_once } => {
-                self.request(request, (ahead, not_ready, at_once))?
+            Op::Request { request, ahead, not_ready, try_small } => {
+                self.request(request, (ahead, not_ready, try_small))?
             }
             Op::Fail => self.fail()?,
         }
@@ -325,7 +325,7 @@ proptest! {
     }
 }
 
-/// What such lists come to, so that it is known that they reach every row.
+/// Snapshot of the outcomes that random lists reach: it shows that they cover every row of the responder's table.
 #[test]
 fn random_lists_reach_every_outcome() {
     let mut runner = TestRunner::deterministic();

@@ -1,4 +1,4 @@
-//! Round trips, any bytes, and each refusal.
+//! Round trips, arbitrary bytes, and each refusal.
 
 use proptest::prelude::*;
 
@@ -59,14 +59,14 @@ proptest! {
         prop_assert_eq!(decode_reply(&encode_reply(&it)), Ok(it));
     }
 
-    /// Any bytes are refused, or are the one encoding of what they decode to.
+    /// Arbitrary bytes are refused, or are the one encoding of what they decode to.
     #[test]
     fn any_bytes_are_refused_or_canonical(
         mut bytes in any::<[u8; HELLO_BYTES]>(), kind in 0..6u8, detail in 0..6u8, sparse in any::<bool>(),
     ) {
         (bytes[0], bytes[1]) = (kind, detail);
         if sparse {
-            // Random bytes seldom have zeros where they must be.
+            // Random bytes seldom have zeros where a frame must.
             bytes[2..4].fill(0);
             bytes[20..24].fill(0);
             bytes[7] = 0;
@@ -115,7 +115,10 @@ fn another_version_and_another_protocol_are_told_apart() {
     assert_eq!(decode_hello(&bytes), Err(FrameError::Version(2)));
     bytes[0] = b'G';
     assert_eq!(decode_hello(&bytes), Err(FrameError::Magic));
-    assert_eq!(FrameError::Version(2).to_string(), "version 2 of the protocol, this side speaks 1");
+    assert_eq!(
+        FrameError::Version(2).to_string(),
+        "the peer speaks version 2 of the protocol, and this process version 1"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Bytes in any pieces are the same messages, and any bytes at all do no harm.
+//! A stream in any pieces delivers the same messages, and arbitrary bytes do no harm.
 
 use proptest::prelude::*;
 

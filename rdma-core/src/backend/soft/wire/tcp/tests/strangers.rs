@@ -1,4 +1,4 @@
-//! Whatever a stranger says to the listener, it is dropped and real traffic goes on.
+//! Strangers at the listener: whatever they send, they are dropped, and real traffic goes on.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use socket2::SockRef;
 
 use super::*;
-use crate::backend::soft::wire::throttle;
+use crate::backend::soft::wire::log_throttle;
 
-/// That the other end closes, whether or not it drops bytes unread.
+/// Checks that the other end closes, whether or not it drops unread bytes.
 fn assert_closed(a: &mut End, b: &mut End, mut stranger: TcpStream) {
     stranger.set_nonblocking(true).unwrap();
     let mut byte = [0];
@@ -74,9 +74,9 @@ fn a_flood_of_garbage_does_not_flood_the_log() {
     };
     let begin = Instant::now();
     tracing::subscriber::with_default(Arc::clone(&warnings), || garbage(begin, FLOOD));
-    assert_eq!(written(), throttle::LINES_MAX as usize);
-    tracing::subscriber::with_default(Arc::clone(&warnings), || garbage(begin + throttle::PERIOD, 1));
-    assert_eq!(written(), throttle::LINES_MAX as usize + 1);
+    assert_eq!(written(), log_throttle::LINES_MAX as usize);
+    tracing::subscriber::with_default(Arc::clone(&warnings), || garbage(begin + log_throttle::PERIOD, 1));
+    assert_eq!(written(), log_throttle::LINES_MAX as usize + 1);
 }
 
 #[test]
@@ -145,7 +145,8 @@ fn a_late_event_does_not_end_who_waits_for_its_queue_pair() {
     stranger.write_all(&encoded_hello(&a, &b)).unwrap();
     until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == 1);
     let key = b.tcp.strangers[0];
-    let waits = |b: &End| matches!(&b.tcp.sockets[key].kind, Kind::Stranger(stranger) if stranger.waits());
+    let waits =
+        |b: &End| matches!(&b.tcp.sockets[key].kind, Kind::Stranger(stranger) if stranger.is_complete());
     until(&mut a, &mut b, |_, b| waits(b));
     // Two threads were told of the hello, and the second one comes now.
     b.tcp.ready(Instant::now(), data(key).u64(), &mut b.state);
@@ -175,14 +176,14 @@ fn a_connection_that_a_child_process_holds_on_to_is_not_watched_once_closed() {
 #[test]
 fn a_half_open_connection_does_not_outlive_its_queue_pair() {
     let (mut a, mut b) = End::pair();
-    // It says who it is, half of a request, and then nothing any more.
+    // A peer that sends its hello, half of a request, and then nothing.
     let mut half = b.stranger();
     half.write_all(&encoded_hello(&a, &b)).unwrap();
     let request = Request { psn: 0, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 7, len: 1000 };
     half.write_all(&frame::encode_request(&request)).unwrap();
     half.write_all(&[1; 500]).unwrap();
     until(&mut a, &mut b, |_, b| b.state.requests.len() == 1);
-    // The requester itself comes again, and takes the place.
+    // The requester itself comes again, and replaces that connection.
     assert_works(&mut a, &mut b);
     assert_closed(&mut a, &mut b, half);
 }
@@ -239,7 +240,7 @@ fn whoever_asks_and_reads_no_answer_is_not_heard_until_it_does() {
             _ => 0,
         });
         longest = longest.max(queued.max().unwrap_or(0));
-        // It begins to read when nothing has happened for a while.
+        // The peer begins to read when nothing has happened for a while.
         waiting = if b.state.requests.len() == heard { waiting + 1 } else { 0 };
         heard = b.state.requests.len();
         waiting > 50
@@ -256,7 +257,7 @@ fn whoever_asks_and_reads_no_answer_is_not_heard_until_it_does() {
     assert_works(&mut a, &mut b);
 }
 
-/// A forked child has a copy of each descriptor.
+/// A forked child has a copy of each descriptor, which must not keep a connection open.
 #[test]
 fn what_is_closed_is_closed_though_a_copy_is_held() {
     let (mut a, mut b) = End::pair();

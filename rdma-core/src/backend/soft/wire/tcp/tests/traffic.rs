@@ -1,4 +1,4 @@
-//! What queue pairs do over the wire, and what the wire does about lost connections and revoked memory.
+//! Traffic of queue pairs over the wire, and lost connections.
 
 use std::net::TcpListener;
 
@@ -12,8 +12,7 @@ use crate::backend::soft::engine::message::Nak;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the sizes, every byte lands where it belongs, nothing else changes, and every
-    /// message is acknowledged, the last of them by its own number.
+    /// Whatever the sizes, every byte lands at its address, nothing else changes, and the requests arrive in order.
     #[test]
     fn messages_of_any_size_arrive_in_order(
         sizes in prop::collection::vec(prop_oneof![
@@ -114,7 +113,7 @@ fn a_payload_acknowledged_while_it_is_sent_again_is_made_up_with_zeros_and_the_s
     until(&mut a, &mut b, |_, b| b.state.placing.is_some());
     let link = a.tcp.requesters[a.qp].link;
     a.state.done.insert(1);
-    // What is carried out before its first byte is sent is dropped, as before.
+    // A request that is carried out before its first byte is sent is dropped.
     a.write(2, &[2; 10], 0);
     a.state.done.insert(2);
     let begin = large.len() - 10;
@@ -173,7 +172,7 @@ fn the_refusal_that_ends_a_queue_pair_reaches_the_peer() {
     b.state.silent = true;
     a.write(1, &[1; 10], 0);
     until(&mut a, &mut b, |_, b| b.state.placed == [1]);
-    // Bytes that stay unread here would make the kernel reset the connection when it is closed.
+    // Unread bytes here would make the kernel reset the connection.
     a.write(2, &many, 0);
     a.turn();
     let nak = Reply { psn: 1, kind: ReplyKind::Nak(Nak::RemoteAccess), len: 0 };

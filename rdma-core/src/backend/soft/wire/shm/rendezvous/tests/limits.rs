@@ -1,4 +1,4 @@
-//! Limits of the process, each reached in a process of its own: the same test, run again by itself.
+//! Limits of the process, each reached in a process of its own: this executable runs itself again for one test.
 
 #![expect(unsafe_code, reason = "uses mappings up")]
 
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::owners::{Owner, borrowed, good, say, welcome};
 use super::*;
-use crate::backend::soft::wire::shm::segment::{OF_PEERS, Protection};
+use crate::backend::soft::wire::shm::segment::{PEER_MAPPINGS, Protection};
 
 /// Runs `body` in a process that runs nothing else.
 fn alone(name: &str, body: impl FnOnce()) {
@@ -49,7 +49,7 @@ impl Taken {
         Self { before, taken: taken.collect() }
     }
 
-    /// The same, but for the last quarter.
+    /// Takes all descriptors but the last quarter.
     fn but_a_quarter() -> Self {
         let mut taken = Self::all();
         let quarter = getrlimit(Resource::Nofile).current.unwrap() / 4;
@@ -80,7 +80,7 @@ fn a_requester_without_descriptors_left_says_so_and_leaks_none() {
         );
         let taken = Taken::all();
         a.until(|a| a.state.over.len() == 1);
-        // What had come of the invitation is closed, and so are the connection and the pidfd.
+        // The descriptors of the invitation and of the connection are closed again.
         let free: Vec<_> = std::iter::from_fn(|| eventfd(0, EventfdFlags::CLOEXEC).ok()).collect();
         assert_eq!(free.len(), 2);
         let error = a.connect(owner.gid).unwrap_err().to_string();
@@ -98,10 +98,10 @@ fn the_last_descriptors_are_left_to_the_other_wire() {
         let (mut a, mut b) = (End::new(), End::new());
         b.take(&a);
         let taken = Taken::but_a_quarter();
-        // There is none for who is of another host.
+        // A GID that nothing on this host listens for is reported as such, whatever the descriptors.
         for (at_requester, at_responder) in [(true, false), (false, true), (false, false)] {
             (a.state.other_wire, b.state.other_wire) = (at_requester, at_responder);
-            assert!(matches!(a.connect(fresh_gid()), Err(Reason::NoNeighbour)));
+            assert!(matches!(a.connect(fresh_gid()), Err(UnmappedReason::NoNeighbour)));
             let met = a.connect(b.gid);
             assert_eq!(met.is_err(), at_requester);
             match met {
@@ -110,8 +110,11 @@ fn the_last_descriptors_are_left_to_the_other_wire() {
                 }
                 Ok(()) => until(&mut a, &mut b, |a, _| a.state.over.len() + a.state.invited.len() == 1),
             }
-            let told =
-                if at_responder { "it refused: it has no descriptors or memory left (error 24)" } else { "" };
+            let told = if at_responder {
+                "the peer refused: it has no descriptors or memory left (error 24): raise its limits"
+            } else {
+                ""
+            };
             assert_eq!(a.state.over.pop().unwrap_or_default(), told);
         }
         assert_eq!(a.state.invited.len(), 1);
@@ -152,8 +155,7 @@ fn a_listener_without_descriptors_left_pauses_and_goes_on() {
     });
 }
 
-/// More descriptors under way than this user may have, until it is dropped. They are counted for all processes of the user,
-/// which come and go: so all of these are of this process, and without them it may have as many as can be.
+/// More descriptors in flight than this user may have, until it is dropped.
 struct Crowd {
     ends: Option<[OwnedFd; 2]>,
 }
@@ -161,7 +163,7 @@ struct Crowd {
 impl Crowd {
     fn new() -> Self {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-        // Whoever administers the system has no such limit.
+        // A privileged process has no such limit.
         let mut own = rustix::thread::capabilities(None).unwrap();
         own.effective = rustix::thread::CapabilitySet::empty();
         rustix::thread::set_capabilities(None, own).unwrap();
@@ -221,7 +223,10 @@ fn a_requester_that_meets_a_crowd_for_long_is_told_to_take_another_wire() {
             b.rendezvous.handle_timeout(at, &mut b.state);
         }
         until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
-        assert_eq!(a.state.over, ["it refused: it has no descriptors or memory left (error 109)"]);
+        assert_eq!(
+            a.state.over,
+            ["the peer refused: it has no descriptors or memory left (error 109): raise its limits"]
+        );
         assert!(b.rendezvous.strangers.is_empty());
     });
 }
@@ -248,11 +253,11 @@ fn a_requester_without_address_space_left_says_so() {
         say(&socket, &Frame::Memory { id: 1, len: BYTES }.encode(), &[large.as_fd()]);
         a.until(|a| a.state.over.len() == 1);
         let said = &a.state.over[0];
-        assert!(said.starts_with("memory that it handed over: the memfd cannot be mapped"), "{said}");
+        assert!(said.starts_with("memory that the peer handed over: the memfd cannot be mapped"), "{said}");
     });
 }
 
-/// Has a peer of its own hand over one memory; the peer's end, with what `a` was told by then.
+/// Lets a peer announce one memory; returns the peer's end of the connection.
 fn told_of_one(a: &mut End) -> OwnedFd {
     let owner = Owner::new();
     let socket = owner.meet(a);
@@ -267,29 +272,29 @@ fn told_of_one(a: &mut End) -> OwnedFd {
 #[test]
 fn more_memory_than_is_mapped_of_all_peers_ends_a_connection() {
     alone("more_memory_than_is_mapped_of_all_peers_ends_a_connection", || {
-        let none = Segment::of_peers();
-        // A mailbox, a table and a memory of one; of the other there is no room for the memory.
-        OF_PEERS.fetch_add(MAPPINGS_MAX - 5, std::sync::atomic::Ordering::Relaxed);
+        let none = Segment::peer_mappings();
+        // Room for the mailbox, the table and one memory, but not for a second memory.
+        PEER_MAPPINGS.fetch_add(MAPPINGS_MAX - 5, std::sync::atomic::Ordering::Relaxed);
         let (mut a, mut other, mut third) = (End::new(), End::new(), End::new());
         let socket = told_of_one(&mut a);
-        assert_eq!(Segment::of_peers(), MAPPINGS_MAX - 2);
+        assert_eq!(Segment::peer_mappings(), MAPPINGS_MAX - 2);
         told_of_one(&mut other);
         assert!(other.state.over[0].starts_with("the peers of this host share more memories"));
-        // Nor for other pages of the one that there is.
+        // There is no room for replacement pages of the mapped one, either.
         other.state.invited.clear();
-        OF_PEERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        PEER_MAPPINGS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let patch = Frame::Patch { id: 1, offset: 0, len: 4096, version: 1 };
         let pages = sent(&Segment::create("test", 4096).unwrap()).0;
         say(&socket, &patch.encode(), &[pages.as_fd()]);
         a.until(|a| a.state.over.len() == 1);
         assert!(a.state.over[0].starts_with("the peers of this host share more memories"));
-        // What goes makes room.
+        // Dropped mappings make room.
         drop(a);
-        OF_PEERS.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        PEER_MAPPINGS.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         told_of_one(&mut third);
         assert!(third.state.over.is_empty());
         drop(third);
-        assert_eq!(Segment::of_peers(), none + MAPPINGS_MAX - 5);
+        assert_eq!(Segment::peer_mappings(), none + MAPPINGS_MAX - 5);
     });
 }
 
@@ -299,24 +304,24 @@ fn other_pages_count_until_their_memory_goes() {
         let page = rustix::param::page_size() as u64;
         let memory = Segment::create("test", 2 * page as usize).unwrap();
         let (memfd, len) = sent(&memory);
-        let before = Segment::of_peers();
+        let before = Segment::peer_mappings();
         let theirs = Segment::map(memfd.as_fd(), len, Protection::ReadWrite).unwrap();
         let pages = sent(&Segment::create("test", page as usize).unwrap()).0;
         for version in [1, 1, 2] {
             theirs.patch(pages.as_fd(), version, (page, page)).unwrap();
         }
-        assert_eq!(Segment::of_peers(), before + 5);
+        assert_eq!(Segment::peer_mappings(), before + 5);
         drop(theirs);
-        assert_eq!(Segment::of_peers(), before);
+        assert_eq!(Segment::peer_mappings(), before);
     });
 }
 
 /// Takes as many mappings as a process may have.
 fn take_mappings() {
     let page = rustix::param::page_size();
-    // Shared ones are never joined with their neighbours.
+    // Shared mappings are never merged with their neighbours.
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    // SAFETY: a mapping at an address of the kernel's choice overlaps nothing, and is kept for ever.
+    // SAFETY: the kernel chooses a free range, so the mapping replaces nothing.
     while unsafe { mmap_anonymous(std::ptr::null_mut(), page, ProtFlags::empty(), flags) }.is_ok() {}
 }
 

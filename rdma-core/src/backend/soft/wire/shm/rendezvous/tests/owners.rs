@@ -1,9 +1,10 @@
-//! Whatever is at the other end of a requester's connection, it says why it cannot be mapped, and keeps nothing of it.
+//! Misbehaving owners: whatever is at the other end of a requester's connection, the requester reports the reason and
+//! stays usable.
 
 use super::*;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// Listens for a requester by its own hands.
+/// An owner whose frames the test sends by hand.
 pub(super) struct Owner {
     listener: OwnedFd,
     pub(super) gid: Gid,
@@ -15,7 +16,7 @@ impl Owner {
         Self { listener: listener::listen(gid).unwrap(), gid }
     }
 
-    /// Has `a` connect; its connection, with the hello taken.
+    /// Connects `a`, and returns the accepted connection, with the hello read.
     pub(super) fn meet(&self, a: &mut End) -> OwnedFd {
         a.connect(self.gid).unwrap();
         let socket = listener::accept(self.listener.as_fd()).unwrap().unwrap();
@@ -34,7 +35,7 @@ pub(super) fn say(socket: &OwnedFd, packet: &[u8], descriptors: &[BorrowedFd<'_>
     sendmsg(socket, &[io::IoSlice::new(packet)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// What `a` makes of an owner that says one thing, then nothing.
+/// The reason that `a` reports about an owner that sends one packet and then nothing.
 fn reason(said: &[u8], descriptors: &[BorrowedFd<'_>]) -> String {
     let (mut a, owner) = (End::new(), Owner::new());
     let socket = owner.meet(&mut a);
@@ -49,7 +50,7 @@ pub(super) fn welcome() -> [u8; frame::FRAME_BYTES] {
     Frame::Welcome { mailbox: 4096, keys: 4096 }.encode()
 }
 
-/// What an owner sends that means well.
+/// The descriptors of a valid invitation.
 pub(super) fn good() -> [OwnedFd; 3] {
     let [mailbox, keys] = [1, 2].map(|_| sent(&Segment::create("test", 4096).unwrap()).0);
     [mailbox, keys, doorbell()]
@@ -68,7 +69,7 @@ fn no_descriptor() {
 #[test]
 fn too_many_descriptors() {
     let many: Vec<_> = (0..16).map(|_| doorbell()).collect();
-    assert_eq!(reason(&welcome(), &borrowed(&many)), "more descriptors came than any frame has");
+    assert_eq!(reason(&welcome(), &borrowed(&many)), "a frame came with more descriptors than any frame has");
     assert_eq!(
         reason(&Frame::Forget { id: 1 }.encode(), &borrowed(&many[..1])),
         "a frame came with 1 descriptors instead of 0"
@@ -81,13 +82,13 @@ fn a_descriptor_that_is_no_memfd() {
     let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
     assert_eq!(
         reason(&welcome(), &[socket.as_fd(), keys.as_fd(), doorbell.as_fd()]),
-        "mailbox that it handed over: the descriptor is not a memfd of ordinary pages"
+        "mailbox that the peer handed over: the descriptor is not a memfd of ordinary pages"
     );
     let file = tempfile::tempfile().unwrap();
     file.set_len(4096).unwrap();
     assert_eq!(
         reason(&welcome(), &[keys.as_fd(), file.as_fd(), doorbell.as_fd()]),
-        "table of keys that it handed over: the descriptor is not a memfd of ordinary pages"
+        "table of keys that the peer handed over: the descriptor is not a memfd of ordinary pages"
     );
 }
 
@@ -99,7 +100,7 @@ fn a_memfd_that_is_not_sealed() {
     let [mailbox, _, doorbell] = good();
     assert_eq!(
         reason(&welcome(), &[mailbox.as_fd(), unsealed.as_fd(), doorbell.as_fd()]),
-        "table of keys that it handed over: the memfd is not sealed against shrinking and growing"
+        "table of keys that the peer handed over: the memfd is not sealed against shrinking and growing"
     );
 }
 
@@ -108,7 +109,7 @@ fn a_memfd_of_another_size_than_was_said() {
     let frame = Frame::Welcome { mailbox: 8192, keys: 4096 };
     assert_eq!(
         reason(&frame.encode(), &borrowed(&good())),
-        "mailbox that it handed over: the memfd has 4096 bytes instead of the 8192 that the peer spoke of"
+        "mailbox that the peer handed over: the memfd has 4096 bytes instead of the 8192 that the peer announced"
     );
 }
 
@@ -118,7 +119,7 @@ fn a_doorbell_that_blocks() {
     let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     assert_eq!(
         reason(&welcome(), &[mailbox.as_fd(), keys.as_fd(), blocking.as_fd()]),
-        "its doorbell would block whoever rings it"
+        "the peer's doorbell would block the thread that rings it"
     );
 }
 
@@ -129,7 +130,7 @@ fn a_doorbell_that_is_no_eventfd() {
     socket.set_nonblocking(true).unwrap();
     assert_eq!(
         reason(&welcome(), &[mailbox.as_fd(), keys.as_fd(), socket.as_fd()]),
-        "its doorbell is no eventfd, or /proc, which tells that, is not mounted"
+        "the peer's doorbell is no eventfd, or /proc, which tells so, is not mounted"
     );
 }
 
@@ -145,7 +146,7 @@ fn memory_that_cannot_be_mapped_ends_the_connection_and_says_why() {
     a.until(|a| a.state.over.len() == 1);
     assert_eq!(
         a.state.over[0],
-        "memory that it handed over: the memfd has 4096 bytes instead of the 8192 that the peer spoke of"
+        "memory that the peer handed over: the memfd has 4096 bytes instead of the 8192 that the peer announced"
     );
     assert!(a.state.mapped.is_empty());
 }
@@ -155,18 +156,18 @@ fn garbage() {
     assert_eq!(reason(&[0x5a; frame::FRAME_BYTES], &[]), "the first bytes are not those of this protocol");
     assert_eq!(
         reason(&[0x5a; 300], &[]),
-        format!("a packet of {} bytes, and a frame has 64", frame::FRAME_BYTES + 1)
+        format!("a packet has {} bytes, and a frame 64", frame::FRAME_BYTES + 1)
     );
 }
 
 #[test]
 fn half_a_frame_then_silence() {
-    assert_eq!(reason(&welcome()[..20], &borrowed(&good())), "a packet of 20 bytes, and a frame has 64");
+    assert_eq!(reason(&welcome()[..20], &borrowed(&good())), "a packet has 20 bytes, and a frame 64");
 }
 
 #[test]
 fn a_frame_that_comes_too_early_or_twice() {
-    let unexpected = "a frame that the other end does not send, or not now";
+    let unexpected = "the peer may not send this frame, or not at this point";
     assert_eq!(reason(&Frame::Forget { id: 1 }.encode(), &[]), unexpected);
     assert_eq!(reason(&Frame::Nudge.encode(), &[]), unexpected);
     let (mut a, owner) = (End::new(), Owner::new());
@@ -181,16 +182,22 @@ fn a_frame_that_comes_too_early_or_twice() {
 fn another_version_is_named_by_both() {
     let mut bytes = Frame::Forget { id: 1 }.encode();
     bytes[4] = 9;
-    assert_eq!(reason(&bytes, &[]), "version 9 of the rendezvous, this side speaks 2");
+    assert_eq!(
+        reason(&bytes, &[]),
+        "the frame has version 9 of the rendezvous, and this process speaks version 2"
+    );
     let refused = Frame::Refused(Refusal::Version(9)).encode();
-    assert_eq!(reason(&refused, &[]), "it refused: it speaks version 9 of the rendezvous, this side 2");
+    assert_eq!(
+        reason(&refused, &[]),
+        "the peer refused: it speaks version 9 of the rendezvous, and this process version 2: run one version of the library"
+    );
 }
 
 #[test]
 fn every_refusal_is_told() {
     for refusal in [Refusal::User, Refusal::Pidfd, Refusal::Limit(24)] {
         let told = reason(&Frame::Refused(refusal).encode(), &[]);
-        assert_eq!(told, format!("it refused: {refusal}"));
+        assert_eq!(told, format!("the peer refused: {refusal}"));
     }
 }
 
@@ -198,18 +205,18 @@ fn every_refusal_is_told() {
 fn an_owner_that_vanishes() {
     let (mut a, owner) = (End::new(), Owner::new());
     drop(owner.meet(&mut a));
-    a.until(|a| a.state.over == ["it closed the connection"]);
-    // Before it has even accepted.
+    a.until(|a| a.state.over == ["the peer closed the connection"]);
+    // Closed before the listener has accepted.
     a.connect(owner.gid).unwrap();
     let gid = owner.gid;
     drop(owner);
     a.until(|a| a.state.over.len() == 2);
-    assert!(matches!(a.connect(gid), Err(Reason::NoNeighbour)));
+    assert!(matches!(a.connect(gid), Err(UnmappedReason::NoNeighbour)));
 }
 
 #[test]
 fn the_end_of_its_process_is_told_though_a_child_holds_its_connection() {
-    // The process whose end is told is any that has one: here it stands in for the owner's.
+    // Any process that ends will do: here it stands for the owner.
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     static CHILD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
     CHILD.store(child.id() as i32, std::sync::atomic::Ordering::Relaxed);
@@ -221,11 +228,11 @@ fn the_end_of_its_process_is_told_though_a_child_holds_its_connection() {
     let socket = owner.meet(&mut a);
     say(&socket, &welcome(), &borrowed(&good()));
     a.until(|a| a.state.invited.len() == 1);
-    // What it said last is heard.
+    // A frame that was sent right before the end is still read.
     say(&socket, &Frame::Forget { id: 5 }.encode(), &[]);
     child.kill().unwrap();
     child.wait().unwrap();
-    a.until(|a| a.state.over == ["its process has ended"]);
+    a.until(|a| a.state.over == ["the peer's process has ended"]);
     assert_eq!(a.state.forgotten, [5]);
     assert!(!a.rendezvous.is_connected(a.qp));
 }
@@ -253,6 +260,6 @@ fn a_listener_that_too_many_wait_at_is_busy() {
     let crowded = listener::listen(gid).unwrap();
     rustix::net::listen(&crowded, 0).unwrap();
     let waiting: Vec<_> = (0..4).map(|_| listener::connect(gid)).collect();
-    assert!(matches!(waiting.last(), Some(Err(Reason::Busy))), "{waiting:?}");
+    assert!(matches!(waiting.last(), Some(Err(UnmappedReason::Busy))), "{waiting:?}");
     assert!(crowded.as_raw_fd() >= 0);
 }

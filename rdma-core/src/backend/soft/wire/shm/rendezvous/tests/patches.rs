@@ -1,4 +1,4 @@
-//! Other pages of memory: told to all that have it, in order, and mapped only when they are what an owner may send.
+//! Replacement pages: announced in order to every peer that has the memory, and mapped over the former ones.
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -7,7 +7,7 @@ use super::owners::{Owner, borrowed, good, say, welcome};
 use super::*;
 use crate::memory::Mapping;
 
-/// Memory of this process, of which pages can be replaced, and what peers are told of it.
+/// Memory whose pages can be replaced, and its announcement.
 fn replaceable(pages: u64) -> (Mapping, Announcement) {
     let memory = Mapping::allocate((pages * page()) as usize).unwrap();
     let backing = memory.backing().unwrap();
@@ -28,20 +28,20 @@ fn page() -> u64 {
 fn replace(memory: &Mapping, range: std::ops::Range<u64>) -> Vec<Patch> {
     let pages = &memory.backing().unwrap().pages;
     let before = pages.version();
-    // SAFETY: mapped, and nobody writes it.
+    // SAFETY: the memory is mapped at that address, and nothing writes it, so no byte is lost.
     unsafe { pages.replace(memory.as_ptr(), &[range]) }.unwrap();
     pages.patches(before)
 }
 
 #[expect(unsafe_code, reason = "looks at a byte of a mapping")]
 fn first_of(segment: &Segment, page_of: u64) -> u8 {
-    // SAFETY: within the mapping, which lives.
+    // SAFETY: the page is within the segment's mapping, which lives, so the read is in bounds.
     unsafe { segment.as_ptr().add((page_of * page()) as usize).read_volatile() }
 }
 
 #[expect(unsafe_code, reason = "nobody else has the memory")]
 fn write(memory: &Mapping, page_of: u64, byte: u8) {
-    // SAFETY: within the memory, which lives.
+    // SAFETY: the page is within the memory, which lives and which only this thread writes.
     unsafe { memory.as_ptr().add((page_of * page()) as usize).write_volatile(byte) }
 }
 
@@ -91,7 +91,7 @@ fn what_two_queue_pairs_share_is_mapped_once_whoever_hears_first() {
 fn pages_of_memory_that_went_before_a_peer_took_it_are_not_told_and_take_no_room() {
     let (mut a, mut b) = pair();
     let now = Instant::now();
-    // More than a socket takes at once.
+    // More notices than a socket takes at once.
     for id in 0..1000 {
         b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
     }
@@ -114,7 +114,7 @@ fn pages_of_memory_that_went_before_a_peer_took_it_are_not_told_and_take_no_room
 fn that_pages_are_what_they_were_is_told_once_and_only_of_memory_that_there_is() {
     let (mut a, mut b) = pair();
     let now = Instant::now();
-    // More than a socket takes at once.
+    // More notices than a socket takes at once.
     for id in 0..1000 {
         b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
     }
@@ -128,7 +128,7 @@ fn that_pages_are_what_they_were_is_told_once_and_only_of_memory_that_there_is()
     assert_eq!(a.state.resumed, [998, 7]);
 }
 
-/// What `a` makes of an owner that tells of a memory of two pages, and then says that of it.
+/// The reason that `a` reports about an owner that announces a memory of two pages and then sends `said`.
 fn reason(said: Frame, descriptors: &[BorrowedFd<'_>]) -> String {
     let (mut a, owner) = (End::new(), Owner::new());
     let socket = owner.meet(&mut a);
@@ -148,22 +148,25 @@ fn whatever_is_wrong_with_pages_ends_the_connection_and_says_why() {
     let fine = sent(&Segment::create("test", page as usize).unwrap()).0;
     let fine = [fine.as_fd()];
     let patch = |id, offset, len, version| Frame::Patch { id, offset, len, version };
-    assert_eq!(reason(patch(2, 0, page, 1), &fine), "it replaced pages of a memory that it has not told of");
+    assert_eq!(
+        reason(patch(2, 0, page, 1), &fine),
+        "the peer replaced pages of a memory that it did not announce"
+    );
     for (offset, len) in [(2 * page, page), (u64::MAX - page + 1, page), (8, page)] {
         assert_eq!(
             reason(patch(1, offset, len, 1), &fine),
-            "pages that it handed over: they are not whole pages of the memory",
+            "pages that the peer handed over: the range is not made of whole pages within the memory",
             "{offset:#x}"
         );
     }
     assert_eq!(
         reason(patch(1, 0, page, 2), &fine),
-        "pages that it handed over: they are the 2. that were replaced, after 0"
+        "pages that the peer handed over: version 2 of the pages came after version 0, out of order"
     );
     assert_eq!(
         reason(patch(1, 0, 2 * page, 1), &fine),
         format!(
-            "pages that it handed over: the memfd has {page} bytes instead of the {} that the peer spoke of",
+            "pages that the peer handed over: the memfd has {page} bytes instead of the {} that the peer announced",
             2 * page
         )
     );
@@ -171,13 +174,13 @@ fn whatever_is_wrong_with_pages_ends_the_connection_and_says_why() {
     let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
     assert_eq!(
         reason(patch(1, 0, page, 1), &[socket.as_fd()]),
-        "pages that it handed over: the descriptor is not a memfd of ordinary pages"
+        "pages that the peer handed over: the descriptor is not a memfd of ordinary pages"
     );
     let unsealed = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&unsealed, page).unwrap();
     rustix::fs::fcntl_add_seals(&unsealed, SealFlags::GROW).unwrap();
     assert_eq!(
         reason(patch(1, 0, page, 1), &[unsealed.as_fd()]),
-        "pages that it handed over: the memfd is not sealed against shrinking and growing"
+        "pages that the peer handed over: the memfd is not sealed against shrinking and growing"
     );
 }

@@ -1,9 +1,9 @@
-//! Whatever a stranger says to the listener, it is turned away, and real requesters are let in.
+//! Misbehaving writers: whatever a stranger sends to the listener, it is turned away, and real peers are served.
 
 use super::owners::say;
 use super::*;
 
-/// What is heard on a connection in the end: the last frame, and that it closed.
+/// The last frame that a connection delivers before it ends.
 fn answer(b: &mut End, socket: &OwnedFd) -> Option<Frame> {
     let mut heard = None;
     b.until(|_| {
@@ -11,7 +11,7 @@ fn answer(b: &mut End, socket: &OwnedFd) -> Option<Frame> {
             match descriptors::receive(socket.as_fd()) {
                 Ok(Some(received)) => heard = Some(received.frame),
                 Ok(None) => break false,
-                Err(Reason::Closed) => break true,
+                Err(UnmappedReason::Closed) => break true,
                 Err(other) => panic!("{other}"),
             }
         }
@@ -42,7 +42,7 @@ fn a_hello_with_descriptors_is_turned_away_and_they_are_closed() {
     drop(writer);
     assert_eq!(answer(&mut b, &socket), None);
     assert!(b.state.writers.is_empty());
-    // Its other end has nobody left: the copy was closed.
+    // Nobody has the other end any more, because the copy was closed.
     reader.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(io::Read::read(&mut &reader, &mut [0]).unwrap(), 0);
 }
@@ -65,18 +65,28 @@ fn a_requester_of_another_user_or_one_that_cannot_be_watched_is_told_so() {
     b.rendezvous.credentials.uid ^= 1;
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| {
-        a.state.over == ["it refused: it runs as another user, or one of another user namespace"]
+        a.state.over
+            == [
+                "the peer refused: the processes run as different users, or in different user namespaces: run both as one user",
+            ]
     });
     b.rendezvous.credentials = own;
     b.rendezvous.credentials.pidfd = |_| Err(io::ErrorKind::Unsupported.into());
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| a.state.over.len() == 2);
-    assert!(a.state.over[1].starts_with("it refused: it cannot watch this process"), "{:?}", a.state.over);
-    // That is not what is wrong with one that has no descriptor left for it.
+    assert!(
+        a.state.over[1].starts_with("the peer refused: it cannot watch this process"),
+        "{:?}",
+        a.state.over
+    );
+    // A process without a free descriptor is reported as such, and not as one that cannot be watched.
     b.rendezvous.credentials.pidfd = |_| Err(io::Error::from_raw_os_error(libc::EMFILE));
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| a.state.over.len() == 3);
-    assert_eq!(a.state.over[2], "it refused: it has no descriptors or memory left (error 24)");
+    assert_eq!(
+        a.state.over[2],
+        "the peer refused: it has no descriptors or memory left (error 24): raise its limits"
+    );
     assert!(b.state.writers.is_empty());
 }
 
@@ -87,7 +97,10 @@ fn what_the_state_refuses_is_told() {
     b.state.refuses = Some(Refusal::Limit(12));
     a.connect(b.gid).unwrap();
     until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
-    assert_eq!(a.state.over[0], "it refused: it has no descriptors or memory left (error 12)");
+    assert_eq!(
+        a.state.over[0],
+        "the peer refused: it has no descriptors or memory left (error 12): raise its limits"
+    );
     assert!(b.rendezvous.strangers.is_empty() && b.rendezvous.responders.is_empty());
 }
 
@@ -119,7 +132,7 @@ fn one_that_waits_and_vanishes_is_forgotten_and_a_late_event_does_not_end_it() {
     let key = b.rendezvous.strangers[0];
     b.until(|b| format!("{:?}", b.rendezvous.sockets[key].kind).contains("hello: Some"));
     // Two threads were told of the hello, and the second one comes now.
-    b.rendezvous.ready(Instant::now(), name(key, 0).u64(), &mut b.state);
+    b.rendezvous.ready(Instant::now(), epoll_data(key, 0).u64(), &mut b.state);
     assert_eq!(b.rendezvous.strangers, [key]);
     drop(stranger);
     b.until(|b| b.rendezvous.strangers.is_empty());

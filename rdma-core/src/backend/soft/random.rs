@@ -1,0 +1,86 @@
+//! Random numbers from the system, drawn in batches: one system call a number would be most of the cost of a
+//! registration.
+
+use std::fmt;
+
+/// Numbers drawn in one system call.
+const BATCH: usize = 32;
+
+/// A batch of random numbers, each of which is given out once.
+#[derive(Default)]
+pub(super) struct RandomPool {
+    drawn: [u32; BATCH],
+    left: usize,
+}
+
+impl RandomPool {
+    /// Returns a fresh random number.
+    ///
+    /// # Errors
+    ///
+    /// The system has no random source.
+    pub(super) fn next(&mut self) -> Result<u32, getrandom::Error> {
+        if self.left == 0 {
+            let mut bytes = [0; BATCH * size_of::<u32>()];
+            getrandom::fill(&mut bytes)?;
+            for (number, bytes) in self.drawn.iter_mut().zip(bytes.as_chunks().0) {
+                *number = u32::from_ne_bytes(*bytes);
+            }
+            self.left = BATCH;
+        }
+        self.left -= 1;
+        // Keys are secrets, so no copy of a used number stays in memory.
+        Ok(std::mem::take(&mut self.drawn[self.left]))
+    }
+
+    /// Returns a fresh random number whose lowest `same_bits` bits are those of `last`; never `last` itself.
+    ///
+    /// # Errors
+    ///
+    /// The system has no random source.
+    pub(super) fn next_beside(&mut self, last: u32, same_bits: u32) -> Result<u32, getrandom::Error> {
+        let same = (1 << same_bits) - 1;
+        loop {
+            let drawn = self.next()? & !same | last & same;
+            if drawn != last {
+                return Ok(drawn);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RandomPool {
+    /// Omits the numbers, because they become keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RandomPool").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn numbers_differ_and_no_copy_is_kept() {
+        let mut pool = RandomPool::default();
+        let drawn: HashSet<u32> = (0..20 * BATCH).map(|_| pool.next().unwrap()).collect();
+        // Among so few numbers more than one repetition is practically impossible.
+        assert!(drawn.len() + 1 >= 20 * BATCH);
+        assert_eq!((pool.left, pool.drawn), (0, [0; BATCH]));
+    }
+
+    #[test]
+    fn a_number_beside_another_shares_the_low_bits_and_differs() {
+        let mut pool = RandomPool::default();
+        let mut last = pool.next().unwrap();
+        for _ in 0..20 * BATCH {
+            // With 30 bits fixed only four numbers are left, so a repetition would come soon.
+            let next = pool.next_beside(last, 30).unwrap();
+            assert_eq!(next & 0x3fff_ffff, last & 0x3fff_ffff);
+            assert_ne!(next, last);
+            last = next;
+        }
+    }
+}

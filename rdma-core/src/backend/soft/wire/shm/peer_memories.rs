@@ -1,0 +1,187 @@
+//! The memories of one peer that are mapped here, by the identifiers that the peer gave them.
+
+#![expect(unsafe_code, reason = "vouches for addresses that another thread may use")]
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::segment::Segment;
+
+/// The mapped memories of one peer.
+#[derive(Debug, Default)]
+pub(super) struct PeerMemories {
+    by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<IdHasher>>,
+    /// The mapping that was found last. Requests use the same memory again and again, and this saves the hash lookup.
+    /// [`add`](Self::add) and [`remove`](Self::remove) must clear it.
+    last: Cell<Option<(u64, CachedMapping)>>,
+}
+
+/// Address, length and access of a mapping, copied so that a hit follows no pointer.
+#[derive(Debug, Clone, Copy)]
+struct CachedMapping {
+    /// Version of the pages when the mapping was found; the pages may be later ones by now.
+    version: u32,
+    base: NonNull<u8>,
+    len: u64,
+    writable: bool,
+}
+
+// SAFETY: the pointer is into a mapping that `PeerMemories` keeps, which has no thread affinity, so it may move to
+// another thread with it.
+unsafe impl Send for CachedMapping {}
+
+impl PeerMemories {
+    /// Adds a memory, and returns the one that had the same identifier before.
+    pub(super) fn add(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
+        self.last.set(None);
+        self.by_id.insert(id, segment)
+    }
+
+    /// Returns the memory of that identifier.
+    pub(super) fn get(&self, id: u64) -> Option<&Arc<Segment>> {
+        self.by_id.get(&id)
+    }
+
+    /// Removes the memory of that identifier, and returns it.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
+        self.last.set(None);
+        self.by_id.remove(&id)
+    }
+
+    /// Whether the memory is mapped, with that version of its pages or a later one.
+    ///
+    /// A later version also serves a request that names an earlier one: the owner announces a version only once it
+    /// has those pages itself and no registration of an earlier version is current. So
+    /// [`WriterSlot::enter`](super::writer_slot::WriterSlot::enter) turns away a writer that found such a
+    /// registration before it touches a byte.
+    pub(super) fn has(&self, id: u64, version: u32) -> bool {
+        self.by_id.get(&id).is_some_and(|segment| segment.version() >= version)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Returns the address of `len` bytes from `offset` on in that version of the memory; `None` if they are not
+    /// mapped, or if they are to be `written` and the mapping is read-only.
+    #[inline(always)]
+    pub(super) fn locate(
+        &self,
+        (id, version): (u64, u32),
+        offset: u64,
+        len: u32,
+        written: bool,
+    ) -> Option<NonNull<u8>> {
+        let mapping = self.find(id, version)?;
+        // Checked: `offset` is computed from a table that the peer writes, and may be any number.
+        let end = offset.checked_add(u64::from(len))?;
+        if end > mapping.len || written && !mapping.writable {
+            return None;
+        }
+        // `offset` is at most the mapping's length, so it fits a `usize`, and the address is not 0.
+        NonNull::new(mapping.base.as_ptr().wrapping_add(offset as usize))
+    }
+
+    /// Finds the memory with that version of its pages or a later one.
+    #[inline(always)]
+    fn find(&self, id: u64, version: u32) -> Option<CachedMapping> {
+        match self.last.get() {
+            // A cached version that is too old is looked up again: patches do not clear the cache.
+            Some((last, mapping)) if last == id && mapping.version >= version => Some(mapping),
+            _ => self.find_slow(id, version),
+        }
+    }
+
+    /// Looks the memory up in the table, and caches it.
+    #[inline(never)]
+    fn find_slow(&self, id: u64, version: u32) -> Option<CachedMapping> {
+        let segment = self.by_id.get(&id).filter(|segment| segment.version() >= version)?;
+        let (base, len, writable) = (segment.as_ptr(), segment.len() as u64, segment.is_writable());
+        let mapping = CachedMapping { version: segment.version(), base, len, writable };
+        self.last.set(Some((id, mapping)));
+        Some(mapping)
+    }
+}
+
+/// Hashes identifiers that a peer counts up from 1.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // Multiplying by the golden ratio's bits spreads close numbers. The rotation is needed because the table
+        // takes its bucket from the low bits and its tag from the high ones.
+        self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::segment::Protection;
+    use super::*;
+
+    #[test]
+    fn only_what_is_mapped_is_found() {
+        let own = Segment::create("test", 1).unwrap();
+        let len = own.len() as u64;
+        let map =
+            |protection| Arc::new(Segment::map(own.memfd().unwrap(), own.len() as u64, protection).unwrap());
+        let mut memories = PeerMemories::default();
+        let writable = map(Protection::ReadWrite);
+        let base = writable.as_ptr().as_ptr() as usize;
+        memories.add(7, writable);
+        memories.add(8, map(Protection::Read));
+        let at = |id, version, offset, len, written| {
+            memories.locate((id, version), offset, len, written).map(|at| at.as_ptr() as usize)
+        };
+        assert_eq!(at(7, 0, 0, len as u32, true), Some(base));
+        assert_eq!(at(7, 0, len - 1, 1, true), Some(base + len as usize - 1));
+        for (offset, len) in [(len - 1, 2), (len, 1), (u64::MAX, 1), (0, u32::MAX)] {
+            assert_eq!(at(7, 0, offset, len, true), None, "{offset} {len}");
+        }
+        assert_eq!(at(7, 1, 0, 1, true), None, "pages that were replaced");
+        assert!(memories.has(7, 0) && !memories.has(7, 1));
+        assert_eq!(at(9, 0, 0, 1, true), None);
+        assert!(at(8, 0, 0, 1, false).is_some() && at(8, 0, 0, 1, true).is_none());
+    }
+
+    #[test]
+    fn what_was_found_last_is_not_found_once_it_is_gone_or_another() {
+        let map = || Arc::new(Segment::create("test", 1).unwrap());
+        let (before, after) = (map(), map());
+        let mut memories = PeerMemories::default();
+        memories.add(7, Arc::clone(&before));
+        assert_eq!(memories.locate((7, 0), 0, 1, true), Some(before.as_ptr()));
+        memories.add(7, Arc::clone(&after));
+        assert_eq!(memories.locate((7, 0), 0, 1, true), Some(after.as_ptr()));
+        memories.remove(7);
+        assert_eq!(memories.locate((7, 0), 0, 1, true), None);
+    }
+
+    #[test]
+    fn what_was_found_last_has_the_pages_that_it_was_given_since() {
+        let (own, pages) = (Segment::create("test", 1).unwrap(), Segment::create("test", 1).unwrap());
+        let len = own.len() as u64;
+        let segment = Arc::new(Segment::map(own.memfd().unwrap(), len, Protection::ReadWrite).unwrap());
+        let mut memories = PeerMemories::default();
+        memories.add(7, Arc::clone(&segment));
+        let at = |version| memories.locate((7, version), 0, 1, true);
+        assert_eq!((at(0), at(1)), (Some(segment.as_ptr()), None));
+        segment.patch(pages.memfd().unwrap(), 1, (0, len)).unwrap();
+        assert_eq!((at(0), at(1), at(2)), (Some(segment.as_ptr()), Some(segment.as_ptr()), None));
+    }
+}

@@ -1,0 +1,133 @@
+//! Access to the peer's memory without a request: no receive is taken, no sequence number moves, and the peer is told
+//! nothing.
+//!
+//! The rights are those of a request, and the writer slot is held as for one, so the promises of
+//! [`copy`](super::copy) at the end of a registration hold here too.
+
+#![expect(unsafe_code, reason = "copies between memory of two processes")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::super::atomic::Ordering;
+use super::super::key_table::Export;
+use super::super::layout::SILENT;
+use super::RemoteResponder;
+use super::copy::{CopyBudget, CopyResult};
+use crate::backend::interface::{MappedAccess, MappedOp};
+use crate::backend::soft::engine::keys::KeyRefusal;
+use crate::backend::soft::mapped_access::perform_at;
+use crate::memory::PeerWindow;
+use crate::{Access, RemoteMemory};
+
+/// The outcome of an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AccessOutcome {
+    /// The access is done; for a load, the value that was read.
+    Done(u64),
+    Refused(KeyRefusal),
+    /// The queue pair answers no more. Some bytes may have been accessed.
+    Closed,
+    /// The queue pair does not answer for now.
+    Silent,
+    /// The access needs that memory, which is not mapped; memory 0 never will be.
+    Unmapped(u64),
+}
+
+impl RemoteResponder {
+    /// Returns that range of a window of the peer.
+    ///
+    /// # Errors
+    ///
+    /// The outcome that an access to the range would have.
+    pub(crate) fn window(&self, memory: RemoteMemory) -> Result<PeerWindow, AccessOutcome> {
+        self.answers()?;
+        if !self.peer.access.contains(Access::WINDOW_BY) {
+            return Err(AccessOutcome::Refused(KeyRefusal::AccessDenied));
+        }
+        let RemoteMemory { addr, len, rkey } = memory;
+        let found = self.keys.find(rkey.0).ok_or(AccessOutcome::Refused(KeyRefusal::Unknown))?;
+        let Export { registered, memory: id, offset, .. } = &found.export;
+        registered.check(self.peer.domain, addr, len, Access::WINDOW).map_err(AccessOutcome::Refused)?;
+        let segment = self.memories.get(*id).ok_or(AccessOutcome::Unmapped(*id))?;
+        let begin = (addr - registered.addr).checked_add(*offset);
+        let end = begin.and_then(|begin| begin.checked_add(len));
+        let (Some(begin), Some(_)) = (begin, end.filter(|end| *end <= segment.len() as u64)) else {
+            // Only a peer that lies about the position of its memory gets here.
+            return Err(AccessOutcome::Refused(KeyRefusal::OutOfRange));
+        };
+        if !segment.is_writable() {
+            return Err(AccessOutcome::Refused(KeyRefusal::AccessDenied));
+        }
+        // SAFETY: `begin` is at most the segment's length, because `end` was checked above, so the address is within
+        // the mapping.
+        let base = unsafe { segment.as_ptr().add(begin as usize) };
+        // SAFETY: the range is mapped and writable for as long as the window keeps the segment. The owner gives a
+        // window's pages to nobody else and never replaces them, since no writer slot is held for a window (see
+        // `mapped/revoke`), so no slot check is needed for each access.
+        Ok(unsafe { PeerWindow::new(base, len as usize, Arc::clone(segment) as _) })
+    }
+
+    /// Whether the peer's queue pair answers; otherwise the outcome to report.
+    fn answers(&self) -> Result<(), AccessOutcome> {
+        if !self.is_open() {
+            let silent = self.header.owner.state.load(Ordering::Relaxed) == SILENT;
+            return Err(if silent { AccessOutcome::Silent } else { AccessOutcome::Closed });
+        }
+        if self.is_refused() { Err(AccessOutcome::Closed) } else { Ok(()) }
+    }
+
+    /// Accesses at most one chunk.
+    ///
+    /// # Safety
+    ///
+    /// The local memory that `access` names is mapped for the whole call, writable for a read, and no reference to
+    /// bytes that others may write is used. A flag has 4 or 8 bytes.
+    pub(crate) unsafe fn access(&self, access: &MappedAccess) -> AccessOutcome {
+        if let Err(instead) = self.answers() {
+            return instead;
+        }
+        let (needs, MappedAccess { remote_addr, len, rkey, op }) = (access.op.needs(), *access);
+        if !self.peer.access.contains(needs) {
+            return AccessOutcome::Refused(KeyRefusal::AccessDenied);
+        }
+        let Some(found) = self.keys.find(rkey) else { return AccessOutcome::Refused(KeyRefusal::Unknown) };
+        let (registered, domain) = (&found.export.registered, self.peer.domain);
+        let allowed = match op {
+            MappedOp::Probe => registered.check_any(domain, remote_addr, len),
+            _ => registered.check(domain, remote_addr, len, needs),
+        };
+        if let Err(refusal) = allowed {
+            return AccessOutcome::Refused(refusal);
+        }
+        // Only a probe may name more than 4 GiB, and it touches no byte.
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let Some(at) = self.locate(&found, remote_addr, len, needs.contains(Access::REMOTE_WRITE)) else {
+            return AccessOutcome::Unmapped(found.export.memory);
+        };
+        if let MappedOp::Probe = op {
+            return AccessOutcome::Done(0);
+        }
+        let (at, loaded) = (at.as_ptr(), Cell::new(0));
+        if op.is_flag() && !at.addr().is_multiple_of(len as usize) {
+            // Only a peer that lies about where its memory begins has it aligned otherwise. Checked, because an
+            // unaligned atomic access is undefined behaviour here.
+            return AccessOutcome::Refused(KeyRefusal::OutOfRange);
+        }
+        let once = |_, len: u32| {
+            // SAFETY: the local memory is valid by the caller's promise. The peer's range was found in a mapping that
+            // is kept, and a flag's alignment was checked above, so the access is within bounds.
+            loaded.set(unsafe { perform_at(at, len, op) });
+        };
+        match self.copy_chunks(&found, (remote_addr, len), CopyBudget::WHOLE, once, || false) {
+            CopyResult::All { .. } => AccessOutcome::Done(loaded.get()),
+            CopyResult::Revoked if self.pages_were_replaced(&found) => {
+                AccessOutcome::Unmapped(found.export.memory)
+            }
+            CopyResult::Revoked => AccessOutcome::Refused(KeyRefusal::Unknown),
+            // `CopyBudget::WHOLE` never ends in a part.
+            CopyResult::Closed | CopyResult::Partial(_) => AccessOutcome::Closed,
+            CopyResult::Unmapped => AccessOutcome::Unmapped(found.export.memory),
+        }
+    }
+}

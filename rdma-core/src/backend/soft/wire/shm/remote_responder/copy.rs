@@ -1,0 +1,433 @@
+//! Copies the bytes of a request, chunk by chunk, and completes the peer's receive.
+//!
+//! The last chunk and the completion happen in one hold of the slot. So once a closed queue pair's slot is idle,
+//! every receive that was filled has its completion, and the owner may flush the others.
+
+#![expect(unsafe_code, reason = "copies between memory of two processes")]
+
+use std::ptr::NonNull;
+
+use super::super::atomic::Ordering;
+use super::super::key_table::FoundKey;
+use super::super::layout::{OF_WRITE, WITH_IMM};
+use super::super::writer_slot::{NO_REGISTRATION, NO_SERIAL};
+use super::check::takes_receive;
+use super::{LocalBuffer, RemoteResponder};
+use crate::CompletionStatus;
+use crate::backend::soft::engine::message::{Request, RequestOp};
+use crate::backend::soft::engine::sequence;
+use crate::backend::soft::fault::{Injected, Planted, byte_of, flip};
+use crate::backend::soft::wire::HOLD_BYTES_MAX;
+use crate::memory::{CacheHint, copy_shared_hinted, prefetch, prefetch_for_write};
+
+/// Bytes that are copied in one hold of the slot. A deregistration may have to wait for one chunk: 256 KiB take some
+/// ten microseconds.
+pub(super) const CHUNK: u32 = HOLD_BYTES_MAX as u32;
+
+/// Progress of a message that is copied in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct CopyProgress {
+    /// Serial of the registration that the bytes went to. In another registration the message begins anew, because
+    /// its pages may be others.
+    serial: u64,
+    done: u32,
+}
+
+impl CopyProgress {
+    /// Whether more bytes are copied than `before`.
+    pub(crate) fn is_after(self, before: Self) -> bool {
+        self.done > before.done
+    }
+}
+
+/// The part of a message that is copied in one call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CopyBudget {
+    /// Progress so far.
+    pub(crate) resume: CopyProgress,
+    /// Bytes after which the copy stops, at the end of a chunk. The lock is then given to others.
+    pub(crate) max_bytes: u32,
+}
+
+impl CopyBudget {
+    /// A message in one call, from its beginning.
+    pub(crate) const WHOLE: Self =
+        Self { resume: CopyProgress { serial: NO_SERIAL, done: 0 }, max_bytes: u32::MAX };
+}
+
+/// The two ends of a message: its memory here, and its address in the peer's process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Endpoints {
+    pub(super) local: LocalBuffer,
+    pub(super) remote: u64,
+}
+
+/// The result of copying the bytes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopyResult {
+    /// All bytes are copied and the message is completed. With `ring` the peer sleeps until a completion: its
+    /// doorbell must be rung.
+    All { ring: bool },
+    /// As many bytes are copied as the budget allows.
+    Partial(CopyProgress),
+    /// The registration is not current any more. Some bytes may be there.
+    Revoked,
+    /// The queue pair answers no more. Some bytes may be there.
+    Closed,
+    /// The memory is not mapped here in the version that the key names.
+    Unmapped,
+}
+
+impl RemoteResponder {
+    /// Copies the payload into the peer's memory, and completes the request.
+    ///
+    /// # Safety
+    ///
+    /// The `request.len` bytes at `ends.local.addr` are readable for the whole call.
+    #[inline(always)]
+    pub(super) unsafe fn write_payload(
+        &self,
+        found: &FoundKey<'_>,
+        request: &Request,
+        ends: Endpoints,
+        injected: Injected,
+    ) -> CopyResult {
+        let Some(target) = self.locate(found, ends.remote, request.len, true) else {
+            return CopyResult::Unmapped;
+        };
+        let source = std::ptr::with_exposed_provenance::<u8>(ends.local.addr as usize);
+        let hint = ends.local.hint.or(CacheHint::of_total(request.len as usize));
+        if hint == CacheHint::Cached {
+            prefetch_ends(target, request.len);
+        }
+        let copy = |done: u32, count: u32| {
+            // SAFETY: the chunk is within the source, readable by the caller's promise, and within the target, which
+            // `locate` found in a mapping that `self` keeps. Others may access either at the same time, so the kernel
+            // copies as a device would, without references.
+            unsafe {
+                let (from, to) = (source.add(done as usize), target.as_ptr().add(done as usize));
+                copy_shared_hinted(from, to, count as usize, hint);
+            }
+        };
+        self.copy_chunks(found, (ends.remote, request.len), ends.local.budget, copy, || {
+            if let Injected::Corrupt(chance) = injected {
+                let target = target.as_ptr().expose_provenance() as u64;
+                // SAFETY: the byte is within the range written just now, in the same hold of the slot, so it is still
+                // mapped and ours to write.
+                unsafe { flip(byte_of(target, request.len, chance)) };
+            }
+            self.complete(request)
+        })
+    }
+
+    /// Copies the bytes that a read asks for out of the peer's memory.
+    ///
+    /// # Safety
+    ///
+    /// The `request.len` bytes at `local.addr` are writable for the whole call, and no reference to them exists.
+    pub(super) unsafe fn read_payload(
+        &self,
+        found: &FoundKey<'_>,
+        request: &Request,
+        local: LocalBuffer,
+    ) -> CopyResult {
+        let remote = request.remote_addr;
+        let Some(source) = self.locate(found, remote, request.len, false) else {
+            return CopyResult::Unmapped;
+        };
+        let target = std::ptr::with_exposed_provenance_mut::<u8>(local.addr as usize);
+        let hint = local.hint.or(CacheHint::of_total(request.len as usize));
+        let copy = |done: u32, count: u32| {
+            // SAFETY: the chunk is within the target, writable by the caller's promise, and within the source, which
+            // `locate` found in a mapping that `self` keeps, so both ranges are valid for the copy.
+            unsafe {
+                let (from, to) = (source.as_ptr().add(done as usize), target.add(done as usize));
+                copy_shared_hinted(from, to, count as usize, hint);
+            }
+        };
+        self.copy_chunks(found, (remote, request.len), local.budget, copy, || false)
+    }
+
+    /// Returns the address at which that range of a registration is mapped here.
+    #[inline(always)]
+    pub(super) fn locate(
+        &self,
+        found: &FoundKey<'_>,
+        remote: u64,
+        len: u32,
+        written: bool,
+    ) -> Option<NonNull<u8>> {
+        let export = &found.export;
+        let offset = remote.wrapping_sub(export.registered.addr).checked_add(export.offset)?;
+        self.memories.locate((export.memory, export.version), offset, len, written)
+    }
+
+    /// Lets `copy(done, count)` move one chunk after another, each in a hold of the slot, and then `finish`, whose
+    /// result tells whether to ring the doorbell.
+    #[inline(always)]
+    pub(super) fn copy_chunks(
+        &self,
+        found: &FoundKey<'_>,
+        (remote, len): (u64, u32),
+        budget: CopyBudget,
+        copy: impl Fn(u32, u32),
+        finish: impl FnOnce() -> bool,
+    ) -> CopyResult {
+        let (slot, serial) = (&self.header.writer.slot, found.export.registered.serial);
+        // A message resumes only in the registration in which it began. After a renewal its first bytes may be in
+        // pages that nobody sees, so all are copied again.
+        let goes_on = budget.resume.serial == serial && budget.resume.done < len;
+        let mut done = if goes_on { budget.resume.done } else { 0 };
+        let stop_at = done.saturating_add(budget.max_bytes);
+        loop {
+            let count = (len - done).min(CHUNK);
+            let begin = remote.wrapping_add(done.into());
+            let range = begin..begin.wrapping_add(count.into());
+            let mut open = true;
+            // Both rights are checked after the announcement, never before: a right that ends in between would be
+            // missed. `open` comes first, so that the end of the queue pair is reported rather than that of its
+            // registrations.
+            let may = slot.enter(serial, range, || {
+                open = self.is_open();
+                open && found.is_current()
+            });
+            if !may {
+                return if open { CopyResult::Revoked } else { CopyResult::Closed };
+            }
+            copy(done, count);
+            done += count;
+            if done == len {
+                // A stopped writer may find here that its pages were replaced: its bytes are then in pages that the
+                // peer does not see. So nothing may be completed, and the request is tried again.
+                if !found.is_current() {
+                    slot.leave();
+                    return CopyResult::Revoked;
+                }
+                let ring = finish();
+                slot.leave();
+                return CopyResult::All { ring };
+            }
+            slot.leave();
+            if done >= stop_at {
+                return CopyResult::Partial(CopyProgress { serial, done });
+            }
+        }
+    }
+
+    /// Finishes a request without memory. One that `takes_receive` holds the slot meanwhile, so that the owner's end
+    /// waits for its completion.
+    pub(super) fn finish_without_memory(
+        &self,
+        takes_receive: bool,
+        finish: impl FnOnce() -> bool,
+    ) -> CopyResult {
+        let slot = &self.header.writer.slot;
+        if !takes_receive {
+            return CopyResult::All { ring: finish() };
+        }
+        if !slot.enter(NO_REGISTRATION, 0..0, || self.is_open()) {
+            return CopyResult::Closed;
+        }
+        let ring = finish();
+        slot.leave();
+        CopyResult::All { ring }
+    }
+
+    /// Counts a request as carried out, and completes the receive that it takes, if any. Returns whether to ring the
+    /// doorbell.
+    #[inline(always)]
+    pub(super) fn complete(&self, request: &Request) -> bool {
+        self.expect_next();
+        if !takes_receive(request) {
+            return false;
+        }
+        let wrong = u32::from(self.peer.planted == Some(Planted::WrongImmediate));
+        let of_write = if request.op == RequestOp::Write { OF_WRITE } else { 0 };
+        let flags = of_write | if request.imm.is_some() { WITH_IMM } else { 0 };
+        let imm = request.imm.map_or(0, |imm| imm ^ wrong);
+        self.push_completion(CompletionStatus::SUCCESS, request.len, imm, flags)
+    }
+
+    /// Completes a receive with an error. Returns whether to ring the doorbell.
+    pub(super) fn fail_receive(&self, status: CompletionStatus) -> bool {
+        self.push_completion(status, 0, 0, 0)
+    }
+
+    /// Counts a request as carried out.
+    #[inline]
+    pub(super) fn expect_next(&self) {
+        let expected = &self.header.writer.expected;
+        expected.store(sequence::add(expected.load(Ordering::Relaxed), 1), Ordering::Relaxed);
+    }
+
+    /// Leaves the completion of the next receive. Returns whether to ring the doorbell.
+    fn push_completion(&self, status: CompletionStatus, byte_len: u32, imm: u32, flags: u32) -> bool {
+        let consumed = &self.header.writer.consumed;
+        let taken = consumed.load(Ordering::Relaxed);
+        let next = taken.wrapping_add(1);
+        let receive = self.ring.ring_entry(taken);
+        if receive.sequence.load(Ordering::Relaxed) != next {
+            // Only a planted fault lets a request pass without a receive.
+            return false;
+        }
+        // Counted before the completion is visible: a writer that is killed in between loses this completion, which
+        // the flush then reports, but never completes one receive twice.
+        consumed.store(next, Ordering::Relaxed);
+        let entry = self.completions.ring_entry(taken);
+        entry.status.store(status.0, Ordering::Relaxed);
+        entry.byte_len.store(byte_len, Ordering::Relaxed);
+        entry.imm.store(imm, Ordering::Relaxed);
+        entry.flags.store(flags, Ordering::Relaxed);
+        // Last, and Release: an owner that sees this number also sees the fields and every byte of the message.
+        entry.sequence.store(next, Ordering::Release);
+        // The next receive is in the owner's cache; the next request should not have to wait for it.
+        prefetch(std::ptr::from_ref(self.ring.ring_entry(next)).addr() as u64);
+        self.header.bell.doorbell.rings()
+    }
+}
+
+/// Prefetches the first and the last cache line of a target for writing. A peer that polls there has them in its
+/// caches, and fetching one takes as long as all else that a short message costs; without this, the fetch begins only
+/// after the fence.
+#[inline]
+pub(super) fn prefetch_ends(target: NonNull<u8>, len: u32) {
+    let begin = target.addr().get() as u64;
+    prefetch_for_write(begin);
+    prefetch_for_write(begin + u64::from(len) - 1);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::super::key_table::PAUSED_VERSION;
+    use super::super::super::tests::{BASE, Rig, terms};
+    use super::super::super::writer_slot::AccessScope;
+    use super::*;
+
+    const BYTES: u32 = 3 * CHUNK;
+
+    /// Copies three chunks, and calls `meanwhile` once, in chunk number `chunk`. Returns the result, the number of
+    /// chunks, and whether the message was finished.
+    fn interrupted(rig: &mut Rig, chunk: u32, meanwhile: impl Fn(&mut Rig)) -> (CopyResult, u32, bool) {
+        let (chunks, finished) = (Cell::new(0), Cell::new(false));
+        // The responder reads shared words alone, so it can exist beside its owner.
+        let (responder, writer) = (rig.another_responder(), rig.mailbox.writer());
+        let owner = Cell::new(Some(rig));
+        let found = responder.keys.find(1).unwrap();
+        let serial = found.export.registered.serial;
+        let moved = responder.copy_chunks(
+            &found,
+            (BASE, BYTES),
+            CopyBudget::WHOLE,
+            |_, _| {
+                chunks.set(chunks.get() + 1);
+                if chunks.get() == chunk
+                    && let Some(rig) = owner.take()
+                {
+                    assert!(writer.touches(AccessScope::Registration(serial)));
+                    assert!(writer.touches(AccessScope::Anything));
+                    assert!(!writer.touches(AccessScope::Registration(serial + 1)));
+                    meanwhile(rig);
+                }
+            },
+            || {
+                assert!(writer.touches(AccessScope::Anything), "what is told comes after the slot");
+                finished.set(true);
+                false
+            },
+        );
+        (moved, chunks.get(), finished.get())
+    }
+
+    #[test]
+    fn a_message_ends_with_the_chunk_in_which_its_right_did() {
+        let mut rig = Rig::new(BYTES as usize, terms(1, None));
+        rig.expose(1, 1);
+        assert_eq!(interrupted(&mut rig, 2, |_| ()), (CopyResult::All { ring: false }, 3, true));
+        assert_eq!(interrupted(&mut rig, 2, |rig| rig.keys.remove(1, 1)), (CopyResult::Revoked, 2, false));
+        assert!(!rig.mailbox.writer().touches(AccessScope::Anything));
+        rig.expose(1, 2);
+        assert_eq!(interrupted(&mut rig, 2, |rig| rig.mailbox.close()), (CopyResult::Closed, 2, false));
+        assert!(rig.mailbox.is_settled());
+    }
+
+    #[test]
+    fn a_message_into_pages_that_were_replaced_is_not_told_as_done() {
+        let mut rig = Rig::new(BYTES as usize, terms(1, None));
+        rig.expose(1, 1);
+        assert_eq!(interrupted(&mut rig, 3, |rig| rig.reexpose(1, 2, 1)), (CopyResult::Revoked, 3, false));
+        assert!(!rig.mailbox.writer().touches(AccessScope::Anything));
+        // A message that was filled before the end of its queue pair is completed.
+        rig.reexpose(1, 3, 0);
+        assert!(interrupted(&mut rig, 3, |rig| rig.mailbox.close()).2);
+    }
+
+    #[test]
+    fn a_message_in_parts_goes_on_where_it_was_and_in_another_registration_begins_anew() {
+        let mut rig = Rig::new(BYTES as usize, terms(1, None));
+        rig.expose(1, 1);
+        let part = |rig: &mut Rig, begun| {
+            let (responder, moved) = (rig.another_responder(), Cell::new((BYTES, 0)));
+            let found = responder.keys.find(1).unwrap();
+            let copy = |from: u32, count| {
+                moved.update(|(first, end): (u32, u32)| (first.min(from), end.max(from + count)))
+            };
+            let came = responder.copy_chunks(
+                &found,
+                (BASE, BYTES),
+                CopyBudget { resume: begun, max_bytes: CHUNK + 1 },
+                copy,
+                || true,
+            );
+            assert!(!rig.mailbox.writer().touches(AccessScope::Anything), "others wait for it in between");
+            (came, moved.get())
+        };
+        let (came, moved) = part(&mut rig, CopyProgress::default());
+        let CopyResult::Partial(begun) = came else { panic!("{came:?}") };
+        assert_eq!((begun, moved), (CopyProgress { serial: 1, done: 2 * CHUNK }, (0, 2 * CHUNK)));
+        assert_eq!(part(&mut rig, begun), (CopyResult::All { ring: true }, (2 * CHUNK, BYTES)));
+        rig.keys.remove(1, 1);
+        rig.expose(1, 2);
+        assert_eq!(
+            part(&mut rig, begun),
+            (CopyResult::Partial(CopyProgress { serial: 2, ..begun }), (0, 2 * CHUNK))
+        );
+    }
+
+    #[test]
+    fn what_was_found_before_pages_are_replaced_is_not_touched() {
+        let mut rig = Rig::new(1, terms(1, None));
+        rig.expose(1, 1);
+        let responder = rig.another_responder();
+        let found = responder.keys.find(1).unwrap();
+        let touch = || {
+            responder.copy_chunks(
+                &found,
+                (BASE, 1),
+                CopyBudget::WHOLE,
+                |_, _| panic!("touched"),
+                || panic!("told"),
+            )
+        };
+        rig.reexpose(1, 2, PAUSED_VERSION);
+        assert_eq!((touch(), responder.pages_were_replaced(&found)), (CopyResult::Revoked, true));
+        assert!(!rig.mailbox.writer().touches(AccessScope::Anything));
+        rig.keys.remove(1, 2);
+        assert_eq!((touch(), responder.pages_were_replaced(&found)), (CopyResult::Revoked, false));
+    }
+
+    #[test]
+    fn what_holds_no_memory_holds_the_slot() {
+        let mut rig = Rig::new(1, terms(1, None));
+        let responder = rig.another_responder();
+        let moved = responder.finish_without_memory(true, || {
+            rig.mailbox.close();
+            assert!(!rig.mailbox.is_settled(), "the end does not wait for a receive that is being told");
+            true
+        });
+        assert_eq!(moved, CopyResult::All { ring: true });
+        assert!(rig.mailbox.is_settled());
+        assert_eq!(responder.finish_without_memory(true, || panic!("after the end")), CopyResult::Closed);
+    }
+}

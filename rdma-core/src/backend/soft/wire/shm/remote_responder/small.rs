@@ -1,0 +1,121 @@
+//! The fast path of nearly all small messages: the steps of [`check`](super::check) and [`copy`](super::copy) for a
+//! write or send with nothing unusual.
+//!
+//! Whatever is unusual returns `None` before anything is visible to the peer, and takes the general path. That the
+//! two agree is tested, step by step, with random lists of requests.
+
+#![expect(unsafe_code, reason = "copies between memory of two processes")]
+
+use super::super::atomic::Ordering;
+use super::super::key_table::FoundKey;
+use super::RemoteResponder;
+use super::copy::{CHUNK, prefetch_ends};
+use crate::Access;
+use crate::backend::soft::engine::message::{Request, RequestOp};
+use crate::memory::{CacheHint, copy_shared_hinted};
+
+impl RemoteResponder {
+    /// Carries out a small write or send, with its payload at `local`, and returns whether to ring the doorbell.
+    /// `None` if anything about it is unusual: then nothing was reported to the peer, and [`execute`](Self::execute)
+    /// decides.
+    ///
+    /// Inlined into its caller, because nearly all of a small message's cost is here.
+    ///
+    /// # Safety
+    ///
+    /// `request.len` bytes at `local` are readable for the whole call.
+    #[inline(always)]
+    pub(crate) unsafe fn try_execute_small(&self, request: &Request, local: u64) -> Option<bool> {
+        let writer = &self.header.writer;
+        // Cheap tests first. A length of 0 goes the general way, because it needs no registration and so none of the
+        // checks below.
+        let in_order = writer.expected.load(Ordering::Relaxed) == request.psn;
+        if !in_order || !self.is_open() || self.is_refused() || request.len == 0 || request.len > CHUNK {
+            return None;
+        }
+        let (key, remote, needs) = match request.op {
+            RequestOp::Send => {
+                let recv = self.next_receive().filter(|recv| request.len <= recv.len)?;
+                (recv.lkey, recv.addr, Access::LOCAL_WRITE)
+            }
+            RequestOp::Write => {
+                let is_ready = request.imm.is_none() || self.next_receive().is_some();
+                if !is_ready || !self.peer.access.contains(Access::REMOTE_WRITE) {
+                    return None;
+                }
+                (request.rkey, request.remote_addr, Access::REMOTE_WRITE)
+            }
+            RequestOp::Read => return None,
+        };
+        let found = self.keys.find(key)?;
+        found.export.registered.check(self.peer.domain, remote, request.len, needs).ok()?;
+        // SAFETY: the caller promises that `request.len` bytes at `local` stay readable, so `write_small` may read
+        // them.
+        unsafe { self.write_small(&found, request, local, remote) }
+    }
+
+    /// Copies a payload of at most one chunk from `local` to `remote`, completes the request, and returns whether to
+    /// ring the doorbell. `None` when the registration is not current any more: some bytes may be there, and nothing
+    /// was reported.
+    ///
+    /// # Safety
+    ///
+    /// The `request.len` bytes at `local` are readable for the whole call.
+    #[inline(always)]
+    unsafe fn write_small(
+        &self,
+        found: &FoundKey<'_>,
+        request: &Request,
+        local: u64,
+        remote: u64,
+    ) -> Option<bool> {
+        let target = self.locate(found, remote, request.len, true)?;
+        prefetch_ends(target, request.len);
+        let writer = &self.header.writer;
+        let range = remote..remote.wrapping_add(request.len.into());
+        let is_current = || self.is_open() && found.is_current();
+        if !writer.slot.enter(found.export.registered.serial, range, is_current) {
+            return None;
+        }
+        let source = std::ptr::with_exposed_provenance::<u8>(local as usize);
+        // SAFETY: the source is readable by the caller's promise. The target was found by `locate` in a mapping that
+        // `self` keeps, for `request.len` bytes, so both ranges are valid for the copy.
+        unsafe { copy_shared_hinted(source, target.as_ptr(), request.len as usize, CacheHint::Cached) };
+        // A stopped writer may find here that its pages were replaced: the peer does not see its bytes then, so
+        // nothing may be completed.
+        let ring = found.is_current().then(|| {
+            writer.awaiting.store(0, Ordering::Relaxed);
+            self.complete(request)
+        });
+        writer.slot.leave();
+        ring
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::super::tests::{BASE, Rig, execute, terms, try_execute_small};
+    use super::super::{Executed, Outcome};
+    use super::*;
+    use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind};
+    use crate::backend::soft::engine::sequence;
+    use crate::backend::soft::fault::Injected;
+
+    #[test]
+    fn what_was_told_to_wait_and_then_came_at_once_is_waited_for_no_more() {
+        let mut rig = Rig::new(8, terms(1, None));
+        rig.expose(1, 1);
+        let send = rig.next(RequestOp::Send, 0, 0, 8);
+        assert!(try_execute_small(&mut rig.responder, &send, &mut [7; 8]).is_none(), "there is no receive");
+        let executed = execute(&mut rig.responder, &send, &mut [7; 8], Injected::Deliver);
+        assert!(matches!(executed.outcome, Outcome::Reply(Reply { kind: ReplyKind::Rnr { .. }, .. })));
+        rig.post(1, BASE, 8, 1);
+        assert!(try_execute_small(&mut rig.responder, &send, &mut [7; 8]).is_some());
+        // A missing request is asked for once for each gap, and this is a new gap.
+        let missing = rig.next(RequestOp::Write, 1, BASE, 8).psn;
+        let beyond = Request { psn: sequence::add(missing, 1), ..send };
+        let Executed { outcome, .. } = execute(&mut rig.responder, &beyond, &mut [7; 8], Injected::Deliver);
+        let kind = ReplyKind::Nak(Nak::Sequence);
+        assert_eq!(outcome, Outcome::Reply(Reply { psn: missing, kind, len: 0 }));
+    }
+}
