@@ -18,31 +18,31 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::host::HostGroup;
 use super::ring::{self, Scratch};
-use crate::collective::execute::{Job, Looks};
-use crate::engine::{Driver, Engine, LEFT_FOR};
+use crate::collective::execute::{Job, Patience};
+use crate::engine::{Driver, Engine, HANDOVER_DELAY};
 
 /// Between two times that operations which are done at once drive an engine that nobody else may drive.
 const DRIVE_EVERY: Duration = Duration::from_millis(1);
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct FastPathGate {
     open: AtomicBool,
     /// Operations begun.
     sequence: AtomicU64,
     /// Handles given out.
     handles: AtomicU64,
     /// What is under way is the engine's, and left to its caller for now.
-    left: AtomicBool,
-    /// It is neither under way for the engine, nor does it close the turn.
-    pub(super) apart: Apart,
+    caller_owned: AtomicBool,
+    /// It is neither under way for the engine, nor does it close the gate.
+    pub(super) deferred: DeferredSlot,
 }
 
-impl Turn {
+impl FastPathGate {
     pub(super) fn new() -> Self {
-        let (open, left) = (AtomicBool::default(), AtomicBool::default());
+        let (open, caller_owned) = (AtomicBool::default(), AtomicBool::default());
         let (sequence, handles) = (AtomicU64::default(), AtomicU64::default());
-        Self { open, sequence, handles, left, apart: Apart::new() }
+        Self { open, sequence, handles, caller_owned, deferred: DeferredSlot::new() }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -53,18 +53,18 @@ impl Turn {
         self.open.store(open, Ordering::Release);
     }
 
-    pub(super) fn is_left(&self) -> bool {
-        self.left.load(Ordering::Acquire)
+    pub(super) fn is_caller_owned(&self) -> bool {
+        self.caller_owned.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_left(&self, left: bool) {
-        self.left.store(left, Ordering::Release);
+    pub(super) fn set_caller_owned(&self, owned: bool) {
+        self.caller_owned.store(owned, Ordering::Release);
     }
 
     #[inline]
     pub(super) fn sequence_if_open(&self) -> Option<u64> {
         // In this order: what was under way without the engine may be its own by then.
-        (!self.apart.is_occupied() && self.is_open()).then(|| self.sequence())
+        (!self.deferred.is_occupied() && self.is_open()).then(|| self.sequence())
     }
 
     pub(super) fn sequence(&self) -> u64 {
@@ -85,24 +85,24 @@ impl Turn {
 }
 
 /// What an operation works with that needs nothing of the engine.
-pub(crate) struct AtOnce<'a> {
+pub(crate) struct FastPath<'a> {
     pub(crate) host: &'a HostGroup,
     pub(crate) scratch: &'a mut Scratch,
     /// Its number.
     pub(crate) sequence: u64,
-    pub(crate) turn: &'a Turn,
-    pub(crate) drives: Drives<'a>,
+    pub(crate) gate: &'a FastPathGate,
+    pub(crate) drives: EngineDrive<'a>,
 }
 
 /// What else there is on the engine goes on while operations are done at once, unless a [thread](Driver::Thread) sees to that.
-pub(crate) struct Drives<'a> {
+pub(crate) struct EngineDrive<'a> {
     pub(super) engine: &'a Engine,
     /// When it was driven last.
     pub(super) driven: &'a mut Instant,
 }
 
-impl Drives<'_> {
-    /// Drives it if that is due.
+impl EngineDrive<'_> {
+    /// EngineDrive it if that is due.
     #[inline]
     pub(crate) fn now_and_then(&mut self, now: impl FnOnce() -> Instant) {
         if self.engine.options().driver != Driver::Caller {
@@ -116,40 +116,40 @@ impl Drives<'_> {
     }
 }
 
-impl AtOnce<'_> {
+impl FastPath<'_> {
     /// It is done, and has taken all that it needs.
     #[inline]
     pub(crate) fn done(self) {
         self.host.end_round();
-        self.turn.count();
+        self.gate.count();
     }
 }
 
 /// The place of one such operation. Whoever holds its lock takes no other.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct DeferredSlot {
     /// Cleared last: who sees that knows what has become of it.
     occupied: AtomicBool,
-    place: Mutex<Place>,
+    place: Mutex<Deferred>,
 }
 
-/// See [`Apart`].
-pub(super) struct Place {
-    begun: Option<Begun>,
+/// See [`DeferredSlot`].
+pub(super) struct Deferred {
+    begun: Option<DeferredOp>,
     scratch: Box<Scratch>,
 }
 
 /// The operation.
-pub(super) struct Begun {
+pub(super) struct DeferredOp {
     pub(super) id: u64,
     pub(super) job: Box<Job>,
     pub(super) deadline: Deadline,
     pub(super) started: Instant,
 }
 
-impl Apart {
+impl DeferredSlot {
     pub(super) fn new() -> Self {
-        let place = Place { begun: None, scratch: ring::scratch() };
+        let place = Deferred { begun: None, scratch: ring::scratch() };
         Self { occupied: AtomicBool::new(false), place: Mutex::new(place) }
     }
 
@@ -158,18 +158,18 @@ impl Apart {
     }
 
     /// Holds an operation that has begun, until it is looked at again.
-    pub(super) fn hold(&self, begun: Begun) {
+    pub(super) fn hold(&self, begun: DeferredOp) {
         self.lock().begun = Some(begun);
         self.occupied.store(true, Ordering::Release);
     }
 
-    /// Looks for the messages of operation `id`, `until` then if they do not come at once; its job when it is done.
+    /// Patience for the messages of operation `id`, `until` then if they do not come at once; its job when it is done.
     pub(super) fn end(&self, id: u64, host: &HostGroup, until: Option<Deadline>) -> Option<Box<Job>> {
         let mut place = self.lock();
-        let Place { begun, scratch } = &mut *place;
-        let is_done = |begun: &mut Begun| {
-            let looks = until.map_or(Looks::Once, |until| Looks::Until(until.min(begun.deadline)));
-            begun.id == id && begun.job.end_at_once(host, scratch, looks)
+        let Deferred { begun, scratch } = &mut *place;
+        let is_done = |begun: &mut DeferredOp| {
+            let looks = until.map_or(Patience::Once, |until| Patience::Until(until.min(begun.deadline)));
+            begun.id == id && begun.job.try_finish(host, scratch, looks)
         };
         let done = begun.take_if(is_done)?;
         self.vacate();
@@ -177,12 +177,12 @@ impl Apart {
     }
 
     /// The operation, for the engine, which [says so](Self::vacate) once it has it.
-    pub(super) fn take(&self) -> Option<Begun> {
+    pub(super) fn take(&self) -> Option<DeferredOp> {
         self.lock().begun.take()
     }
 
     /// The same if it was left to its caller for long enough, and nobody looks at it now.
-    pub(super) fn take_due(&self, now: Instant) -> Option<Begun> {
+    pub(super) fn take_due(&self, now: Instant) -> Option<DeferredOp> {
         let mut place = self.place.try_lock().ok().filter(|_| self.is_occupied())?;
         place.begun.take_if(|begun| begun.due() <= now)
     }
@@ -192,7 +192,7 @@ impl Apart {
         if !self.is_occupied() {
             return None;
         }
-        self.place.try_lock().ok()?.begun.as_ref().map(Begun::due)
+        self.place.try_lock().ok()?.begun.as_ref().map(DeferredOp::due)
     }
 
     /// The operation is known elsewhere, or is done.
@@ -200,21 +200,21 @@ impl Apart {
         self.occupied.store(false, Ordering::Release);
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Place> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Deferred> {
         // Nothing is half done in it.
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Begun {
+impl DeferredOp {
     fn due(&self) -> Instant {
-        self.started + LEFT_FOR
+        self.started + HANDOVER_DELAY
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place")
+        f.debug_struct("Deferred")
             .field("id", &self.begun.as_ref().map(|begun| begun.id))
             .finish_non_exhaustive()
     }
@@ -226,14 +226,14 @@ const BEHIND: Duration = Duration::from_millis(50);
 
 /// See the module. It is `CLOCK_MONOTONIC_COARSE` (`clock_gettime(2)`), which is as late as the kernel's last tick.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
+pub(super) struct CoarseClock {
     /// What it said at first.
     coarse: Duration,
     /// What was at least as far ahead then as is asked for; without it nothing is.
     ahead: Option<Instant>,
 }
 
-impl Clock {
+impl CoarseClock {
     /// For who asks for `within` at most.
     pub(super) fn new(within: Duration) -> Self {
         let ahead = Instant::now().checked_add(BEHIND).and_then(|ahead| ahead.checked_add(within));
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_deadline_is_told_from_one_that_has_passed_however_near_it_is() {
-        let clock = Clock::new(Duration::from_secs(1));
+        let clock = CoarseClock::new(Duration::from_secs(1));
         for within in [0, 1, 1000].map(Duration::from_millis) {
             for ahead in [60, 1000, 3_600_000].map(Duration::from_millis) {
                 assert!(clock.leaves(Deadline::after(within + ahead), || within), "{ahead:?}");
@@ -274,6 +274,6 @@ mod tests {
                 assert!(!clock.leaves(deadline, || within), "{late:?}");
             }
         }
-        assert!(!Clock::new(Duration::MAX).leaves(Deadline::after(Duration::MAX), || Duration::MAX));
+        assert!(!CoarseClock::new(Duration::MAX).leaves(Deadline::after(Duration::MAX), || Duration::MAX));
     }
 }

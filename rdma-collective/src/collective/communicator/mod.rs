@@ -33,15 +33,15 @@ use rdma_core::{Deadline, PeerAccess};
 
 use crate::collective::CollectiveError;
 use crate::collective::call::Collective;
-use crate::collective::execute::{Among, CachedPlan, Job};
+use crate::collective::execute::{CachedPlan, Job, Participants};
 use crate::collective::rank_of::RankOf;
-use crate::engine::{Core, Driver, Engine, LEFT_FOR, Service};
+use crate::engine::{Core, Driver, Engine, HANDOVER_DELAY, Service};
 use crate::groups::Groups;
 
 pub use abort::Aborter;
 pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
-use gate::{AtOnce, Begun, Clock, Drives, Turn};
+use gate::{CoarseClock, DeferredOp, EngineDrive, FastPath, FastPathGate};
 pub(crate) use host::{
     HostGroup, RANKS_MAX, ReduceScratch, UNIT_BYTES, Unlike, ZERO_COPY_PIECE_BYTES, message_bytes_max,
 };
@@ -92,7 +92,7 @@ pub struct Communicator {
     chosen: [u64; Collective::CODES],
     /// When such an operation drove the engine.
     driven: Instant,
-    clock: Clock,
+    clock: CoarseClock,
     /// The plan of the last call in windows, since the next call is often the same.
     pub(in crate::collective) cached_plan: Option<CachedPlan>,
 }
@@ -109,15 +109,15 @@ impl Communicator {
         let neighbours = ring.as_ref().map(|RingLinks { previous, next, .. }| {
             [(previous.rank, previous.access), (next.rank, next.access)]
         });
-        let (turn, host) = (Arc::new(Turn::new()), host.map(Arc::new));
-        let state = State::new(rank, (ring, host.clone()), Arc::clone(&turn), announcer);
+        let (gate, host) = (Arc::new(FastPathGate::new()), host.map(Arc::new));
+        let state = State::new(rank, (ring, host.clone()), Arc::clone(&gate), announcer);
         let state = Arc::new(Mutex::new(state));
         engine.lock().register(&state);
         let scratch = host.is_some().then(ring::scratch);
         let peers = if host.is_some() { Peers::Mapped } else { Peers::Links };
         let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers, hosts.spread());
         let orders = Orders::new(&options.tuning, options.algorithms, of, options.reproducible);
-        let shared = Arc::new(Shared { engine: engine.clone(), state, turn, host });
+        let shared = Arc::new(Shared { engine: engine.clone(), state, gate, host });
         Self {
             shared,
             rank,
@@ -132,7 +132,7 @@ impl Communicator {
             orders,
             chosen: [0; Collective::CODES],
             driven: Instant::now(),
-            clock: Clock::new(taken_over_within(engine)),
+            clock: CoarseClock::new(taken_over_within(engine)),
             cached_plan: None,
         }
     }
@@ -186,14 +186,14 @@ impl Communicator {
         give_back: fn(Box<Job>) -> T,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
         let shared = &self.shared;
-        shared.hand_over();
+        shared.hand_to_engine();
         let id = shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             let id = state.push(job, deadline)?;
             let now = Instant::now();
             state.advance(core, now);
             if shared.engine.options().driver == Driver::Thread {
-                state.leave(core, now + LEFT_FOR);
+                state.leave_to_caller(core, now + HANDOVER_DELAY);
             }
             Ok::<_, (Box<Job>, CollectiveError)>(id)
         })?;
@@ -205,13 +205,13 @@ impl Communicator {
     pub(crate) fn run<R>(
         &mut self,
         deadline: Deadline,
-        among: Among,
+        among: Participants,
         mut begin: impl FnMut(&mut CommContext<'_>, &mut Core, u64) -> R,
         mut step: impl FnMut(&mut R, &mut CommContext<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
         late: impl FnOnce(&mut R, &mut CommContext<'_>, &mut Core) -> CollectiveError,
     ) -> Result<(), CollectiveError> {
         let shared = &self.shared;
-        shared.hand_over();
+        shared.hand_to_engine();
         let mut running = None;
         let outcome = shared.engine.wait_for(deadline, |core, now| {
             let mut state = shared.lock();
@@ -219,7 +219,7 @@ impl Communicator {
                 if let Some(ended) = state.ended() {
                     return Poll::Ready(Err(ended));
                 }
-                if deadline.expired_at(now) && among != Among::AllTold {
+                if deadline.expired_at(now) && among != Participants::AllHeadersSent {
                     return Poll::Ready(Err(state.end_queued(core)));
                 }
                 if !state.is_idle() {
@@ -265,52 +265,52 @@ impl Communicator {
     /// What the next operation needs that is done at once, in the thread of the caller; `None` when it has to wait for
     /// others, the ranks are not on one host, or its deadline has passed.
     #[inline]
-    pub(crate) fn at_once(&mut self, deadline: Deadline) -> Option<AtOnce<'_>> {
-        self.at_once_within(deadline, |_| Duration::ZERO)
+    pub(crate) fn fast_path(&mut self, deadline: Deadline) -> Option<FastPath<'_>> {
+        self.fast_path_within(deadline, |_| Duration::ZERO)
     }
 
-    /// The same for one that owns its memory, which may be [set apart](Self::set_apart) then: there is time for the engine to take
+    /// The same for one that owns its memory, which may be [set apart](Self::defer) then: there is time for the engine to take
     /// it over before its deadline.
     #[inline]
-    pub(crate) fn at_once_or_apart(&mut self, deadline: Deadline) -> Option<AtOnce<'_>> {
-        self.at_once_within(deadline, taken_over_within)
+    pub(crate) fn fast_path_or_deferred(&mut self, deadline: Deadline) -> Option<FastPath<'_>> {
+        self.fast_path_within(deadline, taken_over_within)
     }
 
     #[inline]
-    fn at_once_within(
+    fn fast_path_within(
         &mut self,
         deadline: Deadline,
         within: impl FnOnce(&Engine) -> Duration,
-    ) -> Option<AtOnce<'_>> {
-        self.shared.hand_over();
+    ) -> Option<FastPath<'_>> {
+        self.shared.hand_to_engine();
         // Not before: others may have been waited for.
         if !self.clock.leaves(deadline, || within(&self.shared.engine)) {
             return None;
         }
-        let Shared { engine, turn, host, .. } = &*self.shared;
+        let Shared { engine, gate, host, .. } = &*self.shared;
         let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
-        let sequence = turn.sequence_if_open()?;
-        let drives = Drives { engine, driven: &mut self.driven };
-        Some(AtOnce { host, scratch, sequence, turn, drives })
+        let sequence = gate.sequence_if_open()?;
+        let drives = EngineDrive { engine, driven: &mut self.driven };
+        Some(FastPath { host, scratch, sequence, gate, drives })
     }
 
     /// While operations are done at once.
     #[inline]
-    pub(crate) fn drives(&mut self) -> Drives<'_> {
-        Drives { engine: &self.shared.engine, driven: &mut self.driven }
+    pub(crate) fn drives(&mut self) -> EngineDrive<'_> {
+        EngineDrive { engine: &self.shared.engine, driven: &mut self.driven }
     }
 
-    /// Keeps an operation that has begun [without the engine](Self::at_once_or_apart), and whose messages are left.
-    pub(in crate::collective) fn set_apart<T>(
+    /// Keeps an operation that has begun [without the engine](Self::fast_path_or_deferred), and whose messages are left.
+    pub(in crate::collective) fn defer<T>(
         &mut self,
         job: Box<Job>,
         (started, deadline): (Instant, Deadline),
         give_back: fn(Box<Job>) -> T,
     ) -> Pending<T> {
-        let turn = &self.shared.turn;
-        turn.count();
-        let id = turn.next_id();
-        turn.apart.hold(Begun { id, job, deadline, started });
+        let gate = &self.shared.gate;
+        gate.count();
+        let id = gate.next_id();
+        gate.deferred.hold(DeferredOp { id, job, deadline, started });
         Pending::new(Arc::clone(&self.shared), id, give_back)
     }
 
@@ -387,7 +387,7 @@ impl Communicator {
 
 /// How soon an operation that is set apart is the engine's, if nobody waits for it: a thread that sleeps wakes in half of that at least.
 fn taken_over_within(engine: &Engine) -> Duration {
-    engine.options().heartbeat.max(LEFT_FOR).saturating_mul(2)
+    engine.options().heartbeat.max(HANDOVER_DELAY).saturating_mul(2)
 }
 
 impl fmt::Debug for Communicator {

@@ -26,17 +26,17 @@ const BUDGET: usize = 64;
 /// engine, as its [own thread](crate::engine::Driver::Thread) does.
 #[must_use = "what the operation gives back is lost when this is dropped"]
 pub struct Pending<T> {
-    at: At,
+    state: HandleState,
     /// Makes what the caller gets of the operation that owned it.
     give_back: fn(Box<Job>) -> T,
 }
 
 /// Where an operation is.
-enum At {
+enum HandleState {
     /// Under way, by that number.
-    Communicator(Arc<Shared>, u64),
+    UnderWay(Arc<Shared>, u64),
     /// It was done when it had begun.
-    Here(Box<Job>),
+    Done(Box<Job>),
     /// Its caller has it back.
     Gone,
 }
@@ -58,15 +58,15 @@ pub enum WaitError<T> {
 
 impl<T> Pending<T> {
     pub(super) fn new(shared: Arc<Shared>, id: u64, give_back: fn(Box<Job>) -> T) -> Self {
-        Self { at: At::Communicator(shared, id), give_back }
+        Self { state: HandleState::UnderWay(shared, id), give_back }
     }
 
     #[inline]
     pub(in crate::collective) fn done(job: Box<Job>, give_back: fn(Box<Job>) -> T) -> Self {
-        Self { at: At::Here(job), give_back }
+        Self { state: HandleState::Done(job), give_back }
     }
 
-    /// Looks, and drives the engine once unless the operation is done already; it never waits. After `Ready` it is `Ready` no more,
+    /// Patience, and drives the engine once unless the operation is done already; it never waits. After `Ready` it is `Ready` no more,
     /// and a [`wait`](Self::wait) gives it back at once, as one that is pending.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl<T> Pending<T> {
     /// What the operation failed with.
     pub fn poll(&mut self) -> Poll<Result<T, CollectiveError>> {
         self.look(|shared, id| {
-            shared.end_apart(id, None).map(Ok).or_else(|| {
+            shared.try_finish_deferred(id, None).map(Ok).or_else(|| {
                 // A device that cannot be trusted any more ends the operation with that error.
                 let _ = shared.engine.drive(Instant::now(), BUDGET);
                 shared.lock().take(id)
@@ -89,12 +89,12 @@ impl<T> Pending<T> {
     /// [`WaitError::StillPending`] gives this back at `deadline`; [`WaitError::Failed`] is what the operation failed with.
     pub fn wait(mut self, deadline: Deadline) -> Result<T, WaitError<T>> {
         let ended = self.look(|shared, id| {
-            let apart = shared.end_apart(id, Some(deadline)).map(Ok);
-            apart.or_else(|| {
+            let deferred = shared.try_finish_deferred(id, Some(deadline)).map(Ok);
+            deferred.or_else(|| {
                 shared.engine.wait_for(deadline, |_, _| {
                     let mut state = shared.lock();
                     // Whoever waits for it goes on with it at once.
-                    state.engage();
+                    state.reclaim();
                     state.take(id).map_or(Poll::Pending, Poll::Ready)
                 })
             })
@@ -118,13 +118,13 @@ impl<T> Pending<T> {
 
     /// How it ended, if `look` finds that of what is under way; once.
     fn look(&mut self, look: impl FnOnce(&Shared, u64) -> Option<Ended>) -> Poll<Result<T, CollectiveError>> {
-        if let At::Communicator(shared, id) = &self.at {
+        if let HandleState::UnderWay(shared, id) = &self.state {
             let Some(ended) = look(shared, *id) else { return Poll::Pending };
-            self.at = At::Gone;
+            self.state = HandleState::Gone;
             return Poll::Ready(ended.map(self.give_back));
         }
-        match mem::replace(&mut self.at, At::Gone) {
-            At::Here(job) => Poll::Ready(Ok((self.give_back)(job))),
+        match mem::replace(&mut self.state, HandleState::Gone) {
+            HandleState::Done(job) => Poll::Ready(Ok((self.give_back)(job))),
             _ => Poll::Pending,
         }
     }
@@ -133,10 +133,10 @@ impl<T> Pending<T> {
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
         // In a forked child a lock may be held for ever by a thread that it is without.
-        if let At::Communicator(shared, id) = &self.at
+        if let HandleState::UnderWay(shared, id) = &self.state
             && !shared.engine.is_forked()
         {
-            shared.hand_over();
+            shared.hand_to_engine();
             let forgotten = shared.lock().forget(*id);
             drop(forgotten);
         }
@@ -160,9 +160,9 @@ impl<T> IntoFuture for Pending<T> {
     type IntoFuture = PendingFuture<T>;
 
     fn into_future(self) -> PendingFuture<T> {
-        if let At::Communicator(shared, _) = &self.at {
+        if let HandleState::UnderWay(shared, _) = &self.state {
             // It is woken by the engine alone.
-            shared.hand_over();
+            shared.hand_to_engine();
         }
         PendingFuture(self)
     }
@@ -170,9 +170,9 @@ impl<T> IntoFuture for Pending<T> {
 
 impl<T> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let id = match &self.at {
-            At::Communicator(_, id) => Some(id),
-            At::Here(_) | At::Gone => None,
+        let id = match &self.state {
+            HandleState::UnderWay(_, id) => Some(id),
+            HandleState::Done(_) | HandleState::Gone => None,
         };
         f.debug_struct("Pending").field("id", &id).finish_non_exhaustive()
     }

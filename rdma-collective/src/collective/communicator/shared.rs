@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::gate::Turn;
+use super::gate::FastPathGate;
 use super::host::HostGroup;
 use super::state::State;
 use crate::collective::execute::Job;
@@ -15,7 +15,7 @@ use crate::engine::{Engine, Service};
 pub(crate) struct Shared {
     pub(super) engine: Engine,
     pub(super) state: Arc<Mutex<State>>,
-    pub(super) turn: Arc<Turn>,
+    pub(super) gate: Arc<FastPathGate>,
     pub(super) host: Option<Arc<HostGroup>>,
 }
 
@@ -26,20 +26,20 @@ impl Shared {
     }
 
     /// What is left to its caller, if anything is, becomes the engine's.
-    pub(super) fn hand_over(&self) {
-        if self.turn.is_left() {
-            self.engine.lock_with(|_| self.lock().engage());
+    pub(super) fn hand_to_engine(&self) {
+        if self.gate.is_caller_owned() {
+            self.engine.lock_with(|_| self.lock().reclaim());
         }
-        let apart = &self.turn.apart;
-        if !apart.is_occupied() {
+        let deferred = &self.gate.deferred;
+        if !deferred.is_occupied() {
             return;
         }
         // Who looks for it now may find it done, and is not waited for with the engine locked.
-        drop(apart.lock());
-        if apart.is_occupied() {
+        drop(deferred.lock());
+        if deferred.is_occupied() {
             self.engine.lock_with(|core| {
                 let mut state = self.lock();
-                if let Some(begun) = apart.take() {
+                if let Some(begun) = deferred.take() {
                     state.adopt(core, begun, Instant::now());
                 }
                 state.advance(core, Instant::now());
@@ -47,18 +47,18 @@ impl Shared {
         }
     }
 
-    /// Looks for the messages of operation `id` if it is under way without the engine, and gives its job when it is done; else
+    /// Patience for the messages of operation `id` if it is under way without the engine, and gives its job when it is done; else
     /// it is the engine's from then on.
-    pub(super) fn end_apart(&self, id: u64, until: Option<Deadline>) -> Option<Box<Job>> {
-        let (host, Turn { apart, .. }) = (self.host.as_deref()?, &*self.turn);
+    pub(super) fn try_finish_deferred(&self, id: u64, until: Option<Deadline>) -> Option<Box<Job>> {
+        let (host, FastPathGate { deferred, .. }) = (self.host.as_deref()?, &*self.gate);
         // A forked child would take what its parent is left.
-        if !apart.is_occupied() || host.check().is_err() {
+        if !deferred.is_occupied() || host.check().is_err() {
             return None;
         }
         // What has failed meanwhile is the engine's to tell.
-        let done = if self.turn.is_open() { apart.end(id, host, until) } else { None };
+        let done = if self.gate.is_open() { deferred.end(id, host, until) } else { None };
         if done.is_none() {
-            self.hand_over();
+            self.hand_to_engine();
         }
         done
     }

@@ -11,10 +11,10 @@ use rdma_core::{Deadline, Refused};
 use super::buffers::Borrowed;
 use super::eager::EagerExchange;
 use super::exec::{self, Exec};
-use super::job::{Among, Job};
-use super::pipeline::At;
+use super::job::{Job, Participants};
+use super::pipeline::ShmContext;
 use super::plan::{ExecutionPlan, Ownership, Plan, ShmPlan, ShmProtocol};
-use super::send_recv::{Lent, Memory as FlowMemory, SendRecvExec, Slices};
+use super::send_recv::{Lent, SendRecvBuffers, SendRecvExec, Slices};
 use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective, Origins, Request, staging};
 use crate::collective::communicator::{Algorithm, Communicator, Pending, Reach, link_geometry};
@@ -47,12 +47,12 @@ impl Communicator {
             let plan = Plan::new(call, ranks, way);
             return self.carry_out((&plan, None), &mut buffers, Instant::now(), deadline);
         };
-        match self.call_at_once(&what, &mut buffers, deadline) {
-            AtOnce::Done => {
+        match self.try_fast_path(&what, &mut buffers, deadline) {
+            FastOutcome::Done => {
                 self.drives().now_and_then(Instant::now);
                 Ok(())
             }
-            AtOnce::Left(flat, started) => {
+            FastOutcome::Left(flat, started) => {
                 let plan = Plan::new(call, ranks, ExecutionPlan::Shm(what));
                 self.carry_out((&plan, flat), &mut buffers, started, deadline)
             }
@@ -63,26 +63,31 @@ impl Communicator {
     ///
     /// No exact clock is read before this rank's messages are left: others wait for them.
     #[inline]
-    fn call_at_once(&mut self, what: &ShmPlan, buffers: &mut Borrowed<'_>, deadline: Deadline) -> AtOnce {
-        let Some(mut now) = self.at_once(deadline) else { return AtOnce::Left(None, Instant::now()) };
+    fn try_fast_path(
+        &mut self,
+        what: &ShmPlan,
+        buffers: &mut Borrowed<'_>,
+        deadline: Deadline,
+    ) -> FastOutcome {
+        let Some(mut now) = self.fast_path(deadline) else { return FastOutcome::Left(None, Instant::now()) };
         let mut flat = EagerExchange::new(what, now.sequence, deadline.instant());
         let refused = flat.begin(now.host, buffers, now.scratch).is_err();
         let started = Instant::now();
         if refused {
-            // ExecContext its reason there.
-            return AtOnce::Left(None, started);
+            // The engine refuses it too, and says why.
+            return FastOutcome::Left(None, started);
         }
         flat.begun_at(started);
-        let mut at = At { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
+        let mut at = ShmContext { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
         let come = flat.hurry(&mut at, deadline, || {
             now.drives.now_and_then(Instant::now);
-            now.turn.is_open()
+            now.gate.is_open()
         });
         if come && flat.finish(now.host, buffers, now.scratch).is_ok() {
             now.done();
-            return AtOnce::Done;
+            return FastOutcome::Done;
         }
-        AtOnce::Left(Some(flat), started)
+        FastOutcome::Left(Some(flat), started)
     }
 
     /// The same with the engine at hand, from what has begun already on.
@@ -94,7 +99,7 @@ impl Communicator {
         started: Instant,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let among = if begun.is_some() { Among::AllTold } else { Among::All };
+        let among = if begun.is_some() { Participants::AllHeadersSent } else { Participants::All };
         self.run(
             deadline,
             among,
@@ -161,23 +166,23 @@ impl Communicator {
         };
         let began = match what.protocol {
             ShmProtocol::Eager(_) => {
-                self.leave_at_once((&what, call.origins(ranks.rank)), &mut job, deadline)
+                self.try_start_fast((&what, call.origins(ranks.rank)), &mut job, deadline)
             }
             // Others wait for what this rank makes of pieces: the engine sees to that while nobody waits here.
-            ShmProtocol::Pipelined(_) => Began::Not,
+            ShmProtocol::Pipelined(_) => StartOutcome::Not,
         };
         match began {
-            Began::Done(started) => {
+            StartOutcome::Done(started) => {
                 self.drives().now_and_then(|| started);
                 Ok(Pending::done(job, give_back))
             }
-            Began::Left(flat, started) => {
+            StartOutcome::Left(flat, started) => {
                 job.take_on(Plan::new(call, ranks, ExecutionPlan::Shm(what)), Some(Exec::Shm(flat)));
-                let pending = self.set_apart(job, (started, deadline), give_back);
+                let pending = self.defer(job, (started, deadline), give_back);
                 self.drives().now_and_then(|| started);
                 Ok(pending)
             }
-            Began::Not => self.start_planned(
+            StartOutcome::Not => self.start_planned(
                 job,
                 Ok(Plan::new(call, ranks, ExecutionPlan::Shm(what))),
                 deadline,
@@ -192,28 +197,28 @@ impl Communicator {
     /// No lock is taken before they are looked for, which would wait until this rank's have arrived, and no exact clock is read before
     /// those are left: others wait for them.
     #[inline]
-    fn leave_at_once(
+    fn try_start_fast(
         &mut self,
         (what, origins): (&ShmPlan, Origins),
         job: &mut Job,
         deadline: Deadline,
-    ) -> Began {
-        let Some(now) = self.at_once_or_apart(deadline) else { return Began::Not };
-        let Some(mut buffers) = job.at_hand(origins) else { return Began::Not };
+    ) -> StartOutcome {
+        let Some(now) = self.fast_path_or_deferred(deadline) else { return StartOutcome::Not };
+        let Some(mut buffers) = job.at_hand(origins) else { return StartOutcome::Not };
         let mut flat = EagerExchange::new(what, now.sequence, deadline.instant());
         if !flat.begin_soon(now.host, &buffers, now.scratch) {
-            return Began::Not;
+            return StartOutcome::Not;
         }
         let started = Instant::now();
         flat.begun_at(started);
-        let mut at = At { host: now.host, buffers: &mut buffers, scratch: &mut *now.scratch };
+        let mut at = ShmContext { host: now.host, buffers: &mut buffers, scratch: &mut *now.scratch };
         let come = flat.has_all_soon(&mut at);
         // If it cannot be made, the engine says why.
         if come && flat.finish(now.host, &mut buffers, now.scratch).is_ok() {
             now.done();
-            return Began::Done(started);
+            return StartOutcome::Done(started);
         }
-        Began::Left(flat, started)
+        StartOutcome::Left(flat, started)
     }
 
     /// That the memory of a job is of this engine.
@@ -321,7 +326,7 @@ impl Communicator {
         self.run_points(&points, &mut Lent(&mut Borrowed::InPlace(data)), deadline)
     }
 
-    fn run_points<M: FlowMemory>(
+    fn run_points<M: SendRecvBuffers>(
         &mut self,
         points: &SendRecvSet,
         memory: &mut M,
@@ -331,7 +336,7 @@ impl Communicator {
         let started = Instant::now();
         self.run(
             deadline,
-            Among::Some,
+            Participants::Pair,
             |parts, core, sequence| {
                 exec::watch(parts, core, started);
                 parts
@@ -391,7 +396,7 @@ impl Communicator {
 
 /// What came of an attempt.
 #[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
-enum AtOnce {
+enum FastOutcome {
     Done,
     /// It has begun, or it has not, by then.
     Left(Option<EagerExchange>, Instant),
@@ -399,7 +404,7 @@ enum AtOnce {
 
 /// How far an operation has come when it begins.
 #[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
-enum Began {
+enum StartOutcome {
     /// It is done, and began then.
     Done(Instant),
     /// Its messages are left, since then.

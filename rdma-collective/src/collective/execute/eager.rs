@@ -10,10 +10,10 @@ use rdma_core::memory::CacheHint;
 
 use super::buffers::{Arithmetic, BufferAdvert, Buffers};
 use super::header_exchange::{HeaderExchange, RankSet};
-use super::pipeline::{At, Pipeline, PipelinePlan};
+use super::pipeline::{Pipeline, PipelinePlan, ShmContext};
 use super::plan::{ShmPlan, ShmProtocol};
 use super::ring_exec::ExecContext;
-use super::spin::{Looked, hurry, look_briefly};
+use super::spin::{Polled, poll_brief, spin_then_yield};
 use super::stop::{Progress, Stop};
 use crate::collective::ReduceError;
 use crate::collective::communicator::{Awaited, HostGroup, RingLinks, Scratch};
@@ -63,7 +63,7 @@ impl EagerExchange {
         pieces: PipelinePlan,
         meeting: HeaderExchange,
         started: Instant,
-        with: &mut At<'_, B>,
+        with: &mut ShmContext<'_, B>,
     ) -> Self {
         let arithmetic = pieces.call.arithmetic(pieces.ranks);
         let mut stage = Pipeline::new(pieces, arithmetic, RankSet::all_but(pieces.rank, pieces.ranks));
@@ -111,17 +111,17 @@ impl EagerExchange {
         scratch: &mut Scratch,
     ) -> bool {
         let mut look = || match self.begin(host, buffers, scratch) {
-            Ok(true) => Looked::Done,
-            Ok(false) => Looked::Nothing,
-            Err(_) => Looked::Wrong,
+            Ok(true) => Polled::Done,
+            Ok(false) => Polled::Nothing,
+            Err(_) => Polled::Wrong,
         };
         match look() {
-            Looked::Nothing => {
-                let begun = hurry(host, Deadline::after(ROOM_WITHIN), || true, look);
+            Polled::Nothing => {
+                let begun = spin_then_yield(host, Deadline::after(ROOM_WITHIN), || true, look);
                 self.meeting.progressed = Instant::now();
                 begun
             }
-            looked => looked == Looked::Done,
+            looked => looked == Polled::Done,
         }
     }
 
@@ -157,7 +157,7 @@ impl EagerExchange {
     ///
     /// As of [`begin`](Self::begin); a rank that is in another operation, or leaves what is none.
     #[inline]
-    fn look<B: Buffers>(&mut self, with: &mut At<'_, B>) -> Result<bool, Stop> {
+    fn look<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> Result<bool, Stop> {
         if !self.begin(with.host, with.buffers, with.scratch)? {
             return Ok(false);
         }
@@ -197,22 +197,22 @@ impl EagerExchange {
         matches!(self.content, Content::Pipelined(_))
     }
 
-    /// Looks once; whether all has come. Not when something is none of this operation.
-    pub(super) fn has_all<B: Buffers>(&mut self, with: &mut At<'_, B>) -> bool {
+    /// Patience once; whether all has come. Not when something is none of this operation.
+    pub(super) fn has_all<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> bool {
         self.look(with).unwrap_or(false)
     }
 
     /// The same, some times in a row.
     #[inline]
-    pub(super) fn has_all_soon<B: Buffers>(&mut self, with: &mut At<'_, B>) -> bool {
-        self.needs_nothing() || look_briefly(with.host, || self.has_all(with))
+    pub(super) fn has_all_soon<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> bool {
+        self.needs_nothing() || poll_brief(with.host, || self.has_all(with))
     }
 
-    /// Looks for as long as messages take when their ranks are there, unless it goes on no more; whether all has come.
+    /// Patience for as long as messages take when their ranks are there, unless it goes on no more; whether all has come.
     #[inline]
     pub(super) fn hurry<B: Buffers>(
         &mut self,
-        with: &mut At<'_, B>,
+        with: &mut ShmContext<'_, B>,
         deadline: Deadline,
         goes_on: impl FnMut() -> bool,
     ) -> bool {
@@ -221,13 +221,13 @@ impl EagerExchange {
             return true;
         }
         let at_first = self.way();
-        let done = hurry(with.host, deadline, goes_on, || {
+        let done = spin_then_yield(with.host, deadline, goes_on, || {
             let before = self.is_in_pieces().then(|| self.way());
             match self.look(with) {
-                Ok(true) => Looked::Done,
-                Ok(false) if before.is_some_and(|before| self.way() != before) => Looked::Further,
-                Ok(false) => Looked::Nothing,
-                Err(_) => Looked::Wrong,
+                Ok(true) => Polled::Done,
+                Ok(false) if before.is_some_and(|before| self.way() != before) => Polled::Further,
+                Ok(false) => Polled::Nothing,
+                Err(_) => Polled::Wrong,
             }
         });
         if !done && self.way() != at_first {
@@ -244,7 +244,7 @@ impl EagerExchange {
         buffers: &mut B,
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
-        // PipelinePlan are in it already.
+        // A pipeline has written its pieces already.
         let Content::Messages(exchange, arithmetic) = &self.content else { return Ok(()) };
         for Copied { span, from } in exchange.copied() {
             if from == exchange.rank {
@@ -255,7 +255,7 @@ impl EagerExchange {
                 });
             }
         }
-        let mut at = At { host, buffers, scratch };
+        let mut at = ShmContext { host, buffers, scratch };
         for reduced in exchange.reduced() {
             reduce(exchange, *arithmetic, reduced, &mut at)?;
         }
@@ -303,13 +303,13 @@ impl EagerExchange {
         self.missing().can_come(&self.meeting.header, with.ring, ended).map(|()| false)
     }
 
-    /// Looks, and again for a while as long as pieces come: the next one is there before the engine looks again.
+    /// Patience, and again for a while as long as pieces come: the next one is there before the engine looks again.
     fn look_for_more<B: Buffers>(
         &mut self,
         with: &mut ExecContext<'_, B>,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
-        let mut at = At { host, buffers: with.buffers, scratch: with.scratch };
+        let mut at = ShmContext { host, buffers: with.buffers, scratch: with.scratch };
         let (mut way, begun) = (self.way(), Instant::now());
         let mut until = begun;
         loop {
@@ -357,7 +357,7 @@ fn reduce<B: Buffers>(
     exchange: &EagerPlan,
     arithmetic: Arithmetic,
     Reduced { span, at, first }: Reduced,
-    At { host, buffers, scratch: [all, one] }: &mut At<'_, B>,
+    ShmContext { host, buffers, scratch: [all, one] }: &mut ShmContext<'_, B>,
 ) -> Result<(), ReduceError> {
     let EagerPlan { rank: own, ranks, .. } = *exchange;
     let message = |from| (at, exchange.received(from));

@@ -8,7 +8,7 @@ use rdma_core::memory::CacheHint;
 use super::buffers::Buffers;
 use super::eager::EagerExchange;
 use super::p2p::{self, P2pExec};
-use super::pipeline::At;
+use super::pipeline::ShmContext;
 use super::plan::{ExecutionPlan, Fallback, Plan};
 use super::ring_exec::{ExecContext, RingExec};
 use super::send_recv::{self, Lent, SendRecvExec, copy_own};
@@ -75,7 +75,7 @@ impl Exec {
                 Self::Ring(Self::around(with.ring, plan, steps, direct.named(), started))
             }
             Fallback::Pipelined(pieces) => {
-                let mut at = At { host, buffers: with.buffers, scratch: with.scratch };
+                let mut at = ShmContext { host, buffers: with.buffers, scratch: with.scratch };
                 Self::Shm(EagerExchange::go_on(*pieces, direct.meeting(), started, &mut at))
             }
         }
@@ -188,7 +188,7 @@ pub(super) fn advance<B: Buffers>(
 }
 
 /// The same for sends and receives of memory that is borrowed.
-pub(super) fn advance_points<M: send_recv::Memory>(
+pub(super) fn advance_points<M: send_recv::SendRecvBuffers>(
     running: Option<&mut Exec>,
     points: &SendRecvSet,
     parts: &mut CommContext<'_>,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
-use super::spin::{Looked, look_between_others, look_patiently};
+use super::spin::{Polled, spin_wait, yield_wait};
 use super::stop::{Stop, is_ended_by, is_found_here, wrong};
 use crate::collective::AbortReason;
 use crate::collective::communicator::{Awaited, Direction, HostGroup, Lost, RingLinks, at_fault};
@@ -122,16 +122,16 @@ impl HeaderExchange {
     ) -> Result<bool, Stop> {
         let missing = self.missing;
         let mut look = || match self.look(host) {
-            Ok(true) => Looked::Done,
-            Ok(false) => Looked::Nothing,
-            Err(_) => Looked::Wrong,
+            Ok(true) => Polled::Done,
+            Ok(false) => Polled::Nothing,
+            Err(_) => Polled::Wrong,
         };
         if core.is_awaited() {
-            let done = match look_patiently(host, || true, &mut look) {
+            let done = match spin_wait(host, || true, &mut look) {
                 Some(done) => done,
                 None if core.is_awaited_by_one() => {
                     let until = Deadline::at(core.driven() + HELD_FOR);
-                    look_between_others(HELD_FOR, until, || true, &mut look)
+                    yield_wait(HELD_FOR, until, || true, &mut look)
                 }
                 None => false,
             };
@@ -145,7 +145,7 @@ impl HeaderExchange {
         self.attend(ring, core, host)
     }
 
-    /// Looks for an operation of the rank before this one that goes around the ring instead.
+    /// Patience for an operation of the rank before this one that goes around the ring instead.
     fn check_ring(
         &mut self,
         ring: &RingLinks,

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use rdma_core::{Deadline, LocalBuf, Region};
 
-use super::buffers::{Borrowed, Buffers, Place, Registered};
+use super::buffers::{Borrowed, Buffers, RegisteredBuffer, RegisteredBuffers};
 use super::exec::{self, Exec};
-use super::pipeline::At;
+use super::pipeline::ShmContext;
 use super::plan::{ExecutionPlan, Plan};
 use super::zero_copy::REVOKE_WITHIN;
 use crate::collective::CollectiveError;
@@ -16,20 +16,20 @@ use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
 use crate::collective::communicator::{CommContext, HostGroup, Scratch};
 use crate::engine::{Core, Engine, EngineId};
 
-/// Among whom an operation is.
+/// Participants whom an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Among {
+pub(crate) enum Participants {
     /// It has a number, the same on all ranks.
     All,
     /// The same, and was begun in the caller's thread: it cannot be too late to begin.
-    AllTold,
+    AllHeadersSent,
     /// It has none, and lies before the next of all ranks.
-    Some,
+    Pair,
 }
 
 /// For how long messages are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Looks {
+pub(crate) enum Patience {
     Once,
     /// As long as those take that come at once, at most until then.
     Until(Deadline),
@@ -39,7 +39,7 @@ pub(crate) enum Looks {
 #[derive(Debug)]
 pub(in crate::collective) struct Job {
     engine: EngineId,
-    memory: Memory,
+    memory: JobMemory,
     /// Of an operation out of place, which has a job of its own: this one's is the output.
     pub(in crate::collective) input: Option<Box<Job>>,
     /// What is looked at and operated on.
@@ -56,11 +56,11 @@ struct Work {
 }
 
 #[derive(Debug)]
-enum Memory {
+enum JobMemory {
     /// It can be looked at.
     Here(LocalBuf),
     /// The device may use it.
-    Lent(Registered),
+    Lent(RegisteredBuffers),
     /// A region, of which others have handles.
     Shared(Region),
     /// Bytes of no tensor, which no device uses.
@@ -71,17 +71,17 @@ enum Memory {
 
 impl Job {
     pub(in crate::collective) fn new(engine: EngineId, memory: LocalBuf, bytes: usize) -> Self {
-        Self { engine, memory: Memory::Here(memory), input: None, range: 0..bytes, work: None }
+        Self { engine, memory: JobMemory::Here(memory), input: None, range: 0..bytes, work: None }
     }
 
     /// Of bytes that the region has.
     pub(in crate::collective) fn of_region(engine: EngineId, region: Region, range: Range<usize>) -> Self {
-        Self { engine, memory: Memory::Shared(region), input: None, range, work: None }
+        Self { engine, memory: JobMemory::Shared(region), input: None, range, work: None }
     }
 
     /// Of what goes around in a barrier.
     pub(in crate::collective) fn of_nothing(engine: EngineId) -> Self {
-        let memory = Memory::Own([0; BARRIER_BYTES]);
+        let memory = JobMemory::Own([0; BARRIER_BYTES]);
         Self { engine, memory, input: None, range: 0..BARRIER_BYTES, work: None }
     }
 
@@ -89,7 +89,7 @@ impl Job {
     pub(in crate::collective) fn empty(&self) -> Box<Self> {
         Box::new(Self {
             engine: self.engine.clone(),
-            memory: Memory::Gone,
+            memory: JobMemory::Gone,
             input: None,
             range: 0..0,
             work: None,
@@ -99,7 +99,7 @@ impl Job {
     /// Changes what is looked at and operated on; `false` when there is less.
     pub(in crate::collective) fn select(&mut self, range: Range<usize>) -> bool {
         let fits = range.start <= range.end
-            && matches!(&self.memory, Memory::Here(memory) if range.end <= memory.len());
+            && matches!(&self.memory, JobMemory::Here(memory) if range.end <= memory.len());
         if fits {
             self.range = range;
         }
@@ -109,7 +109,7 @@ impl Job {
     /// Bytes of the memory that can be looked at.
     pub(in crate::collective) fn room(&self) -> usize {
         match &self.memory {
-            Memory::Here(memory) => memory.len(),
+            JobMemory::Here(memory) => memory.len(),
             _ => 0,
         }
     }
@@ -117,7 +117,7 @@ impl Job {
     /// The bytes, while no device uses them.
     pub(in crate::collective) fn bytes(&self) -> &[u8] {
         match &self.memory {
-            Memory::Here(memory) => memory.get(self.range.clone()).unwrap_or_default(),
+            JobMemory::Here(memory) => memory.get(self.range.clone()).unwrap_or_default(),
             _ => &[],
         }
     }
@@ -125,7 +125,7 @@ impl Job {
     /// The same, to be changed.
     pub(in crate::collective) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Memory::Here(memory) => memory.get_mut(self.range.clone()).unwrap_or_default(),
+            JobMemory::Here(memory) => memory.get_mut(self.range.clone()).unwrap_or_default(),
             _ => &mut [],
         }
     }
@@ -150,10 +150,10 @@ impl Job {
 
     /// Whether the operation needs none of its memory lent to the device, and has it.
     fn stays(&self) -> bool {
-        let here = |job: &Self| matches!(job.memory, Memory::Here(_));
+        let here = |job: &Self| matches!(job.memory, JobMemory::Here(_));
         let flat =
             self.work.as_ref().is_some_and(|work| matches!(work.plan.execution, ExecutionPlan::Shm(_)));
-        let own = matches!(self.memory, Memory::Own(_));
+        let own = matches!(self.memory, JobMemory::Own(_));
         own || flat && here(self) && self.input.as_deref().is_none_or(here)
     }
 
@@ -178,40 +178,40 @@ impl Job {
     }
 
     /// Hands the memory to the engine's worker; it has the elements of the operation from `origin` on.
-    fn lend(&mut self, core: &mut Core, origin: usize) -> Option<Place> {
-        let (region, shared) = match std::mem::replace(&mut self.memory, Memory::Gone) {
-            Memory::Here(memory) => match memory.into_region() {
+    fn lend(&mut self, core: &mut Core, origin: usize) -> Option<RegisteredBuffer> {
+        let (region, shared) = match std::mem::replace(&mut self.memory, JobMemory::Gone) {
+            JobMemory::Here(memory) => match memory.into_region() {
                 Ok(region) => (region, false),
                 Err(memory) => {
-                    self.memory = Memory::Here(memory);
+                    self.memory = JobMemory::Here(memory);
                     return None;
                 }
             },
-            Memory::Shared(region) => (region, true),
+            JobMemory::Shared(region) => (region, true),
             other => {
                 self.memory = other;
                 return None;
             }
         };
         let attached = core.attach(&region);
-        Some(Place { region, attached, offset: self.range.start, origin, shared, exported: None })
+        Some(RegisteredBuffer { region, attached, offset: self.range.start, origin, shared, exported: None })
     }
 
     /// Takes the memory back from the engine's worker, unless requests still use it.
-    fn take_back(&mut self, place: Place, core: &mut Core) -> bool {
-        let Place { region, attached, shared, exported, .. } = place;
+    fn take_back(&mut self, place: RegisteredBuffer, core: &mut Core) -> bool {
+        let RegisteredBuffer { region, attached, shared, exported, .. } = place;
         // One that could not be revoked keeps the memory.
         drop(exported);
         if !core.detach(attached) {
             return false;
         }
         if shared {
-            self.memory = Memory::Shared(region);
+            self.memory = JobMemory::Shared(region);
             return true;
         }
         match region.into_local() {
             Ok(memory) => {
-                self.memory = Memory::Here(memory);
+                self.memory = JobMemory::Here(memory);
                 true
             }
             Err(_) => false,
@@ -222,20 +222,20 @@ impl Job {
 /// The memory of a job of an `input` and of `range` of its own, if it is here.
 #[inline]
 fn at_hand<'a>(
-    memory: &'a mut Memory,
+    memory: &'a mut JobMemory,
     input: Option<&'a Job>,
     range: Range<usize>,
     origins: Origins,
 ) -> Option<Borrowed<'a>> {
     let memory = match memory {
-        Memory::Here(memory) => &mut **memory,
-        Memory::Own(bytes) => bytes,
+        JobMemory::Here(memory) => &mut **memory,
+        JobMemory::Own(bytes) => bytes,
         _ => return None,
     };
     let output = memory.get_mut(range).unwrap_or_default();
     match input {
         None => Some(Borrowed::InPlace(output)),
-        Some(input) if matches!(input.memory, Memory::Here(_)) => {
+        Some(input) if matches!(input.memory, JobMemory::Here(_)) => {
             Some(Borrowed::OutOfPlace { input: input.bytes(), output, origins })
         }
         Some(_) => None,
@@ -243,10 +243,10 @@ fn at_hand<'a>(
 }
 
 impl Job {
-    /// Among whom it is.
-    pub(in crate::collective) fn among(&self) -> Among {
+    /// Participants whom it is.
+    pub(in crate::collective) fn among(&self) -> Participants {
         let points = |work: &Work| matches!(work.plan.execution, ExecutionPlan::SendRecv(_));
-        if self.work.as_ref().is_some_and(points) { Among::Some } else { Among::All }
+        if self.work.as_ref().is_some_and(points) { Participants::Pair } else { Participants::All }
     }
 
     /// Starts it as number `sequence` of its communicator.
@@ -264,7 +264,7 @@ impl Job {
             };
             let input = self.input.as_mut().and_then(|input| input.lend(core, origins.input));
             if let Some(output) = self.lend(core, origins.output) {
-                self.memory = Memory::Lent(Registered::new(input, output));
+                self.memory = JobMemory::Lent(RegisteredBuffers::new(input, output));
             }
         }
         if let Some(work) = &mut self.work {
@@ -273,20 +273,20 @@ impl Job {
         }
     }
 
-    /// Looks for the others' messages; whether it is done.
-    pub(in crate::collective) fn end_at_once(
+    /// Patience for the others' messages; whether it is done.
+    pub(in crate::collective) fn try_finish(
         &mut self,
         host: &HostGroup,
         scratch: &mut Scratch,
-        looks: Looks,
+        looks: Patience,
     ) -> bool {
         let Some((Work { running: Some(Exec::Shm(flat)), .. }, mut buffers)) = self.work_at_hand() else {
             return false;
         };
-        let mut at = At { host, buffers: &mut buffers, scratch };
+        let mut at = ShmContext { host, buffers: &mut buffers, scratch };
         let come = match looks {
-            Looks::Once => flat.has_all(&mut at),
-            Looks::Until(until) => flat.hurry(&mut at, until, || true),
+            Patience::Once => flat.has_all(&mut at),
+            Patience::Until(until) => flat.hurry(&mut at, until, || true),
         };
         // If not, the engine goes on, or says why.
         if !come || flat.finish(host, &mut buffers, scratch).is_err() {
@@ -299,7 +299,7 @@ impl Job {
 
     /// Whether it goes on by nothing but being driven, since no completion tells of what it waits for: then whoever waits for it
     /// does that best.
-    pub(in crate::collective) fn can_be_left(&self) -> bool {
+    pub(in crate::collective) fn suits_caller(&self) -> bool {
         self.work.as_ref().is_some_and(|work| matches!(work.running, Some(Exec::ZeroCopy(_))))
     }
 
@@ -313,7 +313,7 @@ impl Job {
             && let Some((Work { plan, running }, mut buffers)) = self.work_at_hand()
         {
             exec::advance(running.as_mut(), plan, parts, core, &mut buffers)
-        } else if let (Some(Work { plan, running }), Memory::Lent(buffers)) =
+        } else if let (Some(Work { plan, running }), JobMemory::Lent(buffers)) =
             (&mut self.work, &mut self.memory)
         {
             exec::advance(running.as_mut(), plan, parts, core, buffers)
@@ -340,7 +340,7 @@ impl Job {
 
     /// It has failed: no other rank has a right to what it owns any more.
     pub(in crate::collective) fn revoke(&mut self) {
-        if let Memory::Lent(buffers) = &mut self.memory {
+        if let JobMemory::Lent(buffers) = &mut self.memory {
             buffers.revoke(Deadline::after(REVOKE_WITHIN));
         }
     }
@@ -349,8 +349,8 @@ impl Job {
     pub(in crate::collective) fn release(&mut self, core: &mut Core) -> bool {
         self.revoke();
         self.work = None;
-        match std::mem::replace(&mut self.memory, Memory::Gone) {
-            Memory::Lent(buffers) => {
+        match std::mem::replace(&mut self.memory, JobMemory::Gone) {
+            JobMemory::Lent(buffers) => {
                 let (input, output) = buffers.into_places();
                 let input_back = match (&mut self.input, input) {
                     (Some(job), Some(place)) => job.take_back(place, core),

@@ -23,7 +23,7 @@ mod stop;
 mod zero_copy;
 
 pub(super) use self::buffers::{Arithmetic, Borrowed};
-pub(super) use self::job::{Among, Job, Looks};
+pub(super) use self::job::{Job, Participants, Patience};
 pub(super) use self::plan::CachedPlan;
 pub(super) use self::send_recv::Slices;
 

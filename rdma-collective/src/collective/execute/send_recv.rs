@@ -22,7 +22,7 @@ use crate::engine::Core;
 use crate::link::LaneFailure;
 
 /// Where what is sent and received lies; `index` is that of the send or receive.
-pub(super) trait Memory {
+pub(super) trait SendRecvBuffers {
     /// Where the bytes of a send lie when they are registered: they stay there until the operation has ended.
     fn range(&self, index: usize, span: Span) -> Option<AttachedRange>;
 
@@ -39,7 +39,7 @@ pub(super) trait Memory {
 /// What an operation owns: it sends its input, and receives its output.
 pub(super) struct Lent<'a, B>(pub(super) &'a mut B);
 
-impl<B: Buffers> Memory for Lent<'_, B> {
+impl<B: Buffers> SendRecvBuffers for Lent<'_, B> {
     fn range(&self, _: usize, span: Span) -> Option<AttachedRange> {
         self.0.range(Source::Input, span)
     }
@@ -91,7 +91,7 @@ impl<'a> Slices<'a> {
     }
 }
 
-impl Memory for Slices<'_> {
+impl SendRecvBuffers for Slices<'_> {
     fn range(&self, _: usize, _: Span) -> Option<AttachedRange> {
         None
     }
@@ -139,7 +139,7 @@ struct TransferExec {
 }
 
 /// What the rank does by itself.
-pub(super) fn copy_own<M: Memory>(own: &[SelfTransfer], memory: &mut M) {
+pub(super) fn copy_own<M: SendRecvBuffers>(own: &[SelfTransfer], memory: &mut M) {
     for SelfTransfer { from, to, bytes } in own.iter().copied() {
         memory.copy(from, to, bytes);
     }
@@ -172,7 +172,7 @@ impl TransferExec {
     }
 
     /// Puts what the link takes now.
-    fn send<M: Memory>(
+    fn send<M: SendRecvBuffers>(
         &mut self,
         (rank, index): (u32, usize),
         link: &mut Link,
@@ -208,7 +208,7 @@ impl TransferExec {
     }
 
     /// Uses what has arrived of the chunks below `end`; whether there was something.
-    fn receive<M: Memory>(
+    fn receive<M: SendRecvBuffers>(
         &mut self,
         (rank, index): (u32, usize),
         end: u64,
@@ -261,7 +261,7 @@ impl SendRecvExec {
     }
 
     /// Goes on as far as it can.
-    pub(super) fn advance<M: Memory>(
+    pub(super) fn advance<M: SendRecvBuffers>(
         &mut self,
         ring: &mut RingLinks,
         core: &mut Core,
@@ -285,7 +285,7 @@ impl SendRecvExec {
     }
 
     /// Does what the rank does by itself, and numbers the others.
-    fn begin<M: Memory>(&mut self, ring: &mut RingLinks, memory: &mut M) {
+    fn begin<M: SendRecvBuffers>(&mut self, ring: &mut RingLinks, memory: &mut M) {
         self.begun = true;
         copy_own(&self.own, memory);
         ring.mesh.begin(0);
@@ -303,7 +303,7 @@ impl SendRecvExec {
         }
     }
 
-    fn try_advance<M: Memory>(
+    fn try_advance<M: SendRecvBuffers>(
         &mut self,
         ring: &mut RingLinks,
         core: &mut Core,

@@ -52,7 +52,7 @@ fn against(wrong: impl FnOnce(&mut Core, &mut RingLinks) + Send + 'static) -> Co
 
 #[test]
 fn who_goes_around_the_ring_before_it_can_know_is_named() {
-    // ExecContext slots so short it is not cut into pieces.
+    // With slots so short it is not cut into pieces.
     let error = against_on((Wire::Local, 16 * 1024), COUNT, |comm| {
         comm.with_ring(|core, ring| {
             let lane = core.lane(ring.next.lane).unwrap();

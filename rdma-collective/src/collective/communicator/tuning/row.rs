@@ -13,7 +13,7 @@ pub(super) const RANKS_MAX: u32 = 65536;
 pub struct Row {
     /// Of which collective.
     pub collective: Collective,
-    /// Among how many ranks: 1 to 65536.
+    /// Participants how many ranks: 1 to 65536.
     pub ranks: RangeInclusive<u32>,
     /// How they reach each other.
     pub peers: Peers,

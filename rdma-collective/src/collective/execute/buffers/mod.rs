@@ -14,7 +14,7 @@ use crate::collective::{DataType, ReduceError, ReduceOp, Reduction};
 use crate::link::Lane;
 use crate::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
 
-pub(in crate::collective) use registered::{Place, Registered};
+pub(in crate::collective) use registered::{RegisteredBuffer, RegisteredBuffers};
 
 /// A message that has arrived.
 #[derive(Clone, Copy)]
@@ -134,7 +134,7 @@ pub(super) trait Buffers {
     }
 
     /// The input and the output, when they are registered.
-    fn places(&self) -> Option<[&Place; 2]> {
+    fn places(&self) -> Option<[&RegisteredBuffer; 2]> {
         None
     }
 }
@@ -418,7 +418,7 @@ pub(in crate::collective::execute) struct Rights {
 
 /// Where it begins, and its key; 0 when there is nothing to be done with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::collective::execute) struct At {
+pub(in crate::collective::execute) struct BufferAddress {
     pub(in crate::collective::execute) addr: u64,
     pub(in crate::collective::execute) rkey: u32,
 }
@@ -426,11 +426,11 @@ pub(in crate::collective::execute) struct At {
 /// Where the first elements of its input and of its output are; both 0 when its memory is borrowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::collective::execute) struct BufferAdvert {
-    pub(in crate::collective::execute) input: At,
-    pub(in crate::collective::execute) output: At,
+    pub(in crate::collective::execute) input: BufferAddress,
+    pub(in crate::collective::execute) output: BufferAddress,
 }
 
-impl At {
+impl BufferAddress {
     /// All of it, which is `len` bytes long by what is called.
     pub(in crate::collective::execute) fn memory(self, len: usize) -> RemoteMemory {
         RemoteMemory { addr: self.addr, len: len as u64, rkey: RemoteKey(self.rkey) }
@@ -439,7 +439,7 @@ impl At {
 
 impl BufferAdvert {
     pub(in crate::collective::execute) const BORROWED: Self =
-        Self { input: At { addr: 0, rkey: 0 }, output: At { addr: 0, rkey: 0 } };
+        Self { input: BufferAddress { addr: 0, rkey: 0 }, output: BufferAddress { addr: 0, rkey: 0 } };
 
     /// Whether others cannot come to it.
     pub(in crate::collective::execute) fn is_borrowed(&self) -> bool {
@@ -465,7 +465,7 @@ impl BufferAdvert {
             let (mut addr, mut rkey) = ([0; 8], [0; 4]);
             addr.copy_from_slice(&bytes[at..at + 8]);
             rkey.copy_from_slice(&bytes[at + 8..at + 12]);
-            At { addr: u64::from_le_bytes(addr), rkey: u32::from_le_bytes(rkey) }
+            BufferAddress { addr: u64::from_le_bytes(addr), rkey: u32::from_le_bytes(rkey) }
         };
         Self { input: at(0), output: at(ADVERT_BYTES / 2) }
     }
@@ -478,8 +478,8 @@ mod tests {
     #[test]
     fn it_comes_back_and_none_is_borrowed() {
         let told = BufferAdvert {
-            input: At { addr: u64::MAX - 7, rkey: 9 },
-            output: At { addr: 1 << 40, rkey: u32::MAX },
+            input: BufferAddress { addr: u64::MAX - 7, rkey: 9 },
+            output: BufferAddress { addr: 1 << 40, rkey: u32::MAX },
         };
         assert_eq!(BufferAdvert::decode(&told.encode()), told);
         assert!(!told.is_borrowed() && BufferAdvert::default().is_borrowed());

@@ -17,13 +17,13 @@ pub(super) struct Linking {
     /// What links are to be reached by, and then whether all ranks could connect.
     words: [RingExec; 2],
     /// Which of them is under way.
-    turn: Option<Turn>,
+    turn: Option<LinkingPhase>,
     /// What there is to do without links.
     instead: Option<Box<RingExec>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Turn {
+enum LinkingPhase {
     Words,
     Verdicts,
 }
@@ -50,20 +50,20 @@ impl Linking {
                         self.instead.as_ref().and_then(|_| with.ring.mesh.unlinked(self.reach).cloned());
                     if known.is_none() {
                         with.ring.mesh.begin_connecting(self.reach);
-                        self.turn = Some(Turn::Words);
+                        self.turn = Some(LinkingPhase::Words);
                     }
                     known
                 }
-                Some(Turn::Words) => {
+                Some(LinkingPhase::Words) => {
                     if carry(&mut self.words[0], with)?.is_pending() {
                         return Poll::Pending;
                     }
                     let unlinked = with.ring.mesh.connect(with.core).err();
                     self.words[1].follow(with.ring, with.core.driven());
-                    self.turn = Some(Turn::Verdicts);
+                    self.turn = Some(LinkingPhase::Verdicts);
                     unlinked
                 }
-                Some(Turn::Verdicts) => {
+                Some(LinkingPhase::Verdicts) => {
                     if carry(&mut self.words[1], with)?.is_pending() {
                         return Poll::Pending;
                     }
@@ -91,7 +91,7 @@ impl Linking {
     /// What is under way.
     fn run(&self) -> &RingExec {
         let [words, verdicts] = &self.words;
-        if matches!(self.turn, Some(Turn::Verdicts)) { verdicts } else { words }
+        if matches!(self.turn, Some(LinkingPhase::Verdicts)) { verdicts } else { words }
     }
 
     /// The rank that it waits for, while it waits.

@@ -10,7 +10,7 @@ use crate::collective::schedule::{Buffer, Place, Source, Span};
 use crate::link::mailbox::Inbox;
 
 /// See the module.
-pub(super) struct Memory<'a, B> {
+pub(super) struct P2pMemory<'a, B> {
     pub(super) buffers: &'a mut B,
     /// What the operation keeps of others' messages.
     pub(super) scratch: &'a mut [u8],
@@ -23,7 +23,7 @@ fn pieces(len: usize) -> impl Iterator<Item = Span> {
     (0..len).step_by(PIECE_BYTES).map(move |offset| Span { offset, len: PIECE_BYTES.min(len - offset) })
 }
 
-impl<B: Buffers> Memory<'_, B> {
+impl<B: Buffers> P2pMemory<'_, B> {
     /// Where registered memory lies that is in one piece.
     pub(super) fn range(&self, place: Place) -> Option<AttachedRange> {
         let mut spans = place.spans();

@@ -22,7 +22,7 @@ use crate::link::LaneFailure;
 use crate::link::mailbox::HEADER_BYTES;
 
 use self::linking::Linking;
-use self::memory::Memory;
+use self::memory::P2pMemory;
 pub(super) use self::memory::copy;
 
 /// Bytes from which a message is sent from where it lies instead of being copied.
@@ -200,7 +200,7 @@ impl P2pExec {
         step: Primitive,
     ) -> Result<bool, Stop> {
         let ExecContext { ring, core, buffers, scratch: pieces, .. } = with;
-        let mut memory = Memory { buffers: *buffers, scratch, pieces };
+        let mut memory = P2pMemory { buffers: *buffers, scratch, pieces };
         let (Primitive::Put { to: peer, .. }
         | Primitive::Signal { to: peer, .. }
         | Primitive::WaitCount { from: peer, .. }
@@ -335,7 +335,7 @@ impl P2pExec {
 fn put<B: Buffers>(
     link: &mut Link,
     core: &mut Core,
-    memory: &mut Memory<'_, B>,
+    memory: &mut P2pMemory<'_, B>,
     header: Option<&[u8; HEADER_BYTES]>,
     source: Place,
     copied: bool,

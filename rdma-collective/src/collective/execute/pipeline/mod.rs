@@ -229,7 +229,7 @@ pub(in crate::collective) struct Pipeline {
 }
 
 /// What a step works with.
-pub(in crate::collective) struct At<'a, B> {
+pub(in crate::collective) struct ShmContext<'a, B> {
     pub(in crate::collective) host: &'a HostGroup,
     pub(in crate::collective) buffers: &'a mut B,
     pub(in crate::collective) scratch: &'a mut Scratch,
@@ -257,7 +257,7 @@ impl Pipeline {
     /// Takes the steps that can be taken now, but no more than are taken at a time, once all messages have come; whether it is done.
     pub(in crate::collective) fn go<B: Buffers>(
         &mut self,
-        with: &mut At<'_, B>,
+        with: &mut ShmContext<'_, B>,
     ) -> Result<bool, ReduceError> {
         let until = self.at + STEPS;
         while let Some(step) = self.pieces.step(self.at) {
@@ -326,12 +326,17 @@ impl Pipeline {
         }
     }
 
-    fn make<B: Buffers>(&self, round: u64, made: Made, with: &mut At<'_, B>) -> Result<(), ReduceError> {
+    fn make<B: Buffers>(
+        &self,
+        round: u64,
+        made: Made,
+        with: &mut ShmContext<'_, B>,
+    ) -> Result<(), ReduceError> {
         let host = with.host;
         match made {
             Made::Own { span } => with.buffers.copy(span, self.pieces.expect),
             Made::Copied { span, from, unit } => {
-                let At { buffers, scratch, .. } = with;
+                let ShmContext { buffers, scratch, .. } = with;
                 buffers.write_in_pieces(span, self.pieces.expect, scratch, |at, out, expect| {
                     host.fetch(from, (round, unit), at, (out, expect));
                 });
@@ -366,7 +371,7 @@ impl Pipeline {
         &self,
         (round, at): (u64, usize),
         piece: Span,
-        with: &mut At<'_, B>,
+        with: &mut ShmContext<'_, B>,
     ) -> Result<bool, ReduceError> {
         if self.arithmetic.ranks != 2 || !self.arithmetic.goes_by_tiles() {
             return Ok(false);
@@ -384,9 +389,9 @@ impl Pipeline {
         (round, at): (u64, usize),
         piece: Span,
         first: u32,
-        with: &mut At<'_, B>,
+        with: &mut ShmContext<'_, B>,
     ) -> Result<(), ReduceError> {
-        let At { host, buffers, scratch } = with;
+        let ShmContext { host, buffers, scratch } = with;
         let ranks = self.arithmetic.ranks;
         let [all, one] = &mut **scratch;
         let (all, one) = (&mut all[..piece.len], &mut one[..piece.len]);

@@ -6,7 +6,7 @@ use rdma_core::{Deadline, PeerSlice, RemoteMemory};
 
 use super::{Halt, ZeroCopyPlan};
 use crate::collective::communicator::{HostGroup, Lost, ReduceScratch, ZERO_COPY_PIECE_BYTES};
-use crate::collective::execute::buffers::{Arithmetic, BufferAdvert, Place};
+use crate::collective::execute::buffers::{Arithmetic, BufferAdvert, RegisteredBuffer};
 use crate::collective::execute::stop::Stop;
 use crate::collective::reduce::Operand;
 use crate::collective::schedule::{Source, Span};
@@ -50,7 +50,7 @@ impl PeerBuffers<'_> {
         &mut self,
         rank: u32,
         span: Span,
-        (input, from): (&Place, Span),
+        (input, from): (&RegisteredBuffer, Span),
     ) -> Result<(), Halt> {
         self.at((rank, Source::Output), (span, self.expect), |peer, at| {
             peer.copy_from(at, span.len, &input.region, input.at(from))
@@ -62,7 +62,7 @@ impl PeerBuffers<'_> {
         &mut self,
         rank: u32,
         span: Span,
-        (output, to): (&Place, Span),
+        (output, to): (&RegisteredBuffer, Span),
     ) -> Result<(), Halt> {
         self.at((rank, Source::Input), (span, self.expect), |peer, at| {
             peer.copy_to(at, span.len, &output.region, output.at(to))
@@ -99,7 +99,7 @@ impl PeerBuffers<'_> {
     pub(super) fn reduce(
         &mut self,
         near: &mut ReduceScratch,
-        own: &Place,
+        own: &RegisteredBuffer,
         span: Span,
         first: u32,
         arithmetic: Arithmetic,
@@ -147,7 +147,7 @@ impl PeerBuffers<'_> {
     /// Makes `span` of the inputs of two ranks in place on both, in one pass; whether it is made here comes with whether it is there.
     pub(super) fn reduce_both(
         &mut self,
-        own: &Place,
+        own: &RegisteredBuffer,
         span: Span,
         arithmetic: Arithmetic,
     ) -> (bool, Result<(), Halt>) {
@@ -166,7 +166,13 @@ impl PeerBuffers<'_> {
         (made, done)
     }
 
-    pub(super) fn read(&mut self, rank: u32, own: &Place, span: Span, out: &mut [u8]) -> Result<(), Halt> {
+    pub(super) fn read(
+        &mut self,
+        rank: u32,
+        own: &RegisteredBuffer,
+        span: Span,
+        out: &mut [u8],
+    ) -> Result<(), Halt> {
         if rank == self.moves.rank {
             let read = own.region.copy_out(own.at(span), out);
             debug_assert!(read.is_ok(), "a span beyond the input");
@@ -175,7 +181,13 @@ impl PeerBuffers<'_> {
         self.at((rank, Source::Input), (span, CacheHint::Cached), |peer, at| peer.copy_out(at, out))
     }
 
-    pub(super) fn store(&mut self, rank: u32, own: &Place, span: Span, made: &[u8]) -> Result<(), Halt> {
+    pub(super) fn store(
+        &mut self,
+        rank: u32,
+        own: &RegisteredBuffer,
+        span: Span,
+        made: &[u8],
+    ) -> Result<(), Halt> {
         if rank == self.moves.rank {
             let stored = own.region.copy_in(own.at(span), made);
             debug_assert!(stored.is_ok(), "a span beyond the output");
