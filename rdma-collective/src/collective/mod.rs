@@ -30,29 +30,29 @@
 mod api;
 mod call;
 pub(crate) mod communicator;
-mod direct;
+mod eager_plan;
 mod error;
-mod exchange;
 mod execute;
 mod init;
 pub(crate) mod operation;
-mod pieces;
-mod points;
 mod rails;
+mod rank_of;
 mod reduce;
 mod schedule;
+mod send_recv_set;
 mod setup_error;
 mod split;
 mod tensor;
 mod uneven;
+mod zero_copy_plan;
 
 #[doc = include_str!("../../../docs/numerics.md")]
 pub mod numerics {}
 
 pub use api::{Group, Result, Started};
 pub use communicator::{
-    Aborter, Algorithm, Algorithms, Communicator, CommunicatorOptions, Output, Pending, PendingFuture,
-    RankInfo, StillPending, UnknownAlgorithm, WaitError, tuning,
+    Aborter, Algorithm, Algorithms, Communicator, CommunicatorOptions, Pending, PendingFuture, RankInfo,
+    StillPending, UnknownAlgorithm, WaitError, tuning,
 };
 pub use error::{AbortReason, CollectiveError, Interrupted, OperationName};
 pub use half::{bf16, f16};

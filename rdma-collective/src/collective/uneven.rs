@@ -4,35 +4,9 @@
 //! message and the receiver compares. `execute` turns the shares into a plan.
 
 use super::DataType;
+use super::call::{Collective, Request};
 use super::schedule::{Share, Span};
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
-
-/// A collective on parts of any length; reduce-scatter is not among them, because it is a sequence of reduces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Uneven {
-    AllToAll,
-    Gather { root: u32 },
-    Scatter { root: u32 },
-    AllGather,
-}
-
-impl Uneven {
-    pub(super) const fn code(self) -> u8 {
-        match self {
-            Self::AllToAll => 14,
-            Self::Gather { .. } => 15,
-            Self::Scatter { .. } => 16,
-            Self::AllGather => 17,
-        }
-    }
-
-    pub(super) const fn root(self) -> Option<u32> {
-        match self {
-            Self::Gather { root } | Self::Scatter { root } => Some(root),
-            Self::AllToAll | Self::AllGather => None,
-        }
-    }
-}
 
 /// The span of a whole buffer of `len` bytes.
 const fn all(len: usize) -> Span {
@@ -75,26 +49,27 @@ impl Sides {
     /// # Errors
     ///
     /// The counts do not fit the buffers, or the root is no rank.
-    pub(super) fn shares(&self, uneven: Uneven, counts: Counts<'_>) -> Result<Vec<Share>, CollectiveError> {
+    pub(super) fn shares(&self, request: Request, counts: Counts<'_>) -> Result<Vec<Share>, CollectiveError> {
         let Self { rank, ranks, .. } = *self;
-        if let Some(root) = uneven.root().filter(|root| *root >= ranks) {
+        let root = request.root;
+        if root >= ranks {
             return Err(ScheduleError::RankOutOfRange { rank: root, ranks }.into());
         }
         self.check_elements()?;
         let mut shares = vec![Share::default(); ranks as usize];
-        match uneven {
-            Uneven::AllToAll => {
+        match request.collective {
+            Collective::AllToAllV => {
                 let (sent, received) = (self.parts_of_input(counts)?, self.parts_of_output(counts)?);
                 for (share, (sent, received)) in shares.iter_mut().zip(sent.into_iter().zip(received)) {
                     *share = Share { sent: Some(sent), received: Some(received) };
                 }
             }
-            Uneven::AllGather => {
+            Collective::AllGatherV => {
                 for (share, received) in shares.iter_mut().zip(self.parts_of_output(counts)?) {
                     *share = Share { sent: Some(all(self.input)), received: Some(received) };
                 }
             }
-            Uneven::Gather { root } => {
+            Collective::GatherV => {
                 if root == rank {
                     for (share, received) in shares.iter_mut().zip(self.parts_of_output(counts)?) {
                         share.received = Some(received);
@@ -102,7 +77,7 @@ impl Sides {
                 }
                 shares[root as usize].sent = Some(all(self.input));
             }
-            Uneven::Scatter { root } => {
+            Collective::ScatterV => {
                 if root == rank {
                     for (share, sent) in shares.iter_mut().zip(self.parts_of_input(counts)?) {
                         share.sent = Some(sent);
@@ -110,6 +85,8 @@ impl Sides {
                 }
                 shares[root as usize].received = Some(all(self.output));
             }
+            // No other collective has counts.
+            _ => {}
         }
         self.check_own(shares[rank as usize])?;
         Ok(shares)

@@ -16,7 +16,7 @@ pub(crate) trait Service: Send {
 
     /// Until when what is pending is left to a caller, who goes on with it when it waits: the engine's thread need not come
     /// before.
-    fn left_until(&self) -> Option<Instant> {
+    fn caller_owned_until(&self) -> Option<Instant> {
         None
     }
 }

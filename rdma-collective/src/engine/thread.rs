@@ -21,7 +21,7 @@ const AWAY: Duration = Duration::from_millis(50);
 
 /// How long what a caller has begun is left to it, and how long the thread stays away while callers begin such: they are not to
 /// wake it each time.
-pub(crate) const LEFT_FOR: Duration = Duration::from_millis(1);
+pub(crate) const HANDOVER_DELAY: Duration = Duration::from_millis(1);
 
 /// Who looks after an engine; part of its core.
 #[derive(Debug, Default)]
@@ -129,12 +129,12 @@ impl Core {
         let mut services = self.services.iter().filter_map(Weak::upgrade);
         services.any(|service| {
             let service = service.lock().unwrap_or_else(PoisonError::into_inner);
-            let left = service.left_until().is_some_and(|until| now.is_none_or(|now| now < until));
+            let left = service.caller_owned_until().is_some_and(|until| now.is_none_or(|now| now < until));
             !left && service.next_deadline().is_some()
         })
     }
 
-    /// Something was begun that is [left to its caller](super::Service::left_until).
+    /// Something was begun that is [left to its caller](super::Service::caller_owned_until).
     pub(crate) fn leave(&mut self) {
         self.attendance.left += 1;
     }
@@ -178,7 +178,7 @@ fn run(shared: &Shared) {
         if waiting > 0 || (visits != seen && !core.is_engaged(Some(now))) {
             // What is pending is left to its caller until then; who begins one such begins the next.
             let leaves = core.attendance.left != left || waiting == 0 && core.next_pending().is_some();
-            let pause = if leaves { LEFT_FOR } else { AWAY };
+            let pause = if leaves { HANDOVER_DELAY } else { AWAY };
             (seen, left) = (visits, core.attendance.left);
             (core.attendance.away, core.attendance.until) = (true, now.checked_add(pause));
             drop(core);

@@ -7,7 +7,7 @@ use crate::common::{WIRES, long};
 use crate::world::{each_communicator, each_rank_with};
 use rdma_collective::collective::CollectiveError;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::collective::{Communicator, CommunicatorOptions, Output, WaitError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions, WaitError};
 use rdma_collective::engine::EngineOptions;
 use rdma_core::{Device, SoftOptions, Wire};
 
@@ -203,7 +203,7 @@ fn what_needs_no_links_goes_around_the_ring_where_there_can_be_none_and_what_nee
     }
 }
 
-fn failed<T: Output>(error: WaitError<T>) -> CollectiveError {
+fn failed<T>(error: WaitError<T>) -> CollectiveError {
     match error {
         WaitError::Failed(error) => error,
         other => panic!("{other}"),

@@ -15,8 +15,8 @@ use crate::{beside, programs, test, workspace};
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// Tests of the code that touches raw memory: its units, what is mapped from other processes, what drives a provider of
-/// libibverbs, every verb by `conformance`, and every collective. The programs' own tests are left out: they hold processes
-/// to times, and the programs run here as well.
+/// libibverbs, and every verb by `conformance`. The collectives come by the programs. Their own tests are left out: they
+/// hold processes to times.
 const REGULAR: &[&str] = &[
     "-p",
     "rdma-core",
@@ -29,12 +29,12 @@ const REGULAR: &[&str] = &[
     "--test=driver",
     "--test=pinning",
     "--test=soft",
-    "--test=collectives",
 ];
 /// Tests that a soak has besides: they reach the same raw memory by other calls.
 const BESIDES: &[&str] = &[
     "--test=allocations",
     "--test=bad_input",
+    "--test=collectives",
     "--test=exact",
     "--test=faults",
     "--test=kv",
@@ -122,7 +122,7 @@ pub fn build(share: Share) -> Result<(Vec<Executable>, Vec<Executable>)> {
     let mut tests = build(&[&["test", "--no-run"], REGULAR, besides].concat())?;
     tests.retain(|built| built.is_test);
     // With one of the tests, since what tests alone need has a part in the choice of features.
-    let mut args = vec!["build", "--test=collectives"];
+    let mut args = vec!["build", "--test=driver"];
     args.extend(programs::README.iter().flat_map(|program| ["--bin", program]));
     Ok((tests, build(&args)?))
 }

@@ -58,14 +58,14 @@ impl<'a> Group<'a> {
     /// [`send`](Self::send) for an element type that is known only at run time: the bytes as in memory, at any
     /// alignment.
     pub fn send_bytes(mut self, data: &'a [u8], data_type: DataType, to: u32) -> Self {
-        self.add(Call::point(Collective::Send { to }, data_type, data.len()));
+        self.add(Call::point(Collective::Send.at(to), data_type, data.len()));
         self.slices.send(data);
         self
     }
 
     /// [`recv`](Self::recv) for an element type that is known only at run time.
     pub fn recv_bytes(mut self, data: &'a mut [u8], data_type: DataType, from: u32) -> Self {
-        self.add(Call::point(Collective::Receive { from }, data_type, data.len()));
+        self.add(Call::point(Collective::Receive.at(from), data_type, data.len()));
         self.slices.receive(data);
         self
     }

@@ -19,10 +19,10 @@ mod send_recv;
 
 use rdma_core::{Deadline, Refused};
 
-use super::call::{BARRIER_BYTES, Call, Collective};
+use super::call::{BARRIER_BYTES, Call, Collective, Request};
 use super::communicator::{Communicator, Pending};
 use super::execute::{Borrowed, Job, Slices};
-use super::uneven::{Counts, Sides, Uneven};
+use super::uneven::{Counts, Sides};
 use super::{CollectiveError, DataType, Element, ReduceError, ReduceOp, Tensor};
 
 pub use group::Group;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rdma_core::Deadline;
 
-use crate::collective::call::Collective;
+use crate::collective::call::Request;
 use crate::collective::communicator::{Communicator, Pending, StillPending, WaitError};
 use crate::collective::{AllocError, CollectiveError};
 use crate::collective::{DataType, Tensor};
@@ -94,7 +94,7 @@ impl Rail {
     /// The rail has failed, or refuses the operation.
     pub(super) fn start(
         &mut self,
-        (collective, data_type): (Collective, DataType),
+        (request, data_type): (Request, DataType),
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
         deadline: Deadline,
@@ -104,9 +104,9 @@ impl Rail {
         }
         let mut tensor = self.memory(bytes)?;
         fill(&mut tensor);
-        self.comm.start_call(collective, data_type, tensor.into_job(None), deadline).map_err(
+        self.comm.start_call(request, data_type, tensor.into_job(None), deadline, Tensor::from_job).map_err(
             |(job, error)| {
-                self.spare.push(Tensor::pair_from_job(job).1);
+                self.spare.push(Tensor::from_job(job));
                 error
             },
         )

@@ -12,8 +12,9 @@ use super::Rails;
 use super::buffers::{Buffers, Shape};
 use super::stripe::{STATEMENT_BYTES, Statement, Stripes, pieces};
 use crate::collective::CollectiveError;
-use crate::collective::call::{Call, Collective};
+use crate::collective::call::{Call, Collective, Request};
 use crate::collective::communicator::{Pending, StillPending, WaitError};
+use crate::collective::rank_of::RankOf;
 use crate::collective::{DataType, Tensor};
 
 /// The time to wait for one rail while others are under way, too: waiting drives the engine of one rail only.
@@ -25,7 +26,7 @@ type Flight = (usize, Pending<Tensor<u8>>);
 /// An operation over rails: the call, the layout of its buffers and its deadline.
 #[derive(Clone, Copy)]
 struct Task {
-    call: (Collective, DataType),
+    call: (Request, DataType),
     shape: Shape,
     deadline: Deadline,
 }
@@ -34,15 +35,15 @@ impl Rails {
     /// Runs a collective and leaves its result in `buffers`.
     pub(super) fn carry_out(
         &mut self,
-        collective: Collective,
+        request: Request,
         data_type: DataType,
         buffers: &mut Buffers<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let ranks = [self.rank(), self.size()];
-        let call = Call::new(collective, data_type, buffers.lengths(), ranks)?;
-        let shape = Shape::new(collective, ranks, call.bytes());
-        let task = Task { call: (collective, data_type), shape, deadline };
+        let ranks = RankOf { rank: self.rank(), size: self.size() };
+        let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
+        let shape = Shape::new(request, ranks, call.bytes());
+        let task = Task { call: (request, data_type), shape, deadline };
         if shape.parts() * call.bytes() >= self.options.stripe_bytes_min {
             self.striped(task, call.count, buffers)
         } else {
@@ -194,12 +195,13 @@ impl Rails {
     ) -> Result<Statement, CollectiveError> {
         let lost = (0..self.rails.len()).filter(|number| self.rails[*number].has_failed()).collect();
         let own = Statement { done: results.iter().map(|(number, _)| *number).collect(), lost };
-        let ranks = [self.rank(), self.size()];
+        let ranks = RankOf { rank: self.rank(), size: self.size() };
         let mut statements = vec![0; STATEMENT_BYTES * self.size() as usize];
         let at = STATEMENT_BYTES * self.rank() as usize;
         statements[at..at + STATEMENT_BYTES].copy_from_slice(&own.encode());
-        let shape = Shape::new(Collective::AllGather, ranks, STATEMENT_BYTES);
-        let task = Task { call: (Collective::AllGather, DataType::U8), shape, deadline };
+        let request = Request::from(Collective::AllGather);
+        let shape = Shape::new(request, ranks, STATEMENT_BYTES);
+        let task = Task { call: (request, DataType::U8), shape, deadline };
         self.everywhere(task, 0..STATEMENT_BYTES, &mut Buffers::InPlace(&mut statements))?;
         Ok(Statement::of_all(&statements))
     }

@@ -92,7 +92,7 @@ impl Communicator {
     /// Gathers as many bytes of each rank, in the order of ranks.
     fn gather_for_split(&mut self, own: &[u8], deadline: Deadline) -> Result<Vec<u8>, CollectiveError> {
         let mut all = vec![0; own.len() * self.size() as usize];
-        self.call(Collective::Split, DataType::U8, Borrowed::out_of_place(own, &mut all), deadline)?;
+        self.call(Collective::Split.into(), DataType::U8, Borrowed::out_of_place(own, &mut all), deadline)?;
         Ok(all)
     }
 }
