@@ -1,4 +1,8 @@
-//! From a store where all ranks meet to a ring: introductions, blobs of neighbours, connections, and a last meeting.
+//! Joining: from a rendezvous of all ranks to a connected ring.
+//!
+//! The steps, each of which ends with a gathering of all ranks: introductions, which must agree; the blobs of the
+//! ring's lanes; connections to both neighbours; and, on one host, the shared-memory windows. A rank that fails in a
+//! step gives its reason in the gathering, so that all ranks fail at once and none waits for its deadline.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,9 +26,10 @@ use crate::link::{Blob, LaneOptions, LinkKind};
 pub(super) const CONTROL_BYTES_MAX: u32 = 128;
 
 impl Communicator {
-    /// Meets the other ranks in the store and connects to the neighbours.
+    /// Joins a communicator of all ranks of the store.
     ///
-    /// All ranks of the store call it, with the same options. The store is needed until then alone.
+    /// All ranks of the store must call this, with the same options. The communicator does not use the store
+    /// afterwards.
     ///
     /// ```
     /// use std::time::Duration;
@@ -47,8 +52,9 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`CommunicatorError::Bootstrap`] names ranks that did not come before the deadline; [`CommunicatorError::Differs`] an option
-    /// that is not alike, on all ranks; others say what the device refused.
+    /// - [`CommunicatorError::Bootstrap`] names the ranks that did not join before the deadline.
+    /// - [`CommunicatorError::Differs`] names an option that differs between ranks; every rank gets it.
+    /// - Other errors say what the device refused.
     pub fn new(
         engine: &Engine,
         store: &mut StoreClient,
@@ -58,7 +64,7 @@ impl Communicator {
         Self::meet(engine, store, options, deadline)
     }
 
-    /// The same wherever the ranks meet.
+    /// Joins a communicator by any rendezvous: a store, or a communicator that is split.
     pub(crate) fn meet(
         engine: &Engine,
         store: &mut dyn Rendezvous,
@@ -79,12 +85,13 @@ impl Communicator {
     }
 }
 
-/// What is told of an error, at most.
+/// The longest reason that a rank gives to the others, in bytes.
 const REASON_BYTES_MAX: usize = 1000;
-/// How long a rank that could not be set up waits for the others to hear of it: they may be waiting for a connection.
+/// How long a rank that has failed waits for the others to gather its reason. They may still be trying to connect
+/// liveness sockets, which takes up to [`hold::WITHIN`]; the other 5 s are for the gathering itself.
 const TOLD_WITHIN: Duration = hold::WITHIN.saturating_add(Duration::from_secs(5));
 
-/// Lanes and memory that the neighbours have not been told of.
+/// The ends of the ring's lanes, before the neighbours know of them.
 struct Opened {
     next: LaneId,
     previous: LaneId,
@@ -98,7 +105,7 @@ pub(super) struct Setup<'a> {
     pub(super) store: &'a mut dyn Rendezvous,
     pub(super) options: &'a CommunicatorOptions,
     pub(super) deadline: Deadline,
-    /// Where the ranks are, once they have told.
+    /// The ranks of each host, once the ranks have introduced themselves.
     pub(super) hosts: Arc<Hosts>,
 }
 
@@ -107,7 +114,7 @@ impl Setup<'_> {
         format!("comm/{}/{}/{what}", self.options.name, self.options.epoch)
     }
 
-    /// All ranks, and the links to the neighbours unless this one is alone.
+    /// Introduces this rank and connects it; there are no links if it is alone.
     fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), CommunicatorError> {
         let ranks = self.introduce()?;
         let names: Vec<&str> = ranks.iter().map(|told| told.host_id.as_str()).collect();
@@ -120,7 +127,7 @@ impl Setup<'_> {
         Ok((ranks, links))
     }
 
-    /// Every rank compares itself with all others, so that a difference is an error on all of them at once.
+    /// Gathers the introductions. Every rank compares itself with all others, so a difference is an error on all ranks.
     fn introduce(&mut self) -> Result<Vec<Introduction>, CommunicatorError> {
         let own = Introduction::own(self.engine.context(), self.options);
         let told = self.store.all_gather(&self.key("ranks"), &own.encode(), self.deadline)?;
@@ -145,13 +152,13 @@ impl Setup<'_> {
         connected
     }
 
-    /// Ends lanes that were set up in vain, or for a while.
+    /// Ends lanes that are not used after all.
     pub(super) fn fence(&self, lanes: &[LaneId]) {
         let deadline = self.deadline.min(Deadline::after(FENCE_WITHIN));
         let mut core = self.engine.lock();
         for lane in lanes {
             if let Err(error) = core.fence_lane(*lane, deadline) {
-                tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
+                tracing::warn!(%error, "an unused lane could not be closed; its memory stays until the engine is dropped");
             }
         }
     }
@@ -190,12 +197,14 @@ impl Setup<'_> {
         let published = opened.and_then(|opened| self.publish(&opened).map(|()| opened));
         let opened = self.agree("blobs", published)?;
         let connected = self.connect(opened);
-        // Nobody sends before all can receive.
+        // No rank may send before every rank can receive: the device would repeat the message in vain and end the lane.
         self.agree("connected", connected)
     }
 
-    /// Waits until every rank has come as far. A rank that could not says why, and it is an error on all of them at
-    /// once: what the system refuses one of them the others would wait for until their deadline.
+    /// Waits until every rank has finished the step `what`.
+    ///
+    /// A rank that has failed gives its reason, which is an error on all ranks. Otherwise the others would wait for
+    /// it until their deadline, and would not learn the reason.
     fn agree<T>(&mut self, what: &str, own: Result<T, CommunicatorError>) -> Result<T, CommunicatorError> {
         let key = self.key(what);
         let value = match own {
@@ -205,7 +214,7 @@ impl Setup<'_> {
                 let reason = cut(&reason, self.store.world());
                 let deadline = self.deadline.min(Deadline::after(TOLD_WITHIN));
                 if let Err(untold) = self.store.all_gather(&key, reason, deadline) {
-                    tracing::debug!(%untold, "not every rank was told why this one could not be set up");
+                    tracing::debug!(%untold, "not every rank learned why this rank failed to join; those wait until their deadlines");
                 }
                 return Err(error);
             }
@@ -288,7 +297,7 @@ impl Setup<'_> {
     }
 }
 
-/// As much of `text` as each of `world` ranks may say at once.
+/// The part of `text` that fits a gathering in which each of `world` ranks gives as much.
 pub(super) fn cut(text: &str, world: u32) -> &[u8] {
     let bytes_max = REASON_BYTES_MAX.min((GATHERED_BYTES_MAX / world.max(1) as usize).saturating_sub(4));
     &text.as_bytes()[..text.len().min(bytes_max)]

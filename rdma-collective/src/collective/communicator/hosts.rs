@@ -1,4 +1,4 @@
-//! Which ranks of a communicator are on one host.
+//! The hosts of a communicator: which ranks run on which, and whether a user has named them.
 
 use std::sync::Arc;
 
@@ -7,40 +7,41 @@ use crate::bootstrap::RankList;
 use crate::groups::Groups;
 use crate::link::Manner;
 
-/// How many hosts are said, and how many ranks of each.
+/// The most hosts in a log line, and the most ranks of each: the line stays readable for 1,000 hosts.
 const HOSTS_SAID: usize = 16;
 const RANKS_SAID: usize = 8;
-/// Who gave them their names is not known: an option does, or a program that has it from the environment.
+/// The text does not say who named the hosts, because the library cannot know: a program may fill the option from the
+/// environment.
 const BY_NAME: &str = "Hosts as they were named (CommunicatorOptions::host_id, or NCCL_HOSTID where a program reads it), \
                        between which ranks share no memory unless Wire::Mapped is asked for";
 
-/// See the module. The same on all ranks.
+/// The hosts of all ranks; equal on all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Hosts {
     groups: Arc<Groups>,
-    /// Of each rank, whether somebody has named its host.
+    /// By rank: whether a user has named its host.
     named: Vec<bool>,
 }
 
-/// How ranks are spread over hosts.
+/// How the ranks are spread over hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Spread {
-    /// All are on one host, or none is with another.
+    /// All ranks are on one host, or each has a host of its own.
     #[default]
     Flat,
-    /// There are several hosts, and some ranks are together.
+    /// There are several hosts, and some ranks share one.
     Hosts,
 }
 
 impl Spread {
-    /// Whether operations can go that way among such ranks.
+    /// Whether an algorithm is possible here: a hierarchical one needs two levels.
     pub(super) fn has(self, way: Algorithm) -> bool {
         way != Algorithm::Hierarchical || self != Self::Flat
     }
 }
 
 impl Hosts {
-    /// Of what each rank calls its host, and whether somebody has named it so.
+    /// Groups the ranks by the identities of their hosts; each comes with whether a user has named it.
     pub(super) fn new<'a>(told: impl IntoIterator<Item = (&'a str, bool)>) -> Self {
         let (names, named): (Vec<&str>, _) = told.into_iter().unzip();
         Self { groups: Arc::new(Groups::by(names)), named }
@@ -58,7 +59,8 @@ impl Hosts {
         }
     }
 
-    /// What is said of ranks that are held apart, of whose hosts `names` has that of each; `None` where there are none.
+    /// A log line about ranks that share no memory because users named their hosts apart; `None` if there are none.
+    /// `names` has the name of each rank's host.
     pub(super) fn told_apart(&self, names: &[&str]) -> Option<String> {
         let hosts = self.groups.all();
         if hosts.len() < 2 || !self.named.contains(&true) {
@@ -80,7 +82,8 @@ impl Hosts {
         Some(format!("{BY_NAME}: {said}{more}"))
     }
 
-    /// How these two ranks connect: where nobody has named their hosts, as their devices find that they can.
+    /// How two ranks connect. Ranks on differently named hosts are kept apart. Without names, their devices find out
+    /// whether they share a machine.
     pub(super) fn manner(&self, ranks: [u32; 2]) -> Manner {
         let [one, other] = ranks.map(|rank| self.groups.of(rank));
         let named = ranks.iter().any(|rank| self.named.get(*rank as usize) == Some(&true));

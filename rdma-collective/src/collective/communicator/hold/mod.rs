@@ -1,7 +1,9 @@
-//! Connections between neighbours on different hosts, over which nothing is said: one that closes tells that the
-//! process at its other end is gone, long before its silence does.
+//! Liveness sockets: idle TCP connections between ring neighbours on different hosts.
 //!
-//! Processes of one host watch each other by the kernel. Where a connection cannot be had, silence is all there is.
+//! No data goes over such a connection. The kernel closes it when the process at its other end dies, so a neighbour
+//! learns of the death at once, and not only after the peer timeout. Processes on one host need none: they watch each
+//! other through the kernel. Where no connection can be made, for example because of a firewall, the peer timeout
+//! remains.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::Builder;
@@ -15,13 +17,14 @@ use crate::link::Blob;
 use crate::link::HandshakeError;
 use crate::link::handshake::{Meet, meet};
 
-/// A firewall between may swallow what is said: nobody waits for that longer.
+/// How long a rank tries to connect: 5 s. A firewall may drop the packets without an answer, and the communicator works
+/// without these connections.
 pub(super) const WITHIN: Duration = Duration::from_secs(5);
 
-/// Where the rank before this one connects to.
+/// The socket to which the previous rank connects; `None` if the system refused one.
 pub(super) struct Door(Option<TcpListener>);
 
-/// A neighbour, and the lane to it.
+/// A neighbour, and the lane whose end its death brings.
 pub(super) struct Held<'a> {
     pub(super) rank: u32,
     pub(super) lane: LaneId,
@@ -29,7 +32,7 @@ pub(super) struct Held<'a> {
 }
 
 impl Door {
-    /// Listens where lanes come from, or else where the store is reached from.
+    /// Listens on the address of the RDMA device, or else on the address from which the store was reached.
     pub(super) fn open(engine: &Engine, of_store: Option<SocketAddr>) -> Self {
         let of_device = engine.gid().entry.gid.ipv4_mapped().map(Into::into);
         let of_store = of_store.map(|address| address.ip());
@@ -37,13 +40,13 @@ impl Door {
         Self(of_device.into_iter().chain(of_store).find_map(listen))
     }
 
-    /// What the rank before this one is told.
+    /// The address for the previous rank; empty if there is none.
     pub(super) fn address(&self) -> Vec<u8> {
         let address = self.0.as_ref().and_then(|listener| listener.local_addr().ok());
         address.map_or_else(Vec::new, |address| address.to_string().into_bytes())
     }
 
-    /// Connects to the rank after this one and lets the rank before it in, as far as they are on other hosts.
+    /// Connects to the next rank and accepts the previous one, as far as they are on other hosts.
     pub(super) fn hold(
         self,
         engine: &Engine,
@@ -57,7 +60,8 @@ impl Door {
         let address = std::str::from_utf8(&next.blob.payload).ok().and_then(|text| text.parse().ok());
         let to_next = address.filter(|_| next.blob.process.is_elsewhere(&own)).map(Meet::Connect);
         let to_previous = self.0.as_ref().filter(|_| previous.blob.process.is_elsewhere(&own));
-        // All ranks connect and are connected to at once: one after the other, each would wait for the next.
+        // Every rank accepts and connects at the same time. If each accepted first, each would wait for the rank before
+        // it, all around the ring.
         std::thread::scope(|scope| {
             let let_in = to_previous.and_then(|listener| {
                 let accept = move || keep(engine, &previous, hold(&Meet::Accept(listener), token, deadline));
@@ -65,7 +69,7 @@ impl Door {
             });
             if let Some(error) = let_in {
                 let rank = previous_rank;
-                tracing::warn!(rank, %error, "no thread to wait for a neighbour's connection");
+                tracing::warn!(rank, %error, "no thread to accept the neighbour's liveness connection; only the peer timeout finds its death");
             }
             if let Some(connect) = to_next {
                 keep(engine, &next, hold(&connect, token, deadline));
@@ -74,9 +78,10 @@ impl Door {
     }
 }
 
-/// A connection, and why this side cannot rely on it, if it cannot.
+/// A connection, and the error for which this side cannot rely on it, if there is one.
 type Connection = (TcpStream, Option<HandshakeError>);
 
+/// Connects or accepts, and exchanges readiness.
 fn hold(how: &Meet<'_>, token: &JobToken, deadline: Deadline) -> Result<Connection, HandshakeError> {
     let mut met = meet(how, token, deadline)?;
     met.say_ready()?;
@@ -84,18 +89,20 @@ fn hold(how: &Meet<'_>, token: &JobToken, deadline: Deadline) -> Result<Connecti
     Ok((met.into_stream(), heard.err()))
 }
 
+/// Gives the connection to the engine, which keeps it as long as the lane.
 fn keep(engine: &Engine, of: &Held<'_>, connection: Result<Connection, HandshakeError>) {
     let Held { rank, lane, .. } = *of;
     let error = match connection {
         Ok((stream, None)) => return engine.lock().watch_connection(lane, stream.into()),
-        // The neighbour may have heard that this side is ready: to it the connection ends when this process does.
+        // The neighbour may have read that this side is ready, and then it takes the end of the connection for the
+        // end of this process. So the connection must stay open, although this side does not watch it.
         Ok((stream, Some(error))) => {
             engine.lock().hold_connection(lane, stream.into());
             error
         }
         Err(error) => error,
     };
-    tracing::warn!(rank, %error, "only by its silence can a neighbour on another host be found lost");
+    tracing::warn!(rank, %error, "no liveness connection to a neighbour on another host; only the peer timeout finds its death");
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A neighbour that becomes ready only when this side has given up waiting for it.
+//! A neighbour that becomes ready only after this side has given up waiting for it.
 
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc;

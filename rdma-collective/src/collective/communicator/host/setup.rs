@@ -1,5 +1,8 @@
-//! From the links of a ring to the windows of all ranks: offers, lanes between those that are no neighbours, and a last word whether
-//! every rank could. What the system refuses is no error: the communicator has its ring then.
+//! Set-up of a [`HostGroup`]: every rank offers its window, connects a lane to each rank that is not its neighbour, and
+//! maps the windows of all others.
+//!
+//! After each step the ranks gather who failed, so that either all of them have a group or none has. A refusal of the
+//! system is not an error: the communicator works over its ring then.
 
 use std::time::{Duration, Instant};
 
@@ -15,20 +18,21 @@ use crate::engine::SetupError;
 use crate::link::codec::{Ended, Reader, Writer};
 use crate::link::{Blob, LaneOptions, LinkKind};
 
-/// Bytes of a window's address, length and key.
+/// Encoded bytes of a window's address, length and key.
 const WINDOW_BYTES: usize = 20;
-/// How long the engine is held for a window that cannot be mapped yet.
+/// How long one attempt to map a window may hold the engine's lock. Other communicators of the engine stand still
+/// meanwhile.
 const HELD_FOR: Duration = Duration::from_millis(2);
 
-/// What this rank has for the others.
+/// A rank's window and lanes, before the other ranks know of them.
 struct Offer {
     window: Window,
-    /// Lanes to ranks that are no neighbours.
+    /// Lanes to the ranks that are not ring neighbours, with their ranks.
     lanes: Vec<(u32, LaneId)>,
 }
 
 impl Setup<'_> {
-    /// The windows of all ranks, if every rank can map those of all others; otherwise none of them has any.
+    /// Makes the group if every rank can map the windows of all others; otherwise no rank has a group.
     pub(in super::super) fn host(
         &mut self,
         ring: &RingLinks,
@@ -37,6 +41,7 @@ impl Setup<'_> {
             return Ok(None);
         }
         let near = [ring.next.access, ring.previous.access] == [PeerAccess::Mapped; 2];
+        // A rank that shares no memory with its neighbours still gathers with the others: they wait for its offer.
         let offer = if near { self.offer(ring) } else { Err(SetupError::LaneGone.into()) };
         let lanes = offer.as_ref().map_or_else(|_| Vec::new(), |offer| offer.lanes.clone());
         let made = self.exchange(ring, offer);
@@ -64,7 +69,7 @@ impl Setup<'_> {
         Ok(Offer { window, lanes })
     }
 
-    /// The ranks that are no neighbours of `rank`.
+    /// The ranks that are not ring neighbours of `rank`, nor `rank` itself.
     fn strangers(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
         let world = self.store.world();
         (0..world).filter(move |other| {
@@ -79,7 +84,7 @@ impl Setup<'_> {
     ) -> Result<Option<HostGroup>, CommunicatorError> {
         let encoded = offer.and_then(|offer| Ok((self.encode(&offer)?, offer)));
         if let Err(error) = &encoded {
-            tracing::debug!(%error, "this rank has no window for the others");
+            tracing::debug!(%error, "this rank cannot offer a shared-memory window; the ranks of this host use their ring");
         }
         let key = self.key("windows");
         let own = encoded.as_ref().map_or(&[][..], |(bytes, _)| bytes);
@@ -88,7 +93,7 @@ impl Setup<'_> {
         let (Ok((_, offer)), None) = (encoded, without) else {
             tracing::debug!(
                 rank = without,
-                "no mailboxes between ranks: one cannot map the memory of all others"
+                "no shared-memory mailboxes: this rank cannot map the memory of all others; all ranks use their ring"
             );
             return Ok(None);
         };
@@ -101,10 +106,11 @@ impl Setup<'_> {
                 connected = connected.and(self.connect_stranger(*lane, (rank, &blob)));
             }
         }
-        // Without lanes of its own no rank waits for another here.
+        // All ranks skip this gathering together: how many ranks are not neighbours depends on the world's size alone.
         if !offer.lanes.is_empty() && self.all_could("windows/connected", connected)?.is_none() {
             return Ok(None);
         }
+        // A window is mapped through its lane, so every lane must be connected at both ends before.
         let mapped = self.map(ring, &offer, &windows);
         let peers = self.all_could("windows/mapped", mapped)?;
         Ok(peers.map(|peers| {
@@ -113,7 +119,8 @@ impl Setup<'_> {
         }))
     }
 
-    /// Its neighbours tell of a rank that is silent: nothing is said here.
+    /// Connects a lane to a rank that is not a neighbour. The lane sends no heartbeats: the ring's lanes already find a
+    /// silent rank, and its neighbours report it.
     fn connect_stranger(&self, lane: LaneId, (rank, blob): (u32, &Blob)) -> Result<(), CommunicatorError> {
         let mut core = self.engine.lock();
         core.connect_lane_as(lane, blob, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
@@ -123,7 +130,7 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// What was made, if every rank could; who could not says why.
+    /// Gathers whether every rank made its part. Returns this rank's part if all did; `None` on all ranks otherwise.
     fn all_could<T, E: std::fmt::Display>(
         &mut self,
         what: &str,
@@ -152,7 +159,7 @@ impl Setup<'_> {
         Ok(bytes)
     }
 
-    /// What `rank` has told: its window, and where this rank's lane to it leads unless it is a neighbour.
+    /// Decodes the offer of `rank`: its window, and the blob for this rank unless the two are ring neighbours.
     fn decode(&self, rank: u32, bytes: &[u8]) -> Result<(RemoteMemory, Option<Blob>), CommunicatorError> {
         let malformed = |_: Ended| CommunicatorError::Introduction { rank };
         let mut reader = Reader::new(bytes);
@@ -173,7 +180,7 @@ impl Setup<'_> {
         Ok((RemoteMemory { addr, len, rkey }, own))
     }
 
-    /// By rank.
+    /// Maps the windows of all other ranks, by rank.
     fn map(
         &self,
         ring: &RingLinks,
@@ -194,7 +201,8 @@ impl Setup<'_> {
         found.map(|(_, lane)| lane)
     }
 
-    /// Lets the engine go on in between.
+    /// Maps one window. The peer may not be ready to grant it yet, so this tries again until the deadline. It
+    /// releases and drives the engine between two attempts, because other work of the engine must go on.
     fn map_one(&self, lane: LaneId, window: RemoteMemory) -> Result<PeerWindow, ReachError> {
         loop {
             let until = self.deadline.min(Deadline::after(HELD_FOR));

@@ -1,5 +1,7 @@
-//! The lanes and the memory of links, made by the caller whose operation first needs them, before it begins: to register
-//! memory takes long, and the engine goes on meanwhile.
+//! Opening of links: lanes and registered mailboxes, before any peer knows of them.
+//!
+//! The caller whose operation first needs the links opens them in its own thread, before the operation begins. The
+//! engine's thread never does, because registering memory takes long and other operations go on meanwhile.
 
 use rdma_core::{Access, Deadline};
 
@@ -16,8 +18,10 @@ use crate::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::link::{Blob, LaneOptions, LinkKind};
 
 impl Communicator {
-    /// Opens what is missing of the links of an operation that is about to begin; it connects them. What the device refuses
-    /// the operation tells all ranks.
+    /// Opens the missing links of an operation that is about to begin; the operation connects them.
+    ///
+    /// A refusal of the device is kept beside the links. The operation tells it to all ranks, which otherwise would
+    /// wait for this rank's links.
     pub(crate) fn open_links(&mut self, reach: Reach) {
         let (rank, world) = (self.rank(), self.size());
         let opened = {
@@ -49,7 +53,8 @@ impl Communicator {
         }
     }
 
-    /// Leaves them for the operation that connects them; back they come where none will, as was found meanwhile.
+    /// Queues links for the operation that connects them; returns them if such links have been found impossible
+    /// meanwhile.
     fn offer(&self, opening: Opening) -> Result<(), Opening> {
         match &mut self.shared.lock().ring {
             Some(ring) if ring.mesh.unlinked(opening.reach).is_none() => {
@@ -60,7 +65,8 @@ impl Communicator {
         }
     }
 
-    /// Whether an operation that begins now finds links to all ranks, unless one before it finds that there can be none.
+    /// Checks that an operation that begins now will find links to all ranks. An operation before it may still find
+    /// that they cannot be connected.
     ///
     /// # Errors
     ///
@@ -96,14 +102,14 @@ impl Communicator {
             control_bytes_max: CONTROL_BYTES_MAX,
         })?;
         let blob = blob(engine, lane, self.origin.token.fingerprint(), &inbox);
-        // What it was opened for is fenced with the others, which this one is not among.
+        // The caller fences only links that are complete, so this lane must be fenced here.
         let blob = blob.inspect_err(|_| self.fence_unused(lane))?;
         Ok(Opened { rank, lane, outbox, inbox, blob })
     }
 
     fn fence_unused(&self, lane: LaneId) {
         if let Err(error) = self.engine().lock().fence_lane(lane, Deadline::after(FENCE_WITHIN)) {
-            tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
+            tracing::warn!(%error, "an unused lane could not be closed; its memory stays until the engine is dropped");
         }
     }
 }

@@ -1,52 +1,60 @@
-//! Whom ranks wait for: one that has waited for long tells its neighbours which rank that is, and who waits for one that
-//! waits says so of that one's in its turn. So all of them know at a deadline which rank it is that is late.
+//! The wait graph: which rank waits for which, so that a rank whose deadline passes can name the rank that is late.
 //!
-//! Sans-IO: the ring sends what is to be said, and hands over what was heard.
+//! The rank that an operation waits for is often innocent: it waits for another one itself. So a rank that has waited
+//! for long reports to its neighbours which rank it waits for. A rank that waits for a waiting rank reports *that*
+//! rank's culprit as its own, with one more hop. The reports travel around the ring this way, and all waiting ranks
+//! know the same late rank before their deadlines pass.
+//!
+//! Sans-IO: the ring sends the reports, and hands over those that arrive.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::collective::operation::Waits;
 
-/// Between two words: ranks that hold each other up by turns do not fill their lanes.
+/// The least time between two reports of a rank: otherwise ranks that hold each other up in turns would fill their
+/// lanes with reports.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A neighbour.
+/// A side of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
+    /// The rank after this one.
     Next = 0,
+    /// The rank before this one.
     Previous = 1,
 }
 
-/// Whom an operation waits for.
+/// The rank, or the ranks, that an operation waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// Which may itself wait for another.
+    /// A neighbour in the ring, which may itself report that it waits for another rank.
     Neighbour(Direction),
-    /// One that a link of the mesh leads to, and the same.
+    /// A rank with a link, which may report the same.
     Linked(u32),
-    /// Some that have not begun, as this rank sees, a bit each, neither neighbour among them. Of several, one may wait for
-    /// another, which a neighbour may know.
+    /// Ranks of this host, a bit each, whose messages have not arrived; no neighbour is among them. One of several
+    /// may wait for another, and a neighbour's report may say which one is late.
     Ranks(u32),
 }
 
-/// See the module.
+/// The wait graph as far as one rank sees it: its own wait, and the reports of its peers.
 #[derive(Debug)]
 pub(super) struct Stalls {
     own: u32,
     world: u32,
-    /// The rank after this one and the rank before it.
+    /// The ranks after and before this one, by [`Direction`].
     neighbours: [u32; 2],
-    /// How long it waits before it says so, unless it is asked by one that waits for it.
+    /// How long this rank waits before it reports. It reports at once when a peer blames this very rank.
     patience: Duration,
     wait: Option<Wait>,
-    /// Whom the neighbours wait for, as far as they do.
+    /// The last reports of the neighbours, by [`Direction`]; `None` for a neighbour that does not wait.
     heard: [Option<Waits>; 2],
-    /// The same of the ranks that links of the mesh lead to, and whether they have still to be told.
+    /// The last reports of the linked ranks, and whether they must still be sent this rank's report.
     links: BTreeMap<u32, Linked>,
+    /// The last report that this rank has made.
     said: Option<Waits>,
     said_at: Option<Instant>,
-    /// Who has still to be told.
+    /// The neighbours to which the report must still be sent, by [`Direction`].
     pub(super) unsaid: [bool; 2],
     due: Option<Instant>,
 }
@@ -81,35 +89,36 @@ impl Stalls {
         }
     }
 
-    /// There is a link of the mesh to `rank`, too.
+    /// Adds a linked rank.
     pub(super) fn link(&mut self, rank: u32) {
         self.links.entry(rank).or_default();
     }
 
-    /// An operation begins, in which a wait is long after `patience`.
+    /// Begins an operation in which a wait is reported after `patience`.
     pub(super) fn begin(&mut self, patience: Duration) {
         self.patience = patience;
         self.wait = None;
     }
 
-    /// Operation `sequence` waits for another rank, and has done nothing `since`.
+    /// Notes that operation `sequence` waits, and that it has made no progress `since`.
     pub(super) fn wait(&mut self, sequence: u64, awaited: Awaited, since: Instant) {
         self.wait = Some(Wait { sequence, awaited, since });
     }
 
-    /// The operation has ended. What was said of it is taken back at once: it would blame somebody for the next one.
+    /// Ends the operation. Its report is withdrawn at the next update without the usual pause: otherwise it would
+    /// blame a rank for the next operation.
     pub(super) fn end(&mut self) {
         self.wait = None;
         self.said_at = None;
         self.due = None;
     }
 
-    /// A neighbour says whom it waits for; itself, when it waits no more.
+    /// Takes the report of a neighbour. A culprit that is the neighbour itself says that it waits no more.
     pub(super) fn hear(&mut self, side: Direction, waits: Waits) {
         self.heard[side as usize] = self.believed(self.neighbours[side as usize], waits);
     }
 
-    /// The same of a rank that a link of the mesh leads to.
+    /// Takes the report of a linked rank.
     pub(super) fn hear_linked(&mut self, rank: u32, waits: Waits) {
         let heard = self.believed(rank, waits);
         if let Some(linked) = self.links.get_mut(&rank) {
@@ -118,11 +127,13 @@ impl Stalls {
     }
 
     fn believed(&self, of: u32, waits: Waits) -> Option<Waits> {
-        // Nobody is blamed who does not exist.
+        // The report is from the wire: a rank outside the world must not be blamed.
         Some(waits).filter(|waits| waits.culprit != of && waits.culprit < self.world)
     }
 
-    /// The rank that operation `sequence` waits for at last, when it waits for that one.
+    /// The late rank at the end of the chain of waits that begins with `awaited`, for operation `sequence`.
+    ///
+    /// The rank at the beginning of the chain, if its end is not known.
     pub(super) fn culprit(&self, sequence: u64, awaited: Awaited) -> u32 {
         let first = match awaited {
             Awaited::Neighbour(side) => self.neighbours[side as usize],
@@ -132,9 +143,10 @@ impl Stalls {
         self.follow(sequence, awaited).map_or(first, |waits| waits.culprit)
     }
 
-    /// `None` when they wait for each other in a circle, or it is not known which of several ranks it is.
+    /// The report that follows from this wait and the reports of the peers. `None` if the ranks wait for each other
+    /// in a circle, or if nobody knows which of several ranks is late.
     fn follow(&self, sequence: u64, awaited: Awaited) -> Option<Waits> {
-        // One that waits in a later operation has done all of this one.
+        // A peer that waits in a later operation has done its part of this one, so its wait holds up nobody here.
         let present = |theirs: &Waits| theirs.sequence <= sequence;
         let heard = |side: Direction| self.heard[side as usize].filter(present);
         let (known, heard) = match awaited {
@@ -148,7 +160,8 @@ impl Stalls {
                 let of_them = words.filter(|theirs| {
                     missing.checked_shr(theirs.culprit).is_some_and(|missing| missing & 1 == 1)
                 });
-                // The word itself may come back from the other side, by more.
+                // This rank's own report may come back around the ring, with more hops. So the fewest hops are
+                // nearest to the source.
                 (None, of_them.min_by_key(|theirs| theirs.hops))
             }
         };
@@ -156,19 +169,21 @@ impl Stalls {
             None => known.map(|culprit| Waits { sequence, culprit, hops: 0 }),
             Some(Waits { culprit, hops, .. }) => {
                 let hops = hops.saturating_add(1);
-                // From the rank at fault all the others are at most so many away.
+                // The late rank is at most `world - 1` hops away from any other. A longer chain, or one that leads back
+                // to this rank, is a circle, and must not go around for ever.
                 let straight = culprit != self.own && hops.saturating_add(1) < self.world;
                 straight.then_some(Waits { sequence, culprit, hops })
             }
         }
     }
 
+    /// Whether a peer blames this rank, which then reports at once for whom it waits.
     fn is_asked(&self) -> bool {
         let linked = self.links.values().map(|linked| &linked.heard);
         self.heard.iter().chain(linked).flatten().any(|theirs| theirs.culprit == self.own)
     }
 
-    /// What the neighbours should know and do not.
+    /// The report that the peers should have, if it differs from the last one.
     fn word(&self, now: Instant) -> Option<Waits> {
         let long =
             |wait: &Wait| self.is_asked() || now.saturating_duration_since(wait.since) >= self.patience;
@@ -177,13 +192,13 @@ impl Stalls {
         let word = match (wait, self.said) {
             (Some((_, Some(word))), _) => word,
             (Some((Awaited::Neighbour(_) | Awaited::Linked(_), None)), _) | (_, None) => return None,
-            // It waits no more, or for others than was said.
+            // This rank waits no more, or for other ranks than it has reported: naming itself withdraws the report.
             (_, Some(said)) => Waits { culprit: self.own, hops: 0, ..said },
         };
         (self.said != Some(word)).then_some(word)
     }
 
-    /// Patience whether there is something to say; it is said until the neighbours have been told.
+    /// Makes a new report if there is one and the pause is over. It is [`said`](Self::said) until all peers have it.
     pub(super) fn update(&mut self, now: Instant) {
         let word = self.word(now);
         let free_at = self.said_at.and_then(|at| at.checked_add(PAUSE)).filter(|at| now < *at);
@@ -198,19 +213,19 @@ impl Stalls {
         }
     }
 
-    /// What is to be said to who has not been told.
+    /// The report, while a peer must still be sent it.
     pub(super) fn said(&self) -> Option<Waits> {
         self.said.filter(|_| self.unsaid.contains(&true) || self.links.values().any(|linked| linked.unsaid))
     }
 
-    /// The ranks with a link of the mesh that have still to be told it; `tell` says whether one still has.
+    /// Sends the report to the linked ranks that do not have it; `tell` returns whether a rank must be tried again.
     pub(super) fn tell_linked(&mut self, mut tell: impl FnMut(u32) -> bool) {
         for (rank, linked) in self.links.iter_mut().filter(|(_, linked)| linked.unsaid) {
             linked.unsaid = tell(*rank);
         }
     }
 
-    /// When to [look](Self::update) again, though nothing comes.
+    /// When to [update](Self::update) again if nothing arrives.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.due
     }

@@ -1,4 +1,4 @@
-//! Rings in which some ranks are late and the others wait, in any direction: held against who they wait for at last.
+//! Rings in which some ranks are late and the others wait in any direction, compared with the true end of each chain.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Ranks of which some are in operation 7, and what is under way between them.
+/// A ring of ranks, some of which are in operation 7, and the reports in flight between them.
 struct Simulated {
     ranks: Vec<Stalls>,
-    /// The neighbour that each waits for; none when it is late.
+    /// The neighbour that each rank waits for; `None` for a late rank.
     waits: Vec<Option<Direction>>,
     under_way: VecDeque<(usize, Direction, Waits)>,
     words: usize,
@@ -36,7 +36,7 @@ impl Simulated {
         self.ranks[rank].neighbours[side as usize] as usize
     }
 
-    /// Until nothing is said any more.
+    /// Delivers reports until there are no more.
     fn run(&mut self, mut now: Instant) {
         let mut quiet = 0;
         while quiet < 100 {
@@ -60,7 +60,7 @@ impl Simulated {
         }
     }
 
-    /// Whom a rank waits for at last; none in a circle.
+    /// The late rank at the end of a rank's chain; `None` in a circle.
     fn oracle(&self, rank: usize) -> Option<u32> {
         let mut at = rank;
         for _ in 0..self.ranks.len() {
@@ -145,7 +145,7 @@ fn of_several_ranks_that_have_not_begun_it_is_the_one_that_a_neighbour_knows() {
     stalls.update(start + PATIENCE);
     assert_eq!(stalls.said(), Some(Waits { sequence: 5, hops: 3, ..word }));
     assert_eq!((stalls.culprit(5, several), stalls.culprit(5, Awaited::Ranks(1))), (7, 0));
-    // Word that is taken back is not passed on.
+    // A withdrawn report is not passed on.
     stalls.unsaid = [false; 2];
     stalls.hear(Direction::Previous, Waits { culprit: 2, ..word });
     stalls.hear(Direction::Next, Waits { culprit: 4, ..word });
