@@ -90,6 +90,7 @@ impl Announcer {
         }
         let Self { who, rank, parent, .. } = self;
         match error {
+            // An abort that this rank's own caller asked for is no failure.
             CollectiveError::Aborted { culprit, reason: AbortReason::Requested, .. } if culprit == rank => {
                 tracing::info!("{who} - Abort START");
             }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Access, Deadline, RemoteMemory};
 
-use super::hold::{self, Door, Held};
+use super::liveness_socket::{self, Listener, WatchedPeer};
 use super::hosts::Hosts;
 use super::info::Introduction;
-use super::mesh::Mesh;
+use super::link_table::LinkTable;
 use super::ring::{Links, Neighbour, RingLinks};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, Rendezvous};
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
@@ -88,18 +88,19 @@ impl Communicator {
 /// The longest reason that a rank gives to the others, in bytes.
 const REASON_BYTES_MAX: usize = 1000;
 /// How long a rank that has failed waits for the others to gather its reason. They may still be trying to connect
-/// liveness sockets, which takes up to [`hold::WITHIN`]; the other 5 s are for the gathering itself.
-const TOLD_WITHIN: Duration = hold::WITHIN.saturating_add(Duration::from_secs(5));
+/// liveness sockets, which takes up to [`liveness_socket::CONNECT_WITHIN`]; the other 5 s are for the gathering itself.
+const REASON_WITHIN: Duration = liveness_socket::CONNECT_WITHIN.saturating_add(Duration::from_secs(5));
 
 /// The ends of the ring's lanes, before the neighbours know of them.
-struct Opened {
+struct OpenRing {
     next: LaneId,
     previous: LaneId,
     geometry: Geometry,
     inbox: Inbox,
-    door: Door,
+    listener: Listener,
 }
 
+/// A communicator while it joins.
 pub(super) struct Setup<'a> {
     pub(super) engine: &'a Engine,
     pub(super) store: &'a mut dyn Rendezvous,
@@ -110,6 +111,7 @@ pub(super) struct Setup<'a> {
 }
 
 impl Setup<'_> {
+    /// The rendezvous key of `what`. It has the epoch, so that a second attempt does not read values of the first.
     pub(super) fn key(&self, what: impl std::fmt::Display) -> String {
         format!("comm/{}/{}/{what}", self.options.name, self.options.epoch)
     }
@@ -117,10 +119,10 @@ impl Setup<'_> {
     /// Introduces this rank and connects it; there are no links if it is alone.
     fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), CommunicatorError> {
         let ranks = self.introduce()?;
-        let names: Vec<&str> = ranks.iter().map(|told| told.host_id.as_str()).collect();
-        let named = ranks.iter().map(|told| told.host_is_named);
+        let names: Vec<&str> = ranks.iter().map(|introduction| introduction.host_id.as_str()).collect();
+        let named = ranks.iter().map(|introduction| introduction.host_is_named);
         self.hosts = Arc::new(Hosts::new(names.iter().copied().zip(named)));
-        if let Some(hosts) = self.hosts.told_apart(&names) {
+        if let Some(hosts) = self.hosts.describe_named(&names) {
             tracing::info!("{hosts}");
         }
         let links = if ranks.len() > 1 { Some(self.links()?) } else { None };
@@ -129,6 +131,7 @@ impl Setup<'_> {
 
     /// Gathers the introductions. Every rank compares itself with all others, so a difference is an error on all ranks.
     fn introduce(&mut self) -> Result<Vec<Introduction>, CommunicatorError> {
+        // Each rank names the first rank that differs from itself.
         let own = Introduction::own(self.engine.context(), self.options);
         let told = self.store.all_gather(&self.key("ranks"), &own.encode(), self.deadline)?;
         let read = (0..).zip(&told).map(|(rank, bytes)| Introduction::decode(bytes, rank));
@@ -146,6 +149,7 @@ impl Setup<'_> {
             let host = self.host(&ring)?;
             Ok((ring, host))
         });
+        // The engine may outlive this attempt, and must not keep its lanes.
         if let (Err(_), Some(lanes)) = (&connected, lanes) {
             self.fence(&lanes);
         }
@@ -163,7 +167,8 @@ impl Setup<'_> {
         }
     }
 
-    fn open(&self) -> Result<Opened, CommunicatorError> {
+    /// Opens both lanes and registers the inbox, before any rank is told of them.
+    fn open(&self) -> Result<OpenRing, CommunicatorError> {
         let options = self.options;
         let geometry = Geometry { slots: options.slots, slot_bytes: options.slot_bytes };
         let mailbox = SetupError::Mailbox { slots: options.slots, slot_bytes: options.slot_bytes };
@@ -180,8 +185,8 @@ impl Setup<'_> {
         let next = self.engine.open_lane(lane.clone())?;
         match self.engine.open_lane(lane) {
             Ok(previous) => {
-                let door = Door::open(self.engine, self.store.local_address());
-                Ok(Opened { next, previous, geometry, inbox, door })
+                let listener = Listener::open(self.engine, self.store.local_address());
+                Ok(OpenRing { next, previous, geometry, inbox, listener })
             }
             Err(error) => {
                 self.fence(&[next]);
@@ -192,7 +197,7 @@ impl Setup<'_> {
 
     fn publish_and_connect(
         &mut self,
-        opened: Result<Opened, CommunicatorError>,
+        opened: Result<OpenRing, CommunicatorError>,
     ) -> Result<RingLinks, CommunicatorError> {
         let published = opened.and_then(|opened| self.publish(&opened).map(|()| opened));
         let opened = self.agree("blobs", published)?;
@@ -212,7 +217,8 @@ impl Setup<'_> {
             Err(error) => {
                 let reason = error.to_string();
                 let reason = cut(&reason, self.store.world());
-                let deadline = self.deadline.min(Deadline::after(TOLD_WITHIN));
+                // This rank fails anyway, so it does not wait for the whole deadline.
+                let deadline = self.deadline.min(Deadline::after(REASON_WITHIN));
                 if let Err(untold) = self.store.all_gather(&key, reason, deadline) {
                     tracing::debug!(%untold, "not every rank learned why this rank failed to join; those wait until their deadlines");
                 }
@@ -222,6 +228,7 @@ impl Setup<'_> {
         let reasons = self.store.all_gather(&key, &[], self.deadline)?;
         match (0..).zip(reasons).find(|(_, reason)| !reason.is_empty()) {
             Some((rank, reason)) => {
+                // The text is a peer's: control characters could forge lines of this rank's log.
                 let reason = String::from_utf8_lossy(&reason).replace(char::is_control, " ");
                 Err(CommunicatorError::Rank { rank, reason })
             }
@@ -229,17 +236,21 @@ impl Setup<'_> {
         }
     }
 
-    fn publish(&mut self, opened: &Opened) -> Result<(), CommunicatorError> {
+    /// Gives both neighbours the blobs of this rank's ends.
+    fn publish(&mut self, opened: &OpenRing) -> Result<(), CommunicatorError> {
         let rank = self.store.rank();
+        // Messages go to the next rank, so the previous rank writes into this rank's inbox: its blob has the region. It also
+        // has the address to which the previous rank connects its liveness socket.
         let to_next = self.blob(opened.next, Vec::new(), Vec::new())?;
-        let to_previous = self.blob(opened.previous, vec![opened.inbox.remote()], opened.door.address())?;
+        let to_previous = self.blob(opened.previous, vec![opened.inbox.remote()], opened.listener.address())?;
         self.store.set(&self.key(format_args!("{rank}/next")), &to_next, self.deadline)?;
         self.store.set(&self.key(format_args!("{rank}/previous")), &to_previous, self.deadline)?;
         Ok(())
     }
 
-    fn connect(&mut self, opened: Opened) -> Result<RingLinks, CommunicatorError> {
-        let Opened { next, previous, geometry, inbox, door } = opened;
+    /// Connects both lanes of the ring.
+    fn connect(&mut self, opened: OpenRing) -> Result<RingLinks, CommunicatorError> {
+        let OpenRing { next, previous, geometry, inbox, listener } = opened;
         let (rank, world) = (self.store.rank(), self.store.world());
         let next_rank = if rank + 1 == world { 0 } else { rank + 1 };
         let previous_rank = if rank == 0 { world - 1 } else { rank - 1 };
@@ -248,21 +259,23 @@ impl Setup<'_> {
         let [slots] = from_next.regions[..] else {
             return Err(CommunicatorError::Introduction { rank: next_rank });
         };
-        let held = [
-            Held { rank: next_rank, lane: next, blob: &from_next },
-            Held { rank: previous_rank, lane: previous, blob: &from_previous },
+        let watched = [
+            WatchedPeer { rank: next_rank, lane: next, blob: &from_next },
+            WatchedPeer { rank: previous_rank, lane: previous, blob: &from_previous },
         ];
         let outbox = Outbox::new(&self.engine.pd(), geometry, slots)?;
         let mut core = self.engine.lock();
         let next = self.neighbour(&mut core, next, (next_rank, &from_next), outbox)?;
         let previous = self.neighbour(&mut core, previous, (previous_rank, &from_previous), inbox)?;
+        // The engine is released: connecting sockets may take seconds.
         drop(core);
-        door.hold(self.engine, &self.store.token(), held, self.deadline);
+        listener.connect(self.engine, &self.store.token(), watched, self.deadline);
         let job = (self.store.token().fingerprint(), self.options.epoch);
-        let mesh = Mesh::new((rank, world), job, Arc::clone(&self.hosts));
-        Ok(RingLinks::new(next, previous, (rank, world), mesh))
+        let link_table = LinkTable::new((rank, world), job, Arc::clone(&self.hosts));
+        Ok(RingLinks::new(next, previous, (rank, world), link_table))
     }
 
+    /// Connects the lane to one neighbour.
     fn neighbour<B>(
         &self,
         core: &mut Core,
@@ -276,6 +289,7 @@ impl Setup<'_> {
         Ok(Neighbour { rank, lane, name, mailbox, access })
     }
 
+    /// The encoded blob of one of this rank's lanes.
     pub(super) fn blob(
         &self,
         lane: LaneId,
@@ -286,6 +300,7 @@ impl Setup<'_> {
         Ok(Blob { regions, payload, ..blob }.encode()?)
     }
 
+    /// Reads the blob that a neighbour has published for this rank.
     fn peer(&mut self, rank: u32, end: &str) -> Result<Blob, CommunicatorError> {
         let bytes = self.store.get(&self.key(format_args!("{rank}/{end}")), self.deadline)?;
         let (blob, _) = Blob::decode(&bytes, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;

@@ -8,8 +8,8 @@ use crate::groups::Groups;
 use crate::link::Manner;
 
 /// The most hosts in a log line, and the most ranks of each: the line stays readable for 1,000 hosts.
-const HOSTS_SAID: usize = 16;
-const RANKS_SAID: usize = 8;
+const HOSTS_LISTED_MAX: usize = 16;
+const RANKS_LISTED_MAX: usize = 8;
 /// The text does not say who named the hosts, because the library cannot know: a program may fill the option from the
 /// environment.
 const BY_NAME: &str = "Hosts as they were named (CommunicatorOptions::host_id, or NCCL_HOSTID where a program reads it), \
@@ -53,6 +53,7 @@ impl Hosts {
     }
 
     pub(crate) fn spread(&self) -> Spread {
+        // Several hosts, and fewer hosts than ranks.
         match self.groups.all() {
             [_, rest @ ..] if !rest.is_empty() && rest.len() + 1 < self.groups.ranks() => Spread::Hosts,
             _ => Spread::Flat,
@@ -61,20 +62,20 @@ impl Hosts {
 
     /// A log line about ranks that share no memory because users named their hosts apart; `None` if there are none.
     /// `names` has the name of each rank's host.
-    pub(super) fn told_apart(&self, names: &[&str]) -> Option<String> {
+    pub(super) fn describe_named(&self, names: &[&str]) -> Option<String> {
         let hosts = self.groups.all();
         if hosts.len() < 2 || !self.named.contains(&true) {
             return None;
         }
         let list = |ranks: &[u32]| {
-            let first = ranks.iter().copied().take(RANKS_SAID).collect();
+            let first = ranks.iter().copied().take(RANKS_LISTED_MAX).collect();
             RankList::new(u32::try_from(ranks.len()).unwrap_or(u32::MAX), first)
         };
-        let said = hosts.iter().take(HOSTS_SAID).filter_map(|ranks| {
+        let said = hosts.iter().take(HOSTS_LISTED_MAX).filter_map(|ranks| {
             let name = names.get(*ranks.first()? as usize)?;
             Some(format!("{name:?} has {}", list(ranks)))
         });
-        let more = match hosts.len().saturating_sub(HOSTS_SAID) {
+        let more = match hosts.len().saturating_sub(HOSTS_LISTED_MAX) {
             0 => String::new(),
             more => format!(", and there are {more} more"),
         };
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn what_is_said_of_ranks_that_are_apart_has_every_host_and_an_end() {
         let said = |names: &[&str], named: bool| {
-            let said = Hosts::new(names.iter().map(|name| (*name, named))).told_apart(names)?;
+            let said = Hosts::new(names.iter().map(|name| (*name, named))).describe_named(names)?;
             assert!(said.contains("host_id") && said.contains("unless Wire::Mapped"), "{said}");
             said.strip_prefix(&format!("{BY_NAME}: ")).map(str::to_owned)
         };

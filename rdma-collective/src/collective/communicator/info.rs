@@ -115,6 +115,7 @@ impl Introduction {
         writer.put(&self.algorithms.bits())?;
         writer.u64(self.tuning.digest)?;
         for name in [&self.info.host, &self.info.device, &self.tuning.source, &self.host_id] {
+            // The cut may fall inside a character; `decode` replaces what is left of it.
             let told = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
             writer.u8(told.len() as u8)?;
             writer.put(told)?;
@@ -130,6 +131,7 @@ impl Introduction {
     pub(super) fn decode(bytes: &[u8], rank: u32) -> Result<Self, CommunicatorError> {
         let malformed = |_| CommunicatorError::Introduction { rank };
         let mut reader = Reader::new(bytes);
+        // The version is read first, because nothing behind it means the same in another version.
         let version = reader.u16().map_err(malformed)?;
         if version != VERSION {
             let (ours, theirs) = (VERSION.to_string(), version.to_string());
@@ -152,6 +154,7 @@ impl Introduction {
             Ok::<_, CommunicatorError>(String::from_utf8_lossy(told).into_owned())
         };
         let (host, device, source, host_id) = (name()?, name()?, name()?, name()?);
+        // Bytes behind the last field mean another encoding under the same version.
         if !reader.rest().is_empty() {
             return Err(CommunicatorError::Introduction { rank });
         }

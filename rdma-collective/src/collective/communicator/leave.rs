@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Communicator, FENCE_WITHIN, RingLinks, Unlike};
+use super::{Communicator, FENCE_WITHIN, RingLinks, WrongMessage};
 use crate::collective::operation::{Abort, DAMAGED};
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{LaneId, Service};
@@ -47,7 +47,7 @@ impl Communicator {
         if idle.is_none() {
             shared.lock().end(&CollectiveError::Unsent);
         }
-        let known = self.look_back();
+        let known = self.check_last_rounds();
         let mut lanes: Vec<LaneId> = shared.lock().ring.iter().flat_map(RingLinks::all_lanes).collect();
         let others = shared.host.iter().flat_map(|host| host.lanes());
         lanes.extend(others.filter(|lane| !lanes.contains(lane)).collect::<Vec<_>>());
@@ -55,6 +55,7 @@ impl Communicator {
             shared.lock().announcer.closed();
             return Ok(());
         }
+        // The goodbye goes before the fence: without it, the end of this rank would look like its loss to the peers.
         let drained = shared.engine.say_goodbye(&lanes, deadline);
         let fenced = shared.engine.lock_with(|core| {
             // Every lane is fenced before an error is returned, so that one refusal does not keep the others open.
@@ -76,22 +77,22 @@ impl Communicator {
     ///
     /// A root that only sends does not read the messages of its peers in that round; a later round compares them.
     /// After the last operation there is no later round, so a mismatch in it would go unnoticed.
-    fn look_back(&self) -> Result<(), CollectiveError> {
+    fn check_last_rounds(&self) -> Result<(), CollectiveError> {
         let shared = &self.shared;
         // The gate is open only if nothing has failed. After a failure all ranks have been told of it already.
         let host = shared.host.as_deref().filter(|_| shared.gate.is_open());
-        let Some(Err(unlike)) = host.map(|host| host.check_ended()) else { return Ok(()) };
+        let Some(Err(wrong)) = host.map(|host| host.check_ended()) else { return Ok(()) };
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             let Some(ring) = &mut state.ring else { return Ok(()) };
             let (sequence, reporter) = (shared.gate.sequence(), self.rank);
-            let (abort, error) = match unlike {
-                Unlike::Mismatch { ours, theirs } => {
+            let (abort, error) = match wrong {
+                WrongMessage::Mismatch { ours, theirs } => {
                     let (sequence, reason) = (ours.sequence, AbortReason::Mismatch);
                     let abort = Abort { sequence, culprit: theirs.rank, reporter, reason };
                     (abort, abort.into_error(reporter, None, None))
                 }
-                Unlike::Damaged(culprit) => {
+                WrongMessage::Damaged(culprit) => {
                     let reason = AbortReason::PeerFailed;
                     let lost = ring.violation_of(core, culprit, DAMAGED);
                     (Abort { sequence, culprit, reporter, reason }, lost.into_error(None))

@@ -5,22 +5,22 @@
 mod abort;
 mod algorithms;
 mod announce;
-mod blame;
+mod attribution;
 mod connect;
 mod gate;
-mod hold;
+mod liveness_socket;
 mod host;
 mod hosts;
 mod info;
 mod leave;
-mod mesh;
+mod link_table;
 mod nccl;
 mod options;
 mod pending;
 mod rendezvous;
 mod ring;
 mod shared;
-mod stalls;
+mod wait_graph;
 mod state;
 pub mod tuning;
 
@@ -43,20 +43,20 @@ pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
 use gate::{CoarseClock, DeferredOp, EngineDrive, FastPath, FastPathGate};
 pub(crate) use host::{
-    HostGroup, RANKS_MAX, ReduceScratch, UNIT_BYTES, Unlike, ZERO_COPY_PIECE_BYTES, message_bytes_max,
+    HostGroup, RANKS_MAX, ReduceScratch, UNIT_BYTES, WrongMessage, ZERO_COPY_PIECE_BYTES, message_bytes_max,
 };
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
 #[cfg(any(fuzzing, test))]
-pub(crate) use mesh::find_blob;
-pub(crate) use mesh::{Boxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
+pub(crate) use link_table::find_blob;
+pub(crate) use link_table::{LinkMailboxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
 pub use options::CommunicatorOptions;
 pub use pending::{Pending, PendingFuture, StillPending, WaitError};
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
 use ring::FENCE_WITHIN;
 pub(crate) use ring::{CommContext, Lost, PIECE_BYTES, RingLinks, Scratch, at_fault, violation};
 use shared::Shared;
-pub(crate) use stalls::{Awaited, Direction};
+pub(crate) use wait_graph::{Awaited, Direction};
 use state::State;
 use tuning::{Orders, Peers};
 

@@ -10,8 +10,8 @@ use rdma_core::error::ReachError;
 use rdma_core::{Deadline, PeerAccess};
 
 use super::host::{HostGroup, MESSAGE_BYTES_MAX};
-use super::mesh::Mesh;
-use super::stalls::{Awaited, Direction, Stalls};
+use super::link_table::LinkTable;
+use super::wait_graph::{Awaited, Direction, WaitGraph};
 use crate::collective::operation::{ABORT, Abort, Header, OPERATION, WAITS, Waits};
 use crate::engine::{Core, LaneId};
 use crate::link::imm::Imm;
@@ -45,9 +45,9 @@ pub(crate) struct RingLinks {
     /// Whether the next and the previous rank must still be told of the failure.
     untold: [bool; 2],
     /// The wait graph.
-    stalls: Stalls,
+    wait_graph: WaitGraph,
     /// The two-way links to other ranks.
-    pub(crate) mesh: Mesh,
+    pub(crate) mesh: LinkTable,
     /// The deadline of the present operation.
     until: Option<Instant>,
 }
@@ -110,12 +110,12 @@ impl RingLinks {
         next: Neighbour<Outbox>,
         previous: Neighbour<Inbox>,
         (rank, world): (u32, u32),
-        mesh: Mesh,
+        mesh: LinkTable,
     ) -> Self {
         let ahead = VecDeque::with_capacity(world as usize);
-        let stalls = Stalls::new(rank, [next.rank, previous.rank], world);
+        let wait_graph = WaitGraph::new(rank, [next.rank, previous.rank], world);
         let (beyond, abort, untold) = (None, None, [false; 2]);
-        Self { next, previous, ahead, beyond, abort, untold, stalls, mesh, until: None }
+        Self { next, previous, ahead, beyond, abort, untold, wait_graph, mesh, until: None }
     }
 
     /// The lanes to the next and to the previous rank.
@@ -141,7 +141,7 @@ impl RingLinks {
     pub(crate) fn take_links(&mut self, core: &mut Core) {
         let now = core.driven();
         for (rank, id) in self.mesh.take_links() {
-            self.stalls.link(rank);
+            self.wait_graph.link(rank);
             let Some(lane) = core.lane(id) else { continue };
             lane.set_quiet(false);
             lane.watch(now);
@@ -156,7 +156,7 @@ impl RingLinks {
         let left = deadline.instant().saturating_duration_since(core.driven());
         // A wait is reported after half of the time that is left at most, because the report must travel around the
         // ring before the deadlines pass. Otherwise each rank would name its neighbour, and not the late rank.
-        self.stalls.begin(core.heartbeat().min(left / 2));
+        self.wait_graph.begin(core.heartbeat().min(left / 2));
         self.until = Some(deadline.instant());
         for lane in self.all_lanes() {
             if let Some(lane) = core.lane(lane) {
@@ -167,7 +167,8 @@ impl RingLinks {
 
     /// Ends the wait for the peers: no operation needs them now.
     pub(crate) fn unwatch(&mut self, core: &mut Core) {
-        self.stalls.end();
+        // The report is withdrawn below, or the peers would blame a rank for a wait that is over.
+        self.wait_graph.end();
         for lane in self.all_lanes() {
             if let Some(lane) = core.lane(lane) {
                 lane.unwatch();
@@ -188,6 +189,7 @@ impl RingLinks {
         for (side, rank, id) in neighbours {
             let Some(lane) = core.lane(id) else { continue };
             while let Some(arrival) = lane.take() {
+                // A ring has one direction: free slots come from the next rank only, and messages from the previous one.
                 match arrival {
                     Arrival::Imm(Imm::Freed { count }, _) if id == next && self.next.mailbox.freed(count) => {
                     }
@@ -196,11 +198,12 @@ impl RingLinks {
                     Arrival::Imm(..) => return Err(violation(rank, lane, "an immediate that cannot be")),
                     Arrival::Control(received) => {
                         let told = read_control(lane, received.bytes());
+                        // The receive buffer goes back to the lane in any case, also before an error.
                         lane.recycle(received);
                         match told {
-                            Some(Told::Abort(abort)) => self.hear(abort),
-                            Some(Told::Header(header)) if id == previous => self.keep(header),
-                            Some(Told::Waits(waits)) => self.stalls.hear(side, waits),
+                            Some(ControlMessage::Abort(abort)) => self.hear(abort),
+                            Some(ControlMessage::Header(header)) if id == previous => self.keep(header),
+                            Some(ControlMessage::Waits(waits)) => self.wait_graph.hear(side, waits),
                             _ => {
                                 let what = "a control message that does not belong here";
                                 return Err(violation(rank, lane, what));
@@ -210,11 +213,11 @@ impl RingLinks {
                 }
             }
         }
-        let (stalls, mut aborts) = (&mut self.stalls, None);
+        let (wait_graph, mut aborts) = (&mut self.wait_graph, None);
         let taken = self.mesh.take_arrivals(core, |rank, told| match told {
-            Told::Waits(waits) => stalls.hear_linked(rank, waits),
-            Told::Abort(abort) => first(&mut aborts, abort),
-            Told::Header(_) => {}
+            ControlMessage::Waits(waits) => wait_graph.hear_linked(rank, waits),
+            ControlMessage::Abort(abort) => first(&mut aborts, abort),
+            ControlMessage::Header(_) => {}
         });
         if let Some(abort) = aborts {
             self.hear(abort);
@@ -224,6 +227,7 @@ impl RingLinks {
 
     /// Keeps a header of the previous rank until its operation takes it.
     pub(crate) fn keep(&mut self, header: Header) {
+        // The capacity is the bound above. Without it, a peer could make this rank's memory grow without an end.
         if self.ahead.len() < self.ahead.capacity() {
             self.ahead.push_back(header);
         } else {
@@ -258,6 +262,8 @@ impl RingLinks {
         for (untold, id) in self.untold.iter_mut().zip([self.next.lane, self.previous.lane]) {
             // A peer that is gone, or whose message cannot be encoded, is not tried again. `Ok(false)` means that the
             // lane is full: only then is there a later attempt.
+            // A rank that was given up for its silence can still hear: it may have been stopped, and must learn when it goes
+            // on that the others ended without it.
             let lane = core.lane(id).filter(|lane| *untold && lane.can_hear());
             *untold = lane.is_some_and(|lane| lane.last_word(ABORT, |body| abort.write(body)) == Ok(false));
         }
@@ -269,30 +275,30 @@ impl RingLinks {
 
     /// Notes that operation `sequence` waits and has made no progress `since`; peers are told after a while.
     pub(crate) fn wait(&mut self, core: &mut Core, sequence: u64, awaited: Awaited, since: Instant) {
-        self.stalls.wait(sequence, awaited, since);
+        self.wait_graph.wait(sequence, awaited, since);
         self.tell_waits(core);
     }
 
     /// The late rank at the end of the chain of waits, for operation `sequence`.
     pub(crate) fn late(&self, sequence: u64, awaited: Awaited) -> u32 {
-        self.stalls.culprit(sequence, awaited)
+        self.wait_graph.culprit(sequence, awaited)
     }
 
     /// Sends this rank's wait report to the peers, if it is due.
     pub(super) fn tell_waits(&mut self, core: &mut Core) {
         // A known failure already names a culprit; a report beside it would only confuse.
         if self.abort.is_some() {
-            self.stalls.end();
+            self.wait_graph.end();
             return;
         }
-        self.stalls.update(core.driven());
-        let Some(waits) = self.stalls.said() else { return };
-        for (unsaid, id) in self.stalls.unsaid.iter_mut().zip([self.next.lane, self.previous.lane]) {
-            let lane = core.lane(id).filter(|lane| *unsaid && lane.ended().is_none());
-            *unsaid = lane.is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false));
+        self.wait_graph.update(core.driven());
+        let Some(waits) = self.wait_graph.report() else { return };
+        for (unsent, id) in self.wait_graph.unsent.iter_mut().zip([self.next.lane, self.previous.lane]) {
+            let lane = core.lane(id).filter(|lane| *unsent && lane.ended().is_none());
+            *unsent = lane.is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false));
         }
         let mesh = &self.mesh;
-        self.stalls.tell_linked(|rank| {
+        self.wait_graph.tell_linked(|rank| {
             let lane = mesh.link(rank).and_then(|link| core.lane(link.lane));
             lane.filter(|lane| lane.ended().is_none())
                 .is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false))
@@ -301,7 +307,7 @@ impl RingLinks {
 
     /// When a wait report is due if nothing arrives.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.stalls.next_deadline()
+        self.wait_graph.next_deadline()
     }
 
     /// A peer that has failed; a neighbour first.
@@ -347,6 +353,7 @@ impl RingLinks {
 pub(crate) fn at_fault(ended: [Option<Lost>; 2], waits: [bool; 2]) -> Option<Lost> {
     let matters = |(lost, waits): &(Lost, bool)| *waits || !matches!(lost.cause, LaneFailure::Closed);
     let ended = ended.into_iter().zip(waits).filter_map(|(lost, waits)| Some((lost?, waits)));
+    // `false` sorts first: a failure before an end in good order.
     ended.filter(matters).map(|(lost, _)| lost).min_by_key(|lost| !lost.is_loss())
 }
 
@@ -372,19 +379,19 @@ fn first(known: &mut Option<Abort>, abort: Abort) {
 }
 
 /// A control message of a communicator.
-pub(super) enum Told {
+pub(super) enum ControlMessage {
     Abort(Abort),
     Header(Header),
     Waits(Waits),
 }
 
 /// Decodes a control message; `None` if it is malformed or of an unknown kind.
-pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<Told> {
+pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<ControlMessage> {
     let message = control::decode(bytes, lane.name().epoch).ok()?;
     match message.kind {
-        ABORT => Abort::read(message.body).ok().map(Told::Abort),
-        OPERATION => Header::read(message.body).ok().map(Told::Header),
-        WAITS => Waits::read(message.body).ok().map(Told::Waits),
+        ABORT => Abort::read(message.body).ok().map(ControlMessage::Abort),
+        OPERATION => Header::read(message.body).ok().map(ControlMessage::Header),
+        WAITS => Waits::read(message.body).ok().map(ControlMessage::Waits),
         _ => None,
     }
 }

@@ -103,8 +103,8 @@ pub(crate) struct HostGroup {
     slot_bytes: usize,
     /// Buffers of zero-copy reductions.
     reduce_scratch: Mutex<Box<ReduceScratch>>,
-    rounds: Rounds,
-    units: Units,
+    rounds: ExchangeWindow,
+    units: PipelineUnits,
     /// Whether this host has a core for every rank.
     roomy: bool,
     /// Whether the last messages came while this rank polled for them. Cleared when polling may take the core from the
@@ -116,10 +116,11 @@ impl HostGroup {
     /// Makes a group of windows that are [`window_bytes`](Self::window_bytes) long.
     fn new(own: Window, peers: Vec<Option<PeerWindow>>, lanes: Vec<Option<LaneId>>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // With fewer cores than ranks, a rank that polls takes the core from the very rank that it waits for.
         let roomy = cores >= peers.len();
         let (rounds, prompt) = (Rounds::new(peers.len()), AtomicBool::new(roomy));
         let ranks = u32::try_from(peers.len()).unwrap_or(u32::MAX);
-        let units = Units::new(mailboxes_bytes(ranks), peers.len());
+        let units = PipelineUnits::new(mailboxes_bytes(ranks), peers.len());
         let rank = (0..).zip(&peers).find_map(|(rank, peer)| peer.is_none().then_some(rank));
         Self {
             rank: rank.unwrap_or_default(),
@@ -153,7 +154,7 @@ impl HostGroup {
     }
 
     fn window_bytes(ranks: u32) -> usize {
-        mailboxes_bytes(ranks) + Units::bytes(ranks as usize)
+        mailboxes_bytes(ranks) + PipelineUnits::bytes(ranks as usize)
     }
 
     /// The other ranks.
@@ -227,6 +228,8 @@ impl HostGroup {
     /// Whether the message of rank `from` in `round` has arrived; for a round whose message is not taken yet.
     #[inline]
     fn has_come(&self, from: u32, round: u64) -> bool {
+        // Equality is enough: the sender reuses the slot only after this rank has taken the message, so no later flag can
+        // be here.
         let flag = self.own.load(self.place(from, round) + FLAG_AT);
         flag.is_ok_and(|flag: u64| flag == Self::flag(round))
     }
@@ -277,7 +280,7 @@ const GENERATIONS: u64 = 2 * AHEAD;
 /// One operation uses it at a time, and the communicator's gate or its lock orders one operation before the next.
 /// So relaxed loads and stores are enough here.
 #[derive(Debug)]
-struct Rounds {
+struct ExchangeWindow {
     /// Rounds that this rank has ended; the number of the present round.
     ended: AtomicU64,
     /// By rank: the first round whose message this rank has not taken.
@@ -295,7 +298,7 @@ fn words(called: &Called) -> LineHeader {
 
 /// Why a message does not belong to the operation of its round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unlike {
+pub(crate) enum WrongMessage {
     /// The header of this rank's message is not a header.
     Damaged(u32),
     /// The sender has called something else than this rank.
@@ -305,7 +308,7 @@ pub(crate) enum Unlike {
     },
 }
 
-impl Rounds {
+impl ExchangeWindow {
     fn new(ranks: usize) -> Self {
         let taken = (0..ranks).map(|_| AtomicU64::new(0)).collect();
         Self { ended: AtomicU64::new(0), taken, called: Default::default() }
@@ -350,7 +353,7 @@ impl HostGroup {
     ///
     /// A message belongs to another operation than the one that this rank called in its round.
     #[inline]
-    pub(crate) fn take(&self, from: u32) -> Result<bool, Unlike> {
+    pub(crate) fn take(&self, from: u32) -> Result<bool, WrongMessage> {
         self.take_until(from, self.round())
     }
 
@@ -360,7 +363,7 @@ impl HostGroup {
     ///
     /// The errors of [`take`](Self::take).
     #[inline]
-    pub(crate) fn has_room(&self, rank: u32) -> Result<bool, Unlike> {
+    pub(crate) fn has_room(&self, rank: u32) -> Result<bool, WrongMessage> {
         self.take_until(rank, self.round().wrapping_sub(AHEAD))
     }
 
@@ -371,14 +374,15 @@ impl HostGroup {
     /// # Errors
     ///
     /// A rank that called something else, in this operation or an earlier one.
-    pub(crate) fn check_strays(&self, ours: &Header) -> Result<(), Unlike> {
+    pub(crate) fn check_strays(&self, ours: &Header) -> Result<(), WrongMessage> {
         for from in self.others() {
+            // The slot of this round means something only once all earlier messages are taken.
             if self.take_until(from, self.round().wrapping_sub(1))? && self.has_come(from, self.round()) {
                 let theirs = Header::of_line(self.line(from, self.round()), from);
-                let theirs = theirs.ok_or(Unlike::Damaged(from))?;
+                let theirs = theirs.ok_or(WrongMessage::Damaged(from))?;
                 // A later sequence number is no mismatch: a rank that only sends may be some operations ahead.
                 if theirs.sequence <= ours.sequence {
-                    return Err(Unlike::Mismatch { ours: *ours, theirs });
+                    return Err(WrongMessage::Mismatch { ours: *ours, theirs });
                 }
             }
         }
@@ -391,14 +395,14 @@ impl HostGroup {
     /// # Errors
     ///
     /// A rank that called something else in one of those rounds.
-    pub(crate) fn check_ended(&self) -> Result<(), Unlike> {
+    pub(crate) fn check_ended(&self) -> Result<(), WrongMessage> {
         let last = self.round().wrapping_sub(1);
         self.others().try_for_each(|from| self.take_until(from, last).map(|_| ()))
     }
 
     /// Takes rank `from`'s messages up to round `last`; returns whether all of them have arrived.
     #[inline]
-    fn take_until(&self, from: u32, last: u64) -> Result<bool, Unlike> {
+    fn take_until(&self, from: u32, last: u64) -> Result<bool, WrongMessage> {
         let Some(taken) = self.rounds.taken.get(from as usize) else { return Ok(true) };
         let mut round = taken.load(Ordering::Relaxed);
         // The difference is signed, so that the count of rounds may wrap, and the first rounds may look back before 0.
@@ -406,6 +410,7 @@ impl HostGroup {
             if !self.has_come(from, round) {
                 return Ok(false);
             }
+            // A message that differs stays untaken, so that every later look finds the mismatch again.
             self.compare(from, round)?;
             round = round.wrapping_add(1);
             taken.store(round, Ordering::Relaxed);
@@ -415,14 +420,15 @@ impl HostGroup {
 
     /// Compares the header of rank `from`'s message with the one that this rank sent in the same round.
     #[inline]
-    fn compare(&self, from: u32, round: u64) -> Result<(), Unlike> {
+    fn compare(&self, from: u32, round: u64) -> Result<(), WrongMessage> {
+        // The whole line is compared at once. It does not contain the rank, so equal calls have equal lines.
         let (theirs, ours) = (self.line(from, round), words(self.rounds.called(round)));
         if theirs == ours {
             return Ok(());
         }
         Err(match (Header::of_line(ours, self.rank), Header::of_line(theirs, from)) {
-            (Some(ours), Some(theirs)) => Unlike::Mismatch { ours, theirs },
-            _ => Unlike::Damaged(from),
+            (Some(ours), Some(theirs)) => WrongMessage::Mismatch { ours, theirs },
+            _ => WrongMessage::Damaged(from),
         })
     }
 }
@@ -435,19 +441,19 @@ const UNIT_GENERATIONS: usize = 2;
 
 /// The layout of the units, which is the same in every window, and the base of the progress marks.
 #[derive(Debug)]
-struct Units {
+struct PipelineUnits {
     /// The offset of the line with the owner's progress mark. The units lie behind it.
     at: usize,
     ranks: usize,
     /// The sum of the marks of all pipelined operations that have ended, which is the same on all ranks.
     ///
     /// Marks only grow from operation to operation, so no rank ever has to reset its line while others still read it.
-    told: AtomicU64,
+    base: AtomicU64,
 }
 
-impl Units {
+impl PipelineUnits {
     fn new(at: usize, ranks: usize) -> Self {
-        Self { at, ranks, told: AtomicU64::new(0) }
+        Self { at, ranks, base: AtomicU64::new(0) }
     }
 
     const fn bytes(ranks: usize) -> usize {
@@ -460,7 +466,7 @@ impl Units {
     }
 
     fn mark(&self, mark: u64) -> u64 {
-        self.told.load(Ordering::Relaxed).wrapping_add(mark)
+        self.base.load(Ordering::Relaxed).wrapping_add(mark)
     }
 }
 
@@ -510,13 +516,14 @@ impl HostGroup {
     /// Whether rank `of` has reached `mark`; always, for this rank itself.
     pub(crate) fn has_told(&self, of: u32, mark: u64) -> bool {
         let Some(Some(peer)) = self.peers.get(of as usize) else { return true };
+        // Marks wrap, so the signed difference decides.
         let behind = |told: u64| told.wrapping_sub(self.units.mark(mark)).cast_signed() < 0;
         !peer.load(self.units.at).is_ok_and(behind)
     }
 
     /// Ends a pipelined operation whose last mark is `marks`: the next operation counts from there.
     pub(crate) fn end_pieces(&self, marks: u64) {
-        self.units.told.store(self.units.mark(marks), Ordering::Relaxed);
+        self.units.base.store(self.units.mark(marks), Ordering::Relaxed);
     }
 }
 

@@ -37,14 +37,16 @@ impl Setup<'_> {
         &mut self,
         ring: &RingLinks,
     ) -> Result<Option<HostGroup>, CommunicatorError> {
+        // Every rank knows the size of the world, so all ranks skip the gatherings below together.
         if self.store.world() > RANKS_MAX {
             return Ok(None);
         }
-        let near = [ring.next.access, ring.previous.access] == [PeerAccess::Mapped; 2];
+        let mapped = [ring.next.access, ring.previous.access] == [PeerAccess::Mapped; 2];
         // A rank that shares no memory with its neighbours still gathers with the others: they wait for its offer.
-        let offer = if near { self.offer(ring) } else { Err(SetupError::LaneGone.into()) };
+        let offer = if mapped { self.offer(ring) } else { Err(SetupError::LaneGone.into()) };
         let lanes = offer.as_ref().map_or_else(|_| Vec::new(), |offer| offer.lanes.clone());
         let made = self.exchange(ring, offer);
+        // Without a group nothing uses these lanes, and they would hold queue pairs of the device.
         if !matches!(made, Ok(Some(_))) {
             self.fence(&lanes.into_iter().map(|(_, lane)| lane).collect::<Vec<_>>());
         }
@@ -55,7 +57,7 @@ impl Setup<'_> {
         let window = self.engine.pd().alloc_window(HostGroup::window_bytes(self.store.world()))?;
         let (epoch, control_bytes_max) = (self.options.epoch, CONTROL_BYTES_MAX);
         let mut lanes = Vec::new();
-        for rank in self.strangers(self.store.rank()) {
+        for rank in self.non_neighbours(self.store.rank()) {
             debug_assert!(rank != ring.next.rank && rank != ring.previous.rank);
             let options = LaneOptions { epoch, max_send_wr: 8, credits: 8, control_bytes_max };
             match self.engine.open_lane(options) {
@@ -70,7 +72,7 @@ impl Setup<'_> {
     }
 
     /// The ranks that are not ring neighbours of `rank`, nor `rank` itself.
-    fn strangers(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
+    fn non_neighbours(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
         let world = self.store.world();
         (0..world).filter(move |other| {
             !matches!((other + world - rank) % world, 0 | 1) && (other + 1) % world != rank
@@ -87,13 +89,14 @@ impl Setup<'_> {
             tracing::debug!(%error, "this rank cannot offer a shared-memory window; the ranks of this host use their ring");
         }
         let key = self.key("windows");
+        // An empty offer says that this rank has no window.
         let own = encoded.as_ref().map_or(&[][..], |(bytes, _)| bytes);
         let told = self.store.all_gather(&key, own, self.deadline)?;
         let without = told.iter().position(Vec::is_empty);
         let (Ok((_, offer)), None) = (encoded, without) else {
             tracing::debug!(
                 rank = without,
-                "no shared-memory mailboxes: this rank cannot map the memory of all others; all ranks use their ring"
+                "no shared-memory mailboxes: a rank cannot map the memory of all others; all ranks use their ring"
             );
             return Ok(None);
         };
@@ -102,17 +105,18 @@ impl Setup<'_> {
         for (rank, bytes) in (0..).zip(&told) {
             let (window, blob) = self.decode(rank, bytes)?;
             windows.push(window);
+            // A failure is kept for the gathering: the other ranks wait for this rank's verdict.
             if let (Some(blob), Some((_, lane))) = (blob, offer.lanes.iter().find(|(to, _)| *to == rank)) {
-                connected = connected.and(self.connect_stranger(*lane, (rank, &blob)));
+                connected = connected.and(self.connect_non_neighbour(*lane, (rank, &blob)));
             }
         }
         // All ranks skip this gathering together: how many ranks are not neighbours depends on the world's size alone.
-        if !offer.lanes.is_empty() && self.all_could("windows/connected", connected)?.is_none() {
+        if !offer.lanes.is_empty() && self.all_succeeded("windows/connected", connected)?.is_none() {
             return Ok(None);
         }
         // A window is mapped through its lane, so every lane must be connected at both ends before.
         let mapped = self.map(ring, &offer, &windows);
-        let peers = self.all_could("windows/mapped", mapped)?;
+        let peers = self.all_succeeded("windows/mapped", mapped)?;
         Ok(peers.map(|peers| {
             let lanes = (0..self.store.world()).map(|rank| self.lane_to(ring, &offer.lanes, rank)).collect();
             HostGroup::new(offer.window, peers, lanes)
@@ -121,7 +125,7 @@ impl Setup<'_> {
 
     /// Connects a lane to a rank that is not a neighbour. The lane sends no heartbeats: the ring's lanes already find a
     /// silent rank, and its neighbours report it.
-    fn connect_stranger(&self, lane: LaneId, (rank, blob): (u32, &Blob)) -> Result<(), CommunicatorError> {
+    fn connect_non_neighbour(&self, lane: LaneId, (rank, blob): (u32, &Blob)) -> Result<(), CommunicatorError> {
         let mut core = self.engine.lock();
         core.connect_lane_as(lane, blob, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
         if let Some(lane) = core.lane(lane) {
@@ -131,7 +135,7 @@ impl Setup<'_> {
     }
 
     /// Gathers whether every rank made its part. Returns this rank's part if all did; `None` on all ranks otherwise.
-    fn all_could<T, E: std::fmt::Display>(
+    fn all_succeeded<T, E: std::fmt::Display>(
         &mut self,
         what: &str,
         own: Result<T, E>,
@@ -140,6 +144,7 @@ impl Setup<'_> {
         let key = self.key(what);
         let reasons = self.store.all_gather(&key, cut(&reason, self.store.world()), self.deadline)?;
         if let Some((rank, reason)) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
+            // The text is a peer's: control characters could forge lines of this rank's log.
             let reason = String::from_utf8_lossy(reason).replace(char::is_control, " ");
             tracing::info!("No mailboxes between the ranks of this host, since rank {rank} says: {reason}");
             return Ok(None);
@@ -165,11 +170,12 @@ impl Setup<'_> {
         let mut reader = Reader::new(bytes);
         let (addr, len) = (reader.u64().map_err(malformed)?, reader.u64().map_err(malformed)?);
         let rkey = RemoteKey(reader.u32().map_err(malformed)?);
+        // The lengths come from the wire. A window that is too short would fail in the middle of an operation.
         if len < HostGroup::window_bytes(self.store.world()) as u64 {
             return Err(CommunicatorError::Introduction { rank });
         }
         let (mut rest, mut own) = (reader.rest(), None);
-        for to in self.strangers(rank) {
+        for to in self.non_neighbours(rank) {
             let (blob, behind) = Blob::decode(rest, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
             rest = behind;
             own = own.or((to == self.store.rank()).then_some(blob));
@@ -195,8 +201,8 @@ impl Setup<'_> {
     }
 
     fn lane_to(&self, ring: &RingLinks, others: &[(u32, LaneId)], rank: u32) -> Option<LaneId> {
-        let near = [(ring.next.rank, ring.next.lane), (ring.previous.rank, ring.previous.lane)];
-        let mut lanes = near.into_iter().chain(others.iter().copied());
+        let neighbours = [(ring.next.rank, ring.next.lane), (ring.previous.rank, ring.previous.lane)];
+        let mut lanes = neighbours.into_iter().chain(others.iter().copied());
         let found = lanes.find(|(to, _)| *to == rank && rank != self.store.rank());
         found.map(|(_, lane)| lane)
     }

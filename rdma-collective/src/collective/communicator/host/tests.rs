@@ -277,7 +277,7 @@ fn what_was_left_in_a_round_that_has_ended_is_compared_with_what_was_called_then
     assert_eq!(groups[0].check_strays(&header(0, 8)), Ok(()), "nobody has come");
     let theirs = Header { count: 2, ..header(2, 7) };
     groups[2].put(0, &theirs, &[1]).unwrap();
-    let mismatch = Err(Unlike::Mismatch { ours, theirs });
+    let mismatch = Err(WrongMessage::Mismatch { ours, theirs });
     assert_eq!(groups[0].check_strays(&header(0, 8)), mismatch);
     assert_eq!((groups[0].take(2), groups[0].take(1)), (mismatch.map(|()| true), Ok(false)));
 }
@@ -290,7 +290,7 @@ fn who_waits_elsewhere_sees_a_message_that_is_not_of_a_later_operation() {
     groups[2].put(0, &header(2, 8), &[1]).unwrap();
     assert_eq!(groups[0].check_strays(&ours), Ok(()), "it is ahead");
     groups[1].put(0, &header(1, 7), &[1]).unwrap();
-    assert_eq!(groups[0].check_strays(&ours), Err(Unlike::Mismatch { ours, theirs: header(1, 7) }));
+    assert_eq!(groups[0].check_strays(&ours), Err(WrongMessage::Mismatch { ours, theirs: header(1, 7) }));
     groups[1].spoil(0, &header(1, 9));
-    assert_eq!(groups[0].check_strays(&ours), Err(Unlike::Damaged(1)));
+    assert_eq!(groups[0].check_strays(&ours), Err(WrongMessage::Damaged(1)));
 }

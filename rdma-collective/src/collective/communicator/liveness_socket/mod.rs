@@ -19,19 +19,19 @@ use crate::link::handshake::{Meet, meet};
 
 /// How long a rank tries to connect: 5 s. A firewall may drop the packets without an answer, and the communicator works
 /// without these connections.
-pub(super) const WITHIN: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// The socket to which the previous rank connects; `None` if the system refused one.
-pub(super) struct Door(Option<TcpListener>);
+pub(super) struct Listener(Option<TcpListener>);
 
 /// A neighbour, and the lane whose end its death brings.
-pub(super) struct Held<'a> {
+pub(super) struct WatchedPeer<'a> {
     pub(super) rank: u32,
     pub(super) lane: LaneId,
     pub(super) blob: &'a Blob,
 }
 
-impl Door {
+impl Listener {
     /// Listens on the address of the RDMA device, or else on the address from which the store was reached.
     pub(super) fn open(engine: &Engine, of_store: Option<SocketAddr>) -> Self {
         let of_device = engine.gid().entry.gid.ipv4_mapped().map(Into::into);
@@ -47,32 +47,32 @@ impl Door {
     }
 
     /// Connects to the next rank and accepts the previous one, as far as they are on other hosts.
-    pub(super) fn hold(
+    pub(super) fn connect(
         self,
         engine: &Engine,
         token: &JobToken,
-        [next, previous]: [Held<'_>; 2],
+        [next, previous]: [WatchedPeer<'_>; 2],
         deadline: Deadline,
     ) {
         let own = engine.lock().process();
         let previous_rank = previous.rank;
-        let deadline = deadline.min(Deadline::after(WITHIN));
+        let deadline = deadline.min(Deadline::after(CONNECT_WITHIN));
         let address = std::str::from_utf8(&next.blob.payload).ok().and_then(|text| text.parse().ok());
         let to_next = address.filter(|_| next.blob.process.is_elsewhere(&own)).map(Meet::Connect);
         let to_previous = self.0.as_ref().filter(|_| previous.blob.process.is_elsewhere(&own));
         // Every rank accepts and connects at the same time. If each accepted first, each would wait for the rank before
         // it, all around the ring.
         std::thread::scope(|scope| {
-            let let_in = to_previous.and_then(|listener| {
-                let accept = move || keep(engine, &previous, hold(&Meet::Accept(listener), token, deadline));
+            let spawned = to_previous.and_then(|listener| {
+                let accept = move || keep(engine, &previous, establish(&Meet::Accept(listener), token, deadline));
                 Builder::new().name("rdma-hold".into()).spawn_scoped(scope, accept).err()
             });
-            if let Some(error) = let_in {
+            if let Some(error) = spawned {
                 let rank = previous_rank;
                 tracing::warn!(rank, %error, "no thread to accept the neighbour's liveness connection; only the peer timeout finds its death");
             }
             if let Some(connect) = to_next {
-                keep(engine, &next, hold(&connect, token, deadline));
+                keep(engine, &next, establish(&connect, token, deadline));
             }
         });
     }
@@ -82,7 +82,7 @@ impl Door {
 type Connection = (TcpStream, Option<HandshakeError>);
 
 /// Connects or accepts, and exchanges readiness.
-fn hold(how: &Meet<'_>, token: &JobToken, deadline: Deadline) -> Result<Connection, HandshakeError> {
+fn establish(how: &Meet<'_>, token: &JobToken, deadline: Deadline) -> Result<Connection, HandshakeError> {
     let mut met = meet(how, token, deadline)?;
     met.say_ready()?;
     let heard = met.hear_ready();
@@ -90,8 +90,8 @@ fn hold(how: &Meet<'_>, token: &JobToken, deadline: Deadline) -> Result<Connecti
 }
 
 /// Gives the connection to the engine, which keeps it as long as the lane.
-fn keep(engine: &Engine, of: &Held<'_>, connection: Result<Connection, HandshakeError>) {
-    let Held { rank, lane, .. } = *of;
+fn keep(engine: &Engine, of: &WatchedPeer<'_>, connection: Result<Connection, HandshakeError>) {
+    let WatchedPeer { rank, lane, .. } = *of;
     let error = match connection {
         Ok((stream, None)) => return engine.lock().watch_connection(lane, stream.into()),
         // The neighbour may have read that this side is ready, and then it takes the end of the connection for the

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Boxes, Link, Mesh, Reach};
+use super::{LinkMailboxes, Link, LinkTable, Reach};
 use crate::collective::CommunicatorError;
 use crate::collective::communicator::ring::FENCE_WITHIN;
 use crate::engine::SetupError;
@@ -29,11 +29,11 @@ pub(crate) const VERDICT_BYTES: usize = 256;
 /// Bytes of one entry: the rank that it is for, and a blob with one region and no payload.
 const BLOB_BYTES: usize = 128;
 /// The first byte of a word: the rank has opened, or connected, all its links.
-const COULD: u8 = 1;
+const SUCCEEDED: u8 = 1;
 /// The first byte of a word: the rank has failed; the reason follows.
-const COULD_NOT: u8 = 2;
+const FAILED: u8 = 2;
 /// The first byte of a word: the rank has opened no links, because all ranks know that they cannot be made.
-const KNOWN: u8 = 3;
+const KNOWN_IMPOSSIBLE: u8 = 3;
 
 /// Bytes of a word with all blobs of a rank. All words have one length, because the ring carries them as an all-gather.
 pub(crate) fn word_bytes(reach: Reach, world: u32) -> usize {
@@ -42,7 +42,7 @@ pub(crate) fn word_bytes(reach: Reach, world: u32) -> usize {
 
 /// This rank's end of a link that the peer does not know yet.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenLink {
     pub(super) rank: u32,
     pub(super) lane: LaneId,
     pub(super) outbox: Outbox,
@@ -53,14 +53,14 @@ pub(super) struct Opened {
 
 /// Links that one operation will connect together.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct OpenLinks {
     pub(super) reach: Reach,
-    pub(super) links: Vec<Opened>,
+    pub(super) links: Vec<OpenLink>,
     /// Why some of them could not be opened.
     pub(super) refused: Option<CommunicatorError>,
 }
 
-impl Opening {
+impl OpenLinks {
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
         self.links.iter().map(|link| link.lane)
     }
@@ -77,7 +77,7 @@ pub(crate) struct Unlinked {
 #[derive(Debug)]
 pub(crate) struct Connecting {
     pub(super) reach: Reach,
-    unconnected: Vec<Opened>,
+    unconnected: Vec<OpenLink>,
     connected: Vec<Link>,
     /// The words of all ranks, by rank: first blobs, then verdicts.
     pub(crate) words: Vec<u8>,
@@ -90,13 +90,15 @@ impl Connecting {
     }
 }
 
-impl Mesh {
+impl LinkTable {
     /// Takes the links of `reach` that callers have opened, and writes this rank's word with their blobs.
     pub(crate) fn begin_connecting(&mut self, reach: Reach) {
         let (mut unconnected, mut refused) = (Vec::new(), None);
+        // The callers of this rank opened no such links: they knew already that the links cannot be made. Other ranks may
+        // have begun before they knew it, so this rank still takes part in the gathering.
         let lacks = self.opened() < reach;
         while self.opening.front().is_some_and(|opening| opening.reach <= reach)
-            && let Some(Opening { links, refused: why, .. }) = self.opening.pop_front()
+            && let Some(OpenLinks { links, refused: why, .. }) = self.opening.pop_front()
         {
             unconnected.extend(links);
             refused = refused.or(why);
@@ -109,7 +111,7 @@ impl Mesh {
             None => put_blobs(own, &unconnected),
         };
         match fitting {
-            _ if lacks => own[0] = KNOWN,
+            _ if lacks => own[0] = KNOWN_IMPOSSIBLE,
             Ok(()) => {}
             Err(reason) => put_verdict(own, Err(&reason)),
         }
@@ -133,7 +135,8 @@ impl Mesh {
     /// The first rank that could not open its links. All ranks read the same words, so all of them return it.
     pub(crate) fn connect(&mut self, core: &mut Core) -> Result<(), Unlinked> {
         let Some(mut connecting) = self.connecting.take() else { return Ok(()) };
-        let could = self.look_through(&connecting.words);
+        // A failure of this rank is not returned here but becomes its verdict, so that all ranks give up together.
+        let could = self.check_words(&connecting.words);
         let outcome = could.map(|()| {
             let connected = self.connect_all(core, &mut connecting);
             connecting.words = vec![0; VERDICT_BYTES * self.world as usize];
@@ -141,7 +144,7 @@ impl Mesh {
             put_verdict(own, connected.as_ref().map_err(String::as_str).copied());
         });
         self.connecting = Some(connecting);
-        outcome.map_err(|found| self.do_without(core, found))
+        outcome.map_err(|found| self.give_up_links(core, found))
     }
 
     /// Checks the verdicts of all ranks.
@@ -154,22 +157,23 @@ impl Mesh {
     /// The first rank that could not connect its links.
     pub(crate) fn confirm(&mut self, core: &mut Core) -> Result<(), Unlinked> {
         let confirmed = match &self.connecting {
-            Some(connecting) => self.look_through(&connecting.words),
+            Some(connecting) => self.check_words(&connecting.words),
             None => Ok(()),
         };
-        confirmed.map_err(|found| self.do_without(core, found))
+        confirmed.map_err(|found| self.give_up_links(core, found))
     }
 
     /// Gives up links of this reach and more, and fences those that were opened for them. Links in use stay.
     ///
     /// The reason is what was `found` now, or what all ranks knew before.
-    fn do_without(&mut self, core: &mut Core, found: Option<Unlinked>) -> Unlinked {
+    fn give_up_links(&mut self, core: &mut Core, found: Option<Unlinked>) -> Unlinked {
         let connecting = self.connecting.take();
         let reach = connecting.as_ref().map_or(Reach::All, |connecting| connecting.reach);
         let (least, why) = match (found, self.unlinked.take()) {
+            // This failure was logged when it was found.
             (None, Some(known)) => known,
             (found, _) => {
-                let why = found.unwrap_or_else(|| odd_word(self.rank));
+                let why = found.unwrap_or_else(|| malformed_word(self.rank));
                 let Unlinked { rank, reason } = &why;
                 tracing::warn!(
                     "No links to {reach}: rank {rank} could not connect ({reason}); see its log. Operations that need such \
@@ -179,12 +183,13 @@ impl Mesh {
             }
         };
         self.unlinked = Some((least, why.clone()));
-        let of_no_use = |opening: &Opening| opening.reach >= least;
+        // No operation will connect these, so they must not hold lanes and memory until the communicator ends.
+        let of_no_use = |opening: &OpenLinks| opening.reach >= least;
         let (opening, left): (VecDeque<_>, _) = self.opening.drain(..).partition(of_no_use);
         self.opening = left;
         let deadline = Deadline::after(FENCE_WITHIN);
         let lanes = connecting.iter().flat_map(Connecting::lanes);
-        for lane in lanes.chain(opening.iter().flat_map(Opening::lanes)) {
+        for lane in lanes.chain(opening.iter().flat_map(OpenLinks::lanes)) {
             fence(core, lane, deadline);
         }
         why
@@ -202,18 +207,19 @@ impl Mesh {
 
     /// Reads the words of all ranks, in order of rank, so that all ranks find the same first failure. `Err(None)`
     /// stands for the failure that all ranks knew before.
-    fn look_through(&self, words: &[u8]) -> Result<(), Option<Unlinked>> {
+    fn check_words(&self, words: &[u8]) -> Result<(), Option<Unlinked>> {
         let bytes = words.len() / self.world as usize;
         for (rank, word) in (0..).zip(words.chunks_exact(bytes.max(1))) {
             match word.split_first() {
-                Some((&COULD, _)) => {}
-                Some((&COULD_NOT, reason)) => {
+                Some((&SUCCEEDED, _)) => {}
+                Some((&FAILED, reason)) => {
                     let end = reason.iter().position(|byte| *byte == 0).unwrap_or(reason.len());
+                    // The text is a peer's: control characters could forge lines of this rank's log.
                     let reason = String::from_utf8_lossy(&reason[..end]).replace(char::is_control, " ");
                     return Err(Some(Unlinked { rank, reason }));
                 }
-                Some((&KNOWN, _)) if self.unlinked.is_some() => return Err(None),
-                _ => return Err(Some(odd_word(rank))),
+                Some((&KNOWN_IMPOSSIBLE, _)) if self.unlinked.is_some() => return Err(None),
+                _ => return Err(Some(malformed_word(rank))),
             }
         }
         Ok(())
@@ -231,6 +237,7 @@ impl Mesh {
             match made {
                 Ok(link) => connected.push(link),
                 Err(error) => {
+                    // This lane is in neither list any more, so nobody else will fence it.
                     fence(core, lane, Deadline::after(FENCE_WITHIN));
                     return Err(format!("it cannot connect to rank {peer}: {error}"));
                 }
@@ -268,6 +275,7 @@ pub(crate) fn find_blob(
             continue;
         }
         let (blob, rest) = Blob::decode(bytes, LinkKind::MESH, job)?;
+        // The one region is the peer's inbox, into which this rank writes.
         if rest.iter().any(|byte| *byte != 0) || blob.regions.len() != 1 {
             return Err(odd());
         }
@@ -276,7 +284,8 @@ pub(crate) fn find_blob(
     Ok(None)
 }
 
-fn odd_word(rank: u32) -> Unlinked {
+/// The failure of a rank whose word cannot be read.
+fn malformed_word(rank: u32) -> Unlinked {
     Unlinked { rank, reason: "its message about links is malformed; use the same version of the library on all ranks".to_owned() }
 }
 
@@ -287,8 +296,9 @@ fn fence(core: &mut Core, lane: LaneId, deadline: Deadline) {
     }
 }
 
-fn make_link(core: &mut Core, link: Opened, peer: &Blob, manner: Manner) -> Result<Link, CommunicatorError> {
-    let Opened { rank, lane, mut outbox, inbox, .. } = link;
+/// Connects one lane to its peer, which may not have connected its own end yet.
+fn make_link(core: &mut Core, link: OpenLink, peer: &Blob, manner: Manner) -> Result<Link, CommunicatorError> {
+    let OpenLink { rank, lane, mut outbox, inbox, .. } = link;
     let [slots] = peer.regions[..] else { return Err(CommunicatorError::Introduction { rank }) };
     outbox.lead_to(slots)?;
     core.connect_lane_as(lane, peer, Instant::now(), manner)?;
@@ -298,7 +308,7 @@ fn make_link(core: &mut Core, link: Opened, peer: &Blob, manner: Manner) -> Resu
     // device would repeat a heartbeat only so often before it ends the lane.
     connected.set_quiet(true);
     let name = connected.name();
-    let mailbox = Boxes {
+    let mailbox = LinkMailboxes {
         outbox,
         inbox,
         sent_before: 0,
@@ -313,7 +323,8 @@ fn make_link(core: &mut Core, link: Opened, peer: &Blob, manner: Manner) -> Resu
     Ok(Link { rank, lane, name, mailbox, access })
 }
 
-fn put_blobs(word: &mut [u8], links: &[Opened]) -> Result<(), String> {
+/// Writes the word of a rank that has opened its links: one entry for each peer.
+fn put_blobs(word: &mut [u8], links: &[OpenLink]) -> Result<(), String> {
     let Some((flag, places)) = word.split_first_mut() else { return Ok(()) };
     for (place, link) in places.chunks_exact_mut(BLOB_BYTES).zip(links) {
         let (to, room) = place.split_at_mut(4);
@@ -321,19 +332,21 @@ fn put_blobs(word: &mut [u8], links: &[Opened]) -> Result<(), String> {
         let blob = room.get_mut(..link.blob.len()).ok_or("the address of a link is too long for its message")?;
         blob.copy_from_slice(&link.blob);
     }
-    *flag = COULD;
+    *flag = SUCCEEDED;
     Ok(())
 }
 
+/// Writes the verdict of a rank, in place of its blobs.
 fn put_verdict(word: &mut [u8], verdict: Result<(), &str>) {
     let Some((flag, room)) = word.split_first_mut() else { return };
     room.fill(0);
     *flag = match verdict {
-        Ok(()) => COULD,
+        Ok(()) => SUCCEEDED,
         Err(reason) => {
+            // A long reason is cut: the verdicts of all ranks have one length.
             let len = reason.len().min(room.len()).min(VERDICT_BYTES - 1);
             room[..len].copy_from_slice(&reason.as_bytes()[..len]);
-            COULD_NOT
+            FAILED
         }
     };
 }

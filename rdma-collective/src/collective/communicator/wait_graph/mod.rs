@@ -39,7 +39,7 @@ pub(crate) enum Awaited {
 
 /// The wait graph as far as one rank sees it: its own wait, and the reports of its peers.
 #[derive(Debug)]
-pub(super) struct Stalls {
+pub(super) struct WaitGraph {
     own: u32,
     world: u32,
     /// The ranks after and before this one, by [`Direction`].
@@ -50,19 +50,19 @@ pub(super) struct Stalls {
     /// The last reports of the neighbours, by [`Direction`]; `None` for a neighbour that does not wait.
     heard: [Option<Waits>; 2],
     /// The last reports of the linked ranks, and whether they must still be sent this rank's report.
-    links: BTreeMap<u32, Linked>,
+    links: BTreeMap<u32, LinkReport>,
     /// The last report that this rank has made.
-    said: Option<Waits>,
-    said_at: Option<Instant>,
+    reported: Option<Waits>,
+    reported_at: Option<Instant>,
     /// The neighbours to which the report must still be sent, by [`Direction`].
-    pub(super) unsaid: [bool; 2],
+    pub(super) unsent: [bool; 2],
     due: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Linked {
+struct LinkReport {
     heard: Option<Waits>,
-    unsaid: bool,
+    unsent: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +72,7 @@ struct Wait {
     since: Instant,
 }
 
-impl Stalls {
+impl WaitGraph {
     pub(super) fn new(own: u32, neighbours: [u32; 2], world: u32) -> Self {
         Self {
             own,
@@ -82,9 +82,9 @@ impl Stalls {
             wait: None,
             heard: [None; 2],
             links: BTreeMap::new(),
-            said: None,
-            said_at: None,
-            unsaid: [false; 2],
+            reported: None,
+            reported_at: None,
+            unsent: [false; 2],
             due: None,
         }
     }
@@ -109,24 +109,24 @@ impl Stalls {
     /// blame a rank for the next operation.
     pub(super) fn end(&mut self) {
         self.wait = None;
-        self.said_at = None;
+        self.reported_at = None;
         self.due = None;
     }
 
     /// Takes the report of a neighbour. A culprit that is the neighbour itself says that it waits no more.
     pub(super) fn hear(&mut self, side: Direction, waits: Waits) {
-        self.heard[side as usize] = self.believed(self.neighbours[side as usize], waits);
+        self.heard[side as usize] = self.checked(self.neighbours[side as usize], waits);
     }
 
     /// Takes the report of a linked rank.
     pub(super) fn hear_linked(&mut self, rank: u32, waits: Waits) {
-        let heard = self.believed(rank, waits);
+        let heard = self.checked(rank, waits);
         if let Some(linked) = self.links.get_mut(&rank) {
             linked.heard = heard;
         }
     }
 
-    fn believed(&self, of: u32, waits: Waits) -> Option<Waits> {
+    fn checked(&self, of: u32, waits: Waits) -> Option<Waits> {
         // The report is from the wire: a rank outside the world must not be blamed.
         Some(waits).filter(|waits| waits.culprit != of && waits.culprit < self.world)
     }
@@ -178,50 +178,50 @@ impl Stalls {
     }
 
     /// Whether a peer blames this rank, which then reports at once for whom it waits.
-    fn is_asked(&self) -> bool {
+    fn is_blamed(&self) -> bool {
         let linked = self.links.values().map(|linked| &linked.heard);
         self.heard.iter().chain(linked).flatten().any(|theirs| theirs.culprit == self.own)
     }
 
     /// The report that the peers should have, if it differs from the last one.
-    fn word(&self, now: Instant) -> Option<Waits> {
+    fn next_report(&self, now: Instant) -> Option<Waits> {
         let long =
-            |wait: &Wait| self.is_asked() || now.saturating_duration_since(wait.since) >= self.patience;
+            |wait: &Wait| self.is_blamed() || now.saturating_duration_since(wait.since) >= self.patience;
         let wait =
             self.wait.filter(long).map(|wait| (wait.awaited, self.follow(wait.sequence, wait.awaited)));
-        let word = match (wait, self.said) {
+        let word = match (wait, self.reported) {
             (Some((_, Some(word))), _) => word,
             (Some((Awaited::Neighbour(_) | Awaited::Linked(_), None)), _) | (_, None) => return None,
             // This rank waits no more, or for other ranks than it has reported: naming itself withdraws the report.
-            (_, Some(said)) => Waits { culprit: self.own, hops: 0, ..said },
+            (_, Some(reported)) => Waits { culprit: self.own, hops: 0, ..reported },
         };
-        (self.said != Some(word)).then_some(word)
+        (self.reported != Some(word)).then_some(word)
     }
 
-    /// Makes a new report if there is one and the pause is over. It is [`said`](Self::said) until all peers have it.
+    /// Makes a new report if there is one and the pause is over. It is [`report`](Self::report) until all peers have it.
     pub(super) fn update(&mut self, now: Instant) {
-        let word = self.word(now);
-        let free_at = self.said_at.and_then(|at| at.checked_add(PAUSE)).filter(|at| now < *at);
+        let word = self.next_report(now);
+        let free_at = self.reported_at.and_then(|at| at.checked_add(PAUSE)).filter(|at| now < *at);
         let long_at = self.wait.and_then(|wait| wait.since.checked_add(self.patience)).filter(|at| now < *at);
         self.due = if word.is_some() { free_at } else { long_at };
         if let (Some(word), None) = (word, free_at) {
-            self.said = Some(word);
-            self.said_at = Some(now);
-            self.unsaid = [true; 2];
-            self.links.values_mut().for_each(|linked| linked.unsaid = true);
+            self.reported = Some(word);
+            self.reported_at = Some(now);
+            self.unsent = [true; 2];
+            self.links.values_mut().for_each(|linked| linked.unsent = true);
             self.due = long_at;
         }
     }
 
     /// The report, while a peer must still be sent it.
-    pub(super) fn said(&self) -> Option<Waits> {
-        self.said.filter(|_| self.unsaid.contains(&true) || self.links.values().any(|linked| linked.unsaid))
+    pub(super) fn report(&self) -> Option<Waits> {
+        self.reported.filter(|_| self.unsent.contains(&true) || self.links.values().any(|linked| linked.unsent))
     }
 
     /// Sends the report to the linked ranks that do not have it; `tell` returns whether a rank must be tried again.
     pub(super) fn tell_linked(&mut self, mut tell: impl FnMut(u32) -> bool) {
-        for (rank, linked) in self.links.iter_mut().filter(|(_, linked)| linked.unsaid) {
-            linked.unsaid = tell(*rank);
+        for (rank, linked) in self.links.iter_mut().filter(|(_, linked)| linked.unsent) {
+            linked.unsent = tell(*rank);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Opening of links: lanes and registered mailboxes, before any peer knows of them.
+//! OpenLinks of links: lanes and registered mailboxes, before any peer knows of them.
 //!
 //! The caller whose operation first needs the links opens them in its own thread, before the operation begins. The
 //! engine's thread never does, because registering memory takes long and other operations go on meanwhile.
@@ -6,7 +6,7 @@
 use rdma_core::{Access, Deadline};
 
 use super::super::connect::CONTROL_BYTES_MAX;
-use super::connect::{Opened, Opening};
+use super::connect::{OpenLink, OpenLinks};
 use super::{Reach, geometry};
 use crate::collective::CollectiveError;
 use crate::collective::CommunicatorError;
@@ -24,6 +24,7 @@ impl Communicator {
     /// wait for this rank's links.
     pub(crate) fn open_links(&mut self, reach: Reach) {
         let (rank, world) = (self.rank(), self.size());
+        // The lock is released before anything is opened: the engine needs it meanwhile.
         let opened = {
             let shared = self.shared.lock();
             match &shared.ring {
@@ -37,12 +38,14 @@ impl Communicator {
             return;
         }
         let ranks = reach.peers(rank, world);
+        // Links of a smaller reach are kept, not opened twice.
         let ranks = ranks.filter(|peer| !opened.peers(rank, world).any(|known| known == *peer));
-        let mut opening = Opening { reach, links: Vec::new(), refused: None };
+        let mut opening = OpenLinks { reach, links: Vec::new(), refused: None };
         for peer in ranks {
             match self.open_link(peer) {
                 Ok(link) => opening.links.push(link),
                 Err(error) => {
+                    // The device has no more to give. The operation will tell the reason to all ranks.
                     opening.refused = Some(error);
                     break;
                 }
@@ -55,7 +58,7 @@ impl Communicator {
 
     /// Queues links for the operation that connects them; returns them if such links have been found impossible
     /// meanwhile.
-    fn offer(&self, opening: Opening) -> Result<(), Opening> {
+    fn offer(&self, opening: OpenLinks) -> Result<(), OpenLinks> {
         match &mut self.shared.lock().ring {
             Some(ring) if ring.mesh.unlinked(opening.reach).is_none() => {
                 ring.mesh.opening.push_back(opening);
@@ -86,7 +89,7 @@ impl Communicator {
         self.shared.lock().ring.as_ref().is_none_or(|ring| ring.mesh.reach() >= reach)
     }
 
-    fn open_link(&self, rank: u32) -> Result<Opened, CommunicatorError> {
+    fn open_link(&self, rank: u32) -> Result<OpenLink, CommunicatorError> {
         let (engine, options) = (self.engine(), self.options());
         let geometry = geometry(options, self.size());
         let Geometry { slots, slot_bytes } = geometry;
@@ -104,7 +107,7 @@ impl Communicator {
         let blob = blob(engine, lane, self.origin.token.fingerprint(), &inbox);
         // The caller fences only links that are complete, so this lane must be fenced here.
         let blob = blob.inspect_err(|_| self.fence_unused(lane))?;
-        Ok(Opened { rank, lane, outbox, inbox, blob })
+        Ok(OpenLink { rank, lane, outbox, inbox, blob })
     }
 
     fn fence_unused(&self, lane: LaneId) {

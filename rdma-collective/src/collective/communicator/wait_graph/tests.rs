@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A ring of ranks, some of which are in operation 7, and the reports in flight between them.
 struct Simulated {
-    ranks: Vec<Stalls>,
+    ranks: Vec<WaitGraph>,
     /// The neighbour that each rank waits for; `None` for a late rank.
     waits: Vec<Option<Direction>>,
     under_way: VecDeque<(usize, Direction, Waits)>,
@@ -22,12 +22,12 @@ impl Simulated {
         let world = waits.len();
         let rank = |own: usize| {
             let neighbours = [(own + 1) % world, (own + world - 1) % world].map(|rank| rank as u32);
-            let mut stalls = Stalls::new(own as u32, neighbours, world as u32);
-            stalls.begin(PATIENCE);
+            let mut graph = WaitGraph::new(own as u32, neighbours, world as u32);
+            graph.begin(PATIENCE);
             if let Some(side) = waits[own] {
-                stalls.wait(7, Awaited::Neighbour(side), start);
+                graph.wait(7, Awaited::Neighbour(side), start);
             }
-            stalls
+            graph
         };
         Self { ranks: (0..world).map(rank).collect(), waits, under_way: VecDeque::new(), words: 0 }
     }
@@ -43,8 +43,8 @@ impl Simulated {
             quiet += 1;
             for own in 0..self.ranks.len() {
                 self.ranks[own].update(now);
-                let Some(word) = self.ranks[own].said() else { continue };
-                self.ranks[own].unsaid = [false; 2];
+                let Some(word) = self.ranks[own].report() else { continue };
+                self.ranks[own].unsent = [false; 2];
                 for (side, of) in
                     [(Direction::Next, Direction::Previous), (Direction::Previous, Direction::Next)]
                 {
@@ -96,31 +96,31 @@ proptest! {
 #[test]
 fn nobody_says_anything_before_its_patience_ends_unless_it_is_asked() {
     let start = Instant::now();
-    let mut stalls = Stalls::new(1, [2, 0], 4);
-    stalls.begin(PATIENCE);
-    stalls.wait(7, Awaited::Neighbour(Direction::Previous), start);
-    stalls.update(start);
-    assert_eq!((stalls.said(), stalls.next_deadline()), (None, Some(start + PATIENCE)));
-    stalls.hear(Direction::Next, Waits { sequence: 7, culprit: 1, hops: 0 });
-    stalls.update(start);
-    assert_eq!(stalls.said(), Some(Waits { sequence: 7, culprit: 0, hops: 0 }));
+    let mut graph = WaitGraph::new(1, [2, 0], 4);
+    graph.begin(PATIENCE);
+    graph.wait(7, Awaited::Neighbour(Direction::Previous), start);
+    graph.update(start);
+    assert_eq!((graph.report(), graph.next_deadline()), (None, Some(start + PATIENCE)));
+    graph.hear(Direction::Next, Waits { sequence: 7, culprit: 1, hops: 0 });
+    graph.update(start);
+    assert_eq!(graph.report(), Some(Waits { sequence: 7, culprit: 0, hops: 0 }));
 }
 
 #[test]
 fn who_goes_on_says_so_and_is_waited_for_itself_then() {
     let start = Instant::now();
-    let mut stalls = Stalls::new(1, [2, 0], 4);
-    stalls.begin(PATIENCE);
-    stalls.wait(7, Awaited::Neighbour(Direction::Previous), start);
-    stalls.update(start + PATIENCE);
-    assert!(stalls.said().is_some());
-    stalls.wait(7, Awaited::Neighbour(Direction::Previous), start + PATIENCE);
-    stalls.update(start + PATIENCE);
-    assert_eq!(stalls.next_deadline(), Some(start + PATIENCE + PAUSE));
-    stalls.update(start + PATIENCE + PAUSE);
+    let mut graph = WaitGraph::new(1, [2, 0], 4);
+    graph.begin(PATIENCE);
+    graph.wait(7, Awaited::Neighbour(Direction::Previous), start);
+    graph.update(start + PATIENCE);
+    assert!(graph.report().is_some());
+    graph.wait(7, Awaited::Neighbour(Direction::Previous), start + PATIENCE);
+    graph.update(start + PATIENCE);
+    assert_eq!(graph.next_deadline(), Some(start + PATIENCE + PAUSE));
+    graph.update(start + PATIENCE + PAUSE);
     let word = Waits { sequence: 7, culprit: 1, hops: 0 };
-    assert_eq!(stalls.said(), Some(word));
-    let mut after = Stalls::new(2, [3, 1], 4);
+    assert_eq!(graph.report(), Some(word));
+    let mut after = WaitGraph::new(2, [3, 1], 4);
     after.hear(Direction::Previous, Waits { culprit: 0, ..word });
     assert_eq!(after.culprit(7, Awaited::Neighbour(Direction::Previous)), 0);
     after.hear(Direction::Previous, word);
@@ -130,33 +130,33 @@ fn who_goes_on_says_so_and_is_waited_for_itself_then() {
 #[test]
 fn of_several_ranks_that_have_not_begun_it_is_the_one_that_a_neighbour_knows() {
     let start = Instant::now();
-    let mut stalls = Stalls::new(3, [4, 2], 8);
-    stalls.begin(PATIENCE);
+    let mut graph = WaitGraph::new(3, [4, 2], 8);
+    graph.begin(PATIENCE);
     let several = Awaited::Ranks(1 | 1 << 1 | 1 << 7);
-    stalls.wait(5, several, start);
-    stalls.update(start + PATIENCE);
-    assert_eq!(stalls.said(), None, "it does not know which");
-    stalls.hear(Direction::Next, Waits { sequence: 5, culprit: 6, hops: 0 });
-    stalls.hear(Direction::Previous, Waits { sequence: 6, culprit: 7, hops: 0 });
-    assert_eq!(stalls.culprit(5, several), 0, "one has left its message, the other is further");
+    graph.wait(5, several, start);
+    graph.update(start + PATIENCE);
+    assert_eq!(graph.report(), None, "it does not know which");
+    graph.hear(Direction::Next, Waits { sequence: 5, culprit: 6, hops: 0 });
+    graph.hear(Direction::Previous, Waits { sequence: 6, culprit: 7, hops: 0 });
+    assert_eq!(graph.culprit(5, several), 0, "one has left its message, the other is further");
     let word = Waits { sequence: 4, culprit: 7, hops: 2 };
-    stalls.hear(Direction::Previous, word);
-    stalls.hear(Direction::Next, Waits { sequence: 5, hops: 4, ..word });
-    stalls.update(start + PATIENCE);
-    assert_eq!(stalls.said(), Some(Waits { sequence: 5, hops: 3, ..word }));
-    assert_eq!((stalls.culprit(5, several), stalls.culprit(5, Awaited::Ranks(1))), (7, 0));
+    graph.hear(Direction::Previous, word);
+    graph.hear(Direction::Next, Waits { sequence: 5, hops: 4, ..word });
+    graph.update(start + PATIENCE);
+    assert_eq!(graph.report(), Some(Waits { sequence: 5, hops: 3, ..word }));
+    assert_eq!((graph.culprit(5, several), graph.culprit(5, Awaited::Ranks(1))), (7, 0));
     // A withdrawn report is not passed on.
-    stalls.unsaid = [false; 2];
-    stalls.hear(Direction::Previous, Waits { culprit: 2, ..word });
-    stalls.hear(Direction::Next, Waits { culprit: 4, ..word });
-    stalls.update(start + PATIENCE + PAUSE);
-    assert_eq!(stalls.said(), Some(Waits { sequence: 5, culprit: 3, hops: 0 }));
+    graph.unsent = [false; 2];
+    graph.hear(Direction::Previous, Waits { culprit: 2, ..word });
+    graph.hear(Direction::Next, Waits { culprit: 4, ..word });
+    graph.update(start + PATIENCE + PAUSE);
+    assert_eq!(graph.report(), Some(Waits { sequence: 5, culprit: 3, hops: 0 }));
 }
 
 #[test]
 fn who_waits_in_a_later_operation_has_done_this_one() {
-    let mut stalls = Stalls::new(1, [2, 0], 4);
-    stalls.hear(Direction::Previous, Waits { sequence: 8, culprit: 3, hops: 0 });
-    assert_eq!(stalls.culprit(7, Awaited::Neighbour(Direction::Previous)), 0);
-    assert_eq!(stalls.culprit(8, Awaited::Neighbour(Direction::Previous)), 3);
+    let mut graph = WaitGraph::new(1, [2, 0], 4);
+    graph.hear(Direction::Previous, Waits { sequence: 8, culprit: 3, hops: 0 });
+    assert_eq!(graph.culprit(7, Awaited::Neighbour(Direction::Previous)), 0);
+    assert_eq!(graph.culprit(8, Awaited::Neighbour(Direction::Previous)), 3);
 }

@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use super::hosts::Hosts;
 use super::options::CommunicatorOptions;
-use super::ring::{Lost, Neighbour, Told, read_control, violation};
+use super::ring::{Lost, Neighbour, ControlMessage, read_control, violation};
 use crate::collective::CollectiveError;
 use crate::engine::{Core, LaneId};
 use crate::link::Arrival;
 use crate::link::imm::Imm;
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
 
-use connect::Opening;
+use connect::OpenLinks;
 #[cfg(any(fuzzing, test))]
 pub(crate) use connect::find_blob;
 pub(crate) use connect::{Connecting, Unlinked, VERDICT_BYTES, word_bytes};
@@ -58,6 +58,7 @@ impl Reach {
     /// all ranks.
     fn peers(self, rank: u32, world: u32) -> impl Iterator<Item = u32> {
         (0..world).filter(move |peer| {
+            // Steps forward around the ring, without the overflow that `rank + world` could have.
             let distance = if *peer >= rank { peer - rank } else { world - (rank - peer) };
             distance > 0
                 && match self {
@@ -72,6 +73,8 @@ impl Reach {
 /// The geometry of a link's mailboxes in a communicator of `world` ranks. All ranks compute the same.
 pub(crate) fn geometry(options: &CommunicatorOptions, world: u32) -> Geometry {
     let CommunicatorOptions { slots, slot_bytes, .. } = *options;
+    // The share of a link when there is one to every other rank, so that a later operation with a greater reach stays
+    // within the limit, too.
     let links = (world.saturating_sub(1) as usize).max(1);
     let share = SLOTS_BYTES_MAX / (usize::from(slots.max(1)) * links);
     // A slot holds whole elements of any data type.
@@ -81,7 +84,7 @@ pub(crate) fn geometry(options: &CommunicatorOptions, world: u32) -> Geometry {
 
 /// The mailboxes of a link, one for each direction, and how far the present operation has used them.
 #[derive(Debug)]
-pub(crate) struct Boxes {
+pub(crate) struct LinkMailboxes {
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
     /// Messages that earlier operations sent and received. The present operation counts from there.
@@ -101,11 +104,11 @@ pub(crate) struct Boxes {
 }
 
 /// A link to one peer: the lane, and a mailbox in each direction.
-pub(crate) type Link = Neighbour<Boxes>;
+pub(crate) type Link = Neighbour<LinkMailboxes>;
 
 /// The links of one rank, and those that are being made.
 #[derive(Debug)]
-pub(crate) struct Mesh {
+pub(crate) struct LinkTable {
     rank: u32,
     world: u32,
     /// The fingerprint of the job's token, and the epoch of the communicator.
@@ -116,7 +119,7 @@ pub(crate) struct Mesh {
     /// The reach of the connected links, equal on all ranks.
     reach: Reach,
     /// Links that callers have opened, in the order of the operations that will connect them.
-    opening: VecDeque<Opening>,
+    opening: VecDeque<OpenLinks>,
     /// Links that the present operation connects.
     connecting: Option<Connecting>,
     /// The least reach that was found impossible, and why. All ranks hold the same value, because all of them read it
@@ -126,7 +129,7 @@ pub(crate) struct Mesh {
     pub(crate) scratch: Vec<u8>,
 }
 
-impl Mesh {
+impl LinkTable {
     pub(super) fn new((rank, world): (u32, u32), (job, epoch): (u32, u32), hosts: Arc<Hosts>) -> Self {
         Self {
             rank,
@@ -195,17 +198,19 @@ impl Mesh {
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
         let connected = self.links.values().map(|link| link.lane);
         let connecting = self.connecting.iter().flat_map(Connecting::lanes);
-        connected.chain(connecting).chain(self.opening.iter().flat_map(Opening::lanes))
+        connected.chain(connecting).chain(self.opening.iter().flat_map(OpenLinks::lanes))
     }
 
     /// Begins an operation: counts its messages from here, and makes room for `scratch_bytes` of kept messages.
     pub(crate) fn begin(&mut self, scratch_bytes: usize) {
-        for Boxes { outbox, inbox, sent_before, received_before, agreed, ranges, .. } in
+        for LinkMailboxes { outbox, inbox, sent_before, received_before, agreed, ranges, .. } in
             self.links.values_mut().map(|link| &mut link.mailbox)
         {
+            // The mailboxes count from the first message of the link on.
             (*sent_before, *received_before) = (outbox.sent(), inbox.given_back());
             (*agreed, *ranges) = (false, 0);
         }
+        // It never shrinks, so that an operation that is repeated allocates only once.
         if self.scratch.len() < scratch_bytes {
             self.scratch.resize(scratch_bytes, 0);
         }
@@ -219,11 +224,12 @@ impl Mesh {
     pub(super) fn take_arrivals(
         &mut self,
         core: &mut Core,
-        mut told: impl FnMut(u32, Told),
+        mut told: impl FnMut(u32, ControlMessage),
     ) -> Result<(), Lost> {
         for (&rank, link) in &mut self.links {
+            // A lane that is gone is found by `ended`, which also knows the reason.
             let Some(lane) = core.lane(link.lane) else { continue };
-            let Boxes { outbox, inbox, .. } = &mut link.mailbox;
+            let LinkMailboxes { outbox, inbox, .. } = &mut link.mailbox;
             while let Some(arrival) = lane.take() {
                 match arrival {
                     Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
@@ -233,8 +239,9 @@ impl Mesh {
                     Arrival::Control(received) => {
                         let word = read_control(lane, received.bytes());
                         lane.recycle(received);
+                        // Headers come in the mailboxes of a link, in front of their messages.
                         match word {
-                            Some(word @ (Told::Waits(_) | Told::Abort(_))) => told(rank, word),
+                            Some(word @ (ControlMessage::Waits(_) | ControlMessage::Abort(_))) => told(rank, word),
                             _ => {
                                 let what = "a control message that does not belong here";
                                 return Err(violation(rank, lane, what));
