@@ -40,7 +40,7 @@
 //! | access memory of a peer on this host | [`PeerSlice`], [`PeerWindow`] | |
 //! | learn why registering failed | [`memory::pinning`] | |
 //!
-//! Every wait takes a [`Deadline`]. Every [error](error) says what happened and what to do about it. Only
+//! Every wait takes a [`Deadline`]. Every [`error`] says what happened and what to do about it. Only
 //! `backend` and `memory` contain `unsafe` code.
 #![deny(unsafe_code)]
 

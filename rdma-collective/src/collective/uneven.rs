@@ -1,24 +1,24 @@
-//! Collectives whose ranks have parts of any length: which, and who sends how much to whom.
+//! Collectives on parts of any length: which rank sends how much to which, from the counts that each rank passes.
 //!
-//! They go straight from rank to rank. Nobody knows all counts: what the one end of a link sends and the other end expects is in front
-//! of the first message, and compared there.
+//! Parts go straight from rank to rank. No rank knows all counts, so a sender puts its count in front of its first
+//! message and the receiver compares. `execute` turns the shares into a plan.
 
 use super::DataType;
 use super::call::{Collective, Request};
 use super::schedule::{Share, Span};
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
 
-/// All of a buffer of so many bytes.
+/// The span of a whole buffer of `len` bytes.
 const fn all(len: usize) -> Span {
     Span { offset: 0, len }
 }
 
-/// What a rank counts its parts by, one count a rank, where it has any.
+/// Counts that a rank passes, one for each rank; empty where the rank has none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts<'a> {
-    /// What it sends to each.
+    /// Elements to send to each rank.
     pub(super) sent: &'a [usize],
-    /// What it receives from each.
+    /// Elements to receive from each rank.
     pub(super) received: &'a [usize],
 }
 
@@ -32,7 +32,7 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// Who takes part, and with what.
+/// The rank, the group and the sizes of this rank's buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sides {
     pub(super) rank: u32,
@@ -44,11 +44,11 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// What this rank sends to each rank and receives from each, by rank.
+    /// Computes what this rank sends to each rank and receives from each, by rank.
     ///
     /// # Errors
     ///
-    /// Counts and buffers do not fit each other, or there is no such root.
+    /// The counts do not fit the buffers, or the root is no rank.
     pub(super) fn shares(&self, request: Request, counts: Counts<'_>) -> Result<Vec<Share>, CollectiveError> {
         let Self { rank, ranks, .. } = *self;
         let root = request.root;
@@ -92,7 +92,7 @@ impl Sides {
         Ok(shares)
     }
 
-    /// The parts of the input, of which this rank gets the reduction of its own.
+    /// Computes the parts of the input of a reduce-scatter, by rank.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Sides {
         self.parts("output", self.output, counts.received)
     }
 
-    /// The parts of a buffer of `len` bytes, one behind the other.
+    /// Cuts a buffer of `len` bytes into parts of these counts, one after the other.
     fn parts(
         &self,
         buffer: &'static str,
@@ -140,7 +140,7 @@ impl Sides {
         Ok(counts.iter().map(span).collect())
     }
 
-    /// That buffers end behind an element.
+    /// Checks that both buffers end after a whole element.
     fn check_elements(&self) -> Result<(), ReduceError> {
         let data_type = self.data_type;
         let partial =
@@ -148,7 +148,7 @@ impl Sides {
         partial.map_or(Ok(()), |bytes| Err(ReduceError::PartialElement { bytes, data_type }))
     }
 
-    /// That the rank receives from itself what it sends to itself.
+    /// Checks that this rank receives from itself as much as it sends to itself.
     fn check_own(&self, Share { sent, received }: Share) -> Result<(), CollectiveError> {
         let (rank, element) = (self.rank, self.data_type.size() as u64);
         match (sent, received) {

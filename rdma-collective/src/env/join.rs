@@ -11,6 +11,7 @@ use super::resolve::{any, of_this_host, resolve, to_listen};
 use super::{Environment, Launch, Meeting};
 use crate::bootstrap::{BootstrapError, Elsewhere};
 use crate::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer, end_with, meeting_ports};
+use crate::env::error::EnvErrorKind;
 use crate::env::{EnvError, JoinError};
 
 /// After how long a name is looked up again: a pod that is restarted has another address.
@@ -53,14 +54,14 @@ pub struct Joined {
 ///
 /// # Errors
 ///
-/// [`EnvError::NoLauncher`] when no launcher has said which rank this is; otherwise as [`Environment::read`] and
+/// [`JoinError::Env`] when no launcher has said which rank this is; otherwise as [`Environment::read`] and
 /// [`Launch::join`].
 pub fn join(deadline: Deadline) -> Result<(Environment, Joined), JoinError> {
     let environment = Environment::of_process()?;
     for line in environment.report() {
         tracing::info!("{line}");
     }
-    let joined = environment.launch.as_ref().ok_or(EnvError::NoLauncher)?.join(deadline)?;
+    let joined = environment.launch.as_ref().ok_or(EnvError(EnvErrorKind::NoLauncher))?.join(deadline)?;
     Ok((environment, joined))
 }
 

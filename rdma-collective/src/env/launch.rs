@@ -9,7 +9,8 @@ use super::reader::Reader;
 use super::torchrun::{self, MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE};
 use super::{Launcher, Meeting, indexed_job, lws, openmpi, pmi, slurm, trainer, volcano};
 use crate::bootstrap::JobToken;
-use crate::env::{EnvError, Setting};
+use crate::env::Setting;
+use crate::env::error::EnvErrorKind;
 
 /// Which rank of which job this process is, and where the ranks meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct Launch {
 }
 
 /// The claim of each launcher.
-fn claim(launcher: Launcher, reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+fn claim(launcher: Launcher, reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     match launcher {
         Launcher::LocalRanks => local_ranks::claim(reader),
         Launcher::Torchrun => torchrun::claim(reader),
@@ -57,7 +58,7 @@ fn claim(launcher: Launcher, reader: &Reader<'_>) -> Result<Option<Claim>, EnvEr
 }
 
 /// The launch that the variables tell of; `None` when they tell of none.
-pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvError> {
+pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> {
     let token = token(reader)?;
     let mut rest = Launcher::ALL.into_iter();
     let winner = loop {
@@ -70,7 +71,7 @@ pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvError> {
     for other in rest.filter(|other| speaks_of_the_same(winner.launcher, *other)) {
         let other = match claim(other, reader) {
             // torchrun would have started several in this pod; somebody else has.
-            Err(EnvError::ProcessesPerPod { .. }) => None,
+            Err(EnvErrorKind::ProcessesPerPod { .. }) => None,
             other => other?,
         };
         if let Some(other) = other {
@@ -137,28 +138,28 @@ fn has_world_beside(winner: Launcher) -> bool {
 }
 
 /// No launcher: then half a place is an error, since alone is not what was meant.
-fn nobody(reader: &Reader<'_>) -> Result<Option<Launch>, EnvError> {
+fn nobody(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> {
     // MASTER_ADDR alone is left in many a shell.
     for (set, missing) in [(WORLD_SIZE, RANK), (PMIX_RANK, PMIX_SIZE)] {
         if let Some(set) = reader.setting(set)? {
-            return Err(EnvError::Missing { set: set.name, missing });
+            return Err(EnvErrorKind::Missing { set: set.name, missing });
         }
     }
     Ok(None)
 }
 
-fn token(reader: &Reader<'_>) -> Result<Option<JobToken>, EnvError> {
-    let secret = |_| EnvError::Invalid {
+fn token(reader: &Reader<'_>) -> Result<Option<JobToken>, EnvErrorKind> {
+    let secret = |_| EnvErrorKind::Invalid {
         name: RDMA_JOB_TOKEN.to_owned(),
         value: "(secret)".to_owned(),
         expected: "32 hexadecimal digits",
     };
     let text = reader.text(RDMA_JOB_TOKEN).map_err(secret)?;
-    text.map(|text| text.parse().map_err(|_| secret(EnvError::NoLauncher))).transpose()
+    text.map(|text| text.parse().map_err(|_| secret(EnvErrorKind::NoLauncher))).transpose()
 }
 
 /// What is explicit first: an address for this job, an address for all jobs, the launcher's own, its job's name.
-fn meeting(reader: &Reader<'_>, winner: &Claim, other: Option<Claim>) -> Result<Meeting, EnvError> {
+fn meeting(reader: &Reader<'_>, winner: &Claim, other: Option<Claim>) -> Result<Meeting, EnvErrorKind> {
     let master = torchrun::address(reader)?;
     if winner.launcher == Launcher::LocalRanks {
         return master.map(Meeting::Served).ok_or_else(|| half(reader, winner));
@@ -183,8 +184,8 @@ fn meeting(reader: &Reader<'_>, winner: &Claim, other: Option<Claim>) -> Result<
         _ if is_half(reader) || matches!(winner.launcher, Launcher::Torchrun | Launcher::TorchVariables) => {
             Err(half(reader, winner))
         }
-        None if hosts != Hosts::Several => Err(EnvError::NoJobName { launcher: winner.launcher.name() }),
-        _ => Err(EnvError::NoAddress { launcher: winner.launcher.name(), world: winner.world.value }),
+        None if hosts != Hosts::Several => Err(EnvErrorKind::NoJobName { launcher: winner.launcher.name() }),
+        _ => Err(EnvErrorKind::NoAddress { launcher: winner.launcher.name(), world: winner.world.value }),
     }
 }
 
@@ -193,11 +194,11 @@ fn is_half(reader: &Reader<'_>) -> bool {
 }
 
 /// One of `MASTER_ADDR` and `MASTER_PORT` is not set, or neither.
-fn half(reader: &Reader<'_>, winner: &Claim) -> EnvError {
+fn half(reader: &Reader<'_>, winner: &Claim) -> EnvErrorKind {
     let (set, missing) = match (reader.is_set(MASTER_ADDR), reader.is_set(MASTER_PORT)) {
         (true, _) => (MASTER_ADDR, MASTER_PORT),
         (_, true) => (MASTER_PORT, MASTER_ADDR),
         _ => (winner.rank.setting.name.as_str(), MASTER_ADDR),
     };
-    EnvError::Missing { set: set.to_owned(), missing }
+    EnvErrorKind::Missing { set: set.to_owned(), missing }
 }

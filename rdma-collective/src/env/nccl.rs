@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use rdma_core::gid::{AddressFamily, Preference};
 use rdma_core::{AckTimeout, Context, GidType, LinkLayer, RetryOptions};
 
+use super::error::EnvErrorKind;
 use super::reader::{Reader, invalid, parse};
 use super::table::VARIABLES;
 use super::{DebugLevel, NameFilter, Variables};
@@ -78,10 +79,10 @@ impl NcclOptions {
     ///
     /// [`EnvError`] quotes what cannot be read.
     pub fn read(variables: &Variables) -> Result<Self, EnvError> {
-        Self::by(&Reader::new(variables), variables)
+        Ok(Self::by(&Reader::new(variables), variables)?)
     }
 
-    pub(super) fn by(reader: &Reader<'_>, variables: &Variables) -> Result<Self, EnvError> {
+    pub(super) fn by(reader: &Reader<'_>, variables: &Variables) -> Result<Self, EnvErrorKind> {
         let is_read = |name: &String| VARIABLES.iter().any(|variable| variable.name == name);
         let unread = variables.named("NCCL_", "").into_iter().filter(|name| !is_read(name));
         let names = VARIABLES.iter().map(|variable| variable.name).filter(|name| is_steering(name));
@@ -124,7 +125,7 @@ impl NcclOptions {
 
     /// The GID to look for on a port that is plugged into `link_layer`.
     #[must_use]
-    pub fn gid_preference(&self, link_layer: LinkLayer) -> Preference {
+    pub(super) fn gid_preference(&self, link_layer: LinkLayer) -> Preference {
         gid_preference(self.roce_version, self.address_family, link_layer)
     }
 
@@ -164,7 +165,7 @@ fn is_steering(name: &str) -> bool {
 }
 
 /// A number within `range`; NCCL takes -1 for «not set», and so do we.
-fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, EnvError> {
+fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, EnvErrorKind> {
     let Some(setting) = reader.setting(name)? else { return Ok(None) };
     if setting.value == "-1" {
         return Ok(None);
@@ -175,12 +176,12 @@ fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result
     }
 }
 
-fn roce_version(reader: &Reader<'_>) -> Result<Option<GidType>, EnvError> {
+fn roce_version(reader: &Reader<'_>) -> Result<Option<GidType>, EnvErrorKind> {
     let version = number(reader, NCCL_IB_ROCE_VERSION_NUM, 1..=2)?;
     Ok(version.map(|version| if version == 1 { GidType::ROCE_V1 } else { GidType::ROCE_V2 }))
 }
 
-fn address_family(reader: &Reader<'_>) -> Result<Option<AddressFamily>, EnvError> {
+fn address_family(reader: &Reader<'_>) -> Result<Option<AddressFamily>, EnvErrorKind> {
     let Some(setting) = reader.setting(NCCL_IB_ADDR_FAMILY)? else { return Ok(None) };
     match setting.value.as_str() {
         "AF_INET" => Ok(Some(AddressFamily::V4)),

@@ -4,7 +4,7 @@ use super::Launcher;
 use super::claim::Claim;
 use super::meeting::Endpoint;
 use super::reader::Reader;
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 pub(super) const RANK: &str = "RANK";
 pub(super) const WORLD_SIZE: &str = "WORLD_SIZE";
@@ -16,7 +16,7 @@ pub(super) const MASTER_PORT: &str = "MASTER_PORT";
 pub(super) const TORCHELASTIC_RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 
 /// A process of torchrun's.
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     if !reader.is_set(TORCHELASTIC_RUN_ID) {
         return Ok(None);
     }
@@ -25,15 +25,15 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
 }
 
 /// A process that somebody else gave torch's variables.
-pub(super) fn variables(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn variables(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     rank_and_world(reader, Launcher::TorchVariables)
 }
 
 /// `None` without `RANK`: `WORLD_SIZE` alone may belong to an Indexed Job.
-pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<Option<Claim>, EnvError> {
+pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<Option<Claim>, EnvErrorKind> {
     let Some(rank) = reader.rank(&[RANK])? else { return Ok(None) };
     let Some(world) = reader.world(&[WORLD_SIZE])? else {
-        return Err(EnvError::Missing { set: RANK.to_owned(), missing: WORLD_SIZE });
+        return Err(EnvErrorKind::Missing { set: RANK.to_owned(), missing: WORLD_SIZE });
     };
     let local_rank = reader.rank(&[LOCAL_RANK])?;
     let local_world = reader.world(&[LOCAL_WORLD_SIZE])?;
@@ -41,7 +41,7 @@ pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<
 }
 
 /// `MASTER_ADDR` and `MASTER_PORT`, when both are set.
-pub(super) fn address(reader: &Reader<'_>) -> Result<Option<Endpoint>, EnvError> {
+pub(super) fn address(reader: &Reader<'_>) -> Result<Option<Endpoint>, EnvErrorKind> {
     match (reader.text(MASTER_ADDR)?, reader.port(MASTER_PORT)?) {
         (Some(host), Some(port)) => Ok(Some(Endpoint { host, port, by: MASTER_ADDR.to_owned() })),
         _ => Ok(None),

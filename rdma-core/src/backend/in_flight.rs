@@ -55,6 +55,7 @@ impl Tag {
         }
     }
 
+    /// The generation of the next queue pair in a slot.
     pub(super) fn next_generation(generation: u8) -> u8 {
         generation.wrapping_add(1) & GENERATION_MASK
     }
@@ -100,6 +101,7 @@ impl Ring {
         self.len
     }
 
+    /// The index of the entry `ahead` positions after the oldest.
     #[inline]
     fn index(&self, ahead: usize) -> usize {
         (self.oldest as usize).wrapping_add(ahead) & (self.entries.len() - 1)
@@ -177,6 +179,7 @@ impl Ring {
         if ahead >= self.len { None } else { self.entries[self.index(ahead)].as_ref() }
     }
 
+    /// Moves the head to the next request.
     #[inline]
     fn advance(&mut self) {
         self.len -= 1;

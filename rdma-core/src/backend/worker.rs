@@ -129,6 +129,10 @@ impl<R: RawWorker> WorkerCore<R> {
         }
     }
 
+    /// Creates a queue pair in a free slot.
+    ///
+    /// Unless overruns are allowed, its requests must fit into the completion queue beside those of all others,
+    /// because an overrun loses completions, and with them every queue pair of the worker.
     pub(crate) fn create_qp(
         &mut self,
         pd: &R::Pd,
@@ -166,6 +170,7 @@ impl<R: RawWorker> WorkerCore<R> {
         Ok(QpHandle { worker: self.id, slot, generation, qp_num: num })
     }
 
+    /// Finds a free slot, or adds one.
     fn free_slot(&mut self) -> Result<Slot, CreateError> {
         let index = self.qps.iter().position(|entry| entry.qp.is_none()).unwrap_or(self.qps.len());
         let beyond = CreateError::BeyondLimit {
@@ -180,6 +185,7 @@ impl<R: RawWorker> WorkerCore<R> {
         Ok(slot)
     }
 
+    /// The number of requests that can be in flight on all queue pairs together.
     fn in_flight_max(&self) -> usize {
         self.qps
             .iter()
@@ -196,6 +202,7 @@ impl<R: RawWorker> WorkerCore<R> {
         self.qps.get_mut(usize::from(handle.slot))?.named(handle.generation)
     }
 
+    /// Returns the slot of a queue pair, or the error of a handle that is stale or of another worker.
     fn known(&mut self, handle: QpHandle) -> Result<Slot, ConnectError> {
         match self.qp(handle) {
             Some(_) => Ok(handle.slot),

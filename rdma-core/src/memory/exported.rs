@@ -66,7 +66,7 @@ impl Exported {
     ///
     /// # Errors
     ///
-    /// The value comes back with the device's error, or with a [`Quarantine`](crate::error::Quarantine); the
+    /// The value comes back with the device's error, or with a [`Quarantine`]; the
     /// call can be repeated. A forked child is always refused, because the registration is its parent's.
     pub fn revoke(mut self, deadline: Deadline) -> Result<(), Refused<Self, CloseError>> {
         let ended = self.end(deadline);

@@ -7,7 +7,7 @@ use super::super::frame::HEADER_BYTES;
 use super::super::message::Reply;
 use super::super::store::{Effect, Store};
 use super::*;
-use crate::netsim::{Network, Wire};
+use crate::tests::netsim::{Network, Wire};
 
 /// What a rank tells of itself, and a blob of one end of a link: about what they are with names of a usual length.
 const INTRODUCTION_BYTES: usize = 80;

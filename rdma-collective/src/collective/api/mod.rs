@@ -1,8 +1,8 @@
 //! Public calls of collectives: methods of [`Communicator`] and their documentation, one file a collective.
 //!
-//! A file has the calls on equal parts, on parts of any length (`_v`) and on tensors (`start_`). The methods check nothing
-//! and choose nothing: `call` checks the arguments, and `execute` chooses a plan and carries it out. The imports of this
-//! file serve all of them.
+//! A file has the calls on equal parts, on parts of any length (`_v`) and on tensors (`start_`). The methods check
+//! nothing and choose nothing: `call` checks the arguments, and `execute` chooses a plan and carries it out. The
+//! imports of this file serve all of them.
 
 mod all_gather;
 mod all_reduce;

@@ -221,7 +221,7 @@ impl Communicator {
         let sides = Sides { rank, ranks, data_type, input: input.len(), output: output.len() };
         let parts = sides.reduced(Counts::sent(counts))?;
         for (root, part) in (0..).zip(parts) {
-            // One of nothing, too, by which other counts are found.
+            // A part without elements is reduced as well, because its call finds ranks with other counts.
             let output = if root == rank { &mut *output } else { &mut [] };
             let buffers = Borrowed::out_of_place(&input[part.range()], output);
             self.call(Collective::Reduce.by(op).at(root), data_type, buffers, deadline)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rdma_core::memory::CacheHint;
 
 use super::execute::Arithmetic;
-use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
+use super::schedule::{Operation, P2pSchedule, ReduceOrder, Schedule, Staging};
 use super::{DataType, ReduceOp};
 use crate::collective::communicator::{Algorithm, CommunicatorOptions, Reach};
 use crate::collective::operation::Header;
@@ -223,21 +223,21 @@ impl Call {
         RankOf { rank, size: ranks }: RankOf,
         staging: Staging,
         (by, hosts): (Algorithm, &Arc<Groups>),
-    ) -> Result<(Rounds, Reach), ScheduleError> {
+    ) -> Result<(P2pSchedule, Reach), ScheduleError> {
         let Self { collective, root, count, data_type, .. } = *self;
         let operation = Operation { rank, ranks, count, data_type, staging };
         let (steps, reach) = match collective {
-            Collective::Gather => (Rounds::gather(operation, root)?, Reach::Doublings),
-            Collective::Scatter => (Rounds::scatter(operation, root)?, Reach::Doublings),
+            Collective::Gather => (P2pSchedule::gather(operation, root)?, Reach::Doublings),
+            Collective::Scatter => (P2pSchedule::scatter(operation, root)?, Reach::Doublings),
             Collective::AllToAll if by == Algorithm::Bruck => {
-                (Rounds::all_to_all_short(operation)?, Reach::Doublings)
+                (P2pSchedule::all_to_all_short(operation)?, Reach::Doublings)
             }
             // In one of nothing, ranks tell each other nothing but of their links.
-            Collective::AllToAll | Collective::Connect => (Rounds::all_to_all(operation)?, Reach::All),
-            Collective::Broadcast => (Rounds::broadcast(operation, root)?, Reach::Doublings),
-            Collective::Reduce => (Rounds::reduce(operation, root)?, Reach::Doublings),
-            _ if by == Algorithm::Hierarchical => (Rounds::hierarchical_on(operation, hosts)?, Reach::All),
-            _ => (Rounds::halving_doubling(operation)?, Reach::All),
+            Collective::AllToAll | Collective::Connect => (P2pSchedule::all_to_all(operation)?, Reach::All),
+            Collective::Broadcast => (P2pSchedule::broadcast(operation, root)?, Reach::Doublings),
+            Collective::Reduce => (P2pSchedule::reduce(operation, root)?, Reach::Doublings),
+            _ if by == Algorithm::Hierarchical => (P2pSchedule::hierarchical(operation, hosts)?, Reach::All),
+            _ => (P2pSchedule::halving_doubling(operation)?, Reach::All),
         };
         Ok((steps, reach))
     }
@@ -248,15 +248,15 @@ impl Call {
         RankOf { rank, size: ranks }: RankOf,
         staging: Staging,
         reproducible: bool,
-    ) -> Result<Order, ScheduleError> {
+    ) -> Result<ReduceOrder, ScheduleError> {
         let Self { collective, root, count, data_type, .. } = *self;
         Ok(match collective {
             Collective::AllReduce if !reproducible => {
-                Order::of_ring(&Operation { rank, ranks, count, data_type, staging })?
+                ReduceOrder::of_ring(&Operation { rank, ranks, count, data_type, staging })?
             }
-            Collective::ReduceScatter if !reproducible => Order::from((rank + 1) % ranks),
-            Collective::Reduce if !reproducible => Order::from((root + 1) % ranks),
-            _ => Order::from(0),
+            Collective::ReduceScatter if !reproducible => ReduceOrder::from((rank + 1) % ranks),
+            Collective::Reduce if !reproducible => ReduceOrder::from((root + 1) % ranks),
+            _ => ReduceOrder::from(0),
         })
     }
 

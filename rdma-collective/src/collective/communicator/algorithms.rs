@@ -96,7 +96,7 @@ impl Algorithm {
 
     /// Whether it needs ranks that map each other's memory.
     #[must_use]
-    pub const fn needs_mapped(self) -> bool {
+    pub(crate) const fn needs_mapped(self) -> bool {
         matches!(self, Self::Flat | Self::Pieces | Self::Direct)
     }
 

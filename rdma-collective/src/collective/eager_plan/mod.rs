@@ -5,7 +5,7 @@
 //! bits do not depend on which way an operation takes.
 
 use super::call::{Call, Collective, Holds, staging};
-use super::schedule::{Order, Span};
+use super::schedule::{ReduceOrder, Span};
 use super::{DataType, ReduceOp};
 use crate::collective::communicator::{CommunicatorOptions, message_bytes_max};
 use crate::collective::rank_of::RankOf;
@@ -18,7 +18,7 @@ pub(super) struct EagerPlan {
     pub(super) call: Call,
     pub(super) rank: u32,
     pub(super) ranks: u32,
-    order: Order,
+    order: ReduceOrder,
 }
 
 /// A range of the output that is made of the message of a rank, or of the input if it is this one.
@@ -52,7 +52,7 @@ impl EagerPlan {
             return None;
         }
         let order = if may_change_places(call, ranks) {
-            Order::from(0)
+            ReduceOrder::from(0)
         } else {
             call.order(RankOf { rank, size: ranks }, staging(options), options.reproducible).ok()?
         };

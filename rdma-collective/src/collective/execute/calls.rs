@@ -19,7 +19,7 @@ use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective, Origins, Request, staging};
 use crate::collective::communicator::{Algorithm, Communicator, Pending, Reach, link_geometry};
 use crate::collective::rank_of::RankOf;
-use crate::collective::schedule::{Operation, Rounds, Staging};
+use crate::collective::schedule::{Operation, P2pSchedule, Staging};
 use crate::collective::send_recv_set::SendRecvSet;
 use crate::collective::uneven::{Counts, Sides};
 use crate::collective::{DataType, Element, Tensor};
@@ -264,7 +264,8 @@ impl Communicator {
         // What all ranks know is told around the ring, and the rest from rank to rank.
         let count = if request.collective == Collective::AllGatherV { output / data_type.size() } else { 0 };
         let call = request.of(count, data_type);
-        let steps = Rounds::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
+        let steps =
+            P2pSchedule::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
         let way = self.plan_p2p(call, (Algorithm::Pairs, steps, Reach::All), ownership)?;
         self.chose((call.collective, input.max(output)), |_| way.name().to_owned());
         Ok(Plan::new(call, RankOf { rank, size: ranks }, way))

@@ -10,7 +10,7 @@ use crate::collective::communicator::{Algorithm, Reach};
 use crate::collective::eager_plan::EagerPlan;
 use crate::collective::operation::Header;
 use crate::collective::rank_of::RankOf;
-use crate::collective::schedule::{Rounds, Schedule};
+use crate::collective::schedule::{P2pSchedule, Schedule};
 use crate::collective::send_recv_set::SendRecvSet;
 use crate::collective::zero_copy_plan::ZeroCopyPlan;
 
@@ -148,7 +148,7 @@ impl ShmPlan {
 #[derive(Clone, Debug)]
 pub(in crate::collective) struct P2pPlan {
     pub(in crate::collective) algorithm: Algorithm,
-    pub(in crate::collective) steps: Rounds,
+    pub(in crate::collective) steps: P2pSchedule,
     pub(in crate::collective) reach: Reach,
     /// How ranks connect, unless they are connected.
     pub(in crate::collective) connect: Option<Box<LinkSetup>>,

@@ -8,7 +8,7 @@ use crate::collective::communicator::{
     Algorithm, Communicator, Reach, VERDICT_BYTES, ZERO_COPY_PIECE_BYTES, word_bytes,
 };
 use crate::collective::eager_plan::EagerPlan;
-use crate::collective::schedule::{Operation, Rounds, Schedule, Staging};
+use crate::collective::schedule::{Operation, P2pSchedule, Schedule, Staging};
 use crate::collective::tuning::Class;
 use crate::collective::zero_copy_plan::ZeroCopyPlan;
 use crate::collective::{CollectiveError, DataType, ScheduleError};
@@ -71,7 +71,7 @@ impl Communicator {
     pub(super) fn plan_p2p(
         &mut self,
         call: Call,
-        (algorithm, steps, reach): (Algorithm, Rounds, Reach),
+        (algorithm, steps, reach): (Algorithm, P2pSchedule, Reach),
         ownership: Ownership,
     ) -> Result<ExecutionPlan, CollectiveError> {
         if self.is_linked(reach) {

@@ -1,17 +1,19 @@
-//! The caller's buffers of an operation, and what of them is in the memory of a piece: some elements of each part.
+//! The caller's buffers of an operation over rails, and the copies between them and the memory of a piece.
+//!
+//! A piece has the same range of bytes of each part.
 
 use std::ops::Range;
 
 use crate::collective::call::{Holds, Lengths, Request};
 use crate::collective::rank_of::RankOf;
 
-/// See the module.
+/// Slices of the caller: one in place, or an input and an output.
 pub(super) enum Buffers<'a> {
     InPlace(&'a mut [u8]),
     OutOfPlace { input: &'a [u8], output: &'a mut [u8] },
 }
 
-/// Where the elements of an operation are.
+/// The layout of an operation: its collective, its ranks and the length of a part.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     request: Request,
@@ -44,12 +46,12 @@ impl Shape {
         Self { request, rank: rank as usize, ranks: ranks as usize, part }
     }
 
-    /// How many parts the memory of a piece has.
+    /// The number of parts in the memory of a piece.
     pub(super) fn parts(self) -> usize {
         if self.request.collective.has_parts() { self.ranks } else { 1 }
     }
 
-    /// The parts of the memory that are this rank's input, or its result; each, and which part of a buffer in place it is.
+    /// All parts of a piece, or only the part of this rank.
     fn own(self, all: bool) -> Range<usize> {
         if all { 0..self.parts() } else { self.rank..self.rank + 1 }
     }
@@ -104,7 +106,7 @@ mod tests {
     use crate::collective::ReduceOp;
     use crate::collective::call::Collective;
 
-    /// What is in the memory of bytes 1..3 of a part of 4, and in a buffer that gets it back.
+    /// Fills a piece with bytes 1..3 of each part of 4 bytes, adds 100 to each, and writes the piece back.
     fn through(request: impl Into<Request>, rank: u32, mut buffers: Buffers<'_>) -> Vec<u8> {
         let shape = Shape::new(request.into(), RankOf { rank, size: 2 }, 4);
         let mut memory = vec![0; shape.parts() * 2];

@@ -1,4 +1,5 @@
-//! Blocking calls over rails: the signatures of [`Communicator`](crate::collective::Communicator), carried out by `run`.
+//! Blocking calls over rails, with the signatures of [`Communicator`](crate::collective::Communicator); `run` carries
+//! them out.
 
 use rdma_core::Deadline;
 
@@ -46,8 +47,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent
+    /// then. Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclAllReduce")]
     pub fn all_reduce_into<T: Element>(
         &mut self,
@@ -64,8 +65,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclAllGather")]
     pub fn all_gather<T: Element>(&mut self, data: &mut [T], deadline: Deadline) -> Result<()> {
         self.in_place(Collective::AllGather.into(), data, deadline)
@@ -76,8 +77,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_gather`](Self::all_gather).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_gather`](Self::all_gather).
     #[doc(alias = "ncclAllGather")]
     pub fn all_gather_into<T: Element>(
         &mut self,
@@ -93,8 +94,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclReduceScatter")]
     pub fn reduce_scatter<T: Element>(
         &mut self,
@@ -110,8 +111,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`reduce_scatter`](Self::reduce_scatter).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`reduce_scatter`](Self::reduce_scatter).
     #[doc(alias = "ncclReduceScatter")]
     pub fn reduce_scatter_into<T: Element>(
         &mut self,
@@ -128,8 +129,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclBroadcast")]
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
         self.in_place(Collective::Broadcast.at(root), data, deadline)
@@ -140,8 +141,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`broadcast`](Self::broadcast).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent
+    /// then. Otherwise as for [`broadcast`](Self::broadcast).
     #[doc(alias = "ncclBroadcast")]
     pub fn broadcast_into<T: Element>(
         &mut self,
@@ -158,8 +159,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclReduce")]
     pub fn reduce<T: Element>(
         &mut self,
@@ -176,8 +177,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`reduce`](Self::reduce).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent
+    /// then. Otherwise as for [`reduce`](Self::reduce).
     #[doc(alias = "ncclReduce")]
     pub fn reduce_into<T: Element>(
         &mut self,
@@ -198,8 +199,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclAlltoAll")]
     pub fn all_to_all<T: Element>(&mut self, data: &mut [T], deadline: Deadline) -> Result<()> {
         self.in_place(Collective::AllToAll.into(), data, deadline)
@@ -210,8 +211,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_to_all`](Self::all_to_all).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent
+    /// then. Otherwise as for [`all_to_all`](Self::all_to_all).
     #[doc(alias = "ncclAlltoAll")]
     pub fn all_to_all_into<T: Element>(
         &mut self,
@@ -227,8 +228,9 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was
-    /// sent then. Otherwise as for [`all_reduce`](Self::all_reduce).
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclGather")]
     pub fn gather<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
         self.in_place(Collective::Gather.at(root), data, deadline)
@@ -239,8 +241,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`gather`](Self::gather).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`gather`](Self::gather).
     #[doc(alias = "ncclGather")]
     pub fn gather_into<T: Element>(
         &mut self,
@@ -257,8 +259,9 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was
-    /// sent then. Otherwise as for [`all_reduce`](Self::all_reduce).
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclScatter")]
     pub fn scatter<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
         self.in_place(Collective::Scatter.at(root), data, deadline)
@@ -269,8 +272,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`scatter`](Self::scatter).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`scatter`](Self::scatter).
     #[doc(alias = "ncclScatter")]
     pub fn scatter_into<T: Element>(
         &mut self,

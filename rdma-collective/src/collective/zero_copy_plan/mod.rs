@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::call::{Call, Collective, Holds};
-use super::schedule::{Order, Span};
+use super::schedule::{ReduceOrder, Span};
 use crate::collective::rank_of::RankOf;
 
 /// Bytes of a cache line, which no two ranks share.
@@ -23,7 +23,7 @@ pub(super) struct ZeroCopyPlan {
     pub(super) call: Call,
     pub(super) rank: u32,
     pub(super) ranks: u32,
-    order: Order,
+    order: ReduceOrder,
     /// Of the most that is made at a time.
     piece: usize,
     /// The ranks whose input and output are one, a bit each: this one, and others that have told so. All-to-all alone goes by it.
@@ -68,7 +68,12 @@ impl Move {
 
 impl ZeroCopyPlan {
     /// Of a call that a schedule can be made of.
-    pub(super) fn new(call: Call, RankOf { rank, size: ranks }: RankOf, order: Order, piece: usize) -> Self {
+    pub(super) fn new(
+        call: Call,
+        RankOf { rank, size: ranks }: RankOf,
+        order: ReduceOrder,
+        piece: usize,
+    ) -> Self {
         debug_assert!(piece.is_multiple_of(LINE));
         Self { call, rank, ranks, order, piece, in_place: 0, task: 0, done: 0 }
     }

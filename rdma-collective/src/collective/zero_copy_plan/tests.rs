@@ -70,7 +70,7 @@ fn give(memories: &mut [Memory], (rank, at): (u32, usize), (to, place): (u32, us
 }
 
 /// What of the output of a rank is made of what.
-fn expected(call: &Call, rank: u32, ranks: u32, at: usize, order: Order) -> Option<Cell> {
+fn expected(call: &Call, rank: u32, ranks: u32, at: usize, order: ReduceOrder) -> Option<Cell> {
     let from = |first| (0..ranks).map(|step| (first + step) % ranks).collect();
     let own = (rank as usize * call.bytes()..).contains(&at) && at < (rank as usize + 1) * call.bytes();
     match call.collective {
@@ -205,7 +205,7 @@ proptest! {
                 }
             }
         }
-        let order = Order::of_ring(&operation(0)).unwrap();
+        let order = ReduceOrder::of_ring(&operation(0)).unwrap();
         let mut at = 0;
         while at < 4 * count {
             let (from, end) = order.at(at);

@@ -129,6 +129,7 @@ impl CompletionQueue {
         taken.map(drop).map_err(|source| refused("ibv_get_cq_event", source))
     }
 
+    /// Acknowledges all taken events with one call, since each call takes a lock of the queue.
     fn acknowledge(&mut self) {
         if let (1.., Ok(ack_cq_events)) = (self.unacknowledged, &self.context().symbols.ibv_ack_cq_events) {
             // SAFETY: the queue is alive, since only the drop destroys it, and exactly this many of its events are

@@ -28,6 +28,7 @@ impl Device {
         &self.name
     }
 
+    /// Opens the device. The list is read anew, because the device may have gone since it was listed.
     pub(crate) fn open(&self) -> Result<Context, OpenError> {
         let list = DeviceList::get()?;
         let Some((_, device)) = list.devices().find(|(name, _)| *name == self.name) else {
@@ -63,6 +64,7 @@ struct DeviceList {
 }
 
 impl DeviceList {
+    /// Asks the library for its devices.
     fn get() -> Result<Self, OpenError> {
         let symbols = library().map_err(Clone::clone)?;
         let get_device_list = symbols.ibv_get_device_list.clone()?;

@@ -11,7 +11,9 @@ use crate::backend::interface::{RawOpcode, RawPostError, RawRecv, RawSend};
 /// A work request of either queue: the parts that chains of both have in common.
 trait Request: Copy {
     const ZEROED: Self;
+    /// Sets the next request of the chain, and the range of this one.
     fn link(&mut self, next: *mut Self, sg_list: *mut ibv_sge);
+    /// Makes this request the last of its chain.
     fn end(&mut self);
 }
 

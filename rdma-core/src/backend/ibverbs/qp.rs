@@ -97,6 +97,7 @@ impl QueuePair {
         check(unsafe { modify_qp(self.as_ptr(), attributes, mask.cast_signed()) })
     }
 
+    /// Asks the device for the state, which may change without a step of ours, for instance to ERR.
     pub(super) fn state(&self) -> Result<QpState, QueryError> {
         let query_qp = self.context().symbols.ibv_query_qp.clone()?;
         let (mut attributes, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());

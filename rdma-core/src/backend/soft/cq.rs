@@ -173,6 +173,7 @@ impl CompletionQueue {
         self.update_hint();
     }
 
+    /// Publishes the number of completions to the worker, with release ordering, after the entries were changed.
     fn update_hint(&self) {
         let overrun = if self.overrun { OVERRUN } else { 0 };
         // The cast is exact and leaves the top bit free: a queue has at most 2^20 entries.

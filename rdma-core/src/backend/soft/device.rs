@@ -53,6 +53,7 @@ impl Device {
         &self.options.name
     }
 
+    /// Opens a context. The first one also starts the device.
     pub(crate) fn open(&self) -> Result<Context, OpenError> {
         let refused = |what| {
             let name = self.options.name.clone();

@@ -24,6 +24,7 @@ impl Events {
         Self { device, queue: VecDeque::new(), channel, dropped: false }
     }
 
+    /// Adds an event; drops it, and logs that once, when the queue is full.
     pub(super) fn raise(&mut self, event: AsyncEvent) {
         if self.queue.len() < EVENTS_MAX {
             self.queue.push_back(event);
@@ -33,6 +34,7 @@ impl Events {
         }
     }
 
+    /// Takes the oldest event. The channel stays readable until none is left.
     pub(super) fn next(&mut self) -> std::io::Result<Option<AsyncEvent>> {
         let event = self.queue.pop_front();
         self.dropped = false;

@@ -209,6 +209,7 @@ impl Fabric {
         fork::is_child() || self.pid != fork::pid()
     }
 
+    /// Takes the lock. Must not be called in a forked child: see [`is_foreign`](Self::is_foreign).
     #[inline]
     pub(super) fn lock(&self) -> FabricGuard<'_> {
         self.guard(self.guarded.lock())
@@ -274,6 +275,8 @@ impl FabricGuard<'_> {
         MutexGuard::bump(&mut self.guarded);
     }
 
+    /// Returns the sockets and the rendezvous as well as the state. Use the state alone where that is enough, because
+    /// after this call releasing the lock takes the slow path.
     pub(super) fn guarded(&mut self) -> &mut Guarded {
         self.beyond_state = true;
         &mut self.guarded

@@ -53,6 +53,7 @@ impl State {
         }
     }
 
+    /// Returns a window of a peer inside this process, which needs no mapping: both ends use the same pages.
     fn window_local(&mut self, id: QpRef, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
         let Some(to) = self.found_peer(id)? else { return Ok(None) };
         let Some(qp) = self.qps.get(to) else { return Err(ReachError::PeerGone) };

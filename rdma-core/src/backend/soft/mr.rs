@@ -44,6 +44,7 @@ struct RegisteredRange {
 }
 
 impl MemoryRegion {
+    /// Registers a range of memory with the device of `pd`.
     pub(super) fn register(
         pd: &ProtectionDomain,
         addr: usize,

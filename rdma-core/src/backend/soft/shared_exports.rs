@@ -191,6 +191,7 @@ fn grants_peers(access: Access) -> bool {
 }
 
 impl ExportedMemory {
+    /// The announcement for a new peer, with every page replacement so far.
     fn announcement(&self) -> Announcement {
         Announcement { patches: self.pages.patches(0), ..self.announcement.clone() }
     }
@@ -221,6 +222,7 @@ impl SharedExports {
         Some(ChunkOwner { memory: export.memory, access: export.registered.access, revoked: *revoked })
     }
 
+    /// Finds the key whose registration has, or had, this serial.
     fn key_of_serial(&self, serial: u64) -> Option<&ExportedKey> {
         self.keys.values().find(|entry| entry.serials().any(|record| record == serial))
     }

@@ -64,6 +64,7 @@ impl<R: RawWorker> WorkerCore<R> {
         }
     }
 
+    /// Retires the requests of `count` entries. Returns how many entries were taken before an invalid one.
     fn retire_all(&mut self, count: usize) -> Result<usize, PollError> {
         for index in 0..count.min(self.polled.len()) {
             let raw = self.polled[index];
@@ -152,6 +153,7 @@ pub(super) fn complete_oldest(
     Some(Completion { id: tag.encode(), qp_num, buffer, result })
 }
 
+/// The success of a request. Only a receive learns its length and immediate from the entry.
 fn success(raw: &RawCompletion, queue: Queue, opcode: Opcode, bytes: u32) -> Success {
     match queue {
         Queue::Send => Success { opcode, bytes, imm: None },

@@ -48,11 +48,14 @@ impl<R: RawWorker> WorkerCore<R> {
         self.regions.detach(attached)
     }
 
+    /// Begins a batch for a queue pair.
     pub(crate) fn batch(&mut self, qp: QpHandle) -> Batch<'_, R> {
         self.forget_gathered();
         Batch { core: self, qp }
     }
 
+    /// Posts a request with a doorbell of its own. The device either takes it, or the request comes back with the
+    /// error.
     pub(crate) fn post(&mut self, qp: QpHandle, mut work: Work) -> Result<WorkId, PostRefused<Work>> {
         self.forget_gathered();
         let raw = match self.enter(qp, &mut work) {
@@ -234,6 +237,7 @@ impl<R: RawWorker> Batch<'_, R> {
         self.core.take_back()
     }
 
+    /// Makes the error of a partial post; the requests that were not posted leave their rings.
     fn reject(self, posted: usize, error: PostError) -> PartialPost<Work> {
         PartialPost { posted, rejected: self.core.take_back(), error }
     }

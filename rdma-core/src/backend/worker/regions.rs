@@ -65,6 +65,7 @@ impl AttachedRegion {
 }
 
 impl Regions {
+    /// Takes a region, and returns its name.
     pub(super) fn attach(&mut self, worker: u32, region: Region) -> Attached {
         let attached = AttachedRegion::new(region);
         let free = self.entries.iter().position(|entry| entry.region.is_none());
@@ -78,6 +79,7 @@ impl Regions {
         Attached { worker, index: index as u32, generation: entry.generation }
     }
 
+    /// Gives a region back, unless requests that use it are in flight: the device may still access it then.
     pub(super) fn detach(&mut self, attached: Attached) -> Result<Region, DetachError> {
         let entry = self.entries.get_mut(attached.index as usize);
         let entry = entry.filter(|entry| entry.generation == attached.generation);

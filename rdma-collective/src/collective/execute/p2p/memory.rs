@@ -6,7 +6,7 @@ use rdma_core::memory::CacheHint;
 use super::super::buffers::{Arithmetic, Buffers, Message};
 use crate::collective::ReduceError;
 use crate::collective::communicator::{PIECE_BYTES, Scratch};
-use crate::collective::schedule::{Buffer, Place, Source, Span};
+use crate::collective::schedule::{Buffer, Extent, Source, Span};
 use crate::link::mailbox::Inbox;
 
 /// See the module.
@@ -25,7 +25,7 @@ fn pieces(len: usize) -> impl Iterator<Item = Span> {
 
 impl<B: Buffers> P2pMemory<'_, B> {
     /// Where registered memory lies that is in one piece.
-    pub(super) fn range(&self, place: Place) -> Option<AttachedRange> {
+    pub(super) fn range(&self, place: Extent) -> Option<AttachedRange> {
         let mut spans = place.spans();
         let (span, None) = (spans.next()?, spans.next()) else { return None };
         match place.buffer() {
@@ -35,18 +35,18 @@ impl<B: Buffers> P2pMemory<'_, B> {
         }
     }
 
-    pub(super) fn read(&self, place: Place, out: &mut [u8]) {
+    pub(super) fn read(&self, place: Extent, out: &mut [u8]) {
         read(self.buffers, self.scratch, place, out);
     }
 
     /// `target = source`.
-    pub(super) fn copy(&mut self, source: Place, target: Place) {
+    pub(super) fn copy(&mut self, source: Extent, target: Extent) {
         let Self { buffers, scratch, pieces } = self;
         copy_between(*buffers, scratch, [source, target], pieces);
     }
 
     /// `target = message`.
-    pub(super) fn copy_from(&mut self, inbox: &Inbox, number: u64, target: Place) {
+    pub(super) fn copy_from(&mut self, inbox: &Inbox, number: u64, target: Extent) {
         let mut at = 0;
         for span in target.spans() {
             match target.buffer() {
@@ -71,7 +71,7 @@ impl<B: Buffers> P2pMemory<'_, B> {
         &mut self,
         inbox: &Inbox,
         number: u64,
-        [operand, target]: [Place; 2],
+        [operand, target]: [Extent; 2],
         arithmetic: Arithmetic,
         last: bool,
     ) -> Result<(), ReduceError> {
@@ -90,7 +90,7 @@ impl<B: Buffers> P2pMemory<'_, B> {
 /// `target = source`, of an operation that keeps nothing of others.
 pub(in super::super) fn copy<B: Buffers>(
     buffers: &mut B,
-    [source, target]: [Place; 2],
+    [source, target]: [Extent; 2],
     pieces: &mut Scratch,
 ) {
     copy_between(buffers, &mut [], [source, target], pieces);
@@ -99,7 +99,7 @@ pub(in super::super) fn copy<B: Buffers>(
 fn copy_between<B: Buffers>(
     buffers: &mut B,
     scratch: &mut [u8],
-    [source, target]: [Place; 2],
+    [source, target]: [Extent; 2],
     [piece, _]: &mut Scratch,
 ) {
     let outward = [source.buffer(), target.buffer()] == [Buffer::Input, Buffer::Output];
@@ -114,7 +114,7 @@ fn copy_between<B: Buffers>(
     }
 }
 
-fn read<B: Buffers>(buffers: &B, scratch: &[u8], place: Place, mut out: &mut [u8]) {
+fn read<B: Buffers>(buffers: &B, scratch: &[u8], place: Extent, mut out: &mut [u8]) {
     for span in place.spans() {
         let Some((now, rest)) = out.split_at_mut_checked(span.len) else { return };
         match place.buffer() {
@@ -126,7 +126,7 @@ fn read<B: Buffers>(buffers: &B, scratch: &[u8], place: Place, mut out: &mut [u8
     }
 }
 
-fn write<B: Buffers>(buffers: &mut B, scratch: &mut [u8], place: Place, mut bytes: &[u8]) {
+fn write<B: Buffers>(buffers: &mut B, scratch: &mut [u8], place: Extent, mut bytes: &[u8]) {
     for span in place.spans() {
         let Some((now, rest)) = bytes.split_at_checked(span.len) else { return };
         match place.buffer() {

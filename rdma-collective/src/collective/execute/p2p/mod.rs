@@ -15,7 +15,7 @@ use super::ring_exec::{ExecContext, RingExec, check_strays, send_header};
 use super::stop::{Progress, Stop, is_ended_by, odd, wrong};
 use crate::collective::communicator::{Awaited, Boxes, Direction, Link, Lost, Reach, RingLinks};
 use crate::collective::operation::{DAMAGED, Header};
-use crate::collective::schedule::{Buffer, Place, Primitive, Rounds, Schedule, Share, Span};
+use crate::collective::schedule::{Buffer, Extent, P2pSchedule, Primitive, Schedule, Share, Span};
 use crate::engine::Core;
 use crate::link::Lane;
 use crate::link::LaneFailure;
@@ -31,7 +31,7 @@ pub(super) const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 /// See the module.
 #[derive(Debug)]
 pub(in crate::collective) struct P2pExec {
-    steps: Rounds,
+    steps: P2pSchedule,
     /// The step that is next; `None` at the end.
     step: Option<Primitive>,
     reach: Reach,
@@ -337,7 +337,7 @@ fn put<B: Buffers>(
     core: &mut Core,
     memory: &mut P2pMemory<'_, B>,
     header: Option<&[u8; HEADER_BYTES]>,
-    source: Place,
+    source: Extent,
     copied: bool,
 ) -> bool {
     let Some(lane) = core.lane(link.lane) else { return false };

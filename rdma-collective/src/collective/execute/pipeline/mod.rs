@@ -24,7 +24,7 @@ use crate::collective::ReduceError;
 use crate::collective::call::{Call, Collective, staging};
 use crate::collective::communicator::{CommunicatorOptions, HostGroup, PIECE_BYTES, Scratch, UNIT_BYTES};
 use crate::collective::rank_of::RankOf;
-use crate::collective::schedule::{ChunkPlace, Chunking, Order, Span};
+use crate::collective::schedule::{ChunkIndex, Chunking, ReduceOrder, Span};
 
 /// The part of one rank.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub(in crate::collective) struct PipelinePlan {
     pub(in crate::collective) rank: u32,
     pub(in crate::collective) ranks: u32,
     cut: Chunking,
-    order: Order,
+    order: ReduceOrder,
     /// Where what is copied is expected.
     expect: CacheHint,
 }
@@ -209,7 +209,7 @@ impl PipelinePlan {
     fn span(&self, round: u64, part: u32) -> Span {
         let (round, chunks) = (round as usize, self.cut.chunks());
         let segment = if self.cut.has_one_segment() { 0 } else { part as usize };
-        self.cut.span(ChunkPlace { round: round / chunks, segment, chunk: round % chunks })
+        self.cut.span(ChunkIndex { round: round / chunks, segment, chunk: round % chunks })
     }
 }
 

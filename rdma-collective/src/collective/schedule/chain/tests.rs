@@ -8,9 +8,9 @@ use super::*;
 use crate::collective::DataType;
 use crate::collective::ReduceError;
 use crate::collective::schedule::Staging;
-use crate::collective::schedule::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
-use crate::collective::schedule::simulate::{World, time};
-use crate::netsim::Wire;
+use crate::collective::schedule::tests::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
+use crate::collective::schedule::tests::simulate::{World, time};
+use crate::tests::netsim::Wire;
 
 fn programs(ranks: u32, count: usize, data_type: DataType, staging: Staging) -> Vec<Chain> {
     (0..ranks)

@@ -8,9 +8,9 @@ use super::*;
 use crate::collective::DataType;
 use crate::collective::ReduceError;
 use crate::collective::schedule::Staging;
-use crate::collective::schedule::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
-use crate::collective::schedule::simulate::{World, time};
-use crate::netsim::Wire;
+use crate::collective::schedule::tests::simulate::choose::{ADVERSARIES, STAGINGS, explore, random, run};
+use crate::collective::schedule::tests::simulate::{World, time};
+use crate::tests::netsim::Wire;
 
 fn programs(ranks: u32, count: usize, data_type: DataType, staging: Staging) -> Vec<Ring> {
     (0..ranks)
@@ -157,7 +157,7 @@ fn a_count_of_zero_has_no_steps_and_a_lone_rank_copies() {
 #[test]
 fn ends_after_the_last_step_and_stays_ended() {
     let mut ring = programs(3, 100, DataType::F32, STAGINGS[3]).remove(1);
-    assert_eq!((ring.previous_rank(), ring.next_rank()), (0, 2));
+    assert_eq!((ring.operation.previous_rank(), ring.operation.next_rank()), (0, 2));
     while ring.next().is_some() {}
     assert_eq!(ring.next(), None);
 }

@@ -97,6 +97,7 @@ impl KeyTable {
         Ok(key)
     }
 
+    /// Revokes `key`. From now on every check of it fails.
     pub(crate) fn remove(&mut self, key: u32) -> Option<Registered> {
         self.last.set(None);
         self.by_key.remove(&key)
@@ -124,6 +125,7 @@ impl KeyTable {
         Ok(found)
     }
 
+    /// Looks a key up in the table, and remembers it. Kept out of line, so that the common case inlines.
     #[inline(never)]
     fn look_up(&self, key: u32) -> Result<Registered, KeyRefusal> {
         let found = *self.by_key.get(&key).ok_or(KeyRefusal::Unknown)?;

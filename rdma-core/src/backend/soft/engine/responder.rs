@@ -217,6 +217,7 @@ impl Responder {
         Verdict::Answer(nak(self.expected, Nak::Sequence))
     }
 
+    /// Decides about a send. The receive is checked before it is taken, so a refused send never loses one.
     fn send(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
         let Some(recv) = self.receives.front() else { return self.not_ready(request) };
         if request.len > recv.len {
@@ -232,6 +233,7 @@ impl Responder {
         self.place(request, addr, None)
     }
 
+    /// Decides about a write. The receive is checked before the range and taken last, so a refused write takes none.
     fn write(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
         if !self.rules.access.contains(Access::REMOTE_WRITE) {
             return refuse(request, Nak::InvalidRequest, EventKind::QP_REQ_ERR);
@@ -299,12 +301,14 @@ impl Responder {
         }
     }
 
+    /// Grants a target for the payload. At most one placement is under way, since requests come in order.
     fn place(&mut self, request: &Request, addr: u64, registration: Option<(u32, u64)>) -> Verdict {
         self.serials += 1;
         self.pending = Some(PendingPlacement { serial: self.serials, request: *request, registration });
         Verdict::Place { addr, len: request.len, serial: self.serials }
     }
 
+    /// Tells the peer to wait, because no receive is posted.
     fn not_ready(&mut self, request: &Request) -> Verdict {
         if self.planted == Some(Planted::MissingRnr) {
             return Verdict::Done(self.carried_out(request));

@@ -94,6 +94,7 @@ impl Message {
         }
     }
 
+    /// Whether the message consumes a receive.
     fn takes_receive(&self) -> bool {
         matches!(self, Self::Request(request) if request.op == RequestOp::Send || request.imm.is_some())
     }
@@ -209,6 +210,8 @@ impl State {
         self.deliver_due(now);
     }
 
+    /// Delivers a delayed message on the wire it came by, as if it arrived now. A queue pair that is gone or silent
+    /// gets none.
     fn deliver(&mut self, now: Instant, delayed: DelayedMessage) {
         let DelayedMessage { from, to, message, bytes, .. } = delayed;
         if !self.is_up(to) {

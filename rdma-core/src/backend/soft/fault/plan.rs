@@ -143,10 +143,12 @@ impl FaultPlan {
         self.order(|state, device| state.flap(driver::now(), device, time));
     }
 
+    /// Adds a device that opens with this plan.
     pub(in super::super) fn attach(&self, device: DeviceRef) {
         self.lock().devices.push(device);
     }
 
+    /// Removes a device that closes.
     pub(in super::super) fn detach(&self, device: DeviceRef) {
         self.lock().devices.retain(|it| *it != device);
     }

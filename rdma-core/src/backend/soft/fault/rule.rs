@@ -116,6 +116,7 @@ impl Rule {
         Some(self.fault)
     }
 
+    /// Whether the rule counts this event: the fault must be able to strike at it, and the direction must match.
     fn looks_at(&self, event: &Event) -> bool {
         match (self.fault, event) {
             (Fault::RefuseDeregistration, event) => *event == Event::Deregistration,

@@ -97,8 +97,8 @@ impl Worker {
         guard.devices.get(self.context.opened.device).is_some_and(|device| device.exports.is_some())
     }
 
-    /// Begins the rendezvous with the peer, which must be a process of this host. `other_wire` says that TCP may be taken
-    /// instead: then the rendezvous refuses while descriptors are scarce, and leaves the last ones to TCP.
+    /// Begins the rendezvous with the peer, which must be a process of this host. `other_wire` says that TCP may be
+    /// taken instead: then the rendezvous refuses while descriptors are scarce, and leaves the last ones to TCP.
     fn begin_rendezvous(
         &self,
         guard: &mut FabricGuard<'_>,

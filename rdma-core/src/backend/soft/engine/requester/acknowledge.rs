@@ -91,6 +91,8 @@ impl Requester {
         true
     }
 
+    /// Takes the data of a read, and with it the acknowledgement of every request before it. Data of another length
+    /// than asked for fails the queue pair.
     fn read_data(&mut self, now: Instant, index: usize, len: u32) -> Landing {
         let unwanted = if len > 0 { Landing::Discard } else { Landing::Nothing };
         if !self.acknowledge(now, index) {
@@ -129,6 +131,7 @@ impl Requester {
             if self.outstanding() > 0 { Timer::after(now, self.limits.ack_timeout) } else { Timer::Off };
     }
 
+    /// Acts on a negative acknowledgement of the oldest outstanding request.
     fn refused(&mut self, nak: Nak) {
         match nak {
             Nak::Sequence => self.retry(),

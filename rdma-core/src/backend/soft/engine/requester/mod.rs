@@ -42,6 +42,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// Takes the attributes from the options, within the limits of verbs and of the device.
     pub(crate) fn new(options: &RetryOptions, rd_atomic_max: u8) -> Self {
         Self {
             ack_timeout: options.ack_timeout.duration(),
@@ -159,6 +160,7 @@ impl Requester {
         self.pop().as_ref().and_then(done)
     }
 
+    /// Removes the oldest request, and moves every count with it.
     fn pop(&mut self) -> Option<RawSend> {
         let send = self.queue.pop_front()?;
         self.first_psn = sequence::add(self.first_psn, 1);

@@ -53,6 +53,7 @@ impl Requester {
         }
     }
 
+    /// Gives all retries back, because the peer has carried out a request.
     pub(super) fn reset_retries(&mut self) {
         self.retries_left = self.limits.retry_cnt;
         self.rnr_retries_left = self.limits.rnr_retry.code();

@@ -1,6 +1,6 @@
 //! Connections whose two ends know each other: the frames that each end receives and sends.
 //!
-//! [`stranger`](super::stranger) has the connections before that.
+//! [`stranger`] has the connections before that.
 
 use std::os::fd::AsRawFd;
 
