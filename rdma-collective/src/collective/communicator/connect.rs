@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Access, Deadline, RemoteMemory};
 
-use super::liveness_socket::{self, Listener, WatchedPeer};
 use super::hosts::Hosts;
 use super::info::Introduction;
 use super::link_table::LinkTable;
+use super::liveness_socket::{self, Listener, WatchedPeer};
 use super::ring::{Links, Neighbour, RingLinks};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, Rendezvous};
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
@@ -239,10 +239,11 @@ impl Setup<'_> {
     /// Gives both neighbours the blobs of this rank's ends.
     fn publish(&mut self, opened: &OpenRing) -> Result<(), CommunicatorError> {
         let rank = self.store.rank();
-        // Messages go to the next rank, so the previous rank writes into this rank's inbox: its blob has the region. It also
-        // has the address to which the previous rank connects its liveness socket.
+        // Messages go to the next rank, so the previous rank writes into this rank's inbox: its blob has the region.
+        // It also has the address to which the previous rank connects its liveness socket.
         let to_next = self.blob(opened.next, Vec::new(), Vec::new())?;
-        let to_previous = self.blob(opened.previous, vec![opened.inbox.remote()], opened.listener.address())?;
+        let to_previous =
+            self.blob(opened.previous, vec![opened.inbox.remote()], opened.listener.address())?;
         self.store.set(&self.key(format_args!("{rank}/next")), &to_next, self.deadline)?;
         self.store.set(&self.key(format_args!("{rank}/previous")), &to_previous, self.deadline)?;
         Ok(())

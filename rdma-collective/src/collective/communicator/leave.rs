@@ -40,6 +40,7 @@ impl Communicator {
     fn leave(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
         self.closed = true;
         let shared = &self.shared;
+        // A deferred operation is driven by its caller, who closes now; the engine must finish it.
         shared.hand_to_engine();
         let idle = shared
             .engine

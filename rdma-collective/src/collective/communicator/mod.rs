@@ -8,21 +8,21 @@ mod announce;
 mod attribution;
 mod connect;
 mod gate;
-mod liveness_socket;
 mod host;
 mod hosts;
 mod info;
 mod leave;
 mod link_table;
+mod liveness_socket;
 mod nccl;
 mod options;
 mod pending;
 mod rendezvous;
 mod ring;
 mod shared;
-mod wait_graph;
 mod state;
 pub mod tuning;
+mod wait_graph;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -49,16 +49,18 @@ pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
 #[cfg(any(fuzzing, test))]
 pub(crate) use link_table::find_blob;
-pub(crate) use link_table::{LinkMailboxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
+pub(crate) use link_table::{
+    Link, LinkMailboxes, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes,
+};
 pub use options::CommunicatorOptions;
 pub use pending::{Pending, PendingFuture, StillPending, WaitError};
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
 use ring::FENCE_WITHIN;
 pub(crate) use ring::{CommContext, Lost, PIECE_BYTES, RingLinks, Scratch, at_fault, violation};
 use shared::Shared;
-pub(crate) use wait_graph::{Awaited, Direction};
 use state::State;
 use tuning::{Orders, Peers};
+pub(crate) use wait_graph::{Direction, WaitingFor};
 
 /// A group of ranks, seen from one of them.
 ///

@@ -11,8 +11,8 @@ use rdma_core::{Deadline, PeerAccess};
 
 use super::host::{HostGroup, MESSAGE_BYTES_MAX};
 use super::link_table::LinkTable;
-use super::wait_graph::{Awaited, Direction, WaitGraph};
-use crate::collective::operation::{ABORT, Abort, Header, OPERATION, WAITS, Waits};
+use super::wait_graph::{Direction, WaitGraph, WaitingFor};
+use crate::collective::operation::{ABORT, Abort, Header, OPERATION, WAITS, WaitReport};
 use crate::engine::{Core, LaneId};
 use crate::link::imm::Imm;
 use crate::link::mailbox::{Inbox, Outbox};
@@ -47,7 +47,7 @@ pub(crate) struct RingLinks {
     /// The wait graph.
     wait_graph: WaitGraph,
     /// The two-way links to other ranks.
-    pub(crate) mesh: LinkTable,
+    pub(crate) link_table: LinkTable,
     /// The deadline of the present operation.
     until: Option<Instant>,
 }
@@ -110,12 +110,12 @@ impl RingLinks {
         next: Neighbour<Outbox>,
         previous: Neighbour<Inbox>,
         (rank, world): (u32, u32),
-        mesh: LinkTable,
+        link_table: LinkTable,
     ) -> Self {
         let ahead = VecDeque::with_capacity(world as usize);
         let wait_graph = WaitGraph::new(rank, [next.rank, previous.rank], world);
         let (beyond, abort, untold) = (None, None, [false; 2]);
-        Self { next, previous, ahead, beyond, abort, untold, wait_graph, mesh, until: None }
+        Self { next, previous, ahead, beyond, abort, untold, wait_graph, link_table, until: None }
     }
 
     /// The lanes to the next and to the previous rank.
@@ -125,7 +125,7 @@ impl RingLinks {
 
     /// The lanes to the neighbours and to all linked ranks.
     pub(crate) fn all_lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
-        self.lanes().into_iter().chain(self.mesh.lanes())
+        self.lanes().into_iter().chain(self.link_table.lanes())
     }
 
     /// Starts to check that all peers with a lane are alive.
@@ -140,7 +140,7 @@ impl RingLinks {
     /// Puts new links into use. Their lanes send heartbeats from now on, and the present operation may wait for them.
     pub(crate) fn take_links(&mut self, core: &mut Core) {
         let now = core.driven();
-        for (rank, id) in self.mesh.take_links() {
+        for (rank, id) in self.link_table.take_links() {
             self.wait_graph.link(rank);
             let Some(lane) = core.lane(id) else { continue };
             lane.set_quiet(false);
@@ -189,7 +189,8 @@ impl RingLinks {
         for (side, rank, id) in neighbours {
             let Some(lane) = core.lane(id) else { continue };
             while let Some(arrival) = lane.take() {
-                // A ring has one direction: free slots come from the next rank only, and messages from the previous one.
+                // A ring has one direction: free slots come from the next rank only, and messages from the previous
+                // one.
                 match arrival {
                     Arrival::Imm(Imm::Freed { count }, _) if id == next && self.next.mailbox.freed(count) => {
                     }
@@ -203,7 +204,7 @@ impl RingLinks {
                         match told {
                             Some(ControlMessage::Abort(abort)) => self.hear(abort),
                             Some(ControlMessage::Header(header)) if id == previous => self.keep(header),
-                            Some(ControlMessage::Waits(waits)) => self.wait_graph.hear(side, waits),
+                            Some(ControlMessage::WaitReport(waits)) => self.wait_graph.hear(side, waits),
                             _ => {
                                 let what = "a control message that does not belong here";
                                 return Err(violation(rank, lane, what));
@@ -214,8 +215,8 @@ impl RingLinks {
             }
         }
         let (wait_graph, mut aborts) = (&mut self.wait_graph, None);
-        let taken = self.mesh.take_arrivals(core, |rank, told| match told {
-            ControlMessage::Waits(waits) => wait_graph.hear_linked(rank, waits),
+        let taken = self.link_table.take_arrivals(core, |rank, told| match told {
+            ControlMessage::WaitReport(waits) => wait_graph.hear_linked(rank, waits),
             ControlMessage::Abort(abort) => first(&mut aborts, abort),
             ControlMessage::Header(_) => {}
         });
@@ -244,7 +245,7 @@ impl RingLinks {
         if self.abort.is_none_or(|known| abort.sequence < known.sequence) {
             self.abort = Some(abort);
             self.untold = [true; 2];
-            self.mesh.hear();
+            self.link_table.hear();
         }
     }
 
@@ -261,26 +262,25 @@ impl RingLinks {
         let Some(abort) = self.abort else { return };
         for (untold, id) in self.untold.iter_mut().zip([self.next.lane, self.previous.lane]) {
             // A peer that is gone, or whose message cannot be encoded, is not tried again. `Ok(false)` means that the
-            // lane is full: only then is there a later attempt.
-            // A rank that was given up for its silence can still hear: it may have been stopped, and must learn when it goes
-            // on that the others ended without it.
+            // lane is full: only then is there a later attempt. A rank that was given up for its silence can still
+            // hear: it may have been stopped, and must learn when it goes on that the others ended without it.
             let lane = core.lane(id).filter(|lane| *untold && lane.can_hear());
             *untold = lane.is_some_and(|lane| lane.last_word(ABORT, |body| abort.write(body)) == Ok(false));
         }
-        self.mesh.pass_on(|id| {
+        self.link_table.pass_on(|id| {
             let lane = core.lane(id).filter(|lane| lane.can_hear());
             lane.is_some_and(|lane| lane.last_word(ABORT, |body| abort.write(body)) == Ok(false))
         });
     }
 
     /// Notes that operation `sequence` waits and has made no progress `since`; peers are told after a while.
-    pub(crate) fn wait(&mut self, core: &mut Core, sequence: u64, awaited: Awaited, since: Instant) {
+    pub(crate) fn wait(&mut self, core: &mut Core, sequence: u64, awaited: WaitingFor, since: Instant) {
         self.wait_graph.wait(sequence, awaited, since);
         self.tell_waits(core);
     }
 
     /// The late rank at the end of the chain of waits, for operation `sequence`.
-    pub(crate) fn late(&self, sequence: u64, awaited: Awaited) -> u32 {
+    pub(crate) fn late(&self, sequence: u64, awaited: WaitingFor) -> u32 {
         self.wait_graph.culprit(sequence, awaited)
     }
 
@@ -297,9 +297,9 @@ impl RingLinks {
             let lane = core.lane(id).filter(|lane| *unsent && lane.ended().is_none());
             *unsent = lane.is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false));
         }
-        let mesh = &self.mesh;
+        let link_table = &self.link_table;
         self.wait_graph.tell_linked(|rank| {
-            let lane = mesh.link(rank).and_then(|link| core.lane(link.lane));
+            let lane = link_table.link(rank).and_then(|link| core.lane(link.lane));
             lane.filter(|lane| lane.ended().is_none())
                 .is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false))
         });
@@ -313,14 +313,14 @@ impl RingLinks {
     /// A peer that has failed; a neighbour first.
     pub(crate) fn lost(&self, core: &mut Core) -> Option<Lost> {
         let near = self.ended(core).into_iter().flatten().find(Lost::is_loss);
-        near.or_else(|| self.mesh.ended(core).find(Lost::is_loss))
+        near.or_else(|| self.link_table.ended(core).find(Lost::is_loss))
     }
 
     /// How long this process did not run, if peers have ended meanwhile. An end in good order counts too, because the
     /// peers had to go on without this rank.
     pub(crate) fn left_behind(&self, core: &mut Core) -> Option<Duration> {
         let near = self.ended(core).into_iter().flatten().find_map(|lost| lost.away);
-        near.or_else(|| self.mesh.ended(core).find_map(|lost| lost.away))
+        near.or_else(|| self.link_table.ended(core).find_map(|lost| lost.away))
     }
 
     /// Ends the ring's lane to a rank of this host that has written what the protocol forbids into a window. A rank
@@ -382,7 +382,7 @@ fn first(known: &mut Option<Abort>, abort: Abort) {
 pub(super) enum ControlMessage {
     Abort(Abort),
     Header(Header),
-    Waits(Waits),
+    WaitReport(WaitReport),
 }
 
 /// Decodes a control message; `None` if it is malformed or of an unknown kind.
@@ -391,7 +391,7 @@ pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<ControlMessage> 
     match message.kind {
         ABORT => Abort::read(message.body).ok().map(ControlMessage::Abort),
         OPERATION => Header::read(message.body).ok().map(ControlMessage::Header),
-        WAITS => Waits::read(message.body).ok().map(ControlMessage::Waits),
+        WAITS => WaitReport::read(message.body).ok().map(ControlMessage::WaitReport),
         _ => None,
     }
 }

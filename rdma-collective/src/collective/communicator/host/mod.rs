@@ -118,7 +118,7 @@ impl HostGroup {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // With fewer cores than ranks, a rank that polls takes the core from the very rank that it waits for.
         let roomy = cores >= peers.len();
-        let (rounds, prompt) = (Rounds::new(peers.len()), AtomicBool::new(roomy));
+        let (rounds, prompt) = (ExchangeWindow::new(peers.len()), AtomicBool::new(roomy));
         let ranks = u32::try_from(peers.len()).unwrap_or(u32::MAX);
         let units = PipelineUnits::new(mailboxes_bytes(ranks), peers.len());
         let rank = (0..).zip(&peers).find_map(|(rank, peer)| peer.is_none().then_some(rank));
@@ -228,8 +228,8 @@ impl HostGroup {
     /// Whether the message of rank `from` in `round` has arrived; for a round whose message is not taken yet.
     #[inline]
     fn has_come(&self, from: u32, round: u64) -> bool {
-        // Equality is enough: the sender reuses the slot only after this rank has taken the message, so no later flag can
-        // be here.
+        // Equality is enough: the sender reuses the slot only after this rank has taken the message, so no later flag
+        // can be here.
         let flag = self.own.load(self.place(from, round) + FLAG_AT);
         flag.is_ok_and(|flag: u64| flag == Self::flag(round))
     }
@@ -302,10 +302,7 @@ pub(crate) enum WrongMessage {
     /// The header of this rank's message is not a header.
     Damaged(u32),
     /// The sender has called something else than this rank.
-    Mismatch {
-        ours: Header,
-        theirs: Header,
-    },
+    Mismatch { ours: Header, theirs: Header },
 }
 
 impl ExchangeWindow {

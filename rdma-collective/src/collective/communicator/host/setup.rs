@@ -125,7 +125,11 @@ impl Setup<'_> {
 
     /// Connects a lane to a rank that is not a neighbour. The lane sends no heartbeats: the ring's lanes already find a
     /// silent rank, and its neighbours report it.
-    fn connect_non_neighbour(&self, lane: LaneId, (rank, blob): (u32, &Blob)) -> Result<(), CommunicatorError> {
+    fn connect_non_neighbour(
+        &self,
+        lane: LaneId,
+        (rank, blob): (u32, &Blob),
+    ) -> Result<(), CommunicatorError> {
         let mut core = self.engine.lock();
         core.connect_lane_as(lane, blob, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
         if let Some(lane) = core.lane(lane) {

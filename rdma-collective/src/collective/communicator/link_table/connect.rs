@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{LinkMailboxes, Link, LinkTable, Reach};
+use super::{Link, LinkMailboxes, LinkTable, Reach};
 use crate::collective::CommunicatorError;
 use crate::collective::communicator::ring::FENCE_WITHIN;
 use crate::engine::SetupError;
@@ -94,8 +94,8 @@ impl LinkTable {
     /// Takes the links of `reach` that callers have opened, and writes this rank's word with their blobs.
     pub(crate) fn begin_connecting(&mut self, reach: Reach) {
         let (mut unconnected, mut refused) = (Vec::new(), None);
-        // The callers of this rank opened no such links: they knew already that the links cannot be made. Other ranks may
-        // have begun before they knew it, so this rank still takes part in the gathering.
+        // The callers of this rank opened no such links: they knew already that the links cannot be made. Other ranks
+        // may have begun before they knew it, so this rank still takes part in the gathering.
         let lacks = self.opened() < reach;
         while self.opening.front().is_some_and(|opening| opening.reach <= reach)
             && let Some(OpenLinks { links, refused: why, .. }) = self.opening.pop_front()
@@ -286,7 +286,11 @@ pub(crate) fn find_blob(
 
 /// The failure of a rank whose word cannot be read.
 fn malformed_word(rank: u32) -> Unlinked {
-    Unlinked { rank, reason: "its message about links is malformed; use the same version of the library on all ranks".to_owned() }
+    Unlinked {
+        rank,
+        reason: "its message about links is malformed; use the same version of the library on all ranks"
+            .to_owned(),
+    }
 }
 
 /// Ends a lane that nothing uses.
@@ -297,7 +301,12 @@ fn fence(core: &mut Core, lane: LaneId, deadline: Deadline) {
 }
 
 /// Connects one lane to its peer, which may not have connected its own end yet.
-fn make_link(core: &mut Core, link: OpenLink, peer: &Blob, manner: Manner) -> Result<Link, CommunicatorError> {
+fn make_link(
+    core: &mut Core,
+    link: OpenLink,
+    peer: &Blob,
+    manner: Manner,
+) -> Result<Link, CommunicatorError> {
     let OpenLink { rank, lane, mut outbox, inbox, .. } = link;
     let [slots] = peer.regions[..] else { return Err(CommunicatorError::Introduction { rank }) };
     outbox.lead_to(slots)?;
@@ -329,7 +338,8 @@ fn put_blobs(word: &mut [u8], links: &[OpenLink]) -> Result<(), String> {
     for (place, link) in places.chunks_exact_mut(BLOB_BYTES).zip(links) {
         let (to, room) = place.split_at_mut(4);
         to.copy_from_slice(&link.rank.wrapping_add(1).to_le_bytes());
-        let blob = room.get_mut(..link.blob.len()).ok_or("the address of a link is too long for its message")?;
+        let blob =
+            room.get_mut(..link.blob.len()).ok_or("the address of a link is too long for its message")?;
         blob.copy_from_slice(&link.blob);
     }
     *flag = SUCCEEDED;

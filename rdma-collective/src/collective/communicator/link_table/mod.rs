@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::hosts::Hosts;
 use super::options::CommunicatorOptions;
-use super::ring::{Lost, Neighbour, ControlMessage, read_control, violation};
+use super::ring::{ControlMessage, Lost, Neighbour, read_control, violation};
 use crate::collective::CollectiveError;
 use crate::engine::{Core, LaneId};
 use crate::link::Arrival;
@@ -241,7 +241,9 @@ impl LinkTable {
                         lane.recycle(received);
                         // Headers come in the mailboxes of a link, in front of their messages.
                         match word {
-                            Some(word @ (ControlMessage::Waits(_) | ControlMessage::Abort(_))) => told(rank, word),
+                            Some(word @ (ControlMessage::WaitReport(_) | ControlMessage::Abort(_))) => {
+                                told(rank, word)
+                            }
                             _ => {
                                 let what = "a control message that does not belong here";
                                 return Err(violation(rank, lane, what));

@@ -28,8 +28,8 @@ impl Communicator {
         let opened = {
             let shared = self.shared.lock();
             match &shared.ring {
-                Some(ring) if shared.ended().is_none() && ring.mesh.unlinked(reach).is_none() => {
-                    ring.mesh.opened()
+                Some(ring) if shared.ended().is_none() && ring.link_table.unlinked(reach).is_none() => {
+                    ring.link_table.opened()
                 }
                 _ => return,
             }
@@ -60,8 +60,8 @@ impl Communicator {
     /// meanwhile.
     fn offer(&self, opening: OpenLinks) -> Result<(), OpenLinks> {
         match &mut self.shared.lock().ring {
-            Some(ring) if ring.mesh.unlinked(opening.reach).is_none() => {
-                ring.mesh.opening.push_back(opening);
+            Some(ring) if ring.link_table.unlinked(opening.reach).is_none() => {
+                ring.link_table.opening.push_back(opening);
                 Ok(())
             }
             _ => Err(opening),
@@ -77,8 +77,8 @@ impl Communicator {
     pub(crate) fn check_links(&self, rank: u32) -> Result<(), CollectiveError> {
         let shared = self.shared.lock();
         match &shared.ring {
-            Some(ring) if ring.mesh.opened() < Reach::All => {
-                Err(shared.ended().unwrap_or_else(|| ring.mesh.unconnected(rank)))
+            Some(ring) if ring.link_table.opened() < Reach::All => {
+                Err(shared.ended().unwrap_or_else(|| ring.link_table.unconnected(rank)))
             }
             _ => Ok(()),
         }
@@ -86,7 +86,7 @@ impl Communicator {
 
     /// Whether the links of `reach` are connected.
     pub(crate) fn is_linked(&self, reach: Reach) -> bool {
-        self.shared.lock().ring.as_ref().is_none_or(|ring| ring.mesh.reach() >= reach)
+        self.shared.lock().ring.as_ref().is_none_or(|ring| ring.link_table.reach() >= reach)
     }
 
     fn open_link(&self, rank: u32) -> Result<OpenLink, CommunicatorError> {

@@ -64,7 +64,8 @@ impl Listener {
         // it, all around the ring.
         std::thread::scope(|scope| {
             let spawned = to_previous.and_then(|listener| {
-                let accept = move || keep(engine, &previous, establish(&Meet::Accept(listener), token, deadline));
+                let accept =
+                    move || keep(engine, &previous, establish(&Meet::Accept(listener), token, deadline));
                 Builder::new().name("rdma-hold".into()).spawn_scoped(scope, accept).err()
             });
             if let Some(error) = spawned {

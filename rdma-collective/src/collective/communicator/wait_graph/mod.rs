@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::collective::operation::Waits;
+use crate::collective::operation::WaitReport;
 
 /// The least time between two reports of a rank: otherwise ranks that hold each other up in turns would fill their
 /// lanes with reports.
@@ -27,7 +27,7 @@ pub(crate) enum Direction {
 
 /// The rank, or the ranks, that an operation waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Awaited {
+pub(crate) enum WaitingFor {
     /// A neighbour in the ring, which may itself report that it waits for another rank.
     Neighbour(Direction),
     /// A rank with a link, which may report the same.
@@ -48,11 +48,11 @@ pub(super) struct WaitGraph {
     patience: Duration,
     wait: Option<Wait>,
     /// The last reports of the neighbours, by [`Direction`]; `None` for a neighbour that does not wait.
-    heard: [Option<Waits>; 2],
+    heard: [Option<WaitReport>; 2],
     /// The last reports of the linked ranks, and whether they must still be sent this rank's report.
     links: BTreeMap<u32, LinkReport>,
     /// The last report that this rank has made.
-    reported: Option<Waits>,
+    reported: Option<WaitReport>,
     reported_at: Option<Instant>,
     /// The neighbours to which the report must still be sent, by [`Direction`].
     pub(super) unsent: [bool; 2],
@@ -61,14 +61,14 @@ pub(super) struct WaitGraph {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct LinkReport {
-    heard: Option<Waits>,
+    heard: Option<WaitReport>,
     unsent: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     sequence: u64,
-    awaited: Awaited,
+    awaited: WaitingFor,
     since: Instant,
 }
 
@@ -101,7 +101,7 @@ impl WaitGraph {
     }
 
     /// Notes that operation `sequence` waits, and that it has made no progress `since`.
-    pub(super) fn wait(&mut self, sequence: u64, awaited: Awaited, since: Instant) {
+    pub(super) fn wait(&mut self, sequence: u64, awaited: WaitingFor, since: Instant) {
         self.wait = Some(Wait { sequence, awaited, since });
     }
 
@@ -114,19 +114,19 @@ impl WaitGraph {
     }
 
     /// Takes the report of a neighbour. A culprit that is the neighbour itself says that it waits no more.
-    pub(super) fn hear(&mut self, side: Direction, waits: Waits) {
+    pub(super) fn hear(&mut self, side: Direction, waits: WaitReport) {
         self.heard[side as usize] = self.checked(self.neighbours[side as usize], waits);
     }
 
     /// Takes the report of a linked rank.
-    pub(super) fn hear_linked(&mut self, rank: u32, waits: Waits) {
+    pub(super) fn hear_linked(&mut self, rank: u32, waits: WaitReport) {
         let heard = self.checked(rank, waits);
         if let Some(linked) = self.links.get_mut(&rank) {
             linked.heard = heard;
         }
     }
 
-    fn checked(&self, of: u32, waits: Waits) -> Option<Waits> {
+    fn checked(&self, of: u32, waits: WaitReport) -> Option<WaitReport> {
         // The report is from the wire: a rank outside the world must not be blamed.
         Some(waits).filter(|waits| waits.culprit != of && waits.culprit < self.world)
     }
@@ -134,28 +134,28 @@ impl WaitGraph {
     /// The late rank at the end of the chain of waits that begins with `awaited`, for operation `sequence`.
     ///
     /// The rank at the beginning of the chain, if its end is not known.
-    pub(super) fn culprit(&self, sequence: u64, awaited: Awaited) -> u32 {
+    pub(super) fn culprit(&self, sequence: u64, awaited: WaitingFor) -> u32 {
         let first = match awaited {
-            Awaited::Neighbour(side) => self.neighbours[side as usize],
-            Awaited::Linked(rank) => rank,
-            Awaited::Ranks(missing) => missing.trailing_zeros().min(self.world - 1),
+            WaitingFor::Neighbour(side) => self.neighbours[side as usize],
+            WaitingFor::Linked(rank) => rank,
+            WaitingFor::Ranks(missing) => missing.trailing_zeros().min(self.world - 1),
         };
         self.follow(sequence, awaited).map_or(first, |waits| waits.culprit)
     }
 
     /// The report that follows from this wait and the reports of the peers. `None` if the ranks wait for each other
     /// in a circle, or if nobody knows which of several ranks is late.
-    fn follow(&self, sequence: u64, awaited: Awaited) -> Option<Waits> {
+    fn follow(&self, sequence: u64, awaited: WaitingFor) -> Option<WaitReport> {
         // A peer that waits in a later operation has done its part of this one, so its wait holds up nobody here.
-        let present = |theirs: &Waits| theirs.sequence <= sequence;
+        let present = |theirs: &WaitReport| theirs.sequence <= sequence;
         let heard = |side: Direction| self.heard[side as usize].filter(present);
         let (known, heard) = match awaited {
-            Awaited::Neighbour(side) => (Some(self.neighbours[side as usize]), heard(side)),
-            Awaited::Linked(rank) => {
+            WaitingFor::Neighbour(side) => (Some(self.neighbours[side as usize]), heard(side)),
+            WaitingFor::Linked(rank) => {
                 (Some(rank), self.links.get(&rank).and_then(|linked| linked.heard.filter(present)))
             }
-            Awaited::Ranks(missing) if missing.is_power_of_two() => (Some(missing.trailing_zeros()), None),
-            Awaited::Ranks(missing) => {
+            WaitingFor::Ranks(missing) if missing.is_power_of_two() => (Some(missing.trailing_zeros()), None),
+            WaitingFor::Ranks(missing) => {
                 let words = [Direction::Next, Direction::Previous].into_iter().filter_map(heard);
                 let of_them = words.filter(|theirs| {
                     missing.checked_shr(theirs.culprit).is_some_and(|missing| missing & 1 == 1)
@@ -166,13 +166,13 @@ impl WaitGraph {
             }
         };
         match heard {
-            None => known.map(|culprit| Waits { sequence, culprit, hops: 0 }),
-            Some(Waits { culprit, hops, .. }) => {
+            None => known.map(|culprit| WaitReport { sequence, culprit, hops: 0 }),
+            Some(WaitReport { culprit, hops, .. }) => {
                 let hops = hops.saturating_add(1);
                 // The late rank is at most `world - 1` hops away from any other. A longer chain, or one that leads back
                 // to this rank, is a circle, and must not go around for ever.
                 let straight = culprit != self.own && hops.saturating_add(1) < self.world;
-                straight.then_some(Waits { sequence, culprit, hops })
+                straight.then_some(WaitReport { sequence, culprit, hops })
             }
         }
     }
@@ -184,21 +184,22 @@ impl WaitGraph {
     }
 
     /// The report that the peers should have, if it differs from the last one.
-    fn next_report(&self, now: Instant) -> Option<Waits> {
+    fn next_report(&self, now: Instant) -> Option<WaitReport> {
         let long =
             |wait: &Wait| self.is_blamed() || now.saturating_duration_since(wait.since) >= self.patience;
         let wait =
             self.wait.filter(long).map(|wait| (wait.awaited, self.follow(wait.sequence, wait.awaited)));
         let word = match (wait, self.reported) {
             (Some((_, Some(word))), _) => word,
-            (Some((Awaited::Neighbour(_) | Awaited::Linked(_), None)), _) | (_, None) => return None,
+            (Some((WaitingFor::Neighbour(_) | WaitingFor::Linked(_), None)), _) | (_, None) => return None,
             // This rank waits no more, or for other ranks than it has reported: naming itself withdraws the report.
-            (_, Some(reported)) => Waits { culprit: self.own, hops: 0, ..reported },
+            (_, Some(reported)) => WaitReport { culprit: self.own, hops: 0, ..reported },
         };
         (self.reported != Some(word)).then_some(word)
     }
 
-    /// Makes a new report if there is one and the pause is over. It is [`report`](Self::report) until all peers have it.
+    /// Makes a new report if there is one and the pause is over. It is [`report`](Self::report) until all peers have
+    /// it.
     pub(super) fn update(&mut self, now: Instant) {
         let word = self.next_report(now);
         let free_at = self.reported_at.and_then(|at| at.checked_add(PAUSE)).filter(|at| now < *at);
@@ -214,8 +215,9 @@ impl WaitGraph {
     }
 
     /// The report, while a peer must still be sent it.
-    pub(super) fn report(&self) -> Option<Waits> {
-        self.reported.filter(|_| self.unsent.contains(&true) || self.links.values().any(|linked| linked.unsent))
+    pub(super) fn report(&self) -> Option<WaitReport> {
+        self.reported
+            .filter(|_| self.unsent.contains(&true) || self.links.values().any(|linked| linked.unsent))
     }
 
     /// Sends the report to the linked ranks that do not have it; `tell` returns whether a rank must be tried again.

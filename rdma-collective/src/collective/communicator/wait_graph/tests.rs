@@ -13,7 +13,7 @@ struct Simulated {
     ranks: Vec<WaitGraph>,
     /// The neighbour that each rank waits for; `None` for a late rank.
     waits: Vec<Option<Direction>>,
-    under_way: VecDeque<(usize, Direction, Waits)>,
+    under_way: VecDeque<(usize, Direction, WaitReport)>,
     words: usize,
 }
 
@@ -25,7 +25,7 @@ impl Simulated {
             let mut graph = WaitGraph::new(own as u32, neighbours, world as u32);
             graph.begin(PATIENCE);
             if let Some(side) = waits[own] {
-                graph.wait(7, Awaited::Neighbour(side), start);
+                graph.wait(7, WaitingFor::Neighbour(side), start);
             }
             graph
         };
@@ -87,7 +87,7 @@ proptest! {
         simulated.run(start);
         for (rank, waits) in waits.into_iter().enumerate() {
             if let (Some(side), Some(culprit)) = (waits, simulated.oracle(rank)) {
-                prop_assert_eq!(simulated.ranks[rank].culprit(7, Awaited::Neighbour(side)), culprit, "rank {}", rank);
+                prop_assert_eq!(simulated.ranks[rank].culprit(7, WaitingFor::Neighbour(side)), culprit, "rank {}", rank);
             }
         }
     }
@@ -98,12 +98,12 @@ fn nobody_says_anything_before_its_patience_ends_unless_it_is_asked() {
     let start = Instant::now();
     let mut graph = WaitGraph::new(1, [2, 0], 4);
     graph.begin(PATIENCE);
-    graph.wait(7, Awaited::Neighbour(Direction::Previous), start);
+    graph.wait(7, WaitingFor::Neighbour(Direction::Previous), start);
     graph.update(start);
     assert_eq!((graph.report(), graph.next_deadline()), (None, Some(start + PATIENCE)));
-    graph.hear(Direction::Next, Waits { sequence: 7, culprit: 1, hops: 0 });
+    graph.hear(Direction::Next, WaitReport { sequence: 7, culprit: 1, hops: 0 });
     graph.update(start);
-    assert_eq!(graph.report(), Some(Waits { sequence: 7, culprit: 0, hops: 0 }));
+    assert_eq!(graph.report(), Some(WaitReport { sequence: 7, culprit: 0, hops: 0 }));
 }
 
 #[test]
@@ -111,20 +111,20 @@ fn who_goes_on_says_so_and_is_waited_for_itself_then() {
     let start = Instant::now();
     let mut graph = WaitGraph::new(1, [2, 0], 4);
     graph.begin(PATIENCE);
-    graph.wait(7, Awaited::Neighbour(Direction::Previous), start);
+    graph.wait(7, WaitingFor::Neighbour(Direction::Previous), start);
     graph.update(start + PATIENCE);
     assert!(graph.report().is_some());
-    graph.wait(7, Awaited::Neighbour(Direction::Previous), start + PATIENCE);
+    graph.wait(7, WaitingFor::Neighbour(Direction::Previous), start + PATIENCE);
     graph.update(start + PATIENCE);
     assert_eq!(graph.next_deadline(), Some(start + PATIENCE + PAUSE));
     graph.update(start + PATIENCE + PAUSE);
-    let word = Waits { sequence: 7, culprit: 1, hops: 0 };
+    let word = WaitReport { sequence: 7, culprit: 1, hops: 0 };
     assert_eq!(graph.report(), Some(word));
     let mut after = WaitGraph::new(2, [3, 1], 4);
-    after.hear(Direction::Previous, Waits { culprit: 0, ..word });
-    assert_eq!(after.culprit(7, Awaited::Neighbour(Direction::Previous)), 0);
+    after.hear(Direction::Previous, WaitReport { culprit: 0, ..word });
+    assert_eq!(after.culprit(7, WaitingFor::Neighbour(Direction::Previous)), 0);
     after.hear(Direction::Previous, word);
-    assert_eq!(after.culprit(7, Awaited::Neighbour(Direction::Previous)), 1);
+    assert_eq!(after.culprit(7, WaitingFor::Neighbour(Direction::Previous)), 1);
 }
 
 #[test]
@@ -132,31 +132,31 @@ fn of_several_ranks_that_have_not_begun_it_is_the_one_that_a_neighbour_knows() {
     let start = Instant::now();
     let mut graph = WaitGraph::new(3, [4, 2], 8);
     graph.begin(PATIENCE);
-    let several = Awaited::Ranks(1 | 1 << 1 | 1 << 7);
+    let several = WaitingFor::Ranks(1 | 1 << 1 | 1 << 7);
     graph.wait(5, several, start);
     graph.update(start + PATIENCE);
     assert_eq!(graph.report(), None, "it does not know which");
-    graph.hear(Direction::Next, Waits { sequence: 5, culprit: 6, hops: 0 });
-    graph.hear(Direction::Previous, Waits { sequence: 6, culprit: 7, hops: 0 });
+    graph.hear(Direction::Next, WaitReport { sequence: 5, culprit: 6, hops: 0 });
+    graph.hear(Direction::Previous, WaitReport { sequence: 6, culprit: 7, hops: 0 });
     assert_eq!(graph.culprit(5, several), 0, "one has left its message, the other is further");
-    let word = Waits { sequence: 4, culprit: 7, hops: 2 };
+    let word = WaitReport { sequence: 4, culprit: 7, hops: 2 };
     graph.hear(Direction::Previous, word);
-    graph.hear(Direction::Next, Waits { sequence: 5, hops: 4, ..word });
+    graph.hear(Direction::Next, WaitReport { sequence: 5, hops: 4, ..word });
     graph.update(start + PATIENCE);
-    assert_eq!(graph.report(), Some(Waits { sequence: 5, hops: 3, ..word }));
-    assert_eq!((graph.culprit(5, several), graph.culprit(5, Awaited::Ranks(1))), (7, 0));
+    assert_eq!(graph.report(), Some(WaitReport { sequence: 5, hops: 3, ..word }));
+    assert_eq!((graph.culprit(5, several), graph.culprit(5, WaitingFor::Ranks(1))), (7, 0));
     // A withdrawn report is not passed on.
     graph.unsent = [false; 2];
-    graph.hear(Direction::Previous, Waits { culprit: 2, ..word });
-    graph.hear(Direction::Next, Waits { culprit: 4, ..word });
+    graph.hear(Direction::Previous, WaitReport { culprit: 2, ..word });
+    graph.hear(Direction::Next, WaitReport { culprit: 4, ..word });
     graph.update(start + PATIENCE + PAUSE);
-    assert_eq!(graph.report(), Some(Waits { sequence: 5, culprit: 3, hops: 0 }));
+    assert_eq!(graph.report(), Some(WaitReport { sequence: 5, culprit: 3, hops: 0 }));
 }
 
 #[test]
 fn who_waits_in_a_later_operation_has_done_this_one() {
     let mut graph = WaitGraph::new(1, [2, 0], 4);
-    graph.hear(Direction::Previous, Waits { sequence: 8, culprit: 3, hops: 0 });
-    assert_eq!(graph.culprit(7, Awaited::Neighbour(Direction::Previous)), 0);
-    assert_eq!(graph.culprit(8, Awaited::Neighbour(Direction::Previous)), 3);
+    graph.hear(Direction::Previous, WaitReport { sequence: 8, culprit: 3, hops: 0 });
+    assert_eq!(graph.culprit(7, WaitingFor::Neighbour(Direction::Previous)), 0);
+    assert_eq!(graph.culprit(8, WaitingFor::Neighbour(Direction::Previous)), 3);
 }
