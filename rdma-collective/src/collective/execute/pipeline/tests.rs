@@ -8,6 +8,7 @@ use super::*;
 use crate::collective::call::Request;
 use crate::collective::schedule::{Operation, Ring, Source, Staging, Step as RingStep};
 use crate::collective::{DataType, ReduceOp};
+use crate::tests::soak::Sample;
 
 /// What a rank leaves in a unit: its input, or what it made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,11 +185,15 @@ const UNIT: usize = UNIT_BYTES / 4;
 
 #[test]
 fn nothing_is_read_early_or_overwritten_for_2_to_16_ranks_whatever_follows_what() {
+    let mut sample = Sample::one_of(5);
     for ranks in 2..17 {
         for first in requests(ranks) {
             for second in requests(ranks) {
                 // One round, two and five, of a part; the middle one is not whole.
                 for counts in [[1, 1], [UNIT, 2 * UNIT - 1], [2 * UNIT - 1, 5 * UNIT], [5 * UNIT, 1]] {
+                    if sample.leaves_out() {
+                        continue;
+                    }
                     let [first, second] =
                         [(first, counts[0]), (second, counts[1])].map(|(request, count)| {
                             let whole =

@@ -44,7 +44,7 @@ pub(super) fn reduce<V: Level>(
 
 /// Folds two operands, few elements at a time, so that intermediate results stay in registers.
 #[inline(always)]
-fn fold_pair<V: Level>(
+pub(super) fn fold_pair<V: Level>(
     level: V,
     out: &mut [u8],
     operands: [&[u8]; 2],

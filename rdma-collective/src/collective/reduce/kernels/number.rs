@@ -34,6 +34,20 @@ pub(super) trait Number: Pod {
     ) {
         tiles::reduce::<Self, V>(level, job, fold, last);
     }
+
+    /// Makes `out` of two operands, all of one length in whole elements. [`Number::reduce`] does the same with a job of
+    /// two; a caller that never has another kind of job calls this, because each loop that could run is compiled for each
+    /// element, operation and kind of processor.
+    #[inline(always)]
+    fn pair<V: Level>(
+        _: V,
+        out: &mut [u8],
+        [left, right]: [&[u8]; 2],
+        fold: impl Fn(Self::Wide, Self::Wide) -> Self::Wide,
+        last: impl Fn(Self::Wide) -> Self::Wide,
+    ) {
+        tiles::fold_pair::<Self>(out, left, right, fold, last);
+    }
 }
 
 /// Integers are divided in floating point where the result is exact, because processors have no vectors of integer
@@ -164,5 +178,16 @@ impl Number for f16 {
         last: impl Fn(f32) -> f32 + Copy,
     ) {
         halves::reduce(level, job, fold, last);
+    }
+
+    #[inline(always)]
+    fn pair<V: Level>(
+        level: V,
+        out: &mut [u8],
+        operands: [&[u8]; 2],
+        fold: impl Fn(f32, f32) -> f32,
+        last: impl Fn(f32) -> f32,
+    ) {
+        halves::fold_pair(level, out, operands, fold, last);
     }
 }

@@ -49,7 +49,8 @@ fn by_tiles<T: Number, V: Level, const BYTES: usize>(
         let (first, mut rest) = job.split(range.clone());
         load::<T>(wide, first);
         while let [a, b, c, more @ ..] = rest {
-            fold_three::<T>(wide, [a, b, c].map(|input| &input[range.clone()]), fold);
+            // Three slices by hand, because `map` of an array adds seven functions for each element, operation and processor.
+            fold_three::<T>(wide, [&a[range.clone()], &b[range.clone()], &c[range.clone()]], fold);
             rest = more;
         }
         for input in rest {
@@ -80,8 +81,9 @@ fn fold_in_place<T: Number>(
     }
 }
 
+/// See [`Number::pair`].
 #[inline(always)]
-fn fold_pair<T: Number>(
+pub(super) fn fold_pair<T: Number>(
     out: &mut [u8],
     left: &[u8],
     right: &[u8],
@@ -116,8 +118,9 @@ fn fold_three<T: Number>(
     inputs: [&[u8]; 3],
     fold: impl Fn(T::Wide, T::Wide) -> T::Wide,
 ) {
-    let [a, b, c] = inputs.map(|input| input.chunks_exact(size_of::<T>()));
-    for (wide, ((a, b), c)) in wide.iter_mut().zip(a.zip(b).zip(c)) {
+    let elements = |input| <[u8]>::chunks_exact(input, size_of::<T>());
+    let [a, b, c] = inputs;
+    for (wide, ((a, b), c)) in wide.iter_mut().zip(elements(a).zip(elements(b)).zip(elements(c))) {
         *wide = fold(fold(fold(*wide, read::<T>(a)), read::<T>(b)), read::<T>(c));
     }
 }

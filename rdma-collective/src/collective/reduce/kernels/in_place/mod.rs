@@ -15,7 +15,7 @@ use rdma_core::{Access, Region};
 
 use super::level::{Level, Vectors};
 use super::number::Number;
-use super::{Job, LINE, Task};
+use super::{LINE, Task};
 use crate::collective::reduce::{DataType, ReduceOp};
 
 /// Bytes that are reduced at a time: two registers of AVX-512 or four of AVX2 an operand, so that tiles stay in
@@ -216,10 +216,8 @@ impl<const OUTS: usize> Task for Tiles<OUTS> {
         for at in (0..whole).step_by(TILE) {
             // SAFETY: `at + TILE` is at most `len`, because `whole` is a multiple of `TILE`; all operands have `len`
             // bytes.
-            let [left, right] = operands.map(|operand| unsafe { level.load(operand.add(at)) });
-            let inputs: &[&[u8]] = &[&left.0, &right.0];
-            let mut job = Job { out: &mut made.0, in_place: false, inputs, streamed: false };
-            T::reduce(level, &mut job, fold, last);
+            let (left, right) = unsafe { (level.load(operands[0].add(at)), level.load(operands[1].add(at))) };
+            T::pair(level, &mut made.0, [&left.0, &right.0], fold, last);
             for out in outs {
                 // SAFETY: `at + TILE` is at most `len`, and all outputs have room for `len` bytes, since the maker of
                 // `Tiles` vouches so.
@@ -229,10 +227,9 @@ impl<const OUTS: usize> Task for Tiles<OUTS> {
         if whole < len {
             let rest = len - whole;
             // SAFETY: `rest` bytes are left of each operand, because all have `len`.
-            let [left, right] = operands.map(|operand| unsafe { load_rest(operand.add(whole), rest) });
-            let inputs: &[&[u8]] = &[&left.0[..rest], &right.0[..rest]];
-            let mut job = Job { out: &mut made.0[..rest], in_place: false, inputs, streamed: false };
-            T::reduce(level, &mut job, fold, last);
+            let (left, right) =
+                unsafe { (load_rest(operands[0].add(whole), rest), load_rest(operands[1].add(whole), rest)) };
+            T::pair(level, &mut made.0[..rest], [&left.0[..rest], &right.0[..rest]], fold, last);
             for out in outs {
                 // SAFETY: `rest` bytes are left of each output, because all have room for `len`.
                 unsafe { store_rest(&made.0[..rest], out.add(whole)) };
