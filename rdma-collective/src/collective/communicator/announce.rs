@@ -21,17 +21,19 @@ use crate::link::LaneName;
 pub(super) struct Announcer {
     /// The prefix of its lines: communicator, rank, device, job and epoch.
     who: String,
+    /// The transport, as NCCL would name it in a channel's line.
     net: &'static str,
     rank: u32,
     /// The communicator that this one was split from.
     parent: Option<Parent>,
+    /// When this rank began to join, for the line with the timings.
     begun: Instant,
     /// Whether a failure was logged. Later failures follow from the first one and are not logged.
     ended: bool,
 }
 
 impl Announcer {
-    /// Logs that a communicator starts to join.
+    /// Begins the log of a communicator: a line says that it starts to join.
     pub(super) fn start(engine: &Engine, store: &dyn Rendezvous, options: &CommunicatorOptions) -> Self {
         let CommunicatorOptions { name, epoch, .. } = options;
         let (rank, world, job) = (store.rank(), store.world(), store.token().fingerprint());
@@ -85,6 +87,7 @@ impl Announcer {
 
     /// Logs why the communicator has failed; only the first call logs.
     pub(super) fn ended(&mut self, error: &CollectiveError) {
+        // Every later operation fails too, for the same reason.
         if std::mem::replace(&mut self.ended, true) {
             return;
         }

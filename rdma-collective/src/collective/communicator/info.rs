@@ -40,6 +40,7 @@ pub(super) struct Introduction {
     pub(super) host_id: String,
     /// Whether a user gave that identity. Otherwise it is the host's boot id.
     pub(super) host_is_named: bool,
+    /// Slots of a mailbox. This and the next options shape messages, so a difference would garble data.
     pub(super) slots: u16,
     pub(super) slot_bytes: u64,
     pub(super) chunk_bytes_min: u64,
@@ -53,6 +54,7 @@ pub(super) struct Introduction {
 pub(super) struct TableInfo {
     /// The source of the table. Ranks may read the same table from different paths, so this is not compared.
     source: String,
+    /// A digest of the rows. Ranks with different rows would choose different algorithms and wait for each other.
     digest: u64,
 }
 
@@ -72,7 +74,9 @@ impl TableInfo {
 }
 
 impl Introduction {
+    /// The introduction of this rank.
     pub(super) fn own(context: &Context, options: &CommunicatorOptions) -> Self {
+        // The node name is for people. `host_id` decides which ranks share a host, since node names may repeat.
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let info = RankInfo {
             pid: std::process::id(),
@@ -93,6 +97,7 @@ impl Introduction {
         }
     }
 
+    /// Encodes the introduction. Names longer than [`NAME_BYTES_MAX`] are cut.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; BYTES_MAX];
         let mut writer = Writer::new(&mut bytes);

@@ -98,6 +98,7 @@ impl Rendezvous for StoreClient {
     }
 
     fn local_address(&self) -> Option<SocketAddr> {
+        // Without an address only the liveness sockets and a log line are missing.
         Self::local_address(self).ok()
     }
 

@@ -53,6 +53,7 @@ impl Setup<'_> {
         made
     }
 
+    /// Allocates this rank's window, and opens a lane to each rank that is not a neighbour.
     fn offer(&self, ring: &RingLinks) -> Result<Offer, CommunicatorError> {
         let window = self.engine.pd().alloc_window(HostGroup::window_bytes(self.store.world()))?;
         let (epoch, control_bytes_max) = (self.options.epoch, CONTROL_BYTES_MAX);
@@ -79,6 +80,9 @@ impl Setup<'_> {
         })
     }
 
+    /// Exchanges the offers, connects the lanes and maps the windows.
+    ///
+    /// All ranks return `None`, or all return a group. Errors are those of the rendezvous, or a malformed offer.
     fn exchange(
         &mut self,
         ring: &RingLinks,
@@ -156,6 +160,7 @@ impl Setup<'_> {
         Ok(own.ok())
     }
 
+    /// Encodes an offer: the window, and a blob for each rank that is not a neighbour, in order of rank.
     fn encode(&self, offer: &Offer) -> Result<Vec<u8>, CommunicatorError> {
         let RemoteMemory { addr, len, rkey } = offer.window.remote();
         let mut bytes = vec![0; WINDOW_BYTES];
@@ -178,6 +183,7 @@ impl Setup<'_> {
         if len < HostGroup::window_bytes(self.store.world()) as u64 {
             return Err(CommunicatorError::Introduction { rank });
         }
+        // Blobs carry no rank: sender and receiver know the same ranks that are not the sender's neighbours.
         let (mut rest, mut own) = (reader.rest(), None);
         for to in self.non_neighbours(rank) {
             let (blob, behind) = Blob::decode(rest, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
@@ -204,6 +210,7 @@ impl Setup<'_> {
         (0..).zip(windows).map(map).collect()
     }
 
+    /// The lane to `rank`: one of the ring's or one of `others`; `None` for this rank itself.
     fn lane_to(&self, ring: &RingLinks, others: &[(u32, LaneId)], rank: u32) -> Option<LaneId> {
         let neighbours = [(ring.next.rank, ring.next.lane), (ring.previous.rank, ring.previous.lane)];
         let mut lanes = neighbours.into_iter().chain(others.iter().copied());

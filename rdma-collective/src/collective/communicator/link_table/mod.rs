@@ -210,7 +210,7 @@ impl LinkTable {
             (*sent_before, *received_before) = (outbox.sent(), inbox.given_back());
             (*agreed, *ranges) = (false, 0);
         }
-        // It never shrinks, so that an operation that is repeated allocates only once.
+        // The memory never shrinks, so that an operation that is repeated allocates only once.
         if self.scratch.len() < scratch_bytes {
             self.scratch.resize(scratch_bytes, 0);
         }

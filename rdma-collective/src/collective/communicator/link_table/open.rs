@@ -89,6 +89,7 @@ impl Communicator {
         self.shared.lock().ring.as_ref().is_none_or(|ring| ring.link_table.reach() >= reach)
     }
 
+    /// Opens one link: registers its inbox, opens its lane, and encodes its blob.
     fn open_link(&self, rank: u32) -> Result<OpenLink, CommunicatorError> {
         let (engine, options) = (self.engine(), self.options());
         let geometry = geometry(options, self.size());
@@ -110,6 +111,7 @@ impl Communicator {
         Ok(OpenLink { rank, lane, outbox, inbox, blob })
     }
 
+    /// Ends a lane of which no peer knows.
     fn fence_unused(&self, lane: LaneId) {
         if let Err(error) = self.engine().lock().fence_lane(lane, Deadline::after(FENCE_WITHIN)) {
             tracing::warn!(%error, "an unused lane could not be closed; its memory stays until the engine is dropped");
@@ -117,6 +119,7 @@ impl Communicator {
     }
 }
 
+/// The blob by which a peer connects to `lane` and writes into `inbox`.
 fn blob(engine: &Engine, lane: LaneId, job: u32, inbox: &Inbox) -> Result<Vec<u8>, CommunicatorError> {
     let blob = engine.blob(lane, LinkKind::MESH, job)?;
     Ok(Blob { regions: vec![inbox.remote()], ..blob }.encode()?)

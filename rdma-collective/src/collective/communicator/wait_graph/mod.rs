@@ -59,12 +59,14 @@ pub(super) struct WaitGraph {
     due: Option<Instant>,
 }
 
+/// The reports to and from one linked rank.
 #[derive(Debug, Clone, Copy, Default)]
 struct LinkReport {
     heard: Option<WaitReport>,
     unsent: bool,
 }
 
+/// The wait of this rank's present operation.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     sequence: u64,
@@ -108,6 +110,7 @@ impl WaitGraph {
     /// Ends the operation. Its report is withdrawn at the next update without the usual pause: otherwise it would
     /// blame a rank for the next operation.
     pub(super) fn end(&mut self) {
+        // Without the time of the last report, the next one need not wait for the pause.
         self.wait = None;
         self.reported_at = None;
         self.due = None;
@@ -126,6 +129,7 @@ impl WaitGraph {
         }
     }
 
+    /// A peer's report, unless it withdraws an earlier one or cannot be true.
     fn checked(&self, of: u32, waits: WaitReport) -> Option<WaitReport> {
         // The report is from the wire: a rank outside the world must not be blamed.
         Some(waits).filter(|waits| waits.culprit != of && waits.culprit < self.world)
