@@ -73,7 +73,7 @@ pub enum SetupError {
     Handshake(#[from] HandshakeError),
     /// The peer did not report in time that its end of the lane is connected.
     #[error(
-        "the peer did not say within {waited:.1?} that it is connected; see whether it runs, and has this end's blob"
+        "the peer did not report within {waited:.1?} that its end is connected; see whether it runs and has this end's blob"
     )]
     PeerSilent {
         /// Time that this side waited.
@@ -86,15 +86,15 @@ pub enum SetupError {
         cause: LaneFailure,
     },
     /// The peer sent something that cannot be right, such as an unusable description of its pool.
-    #[error("the peer's {field} makes no sense; run one release on both sides")]
+    #[error("the peer sent a {field} that cannot be right; run one release on both sides")]
     Peer {
         /// The part that is wrong.
         field: &'static str,
     },
     /// The timeout is so short that living peers would count as lost.
     #[error(
-        "peers that are silent for {peer_timeout:?} would count as lost, and say that they live every {heartbeat:?}; \
-         give them at least 1 s and two heartbeats, of at least 1 ms"
+        "a peer_timeout of {peer_timeout:?} with heartbeats every {heartbeat:?} would take living peers for lost ones; \
+         give it at least 1 s and two heartbeats, and heartbeats at least 1 ms"
     )]
     PeerTimeout {
         /// The interval between two heartbeats.
