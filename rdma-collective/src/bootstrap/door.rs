@@ -115,7 +115,10 @@ impl Host {
                     }
                 }
                 Ok(peer) => {
-                    tracing::warn!(uid = peer.uid.as_raw(), "a process of another user asked for the job's store, and was sent away")
+                    tracing::warn!(
+                        uid = peer.uid.as_raw(),
+                        "a process of another user asked for the job's store, and was sent away"
+                    )
                 }
                 Err(_) => {}
             }

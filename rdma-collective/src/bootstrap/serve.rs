@@ -31,9 +31,7 @@ pub(super) enum Mode {
     /// Serve.
     Serve,
     /// End as soon as every rank has left, and at that time at the latest.
-    End {
-        by: Instant,
-    },
+    End { by: Instant },
 }
 
 /// The state of the server's thread.

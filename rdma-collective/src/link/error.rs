@@ -88,7 +88,9 @@ pub enum HandshakeError {
         source: io::Error,
     },
     /// The peer stopped in the middle of the handshake.
-    #[error("{peer} said nothing more until the deadline; see whether that process is stopped, or another program")]
+    #[error(
+        "{peer} said nothing more until the deadline; see whether that process is stopped, or another program"
+    )]
     Silent {
         /// The peer.
         peer: SocketAddr,
@@ -201,7 +203,9 @@ pub enum LaneFailure {
         pid: u32,
     },
     /// The peer's process (on another host) has ended without closing the lane: the connection that it held has closed.
-    #[error("the connection to the peer's process is closed; see the end of its log, and whether its host runs")]
+    #[error(
+        "the connection to the peer's process is closed; see the end of its log, and whether its host runs"
+    )]
     Disconnected,
     /// The peer's process has sent nothing for longer than `peer_timeout`, not even a heartbeat.
     #[error(

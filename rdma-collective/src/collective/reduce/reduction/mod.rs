@@ -96,7 +96,12 @@ impl Reduction {
             rdma_core::memory::copy_slice(first, out, self.expect);
             return Ok(());
         }
-        self.carry_out(&mut Job { out, in_place: false, inputs, streamed: self.expect == CacheHint::Streamed });
+        self.carry_out(&mut Job {
+            out,
+            in_place: false,
+            inputs,
+            streamed: self.expect == CacheHint::Streamed,
+        });
         Ok(())
     }
 
