@@ -17,6 +17,11 @@ fn suite(wire: &str) {
 }
 
 #[test]
+fn the_suite_holds_on_the_wire_that_is_chosen_by_itself() {
+    suite("auto");
+}
+
+#[test]
 fn the_suite_holds_on_the_local_wire() {
     suite("local");
 }

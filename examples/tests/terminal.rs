@@ -54,14 +54,16 @@ fn a_reader_that_leaves_is_an_error_and_no_panic() {
         (ALLREDUCE, "--device soft --ranks 2 -b 8 -e 8 -n 1".to_owned()),
         (WRITE_BW, format!("-d soft -p {port} --timeout 60")),
     ] {
+        // The reader leaves before the program begins, which otherwise writes its first lines in time, and waits.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
         let mut child = Command::new(program)
             .args(line.split_whitespace())
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(writer)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        drop(child.stdout.take());
         let mut stderr = String::new();
         let deadline = Instant::now() + LONG;
         child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();

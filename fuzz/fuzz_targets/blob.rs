@@ -1,4 +1,4 @@
-//! What one end of a link tells the other.
+//! The blob by which one end of a link describes itself to the other.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| rdma_collective::fuzzing::blob(data));

@@ -16,7 +16,7 @@ use rdma_core::{
 
 /// Bytes of every region.
 const LEN: usize = 4096;
-/// What is in bytes that no one may write.
+/// The value of bytes that no one may write.
 const CANARY: u8 = 0xa5;
 const STEPS_MAX: usize = 64;
 const FENCE_WITHIN: Duration = Duration::from_secs(60);
@@ -83,7 +83,7 @@ struct Bench {
     open: Region,
     guarded: Region,
     former: RemoteMemory,
-    /// What was deregistered: nothing may write it any more.
+    /// Deregistered memory: nothing may write to it any more.
     ended: Vec<Memory>,
     outstanding: HashSet<WorkId>,
 }

@@ -1,15 +1,17 @@
-//! Ranks that have something in common, such as a host: plain data, for schedules as for those who make links.
+//! Groups of ranks that have something in common, such as a host. Plain data, for schedules and for the code that
+//! makes links.
 
-/// See the module. Both groups and the ranks of each are in the order of ranks.
+/// A partition of the ranks. Groups are in the order of their first ranks, and the ranks of each group in the order
+/// of ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Groups {
-    /// The group of each rank.
+    /// The number of the group of each rank.
     of: Vec<usize>,
     members: Vec<Vec<u32>>,
 }
 
 impl Groups {
-    /// Of what each rank has, in their order.
+    /// Groups the ranks that have an equal value; `each` yields the value of every rank, in the order of ranks.
     pub(crate) fn by<T: PartialEq>(each: impl IntoIterator<Item = T>) -> Self {
         let (mut known, mut groups) = (Vec::new(), Self::default());
         for (rank, one) in (0..).zip(each) {
@@ -24,7 +26,7 @@ impl Groups {
         groups
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub(crate) fn ranks(&self) -> usize {
         self.of.len()
     }
@@ -34,7 +36,7 @@ impl Groups {
         self.of.get(rank as usize).copied()
     }
 
-    /// The ranks of each.
+    /// The ranks of each group.
     pub(crate) fn all(&self) -> &[Vec<u32>] {
         &self.members
     }

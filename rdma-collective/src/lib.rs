@@ -8,16 +8,16 @@ pub mod env;
 pub mod kv;
 pub mod link;
 
-#[cfg(any(fuzzing, test))]
-#[doc(hidden)]
-pub mod fuzzing;
 mod groups;
 mod liveness;
 mod parse_name;
+#[cfg(any(fuzzing, test))]
+mod tests;
 
 pub use parse_name::ParseNameError;
-#[cfg(test)]
-mod netsim;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub use tests::fuzz as fuzzing;
 
 /// Compiles and runs the Rust blocks of the documents, so that they stay true.
 #[cfg(doctest)]

@@ -17,7 +17,7 @@ use rdma_collective::collective::ReduceOp;
 use rdma_core::Wire;
 use world::each_communicator;
 
-/// Of a core, for two engines; each uses a tenth of a hundredth or so.
+/// The largest share of a core that two idle engines may use; each uses about a thousandth.
 const SHARE_MAX: f64 = 0.05;
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -32,7 +32,7 @@ fn ran() -> Duration {
 
 /// How much of a core is used while nothing happens but what the engines do by themselves.
 fn share_of_a_core() -> f64 {
-    // What has just happened may have its end yet.
+    // Work that has just been done may still have something to finish.
     thread::sleep(Duration::from_millis(300));
     let (before, began) = (ran(), Instant::now());
     thread::sleep(IDLE);

@@ -179,7 +179,7 @@ fn a_push_that_nobody_grants_ends_at_its_deadline_alone() {
 fn a_peer_that_dies_is_named_long_before_the_deadline_and_every_verdict_is_true() {
     for wire in WIRES {
         for dies_at_decode in [false, true] {
-            // It dies in the middle of the transfer; prefill gets little but acknowledgements of many writes at once.
+            // Prefill dies in the middle of the transfer; it gets little but acknowledgements of many writes at once.
             let nth = if dies_at_decode { 30 } else { 4 };
             let plan = FaultPlan::seeded(3).with(Rule::new(Fault::Kill).nth(nth));
             let faults = if dies_at_decode { [None, Some(plan)] } else { [Some(plan), None] };
@@ -234,7 +234,7 @@ fn lost_late_and_reordered_messages_change_nothing() {
 #[test]
 fn a_byte_that_is_flipped_on_its_way_makes_its_block_corrupt_and_no_other() {
     for wire in WIRES {
-        // One of the writes; they come after the messages that begin the transfer.
+        // A fault in one of the writes, which come after the messages that begin the transfer.
         let plan = FaultPlan::seeded(5).with(Rule::new(Fault::Corrupt).nth(20));
         let options = LinkOptions { checksums: true, write_bytes_max: 64, ..LinkOptions::default() };
         let pair = Setup { wire, options, faults: [None, Some(plan)], ..Setup::default() }.connect();

@@ -18,7 +18,7 @@ fn reduce(comm: &mut Communicator) -> Result<(), CollectiveError> {
     comm.all_reduce(&mut [1.0_f32; 5000], ReduceOp::Sum, long())
 }
 
-/// Who an error says is at fault.
+/// The rank that an error blames.
 fn culprit(error: &CollectiveError) -> Option<u32> {
     match error {
         CollectiveError::PeerFailed { rank, .. } | CollectiveError::DeadlineExceeded { rank, .. } => {
@@ -46,7 +46,7 @@ fn abort_ends_pending_and_later_operations_on_all_ranks_and_names_who_asked() {
                 aborter.abort();
                 aborter.clone().abort();
             });
-            // It does not take part, and ends all the same.
+            // This rank takes no part in the operation, and ends all the same.
             comm.failure(long()).unwrap()
         });
         for error in errors {

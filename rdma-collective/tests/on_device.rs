@@ -1,7 +1,7 @@
-//! What the other tests do on the software device, on the RDMA device of the machine: soft-RoCE will do.
+//! Tests of the software device repeated on the RDMA device of the machine: soft-RoCE will do.
 //!
-//! Each test is ignored by default, and run by `cargo xtask soft-roce`. One runs at a time, since one reads the device's
-//! books.
+//! Each test is ignored by default, and run by `cargo xtask soft-roce`. One runs at a time, since one reads the
+//! device's books.
 
 mod common;
 mod pair;
@@ -34,7 +34,7 @@ fn engine() -> Engine {
     Engine::new(&device(), EngineOptions::default()).unwrap()
 }
 
-/// What the kernel says of the process and of the RDMA subsystem, by the name of each.
+/// The kernel's counts for the process and for the RDMA subsystem, by name.
 fn books() -> BTreeMap<String, u64> {
     let output = Command::new("rdma").args(["resource", "show"]).output().expect("iproute2's `rdma` runs");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -48,8 +48,8 @@ fn books() -> BTreeMap<String, u64> {
     books
 }
 
-/// That rounds leave nothing: after so many there is no more than after the first ones. Less is no fault: what one
-/// round held may be given back, by an engine's thread, after the first reading.
+/// Asserts that rounds leak nothing: the counts at the end are at most those after the first rounds. Less is no fault:
+/// what one round held may be given back, by an engine's thread, after the first reading.
 fn leaves_nothing(mut round: impl FnMut(u32)) {
     let rounds = if common::is_soak() { ROUNDS } else { ROUNDS / 10 };
     (0..5).for_each(&mut round);

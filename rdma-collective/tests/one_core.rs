@@ -9,7 +9,7 @@ use rdma_collective::collective::ReduceOp;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use world::each_communicator;
 
-/// What this thread starts from now on runs on the first core that it may use.
+/// Threads that this thread starts from now on run on the first core that it may use.
 fn take_one_core() {
     let all = sched_getaffinity(None).unwrap();
     let mut one = CpuSet::new();

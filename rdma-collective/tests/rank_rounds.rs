@@ -21,7 +21,7 @@ const WARM_UP: u32 = 20;
 /// Mappings that the allocator may add and drop by itself; each round that leaves one is far beyond it.
 const MAPPINGS_MORE: usize = 40;
 
-/// What a process holds.
+/// Descriptors, mappings and memory of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
     descriptors: usize,

@@ -13,12 +13,11 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::cargo::{Executable, LIMIT};
-use crate::repeat::{self, End};
 use crate::tally::{Counts, Row};
 use crate::{process, workspace};
 
-/// What measures times or the use of a processor, or stops and kills at moments of its choice (`kv` after some packets,
-/// and heartbeats are packets): nothing runs beside these.
+/// Test executables that measure times or the use of a processor, or that stop and kill at moments of their choice (`kv`
+/// after some packets, and heartbeats are packets): nothing may run beside these.
 const ALONE: [&str; 7] = ["busy", "chaos", "idle", "kill", "killed", "kv", "liveness"];
 /// What takes longest, so that it is not what all else has to be waited for at the end.
 const FIRST: [&str; 4] = ["mapped", "ui", "soft", "transfers"];
@@ -49,51 +48,53 @@ pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// Runs the tests among `built`, as cargo does, with what `prepare` adds to each; the row of all of them.
-pub fn run_tests(suite: &str, built: &[Executable], prepare: impl Fn(&mut Command) + Sync) -> Row {
+/// Test executables by what may run beside them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Company {
+    /// Nothing: one executable at a time.
+    Alone,
+    /// Others of this kind, and work of low priority.
+    Others,
+}
+
+/// Runs the tests among `built` that bear such company, as cargo does, with what `prepare` adds to each; the row of all of
+/// them.
+pub fn run_tests(
+    suite: &str,
+    built: &[Executable],
+    company: Company,
+    prepare: impl Fn(&mut Command) + Sync,
+) -> Row {
     let is = |names: &[&str], test: &Executable| names.contains(&test.name.as_str());
-    let tests = built.iter().filter(|built| built.is_test);
-    let (alone, mut others): (Vec<_>, Vec<_>) = tests.partition(|test| is(&ALONE, test));
-    others.sort_by_key(|test| !is(&FIRST, test));
+    let is_alone = company == Company::Alone;
+    let mut tests: Vec<_> =
+        built.iter().filter(|built| built.is_test && is(&ALONE, built) == is_alone).collect();
+    tests.sort_by_key(|test| !is(&FIRST, test));
     let work = |test: &&Executable| {
         let mut command = test.command();
         prepare(&mut command);
-        run_or_fail(&test.title(), &mut command)
+        run(&test.title(), &mut command)
     };
-    let mut ends = each(&others, processors() + 1, work);
-    ends.extend(each(&alone, 1, work));
-    let tests: Vec<_> = others.into_iter().chain(alone).collect();
-    let repeated = repeat::failed(&mut ends, |index, names| {
-        let mut command = tests[index].command();
-        prepare(&mut command);
-        let command = command.args(names).args(["--exact", "--test-threads=1"]);
-        run_apart(&format!("{}, repeated", tests[index].title()), command)
-            .is_ok_and(|end| end.row.counts.failed == 0)
-    });
-    let failed = ends.iter().filter(|end| end.row.counts.failed > 0).map(|end| end.row.suite.as_str());
+    let rows = each(&tests, if is_alone { 1 } else { processors() + 1 }, work);
+    let failed = rows.iter().filter(|row| row.counts.failed > 0).map(|row| row.suite.as_str());
     let failed = failed.collect::<Vec<_>>().join(", ");
-    let failed = if failed.is_empty() { failed } else { format!("failed: {failed}") };
-    let notes = [failed, repeated].into_iter().filter(|note| !note.is_empty());
     Row {
         suite: suite.to_owned(),
-        counts: ends.iter().map(|end| end.row.counts).fold(Counts::default(), Counts::plus),
-        note: notes.collect::<Vec<_>>().join("; "),
+        counts: rows.iter().map(|row| row.counts).fold(Counts::default(), Counts::plus),
+        note: if failed.is_empty() { failed } else { format!("failed: {failed}") },
     }
 }
 
 /// Runs a suite that others may run beside: what it prints is shown when it has ended.
 pub fn run(suite: &str, command: &mut Command) -> Row {
-    run_or_fail(suite, command).row
-}
-
-fn run_or_fail(suite: &str, command: &mut Command) -> End {
-    run_apart(suite, command).unwrap_or_else(|error| End {
-        row: Row { suite: suite.to_owned(), counts: Counts::ONE_FAILED, note: format!("{error:#}") },
-        failed: Vec::new(),
+    run_apart(suite, command).unwrap_or_else(|error| Row {
+        suite: suite.to_owned(),
+        counts: Counts::ONE_FAILED,
+        note: format!("{error:#}"),
     })
 }
 
-fn run_apart(suite: &str, command: &mut Command) -> Result<End> {
+fn run_apart(suite: &str, command: &mut Command) -> Result<Row> {
     let folder = workspace::target()?.join("test-logs");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let program = Path::new(command.get_program()).file_name().unwrap_or_default().display();
@@ -109,7 +110,7 @@ fn run_apart(suite: &str, command: &mut Command) -> Result<End> {
     let status = status?;
     let note = if status.success() { String::new() } else { format!("ended with {status}") };
     let counts = Counts::of_run(&out, status.success());
-    Ok(End { row: Row { suite: suite.to_owned(), counts, note }, failed: repeat::named(&out) })
+    Ok(Row { suite: suite.to_owned(), counts, note })
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 
 mod beside;
 mod cargo;
+mod checkout;
 mod ci;
+mod count;
 mod figures;
+mod lines;
 mod packages;
 mod process;
 mod programs;
-mod repeat;
 mod soak;
 mod soft_roce;
 mod tally;
@@ -16,6 +18,7 @@ mod test;
 mod tidy;
 mod times;
 mod transcripts;
+mod walk;
 mod workspace;
 
 use std::process::ExitCode;
@@ -45,7 +48,11 @@ enum Command {
     /// Compares the public API with what is checked in.
     PublicApi(ci::PublicApiArgs),
     /// Checks the measurable part of the house style.
-    Tidy,
+    Tidy(tidy::Args),
+    /// Counts code, comments, import circles and names, now and at a revision.
+    Count(count::Args),
+    /// Counts the functions that one all-reduce of a slice enters, now and at a revision.
+    Walk(walk::Args),
     /// Draws the figures of docs/collectives.md anew, by programs that run on this machine.
     Figures,
 }
@@ -60,7 +67,9 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Ci(args) => ci::main(&args).map(|()| ExitCode::SUCCESS),
         Command::PublicApi(args) => ci::public_api(&args).map(|()| ExitCode::SUCCESS),
-        Command::Tidy => tidy::main().map(|()| ExitCode::SUCCESS),
+        Command::Tidy(args) => tidy::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Count(args) => count::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Walk(args) => walk::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Figures => figures::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

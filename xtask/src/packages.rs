@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::process;
+use crate::{process, workspace};
 
 const APT_LIMIT: Duration = Duration::from_secs(900);
 
@@ -30,6 +30,8 @@ pub fn ensure(names: &[&str], log: &Path) -> Result<std::result::Result<(), Stri
             "packages are missing and this is neither root nor sudo; run `sudo {by_hand}`"
         )));
     };
+    // Two runs of apt-get that refresh its lists at once fail, instead of taking turns.
+    let _turn = workspace::lock("packages")?;
     println!("installing {}", missing.join(" "));
     let mut install = vec!["install", "--yes", "--no-install-recommends"];
     install.extend(&missing);

@@ -4,6 +4,15 @@
 /// status 0.
 pub const README: &[&str] = &["allreduce", "kvcache_transfer"];
 
-/// How all programs are built. Always with this choice of packages: with another, cargo unites features differently
+/// How all programs are built to be fast. Always with this choice of packages: with another, cargo unites features differently
 /// and builds the dependencies again.
 pub const BUILD: &[&str] = &["build", "--release", "--workspace", "--exclude", "xtask", "--bins"];
+
+/// How all tests are built: without the test harness of each program, which only `kvcache_transfer` has tests for. The
+/// tests of `examples` and `conformance` start their programs, so cargo builds these as well.
+pub const TESTS: &[&str] =
+    &["test", "--no-run", "--workspace", "--lib", "--test=*", "--bin=kvcache_transfer"];
+
+/// How all programs are built as the tests have them. A test has its part in it: without one, cargo chooses other features,
+/// and builds all dependencies again.
+pub const BUILD_FOR_TESTS: &[&str] = &["build", "--workspace", "--bins", "--examples", "--test=planted"];

@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 use crate::cargo::cargo;
 use crate::soft_roce::{self, Outcome, Share};
 use crate::tally::Counts;
-use crate::{process, test};
+use crate::{ci, process, test};
 
 /// The longest that one suite may take.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -55,6 +55,9 @@ const ROUNDS: &[&str] = &[
     "--test-threads=1",
 ];
 
+/// Unit tests of schedules and of arithmetic, of which a plain run does every few cases.
+const EXHAUSTIVE: &[&str] = &["test", "-p", "rdma-collective", "--lib", "--no-fail-fast", "collective::"];
+
 /// Options of `cargo xtask soak`.
 #[derive(Parser)]
 pub struct Args {
@@ -79,6 +82,10 @@ enum Suite {
     Rails,
     /// Processes that write memory while it is taken back from them, and such as are killed, on the mapped wire.
     Mapped,
+    /// Every case of schedules and of arithmetic.
+    Exhaustive,
+    /// More tests under AddressSanitizer, and the fuzz targets for longer.
+    Instrumented,
     /// Processes that are killed on a host with soft-RoCE.
     SoftRoce,
     /// Faults of the network between two hosts with soft-RoCE.
@@ -96,6 +103,8 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Transfers => tests(TRANSFERS, args),
             Suite::Rails => tests(RAILS, args),
             Suite::Mapped => tests(MAPPED, args).and_then(|()| tests(KILLED, args)),
+            Suite::Exhaustive => tests(EXHAUSTIVE, args),
+            Suite::Instrumented => ci::soak_instrumented(),
             Suite::SoftRoce => on_soft_roce(1, 1),
             Suite::TwoHosts => on_soft_roce(2, TWO_HOSTS_ROUNDS),
         };

@@ -3,24 +3,15 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
+use crate::beside::Company;
 use crate::cargo::{LIMIT, build, cargo};
 use crate::soft_roce::{self, Outcome};
 use crate::tally::{Counts, Row, table};
 use crate::times::Times;
 use crate::{beside, packages, process, programs, workspace};
-
-/// Runs of `conformance` that need no device: the name, and the arguments.
-const CONFORMANCE: [(&str, &[&str]); 4] = [
-    ("conformance, soft, any wire", &["--device", "soft", "--wire", "auto"]),
-    ("conformance, soft, local wire", &["--device", "soft", "--wire", "local"]),
-    ("conformance, soft, mapped wire", &["--device", "soft", "--wire", "mapped"]),
-    ("conformance, soft, TCP wire", &["--device", "soft", "--wire", "tcp"]),
-];
-
-const WORKSPACE: &str = "workspace";
 
 /// The test that starts a launcher of Debian's.
 const MPIRUN: &str = "mpirun_launches_it_with_nothing_else_set";
@@ -36,7 +27,10 @@ pub struct Args {
 /// What runs together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Suite {
-    /// Needs cargo and a linker: the workspace's tests, and conformance on the software device.
+    /// Needs cargo and a linker: the tests of the workspace that nothing may run beside.
+    Alone,
+    /// Needs cargo and a linker: the other tests of the workspace, conformance on the software device among them, and
+    /// the examples in the documentation.
     Anywhere,
     /// Soft-RoCE on one host.
     OneHost,
@@ -52,8 +46,13 @@ pub fn main(args: &Args) -> Result<()> {
     let mut absent = false;
     for suite in suites {
         let hosts = match suite {
+            Suite::Alone => {
+                rows.extend(tests(&mut times, Company::Alone)?);
+                continue;
+            }
             Suite::Anywhere => {
-                rows.extend(without_device(&mut times)?);
+                rows.extend(tests(&mut times, Company::Others)?);
+                rows.push(times.step("examples in the documentation", examples)?);
                 continue;
             }
             Suite::OneHost => 1,
@@ -76,12 +75,18 @@ pub fn main(args: &Args) -> Result<()> {
 /// The suites that any machine can run.
 pub fn on_any_machine() -> Result<()> {
     let mut times = Times::default();
-    let rows = without_device(&mut times)?;
+    let mut rows = tests(&mut times, Company::Alone)?;
+    rows.extend(tests(&mut times, Company::Others)?);
+    rows.push(times.step("examples in the documentation", examples)?);
     println!("\n{}", times.list());
     conclude(&rows)
 }
 
-fn without_device(times: &mut Times) -> Result<Vec<Row>> {
+fn tests(times: &mut Times, company: Company) -> Result<Vec<Row>> {
+    let suite = match company {
+        Company::Alone => "workspace, alone",
+        Company::Others => "workspace",
+    };
     // A launcher that one of the tests starts. Where it cannot be had, that is a failure in CI.
     let launcher = packages::ensure(&["openmpi-bin"], &workspace::target()?.join("apt.log"))?;
     let mut args: &[&str] = &[];
@@ -93,27 +98,14 @@ fn without_device(times: &mut Times) -> Result<Vec<Row>> {
         args = &["--skip", MPIRUN];
         skipped = Some(Row { suite: MPIRUN.to_owned(), counts: Counts::ONE_SKIPPED, note: reason });
     }
-    let built =
-        times.step("workspace, built", || build(&mut cargo(&["test", "--workspace", "--no-run"])?))?;
-    let mut tests = times.step("workspace", || {
-        beside::run_tests(WORKSPACE, &built, |command| {
+    let built = times.step("workspace, built", || build(&mut cargo(programs::TESTS)?))?;
+    let row = times.step(suite, || {
+        beside::run_tests(suite, &built, company, |command| {
             command.args(args);
         })
     });
-    let in_docs = times.step("workspace, examples in the documentation", examples)?;
-    tests.counts = tests.counts.plus(in_docs.counts);
-    let notes = [tests.note, in_docs.note].into_iter().filter(|note| !note.is_empty());
-    tests.note = notes.collect::<Vec<_>>().join("; ");
-    let mut rows = vec![tests];
-    rows.extend(skipped);
-    let programs = times.step("programs, built", || build(&mut cargo(programs::BUILD)?))?;
-    let conformance = programs.iter().find(|program| program.name == "conformance");
-    let conformance = conformance.context("the workspace has no program `conformance`")?;
-    rows.extend(times.step("conformance", || {
-        beside::each(&CONFORMANCE, beside::processors(), |(name, args)| {
-            beside::run(name, conformance.command().args(*args))
-        })
-    }));
+    let mut rows = vec![row];
+    rows.extend(skipped.filter(|_| company == Company::Others));
     rows.iter_mut().filter(|row| row.note.is_empty() && row.counts.skipped > 0).for_each(|row| {
         row.note = "what it skipped needs a device: see soft-RoCE".to_owned();
     });
@@ -135,5 +127,9 @@ fn examples() -> Result<Row> {
         process::run_shown(&mut cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])?, LIMIT)?;
     let note =
         if status.success() { String::new() } else { "examples in the documentation failed".to_owned() };
-    Ok(Row { suite: WORKSPACE.to_owned(), counts: Counts::of_run(&output, status.success()), note })
+    Ok(Row {
+        suite: "examples in the documentation".to_owned(),
+        counts: Counts::of_run(&output, status.success()),
+        note,
+    })
 }

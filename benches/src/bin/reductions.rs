@@ -88,7 +88,8 @@ impl<T: Element> Sum<'_, T> {
         for _ in 0..args.turns {
             figures[0].push(self.timed(rounds, |sum| sum.plain(add)));
             for (&(vectors, hint), figures) in kernels.iter().zip(&mut figures[1..]) {
-                let reduction = Reduction::new(T::DATA_TYPE, ReduceOp::Sum).with(vectors).with_cache_hint(hint);
+                let reduction =
+                    Reduction::new(T::DATA_TYPE, ReduceOp::Sum).with(vectors).with_cache_hint(hint);
                 figures.push(self.timed(rounds, |sum| sum.by(reduction)));
             }
         }

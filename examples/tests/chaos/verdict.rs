@@ -27,10 +27,12 @@ pub fn final_error(ended: &Ended, collective: Collective, rank: u32) -> String {
     }
 }
 
-/// All ranks that an error names, be it one after the other (`ranks 1, 2 and 5`), but for the root in an operation's name.
+/// All ranks at fault that an error names, also in a list (`ranks 1, 2 and 5`).
+///
+/// The root in an operation's name is not at fault, and neither is the rank that reported the fault.
 pub fn named(error: &str) -> Vec<u32> {
     let mut ranks = Vec::new();
-    let error = &without_root(error);
+    let error = &without_root(error).replace("reported by rank ", "reported by ");
     for (at, word) in error.match_indices("rank") {
         let behind = &error[at + word.len()..];
         let mut list = behind.strip_prefix('s').unwrap_or(behind).strip_prefix(' ').unwrap_or_default();
@@ -90,7 +92,8 @@ pub fn place(error: &str, collective: Collective) -> Place {
         // that does not come says so.
         let in_store =
             [" which serves the store, is lost", " did not come to "].iter().any(|text| error.contains(text));
-        let between = error.contains("between operations") || in_store;
+        let texts = ["between operations", "No operation was running here"];
+        let between = in_store || texts.iter().any(|text| error.contains(text));
         assert!(between, "it says neither its operation nor that there was none: {error}");
         return Place::Between;
     };
@@ -118,6 +121,10 @@ fn an_error_says_where_its_rank_was() {
     assert_eq!(all_reduce(inside), Place::Operation);
     assert_eq!(all_reduce(&inside.replace(" ago (lane)", " ago; see rank 1")), Place::Operation);
     assert_eq!(all_reduce("rank 1 is lost between operations (lane)"), Place::Between);
+    assert_eq!(
+        all_reduce("aborted: rank 1 failed. No operation was running here. See rank 1"),
+        Place::Between
+    );
     let of_a_root = inside.replace("all-reduce", "gather").replace("float (sum)", "float to rank 2");
     assert_eq!(place(&of_a_root, Collective::Gather), Place::Operation);
 }
@@ -143,6 +150,10 @@ fn rows_are_counted_and_errors_searched_for_ranks() {
     let table = "# header\n  1024  256  float  sum  -1  1.2  0.85  0.85  0  1.1  0.93  0.93  0\n   2048  512";
     assert_eq!(checked_rows(table), 1);
     assert_eq!(named("rank 3 is lost; see rank 3"), [3]);
+    assert_eq!(
+        named("aborted: rank 3 failed (reported by rank 1: the link failed). See the log of rank 3"),
+        [3]
+    );
     assert_eq!(named("rank 2 says that rank 10 is"), [2, 10]);
     assert_eq!(named("ranks 4, 11 and 2 did not come, nor rank 7, 8"), [2, 4, 7, 8, 11]);
     assert!(named("ranks are 5, and a rank is none").is_empty());

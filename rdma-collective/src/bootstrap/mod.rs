@@ -15,6 +15,7 @@ mod door;
 mod error;
 mod frame;
 #[cfg(any(fuzzing, test))]
+#[path = "tests/fuzz.rs"]
 pub(crate) mod fuzz;
 mod message;
 mod ports;
@@ -28,7 +29,8 @@ mod store_server;
 mod tests;
 mod token;
 
-pub use error::{BootstrapError, Elsewhere, FrameError, RankList};
+pub use error::{BootstrapError, RankList};
+pub(crate) use error::{Elsewhere, FrameError};
 pub use message::{GATHERED_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use ports::meeting_ports;
 pub use spawn::LocalRanks;

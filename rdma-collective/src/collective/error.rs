@@ -1,4 +1,6 @@
-//! Errors of collectives: what ends them, and what they are named in it.
+//! Errors of operations: what ended an operation, which rank is at fault, and what to do.
+//!
+//! Errors of making a communicator are in `setup_error`, those of types and counts in `reduce`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,27 +10,28 @@ use super::reduce::{AllocError, ReduceError, ScheduleError};
 use crate::engine::EngineError;
 use crate::link::{LaneFailure, LaneName};
 
-/// What a rank asked for, as errors quote it.
+/// An operation as errors quote it: `all-reduce 17 of 1024 float (sum)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationName {
-    /// Operations of the communicator before this one; of a send or receive, those before it from the one rank to the other.
+    /// Number of earlier operations of the communicator; for a send or receive, of earlier messages from the one rank
+    /// to the other.
     pub sequence: u64,
-    /// Such as `all-reduce`.
+    /// The collective, such as `all-reduce`.
     pub collective: &'static str,
-    /// Elements; 0 where each rank has counts of its own.
+    /// Number of elements; 0 if each rank has counts of its own.
     pub count: u64,
-    /// The type of an element, and how elements are combined.
+    /// The type of the elements and the reduction or root.
     pub of: String,
 }
 
-/// Where an operation was when it ended.
+/// How far an operation had come when an error ended it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interrupted {
     /// The operation.
     pub operation: OperationName,
-    /// Bytes that were still to come.
+    /// Bytes that this rank still had to receive.
     pub bytes_outstanding: u64,
-    /// How long before its end it made progress last.
+    /// Time between the last progress and the end.
     pub last_progress: Duration,
 }
 
@@ -42,21 +45,28 @@ impl fmt::Display for Interrupted {
     }
 }
 
-/// In which operation, or in none.
-fn place(interrupted: &Option<Interrupted>) -> String {
+/// Says in which operation this rank was; for texts such as "rank 3 is lost {whereabouts}".
+fn whereabouts(interrupted: &Option<Interrupted>) -> String {
     interrupted.as_ref().map_or_else(|| "between operations".to_owned(), ToString::to_string)
 }
 
 fn aborted(culprit: u32, reporter: u32, reason: AbortReason, interrupted: &Option<Interrupted>) -> String {
-    let place = place(interrupted);
-    if reason == AbortReason::Mismatch {
-        // Which of the two is wrong, nobody knows.
-        format!(
-            "ranks {culprit} and {reporter} called different operations, here {place}; call the same in the same order \
-             on ranks {culprit} and {reporter}"
-        )
-    } else {
-        format!("of rank {culprit} ({reason}), here {place}; see rank {culprit}")
+    let here = interrupted.as_ref().map_or_else(
+        || "No operation was running here".to_owned(),
+        |interrupted| format!("This rank was {interrupted}"),
+    );
+    match reason {
+        // Neither rank can know which of the two calls is the wrong one.
+        AbortReason::Mismatch => format!(
+            "ranks {culprit} and {reporter} called different operations. {here}. Call the same operations in the same \
+             order on ranks {culprit} and {reporter}"
+        ),
+        AbortReason::Requested | AbortReason::Queued => {
+            format!("rank {culprit} gave up: {reason}. {here}. See the log of rank {culprit}")
+        }
+        _ => format!(
+            "rank {culprit} failed (reported by rank {reporter}: {reason}). {here}. See the log of rank {culprit}"
+        ),
     }
 }
 
@@ -70,30 +80,30 @@ impl fmt::Display for OperationName {
     }
 }
 
-/// Why a rank gave an operation up, as it told the others.
+/// The reason for which a rank ended an operation, as that rank told the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AbortReason {
     /// The link to the rank at fault failed.
     PeerFailed,
-    /// The rank at fault was waited for until the deadline.
+    /// The rank at fault did not answer by the deadline.
     DeadlineExceeded,
-    /// The rank at fault called something else.
+    /// The rank at fault called another operation.
     Mismatch,
-    /// The rank asked for the end, by an [`Aborter`](crate::collective::communicator::Aborter).
+    /// The rank asked for the end, by an [`Aborter`](crate::collective::Aborter).
     Requested,
-    /// The rank's deadline passed before its operation could begin, as [`CollectiveError::Queued`] tells it.
+    /// The rank's deadline passed before its operation could begin; that rank returns [`CollectiveError::Queued`].
     Queued,
-    /// Something that this release does not know.
+    /// A reason of a later release.
     Other,
 }
 
 impl fmt::Display for AbortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::PeerFailed => "it is lost",
-            Self::DeadlineExceeded => "it was waited for until the deadline",
-            Self::Mismatch => "it called another operation",
+            Self::PeerFailed => "the link failed",
+            Self::DeadlineExceeded => "no answer by the deadline",
+            Self::Mismatch => "another operation was called",
             Self::Requested => "it asked for the end",
             Self::Queued => "its deadline passed before its operation could begin",
             Self::Other => "for a reason that this release does not know",
@@ -109,12 +119,12 @@ fn unconnected(because: &Option<Arc<CollectiveError>>) -> String {
 }
 
 impl CollectiveError {
-    /// Whether nothing of the operation was sent, on no rank, and the communicator goes on.
+    /// Whether no rank has sent anything of the operation, so that the communicator goes on.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Unconnected { .. })
     }
 
-    /// The rank that it names.
+    /// The rank at fault, if the error names one.
     pub(crate) fn culprit(&self) -> Option<u32> {
         match self {
             Self::PeerFailed { rank, .. }
@@ -127,66 +137,74 @@ impl CollectiveError {
     }
 }
 
-/// Why an operation of a communicator did not complete. The output is then undefined, and the communicator ends.
+/// The reason why an operation did not complete.
+///
+/// Some errors refuse a call before any rank has sent anything, and the communicator goes on:
+/// [`LengthsDiffer`](Self::LengthsDiffer), [`PartsDiffer`](Self::PartsDiffer), [`Indivisible`](Self::Indivisible),
+/// [`CountsDoNotFit`](Self::CountsDoNotFit), [`Range`](Self::Range), [`Schedule`](Self::Schedule),
+/// [`Reduce`](Self::Reduce), [`ToItself`](Self::ToItself), [`GroupTooLong`](Self::GroupTooLong),
+/// [`TooManyOperations`](Self::TooManyOperations), [`ForeignMemory`](Self::ForeignMemory) and
+/// [`Unconnected`](Self::Unconnected). After any other error the output is undefined and the communicator has ended on
+/// all ranks.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {
-    /// A neighbour died, is silent, or the network between is.
+    /// A neighbour died or is silent, or the network to it is down.
     #[error(
-        "rank {rank} is lost {} ({lane}: {cause}); see why its process or its network ended",
-        place(interrupted)
+        "rank {rank} is lost {} ({lane}: {cause}); see the log of rank {rank} and the network between",
+        whereabouts(interrupted)
     )]
     PeerFailed {
         /// The neighbour.
         rank: u32,
-        /// The lane to it.
+        /// The lane to the neighbour.
         lane: LaneName,
-        /// What became of the lane.
+        /// The failure of the lane.
         cause: LaneFailure,
-        /// What ended by it; `None` when no operation was under way.
+        /// The operation that ended; `None` between operations.
         interrupted: Option<Interrupted>,
     },
-    /// A rank was waited for until the deadline.
+    /// A rank did not answer by the deadline.
     #[error(
-        "rank {rank} was waited for {interrupted} ({lane}), and the deadline passed after {waited:.1?}; \
-         see whether it runs, and where it waits"
+        "rank {rank} did not answer within {waited:.1?} {interrupted} ({lane}); see whether rank {rank} runs and where \
+         it waits, or set a later deadline"
     )]
     DeadlineExceeded {
-        /// The rank that was late: one that this one waited for, or that a neighbour waited for, be it by others that waited.
+        /// The late rank. This rank waited for it directly, or through neighbours that waited for it in turn.
         rank: u32,
-        /// The lane over which nothing came: to a neighbour.
+        /// The lane to the neighbour from which nothing came.
         lane: LaneName,
-        /// What ended by it.
+        /// The operation that ended.
         interrupted: Interrupted,
-        /// How long was waited.
+        /// The time that this rank waited.
         waited: Duration,
     },
-    /// Another rank has found out and said so, or has asked for it.
-    #[error("all ranks end because {}", aborted(*culprit, *reporter, *reason, interrupted))]
+    /// Another rank ended the communicator, and said why.
+    #[error("aborted: {}", aborted(*culprit, *reporter, *reason, interrupted))]
     Aborted {
-        /// The rank at fault; for [`Mismatch`](AbortReason::Mismatch), it or the reporter.
+        /// The rank at fault; for [`Mismatch`](AbortReason::Mismatch), this one or the reporter.
         culprit: u32,
-        /// The rank that found out.
+        /// The rank that noticed the fault.
         reporter: u32,
-        /// Why.
+        /// The reason that the reporter gave.
         reason: AbortReason,
-        /// What ended by it; `None` when no operation was under way.
+        /// The operation that ended; `None` between operations.
         interrupted: Option<Interrupted>,
     },
-    /// This process did not run for a while, and counts as lost: the other ranks have ended because of it.
+    /// This process did not run for a while, so the other ranks took it for lost and ended without it.
     #[error(
         "the other ranks went on without this one, which they lost {}{}; see what stopped this process: a signal, a \
          debugger, a host without a core to spare",
-        place(interrupted),
+        whereabouts(interrupted),
         away.map_or_else(String::new, |away| format!(" and which did not run for {away:.1?}"))
     )]
     Fenced {
-        /// How long it did not run, as far as it noticed.
+        /// The time that this process did not run, if it noticed.
         away: Option<Duration>,
-        /// What ended by it; `None` when no operation was under way.
+        /// The operation that ended; `None` between operations.
         interrupted: Option<Interrupted>,
     },
-    /// Two ranks are not in the same operation.
+    /// Two ranks called different operations.
     #[error(
         "rank {rank} called {ours}, and rank {peer} {theirs}; call the same operations in the same order on all ranks"
     )]
@@ -195,15 +213,15 @@ pub enum CollectiveError {
         rank: u32,
         /// The other one.
         peer: u32,
-        /// What this rank called.
+        /// The operation that this rank called.
         ours: OperationName,
-        /// What the other one called.
+        /// The operation that the other rank called.
         theirs: OperationName,
     },
-    /// A rank sends another one more or fewer elements than that expects.
+    /// A rank sends more or fewer elements than the receiver expects.
     #[error(
-        "rank {peer} sends {sent} elements to rank {rank}, which expects {expected}; pass counts on ranks {peer} and {rank} \
-         that agree"
+        "rank {peer} sends {sent} elements to rank {rank}, which expects {expected}; pass the same count on ranks {peer} \
+         and {rank}"
     )]
     CountsDiffer {
         /// This rank.
@@ -212,56 +230,57 @@ pub enum CollectiveError {
         peer: u32,
         /// Elements that this rank expects.
         expected: u64,
-        /// Elements that the other one sends.
+        /// Elements that the other rank sends.
         sent: u64,
     },
-    /// There is not a count for each rank, or the counts are not those of the buffer.
+    /// There is not one count for each rank, or the counts do not add up to the length of the buffer.
     #[error(
-        "{counts} counts, {sum} together, are not those of {elements} elements of {buffer} for {ranks} ranks; pass a count for \
-         each rank, and a buffer of as many elements as they are together"
+        "{counts} counts with the sum {sum} do not fit {ranks} ranks and {elements} elements of {buffer}; pass one count for \
+         each rank, and a buffer of as many elements as the sum of the counts"
     )]
     CountsDoNotFit {
-        /// Which buffer.
+        /// `input` or `output`.
         buffer: &'static str,
-        /// Its elements.
+        /// Elements of the buffer.
         elements: usize,
-        /// How many counts there are.
+        /// Number of counts.
         counts: usize,
-        /// Their sum.
+        /// Sum of the counts.
         sum: usize,
-        /// How many ranks there are.
+        /// Number of ranks.
         ranks: u32,
     },
-    /// A rank could not be connected to the others that an operation needs links to, and it has no ring to go around; all ranks know it.
+    /// A rank could not open the links that an operation needs, and the ring cannot replace them; all ranks know it.
     #[error("rank {rank} could not be connected to other ranks: {reason}; mend it there")]
     Unlinked {
         /// The rank.
         rank: u32,
-        /// What it said.
+        /// The error on that rank.
         reason: String,
     },
-    /// There are no links by which ranks send to each other; nothing was sent, and the communicator goes on. What has begun before it
-    /// was found that there can be none ends by this, too, on all ranks.
+    /// There is no link to a rank that this one sends to or receives from. Nothing was sent; the communicator goes on.
+    /// Operations that began before the ranks found that there can be no links also end with this error, on all ranks.
     #[error("there is no link to rank {rank}{}", unconnected(because))]
     Unconnected {
         /// The rank.
         rank: u32,
-        /// Why there can be none, as [`Unlinked`](Self::Unlinked) has it, once an operation that does without has found that.
+        /// The reason why there can be no links, an [`Unlinked`](Self::Unlinked), once an operation that can do without
+        /// links has found it.
         because: Option<Arc<CollectiveError>>,
     },
-    /// A rank sends to itself, or receives from itself, and does not do the other in the same operation.
+    /// A rank sends to itself without receiving in the same operation, or the reverse.
     #[error(
-        "rank {rank} would wait for itself: what it sends to itself it has to receive in the same operation; put both \
-         into one `send_recv` or one group"
+        "rank {rank} would wait for itself: a send to itself needs a receive in the same operation; put both into one \
+         `send_recv` or one group"
     )]
     ToItself {
         /// The rank.
         rank: u32,
     },
-    /// More sends and receives than go on together.
+    /// A group has more sends and receives than one operation can carry.
     #[error("more than {max} sends and receives in one group; run it in parts")]
     GroupTooLong {
-        /// How many there can be.
+        /// The limit.
         max: usize,
     },
     /// Input and output differ in length.
@@ -272,7 +291,7 @@ pub enum CollectiveError {
         /// Bytes of the output.
         output: usize,
     },
-    /// Of two buffers one is not as long as a part of the other for each rank.
+    /// The longer buffer is not as long as one part, of the length of the shorter buffer, for each rank.
     #[error(
         "a part of {part} bytes for each of {ranks} ranks is not {whole} bytes; pass a buffer of {ranks} parts"
     )]
@@ -281,15 +300,15 @@ pub enum CollectiveError {
         part: usize,
         /// Bytes of the buffer of all parts.
         whole: usize,
-        /// How many ranks there are.
+        /// Number of ranks.
         ranks: u32,
     },
-    /// A buffer has no equal part for each rank.
+    /// The elements of a buffer cannot be shared evenly among the ranks.
     #[error("{count} elements have no equal part for each of {ranks} ranks; pass a multiple of {ranks}")]
     Indivisible {
         /// Elements of the buffer.
         count: usize,
-        /// How many ranks there are.
+        /// Number of ranks.
         ranks: u32,
     },
     /// The buffer cannot be cut, the count is too large, or the root is no rank.
@@ -298,53 +317,54 @@ pub enum CollectiveError {
     /// The bytes are not whole elements.
     #[error(transparent)]
     Reduce(#[from] ReduceError),
-    /// An earlier operation failed, and with it the communicator.
-    #[error("the communicator has ended, for {first}; make a new one")]
+    /// An earlier operation failed and ended the communicator.
+    #[error("the communicator has ended because of an earlier error: {first}; make a new communicator")]
     Ended {
         /// The first error.
         first: Arc<CollectiveError>,
     },
-    /// The communicator was closed before all that it sent had arrived.
+    /// The communicator was closed before all messages of this rank had arrived.
     #[error(
-        "the deadline passed before all that was sent had arrived, and it may be lost; see whether the neighbours run"
+        "the deadline passed before all messages of this rank had arrived, and they may be lost; see whether the \
+         neighbours run"
     )]
     Unsent,
-    /// The deadline passed before the operation began, for instance behind others; nothing of it was sent. The others may
-    /// have begun it, so that the communicator ends on all ranks.
+    /// The deadline passed before the operation began, for example behind other operations. Nothing was sent, but other
+    /// ranks may have begun the operation, so the communicator ends on all ranks.
     #[error(
         "the deadline passed before the operation could begin; wait for operations begun earlier first, or give it more \
          time"
     )]
     Queued,
-    /// As many operations are pending as can be; the buffers come back, and the communicator goes on.
+    /// The maximum of operations is pending. The buffers come back, and the communicator goes on.
     #[error("{max} operations are pending, and there can be no more; wait for one of them")]
     TooManyOperations {
-        /// How many there can be.
+        /// The limit.
         max: usize,
     },
-    /// Bytes that a region does not have.
+    /// A range ends beyond its region.
     #[error("bytes {start} to {end} of a region of {len}; pass a range that it has")]
     Range {
         /// The first byte.
         start: usize,
-        /// One beyond the last.
+        /// The byte after the last one.
         end: usize,
         /// Bytes of the region.
         len: usize,
     },
-    /// Memory of another engine, whose device this one cannot reach it by.
+    /// The memory belongs to another engine, and this engine's device has no registration of it.
     #[error("the memory is registered with another engine; allocate or register it with this one's")]
     ForeignMemory,
-    /// Memory for the operation could not be had.
-    #[error("memory for the operation could not be had: {source}")]
+    /// Memory for the operation could not be allocated.
+    #[error("memory for the operation could not be allocated: {source}")]
     Memory {
-        /// Why.
+        /// The allocation's error.
         source: Arc<AllocError>,
     },
-    /// Nothing goes over a rail any more: another rank has lost it, and says there why, or it was behind the others for too
-    /// long.
+    /// A rail carries no more operations, because another rank has lost it or because it fell too far behind.
     #[error(
-        "rail {rail} is given up, since another rank has lost it or it was too far behind; see its devices, ports and network"
+        "rail {rail} is given up, because another rank has lost it or it was too far behind; see the log of the other \
+         ranks, and the rail's devices, ports and network"
     )]
     RailLost {
         /// The rail's number.

@@ -16,8 +16,8 @@ use super::communicator::tuning::TuningError;
 use super::communicator::{Communicator, CommunicatorOptions};
 use crate::bootstrap::{BootstrapError, JobToken, Join, LocalRanks, SpawnError};
 use crate::bootstrap::{StoreClient, StoreOptions, StoreServer};
-use crate::engine::{Engine, EngineOptions, SetupError};
-use crate::env::{EnvError, Environment, JoinError, Joined, SelectError};
+use crate::engine::{Engine, EngineOptions};
+use crate::env::{Environment, JoinError, Joined, SelectError};
 
 /// Options of [`Communicator::init_with`]. Every rank passes the same but for `device`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,26 +65,8 @@ pub enum InitError {
     Spawn(#[from] SpawnError),
 }
 
-impl From<EnvError> for InitError {
-    fn from(error: EnvError) -> Self {
-        JoinError::from(error).into()
-    }
-}
-
-impl From<SetupError> for InitError {
-    fn from(error: SetupError) -> Self {
-        CommunicatorError::from(error).into()
-    }
-}
-
-impl From<BootstrapError> for InitError {
-    fn from(error: BootstrapError) -> Self {
-        JoinError::from(error).into()
-    }
-}
-
 impl Communicator {
-    /// Makes the communicator of all ranks that the launcher started, within 60 s; without a launcher, of this process alone.
+    /// Makes the communicator of all ranks that the launcher started, or of this process alone without a launcher.
     ///
     /// The launchers are torchrun, mpirun, srun, Kubernetes jobs and [`LocalRanks`]; `docs/environment.md` lists the
     /// variables. The device is the first RDMA device that works, else the software device. NCCL's variables apply. The
@@ -128,7 +110,7 @@ impl Communicator {
     /// As for [`init`](Self::init).
     pub fn init_with(options: InitOptions) -> Result<Self, InitError> {
         let deadline = Deadline::after(options.timeout);
-        Self::init_in(&Environment::of_process()?, options, deadline)
+        Self::init_in(&Environment::of_process().map_err(JoinError::from)?, options, deadline)
     }
 
     /// As [`init`](Self::init); but without a launcher runs this program as `ranks` processes on this host, waits for
@@ -151,9 +133,10 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As for [`init`](Self::init); [`InitError::Spawn`] in the process that started the ranks names the rank that failed.
+    /// As for [`init`](Self::init); [`InitError::Spawn`] in the process that started the ranks names the rank that
+    /// failed.
     pub fn init_or_spawn(ranks: u32, deadline: Deadline) -> Result<Option<Self>, InitError> {
-        let environment = Environment::of_process()?;
+        let environment = Environment::of_process().map_err(JoinError::from)?;
         if environment.launch.is_none() {
             LocalRanks::spawn(ranks, |_| LocalRanks::same_program())?.wait(deadline)?;
             return Ok(None);
@@ -171,16 +154,17 @@ impl Communicator {
         }
         let mut joined = match &environment.launch {
             Some(launch) => launch.join(deadline)?,
-            None => alone(deadline)?,
+            None => alone(deadline).map_err(JoinError::from)?,
         };
         let InitOptions { device, wire, mut communicator, .. } = options;
         environment.nccl.apply_to_communicator(&mut communicator)?;
         let soft = SoftOptions { address: joined.address, wire, ..SoftOptions::default() };
         let selected = environment.nccl.select(&device, soft, None)?;
-        let engine = Engine::new(&selected.context, selected.engine_options(&environment.nccl))?;
+        let engine = Engine::new(&selected.context, selected.engine_options(&environment.nccl));
+        let engine = engine.map_err(CommunicatorError::from)?;
         let comm = Self::new(&engine, &mut joined.store, communicator, deadline)?;
         // Rank 0 serves the store: it must not leave before the others have read what they need from it.
-        joined.close(deadline)?;
+        joined.close(deadline).map_err(JoinError::from)?;
         Ok(comm)
     }
 

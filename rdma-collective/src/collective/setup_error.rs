@@ -20,21 +20,21 @@ pub enum CommunicatorError {
     /// A rank has another option than this one.
     #[error("{field} is {ours} here and {theirs} on rank {rank}; start all ranks alike")]
     Differs {
-        /// What differs.
+        /// The option that differs.
         field: &'static str,
         /// The other rank.
         rank: u32,
-        /// Its value here.
+        /// The value on this rank.
         ours: String,
-        /// Its value there.
+        /// The value on the other rank.
         theirs: String,
     },
     /// Another rank could not be set up, and has said why.
     #[error("rank {rank} could not be set up: {reason}; mend it there")]
     Rank {
-        /// That rank.
+        /// The rank that failed.
         rank: u32,
-        /// Its error.
+        /// The error on that rank.
         reason: String,
     },
     /// A rank sent an introduction that this release cannot read.

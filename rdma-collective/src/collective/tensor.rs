@@ -1,14 +1,13 @@
 //! Elements in memory that the library owns and has registered: collectives send them from where they lie.
 
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
 use super::Element;
-use super::execute::{Job, job_from_any};
+use super::execute::Job;
 use crate::collective::AllocError;
-use crate::collective::communicator::{Communicator, JobOutput};
+use crate::collective::communicator::Communicator;
 
 /// Elements that collectives send without a copy. It derefs to `[T]`.
 ///
@@ -60,35 +59,25 @@ impl<T: Element> Tensor<T> {
         job
     }
 
+    /// The tensor of an operation in place, or the output of another.
+    pub(super) fn from_job(job: Box<Job>) -> Self {
+        Self::pair_from_job(job).1
+    }
+
     /// The tensors of an operation: its input, when it has one of its own, and its output.
-    pub(super) fn pair_from_job(mut job: Box<Job>) -> (Option<Self>, Self) {
+    fn pair_from_job(mut job: Box<Job>) -> (Option<Self>, Self) {
         let input = job.input.take().map(|job| Self { job, elements: PhantomData });
         (input, Self { job, elements: PhantomData })
     }
 
     /// The same of an operation that has an input of its own.
     pub(super) fn both_from_job(job: Box<Job>) -> (Self, Self) {
-        match Self::pair_from_job(job) {
-            (Some(input), output) => (input, output),
-            (None, _) => unreachable!("an operation out of place has an input"),
-        }
+        let (input, output) = Self::pair_from_job(job);
+        debug_assert!(input.is_some(), "an operation out of place has an input");
+        // One without would be in place: nothing is left for an input of its own.
+        let input = input.unwrap_or_else(|| Self { job: output.job.empty(), elements: PhantomData });
+        (input, output)
     }
-}
-
-impl<T: Element> JobOutput for Tensor<T> {
-    fn from_job(job: Box<dyn Any + Send>) -> Self {
-        Self::pair_from_job(job_from_any(job)).1
-    }
-}
-
-impl<T: Element> JobOutput for (Tensor<T>, Tensor<T>) {
-    fn from_job(job: Box<dyn Any + Send>) -> Self {
-        Tensor::both_from_job(job_from_any(job))
-    }
-}
-
-impl JobOutput for () {
-    fn from_job(_: Box<dyn Any + Send>) {}
 }
 
 impl<T: Element> Deref for Tensor<T> {

@@ -1,50 +1,24 @@
-//! Collectives whose ranks have parts of any length: which, and who sends how much to whom.
+//! Collectives on parts of any length: which rank sends how much to which, from the counts that each rank passes.
 //!
-//! They go straight from rank to rank. Nobody knows all counts: what the one end of a link sends and the other end expects is in front
-//! of the first message, and compared there.
+//! Parts go straight from rank to rank. No rank knows all counts, so a sender puts its count in front of its first
+//! message and the receiver compares. `execute` turns the shares into a plan.
 
 use super::DataType;
+use super::call::{Collective, Request};
 use super::schedule::{Share, Span};
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
 
-/// A collective of such parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Uneven {
-    AllToAll,
-    Gather { root: u32 },
-    Scatter { root: u32 },
-    AllGather,
-}
-
-impl Uneven {
-    pub(super) const fn code(self) -> u8 {
-        match self {
-            Self::AllToAll => 14,
-            Self::Gather { .. } => 15,
-            Self::Scatter { .. } => 16,
-            Self::AllGather => 17,
-        }
-    }
-
-    pub(super) const fn root(self) -> Option<u32> {
-        match self {
-            Self::Gather { root } | Self::Scatter { root } => Some(root),
-            Self::AllToAll | Self::AllGather => None,
-        }
-    }
-}
-
-/// All of a buffer of so many bytes.
+/// The span of a whole buffer of `len` bytes.
 const fn all(len: usize) -> Span {
     Span { offset: 0, len }
 }
 
-/// What a rank counts its parts by, one count a rank, where it has any.
+/// Counts that a rank passes, one for each rank; empty where the rank has none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts<'a> {
-    /// What it sends to each.
+    /// Elements to send to each rank.
     pub(super) sent: &'a [usize],
-    /// What it receives from each.
+    /// Elements to receive from each rank.
     pub(super) received: &'a [usize],
 }
 
@@ -58,7 +32,7 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// Who takes part, and with what.
+/// The rank, the group and the sizes of this rank's buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sides {
     pub(super) rank: u32,
@@ -70,31 +44,32 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// What this rank sends to each rank and receives from each, by rank.
+    /// Computes what this rank sends to each rank and receives from each, by rank.
     ///
     /// # Errors
     ///
-    /// Counts and buffers do not fit each other, or there is no such root.
-    pub(super) fn shares(&self, uneven: Uneven, counts: Counts<'_>) -> Result<Vec<Share>, CollectiveError> {
+    /// The counts do not fit the buffers, or the root is no rank.
+    pub(super) fn shares(&self, request: Request, counts: Counts<'_>) -> Result<Vec<Share>, CollectiveError> {
         let Self { rank, ranks, .. } = *self;
-        if let Some(root) = uneven.root().filter(|root| *root >= ranks) {
+        let root = request.root;
+        if root >= ranks {
             return Err(ScheduleError::RankOutOfRange { rank: root, ranks }.into());
         }
         self.check_elements()?;
         let mut shares = vec![Share::default(); ranks as usize];
-        match uneven {
-            Uneven::AllToAll => {
+        match request.collective {
+            Collective::AllToAllV => {
                 let (sent, received) = (self.parts_of_input(counts)?, self.parts_of_output(counts)?);
                 for (share, (sent, received)) in shares.iter_mut().zip(sent.into_iter().zip(received)) {
                     *share = Share { sent: Some(sent), received: Some(received) };
                 }
             }
-            Uneven::AllGather => {
+            Collective::AllGatherV => {
                 for (share, received) in shares.iter_mut().zip(self.parts_of_output(counts)?) {
                     *share = Share { sent: Some(all(self.input)), received: Some(received) };
                 }
             }
-            Uneven::Gather { root } => {
+            Collective::GatherV => {
                 if root == rank {
                     for (share, received) in shares.iter_mut().zip(self.parts_of_output(counts)?) {
                         share.received = Some(received);
@@ -102,7 +77,7 @@ impl Sides {
                 }
                 shares[root as usize].sent = Some(all(self.input));
             }
-            Uneven::Scatter { root } => {
+            Collective::ScatterV => {
                 if root == rank {
                     for (share, sent) in shares.iter_mut().zip(self.parts_of_input(counts)?) {
                         share.sent = Some(sent);
@@ -110,12 +85,14 @@ impl Sides {
                 }
                 shares[root as usize].received = Some(all(self.output));
             }
+            // No other collective has counts.
+            _ => {}
         }
         self.check_own(shares[rank as usize])?;
         Ok(shares)
     }
 
-    /// The parts of the input, of which this rank gets the reduction of its own.
+    /// Computes the parts of the input of a reduce-scatter, by rank.
     ///
     /// # Errors
     ///
@@ -135,7 +112,7 @@ impl Sides {
         self.parts("output", self.output, counts.received)
     }
 
-    /// The parts of a buffer of `len` bytes, one behind the other.
+    /// Cuts a buffer of `len` bytes into parts of these counts, one after the other.
     fn parts(
         &self,
         buffer: &'static str,
@@ -163,7 +140,7 @@ impl Sides {
         Ok(counts.iter().map(span).collect())
     }
 
-    /// That buffers end behind an element.
+    /// Checks that both buffers end after a whole element.
     fn check_elements(&self) -> Result<(), ReduceError> {
         let data_type = self.data_type;
         let partial =
@@ -171,7 +148,7 @@ impl Sides {
         partial.map_or(Ok(()), |bytes| Err(ReduceError::PartialElement { bytes, data_type }))
     }
 
-    /// That the rank receives from itself what it sends to itself.
+    /// Checks that this rank receives from itself as much as it sends to itself.
     fn check_own(&self, Share { sent, received }: Share) -> Result<(), CollectiveError> {
         let (rank, element) = (self.rank, self.data_type.size() as u64);
         match (sent, received) {

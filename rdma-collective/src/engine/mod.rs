@@ -38,7 +38,7 @@ use self::locked::Locked;
 pub(crate) use options::gid_preference;
 pub use options::{Driver, EngineOptions};
 pub(crate) use service::Service;
-pub(crate) use thread::LEFT_FOR;
+pub(crate) use thread::HANDOVER_DELAY;
 use thread::{Nudge, Thread};
 
 pub use error::{EngineError, SetupError};

@@ -17,7 +17,7 @@ pub(crate) trait Service: Send {
 
     /// The time up to which the pending operation is its caller's: the caller goes on with it when it waits, so that
     /// the engine's thread need not wake before.
-    fn left_until(&self) -> Option<Instant> {
+    fn caller_owned_until(&self) -> Option<Instant> {
         None
     }
 }

@@ -25,7 +25,7 @@ const AWAY: Duration = Duration::from_millis(50);
 ///
 /// The thread pauses for the same time while callers begin such operations: otherwise each operation would have to wake
 /// it, at the cost of a system call in an operation of less than a microsecond.
-pub(crate) const LEFT_FOR: Duration = Duration::from_millis(1);
+pub(crate) const HANDOVER_DELAY: Duration = Duration::from_millis(1);
 
 /// The record of who drives an engine: callers, or the engine's thread.
 #[derive(Debug, Default)]
@@ -134,12 +134,12 @@ impl Core {
         let mut services = self.services.iter().filter_map(Weak::upgrade);
         services.any(|service| {
             let service = service.lock().unwrap_or_else(PoisonError::into_inner);
-            let left = service.left_until().is_some_and(|until| now.is_none_or(|now| now < until));
+            let left = service.caller_owned_until().is_some_and(|until| now.is_none_or(|now| now < until));
             !left && service.next_deadline().is_some()
         })
     }
 
-    /// Counts an operation that was begun and is [left to its caller](super::Service::left_until).
+    /// Counts an operation that was begun and is [its caller's for now](super::Service::caller_owned_until).
     pub(crate) fn leave(&mut self) {
         self.attendance.left += 1;
     }
@@ -185,7 +185,7 @@ fn run(shared: &Shared) {
             // Step back. A caller that left an operation pending is likely to begin another: then look again after the
             // hand-over delay, so that the operation is not older than that when the thread takes it over.
             let leaves = core.attendance.left != left || waiting == 0 && core.next_pending().is_some();
-            let pause = if leaves { LEFT_FOR } else { AWAY };
+            let pause = if leaves { HANDOVER_DELAY } else { AWAY };
             (seen, left) = (visits, core.attendance.left);
             (core.attendance.away, core.attendance.until) = (true, now.checked_add(pause));
             drop(core);

@@ -3,7 +3,7 @@
 use super::meeting::Endpoint;
 use super::reader::Number;
 use super::{Launcher, Namespace};
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 /// The rank of this process, and the facts around it, by the variables of one launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +32,9 @@ pub(super) enum Hosts {
 
 impl Claim {
     /// A claim with the numbers that every launcher gives.
-    pub(super) fn new(launcher: Launcher, rank: Number, world: Number) -> Result<Self, EnvError> {
+    pub(super) fn new(launcher: Launcher, rank: Number, world: Number) -> Result<Self, EnvErrorKind> {
         if rank.value >= world.value {
-            return Err(EnvError::NoSuchRank { rank: rank.setting, world: world.setting });
+            return Err(EnvErrorKind::NoSuchRank { rank: rank.setting, world: world.setting });
         }
         Ok(Self {
             launcher,
@@ -50,15 +50,18 @@ impl Claim {
     }
 
     /// Adds the numbers of this host's ranks, which tell whether this host is the only one.
-    pub(super) fn local(mut self, rank: Option<Number>, world: Option<Number>) -> Result<Self, EnvError> {
+    pub(super) fn local(mut self, rank: Option<Number>, world: Option<Number>) -> Result<Self, EnvErrorKind> {
         if let Some(local) = world.as_ref().filter(|local| local.value > self.world.value) {
             let (one, other) = (local.setting.clone(), self.world.setting.clone());
-            return Err(EnvError::Contradiction { one, other });
+            return Err(EnvErrorKind::Contradiction { one, other });
         }
         if let (Some(rank), Some(world)) = (&rank, &world)
             && rank.value >= world.value
         {
-            return Err(EnvError::NoSuchRank { rank: rank.setting.clone(), world: world.setting.clone() });
+            return Err(EnvErrorKind::NoSuchRank {
+                rank: rank.setting.clone(),
+                world: world.setting.clone(),
+            });
         }
         self.local_rank = rank.map(|rank| rank.value);
         self.local_world = world.map(|world| world.value);
@@ -75,7 +78,7 @@ impl Claim {
     /// The numbers may differ in one case: `other` started one process (a pod) for each host, and this launcher started
     /// `local_world` ranks in each. Then `other`'s rank is this one's divided by `local_world`. An Indexed Job numbers
     /// pods but does not say how many there are, so only the rank is compared.
-    pub(super) fn agrees_with(&self, other: &Self) -> Result<(), EnvError> {
+    pub(super) fn agrees_with(&self, other: &Self) -> Result<(), EnvErrorKind> {
         let local = self.local_world.unwrap_or(1);
         let of_several = other.launcher == Launcher::IndexedJob
             || other.world.value.checked_mul(local) == Some(self.world.value);
@@ -90,9 +93,9 @@ impl Claim {
 }
 
 /// Checks that both are the same number.
-pub(super) fn agree(one: &Number, other: &Number) -> Result<(), EnvError> {
+pub(super) fn agree(one: &Number, other: &Number) -> Result<(), EnvErrorKind> {
     if one.value == other.value {
         return Ok(());
     }
-    Err(EnvError::Contradiction { one: one.setting.clone(), other: other.setting.clone() })
+    Err(EnvErrorKind::Contradiction { one: one.setting.clone(), other: other.setting.clone() })
 }

@@ -2,7 +2,7 @@
 
 use super::nccl::NCCL_DEBUG;
 use super::reader::{Reader, invalid};
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 /// The level of a program's log, in NCCL's words. Each level includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub enum DebugLevel {
 }
 
 impl DebugLevel {
-    pub(super) fn read(reader: &Reader<'_>) -> Result<Self, EnvError> {
+    pub(super) fn read(reader: &Reader<'_>) -> Result<Self, EnvErrorKind> {
         let Some(setting) = reader.setting(NCCL_DEBUG)? else { return Ok(Self::None) };
         match setting.value.to_ascii_uppercase().as_str() {
             "NONE" => Ok(Self::None),

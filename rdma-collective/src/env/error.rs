@@ -4,10 +4,16 @@ use std::fmt;
 
 use crate::bootstrap::BootstrapError;
 
+/// The variables of this process do not say which rank it is, or cannot be read.
+///
+/// The text quotes the variables and says what to set. Show it: no program can mend one cause and not another.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct EnvError(#[from] pub(super) EnvErrorKind);
+
 /// The reason why the variables of this process do not describe a launch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EnvError {
+pub(crate) enum EnvErrorKind {
     /// The value of a variable is not UTF-8.
     #[error("{name} is {value:?}, which is not text: set it to {expected}, or unset it")]
     NotText {

@@ -8,19 +8,19 @@ use super::claim::{Claim, Hosts};
 use super::meeting::Endpoint;
 use super::reader::Reader;
 use super::torchrun::{MASTER_ADDR, MASTER_PORT, WORLD_SIZE};
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 /// The index of the pod, which is the rank.
 pub(super) const JOB_COMPLETION_INDEX: &str = "JOB_COMPLETION_INDEX";
 
 /// The claim; `None` without `WORLD_SIZE` and `MASTER_ADDR`, because the pods of most Indexed Jobs are independent.
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let (world, host) = (reader.world(&[WORLD_SIZE])?, reader.text(MASTER_ADDR)?);
     if world.is_none() && host.is_none() {
         return Ok(None);
     }
     let Some(rank) = reader.rank(&[JOB_COMPLETION_INDEX])? else { return Ok(None) };
-    let missing = |missing| EnvError::Missing { set: JOB_COMPLETION_INDEX.to_owned(), missing };
+    let missing = |missing| EnvErrorKind::Missing { set: JOB_COMPLETION_INDEX.to_owned(), missing };
     let world = world.ok_or_else(|| missing(WORLD_SIZE))?;
     let host = host.ok_or_else(|| missing(MASTER_ADDR))?;
     let port = reader.port(MASTER_PORT)?.unwrap_or(Endpoint::PORT_DEFAULT);

@@ -11,6 +11,7 @@ use super::resolve::{any, of_this_host, resolve, to_listen};
 use super::{Environment, Launch, Meeting};
 use crate::bootstrap::{BootstrapError, Elsewhere};
 use crate::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer, end_with, meeting_ports};
+use crate::env::error::EnvErrorKind;
 use crate::env::{EnvError, JoinError};
 
 /// The time after which a name is looked up again: a pod that is restarted has another address.
@@ -54,14 +55,14 @@ pub struct Joined {
 ///
 /// # Errors
 ///
-/// [`EnvError::NoLauncher`] if no launcher's variables are set; otherwise the errors of [`Environment::read`] and
+/// [`JoinError::Env`] if no launcher's variables are set, or if they contradict each other; otherwise the errors of
 /// [`Launch::join`].
 pub fn join(deadline: Deadline) -> Result<(Environment, Joined), JoinError> {
     let environment = Environment::of_process()?;
     for line in environment.report() {
         tracing::info!("{line}");
     }
-    let joined = environment.launch.as_ref().ok_or(EnvError::NoLauncher)?.join(deadline)?;
+    let joined = environment.launch.as_ref().ok_or(EnvError(EnvErrorKind::NoLauncher))?.join(deadline)?;
     Ok((environment, joined))
 }
 

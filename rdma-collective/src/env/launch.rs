@@ -12,7 +12,8 @@ use super::reader::Reader;
 use super::torchrun::{self, MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE};
 use super::{Launcher, Meeting, indexed_job, lws, openmpi, pmi, slurm, trainer, volcano};
 use crate::bootstrap::JobToken;
-use crate::env::{EnvError, Setting};
+use crate::env::Setting;
+use crate::env::error::EnvErrorKind;
 
 /// The rank of this process, its job, and the place where the ranks meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub struct Launch {
 }
 
 /// The claim of one launcher; `None` if its variables are not set.
-fn claim(launcher: Launcher, reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+fn claim(launcher: Launcher, reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     match launcher {
         Launcher::LocalRanks => local_ranks::claim(reader),
         Launcher::Torchrun => torchrun::claim(reader),
@@ -60,7 +61,7 @@ fn claim(launcher: Launcher, reader: &Reader<'_>) -> Result<Option<Claim>, EnvEr
 }
 
 /// Finds the launch that the variables describe; `None` if no launcher's variables are set.
-pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvError> {
+pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> {
     let token = token(reader)?;
     let mut rest = Launcher::ALL.into_iter();
     let winner = loop {
@@ -73,7 +74,7 @@ pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvError> {
     for other in rest.filter(|other| speaks_of_the_same(winner.launcher, *other)) {
         let other = match claim(other, reader) {
             // The pod was meant for several ranks of torchrun; another launcher has started them instead.
-            Err(EnvError::ProcessesPerPod { .. }) => None,
+            Err(EnvErrorKind::ProcessesPerPod { .. }) => None,
             other => other?,
         };
         if let Some(other) = other {
@@ -142,30 +143,30 @@ fn has_world_beside(winner: Launcher) -> bool {
 
 /// The outcome without a launcher: no launch, or an error if half a launch is set. A job of one rank is then not what
 /// was meant, and would give wrong results silently.
-fn nobody(reader: &Reader<'_>) -> Result<Option<Launch>, EnvError> {
+fn nobody(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> {
     // Without MASTER_ADDR: it is often left set in a shell.
     for (set, missing) in [(WORLD_SIZE, RANK), (PMIX_RANK, PMIX_SIZE)] {
         if let Some(set) = reader.setting(set)? {
-            return Err(EnvError::Missing { set: set.name, missing });
+            return Err(EnvErrorKind::Missing { set: set.name, missing });
         }
     }
     Ok(None)
 }
 
 /// The job's token. Errors must not quote the secret.
-fn token(reader: &Reader<'_>) -> Result<Option<JobToken>, EnvError> {
-    let secret = |_| EnvError::Invalid {
+fn token(reader: &Reader<'_>) -> Result<Option<JobToken>, EnvErrorKind> {
+    let secret = |_| EnvErrorKind::Invalid {
         name: RDMA_JOB_TOKEN.to_owned(),
         value: "(secret)".to_owned(),
         expected: "32 hexadecimal digits",
     };
     let text = reader.text(RDMA_JOB_TOKEN).map_err(secret)?;
-    text.map(|text| text.parse().map_err(|_| secret(EnvError::NoLauncher))).transpose()
+    text.map(|text| text.parse().map_err(|_| secret(EnvErrorKind::NoLauncher))).transpose()
 }
 
 /// The place where the ranks meet. The most explicit variable wins: an address set for this job (`NCCL_COMM_ID`), then
 /// `MASTER_ADDR` and `MASTER_PORT`, then the launcher's own address, then the job's name on one host.
-fn meeting(reader: &Reader<'_>, winner: &Claim, other: Option<Claim>) -> Result<Meeting, EnvError> {
+fn meeting(reader: &Reader<'_>, winner: &Claim, other: Option<Claim>) -> Result<Meeting, EnvErrorKind> {
     let master = torchrun::address(reader)?;
     if winner.launcher == Launcher::LocalRanks {
         return master.map(Meeting::Served).ok_or_else(|| half(reader, winner));
@@ -190,8 +191,8 @@ fn meeting(reader: &Reader<'_>, winner: &Claim, other: Option<Claim>) -> Result<
         _ if is_half(reader) || matches!(winner.launcher, Launcher::Torchrun | Launcher::TorchVariables) => {
             Err(half(reader, winner))
         }
-        None if hosts != Hosts::Several => Err(EnvError::NoJobName { launcher: winner.launcher.name() }),
-        _ => Err(EnvError::NoAddress { launcher: winner.launcher.name(), world: winner.world.value }),
+        None if hosts != Hosts::Several => Err(EnvErrorKind::NoJobName { launcher: winner.launcher.name() }),
+        _ => Err(EnvErrorKind::NoAddress { launcher: winner.launcher.name(), world: winner.world.value }),
     }
 }
 
@@ -201,11 +202,11 @@ fn is_half(reader: &Reader<'_>) -> bool {
 }
 
 /// The error for `MASTER_ADDR` and `MASTER_PORT` if one of them, or both, are missing.
-fn half(reader: &Reader<'_>, winner: &Claim) -> EnvError {
+fn half(reader: &Reader<'_>, winner: &Claim) -> EnvErrorKind {
     let (set, missing) = match (reader.is_set(MASTER_ADDR), reader.is_set(MASTER_PORT)) {
         (true, _) => (MASTER_ADDR, MASTER_PORT),
         (_, true) => (MASTER_PORT, MASTER_ADDR),
         _ => (winner.rank.setting.name.as_str(), MASTER_ADDR),
     };
-    EnvError::Missing { set: set.to_owned(), missing }
+    EnvErrorKind::Missing { set: set.to_owned(), missing }
 }

@@ -60,12 +60,6 @@ impl Launcher {
             Self::IndexedJob => "Indexed Job",
         }
     }
-
-    /// Whether the launcher starts pods of Kubernetes, with one rank in each.
-    #[must_use]
-    pub const fn is_of_kubernetes(self) -> bool {
-        matches!(self, Self::LeaderWorkerSet | Self::Trainer | Self::Volcano | Self::IndexedJob)
-    }
 }
 
 impl fmt::Display for Launcher {

@@ -3,14 +3,14 @@
 use super::claim::{Claim, Hosts};
 use super::reader::Reader;
 use super::{Launcher, torchrun};
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 /// The pid of the parent, which serves the store, and with which the ranks end.
 pub(super) const RDMA_PARENT_PID: &str = "RDMA_PARENT_PID";
 /// The job's token, a secret of its processes.
 pub(super) const RDMA_JOB_TOKEN: &str = "RDMA_JOB_TOKEN";
 
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     if parent(reader)?.is_none() {
         return Ok(None);
     }
@@ -19,7 +19,7 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
 }
 
 /// The pid of the parent; `None` if this is none of `LocalRanks`.
-pub(super) fn parent(reader: &Reader<'_>) -> Result<Option<u32>, EnvError> {
+pub(super) fn parent(reader: &Reader<'_>) -> Result<Option<u32>, EnvErrorKind> {
     let parent = reader.number(RDMA_PARENT_PID, 1..=i32::MAX as u32)?;
     Ok(parent.map(|parent| parent.value))
 }

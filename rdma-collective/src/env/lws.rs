@@ -5,19 +5,19 @@ use super::claim::{Claim, Hosts};
 use super::meeting::Endpoint;
 use super::reader::Reader;
 use super::torchrun::MASTER_PORT;
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 pub(super) const LWS_LEADER_ADDRESS: &str = "LWS_LEADER_ADDRESS";
 pub(super) const LWS_GROUP_SIZE: &str = "LWS_GROUP_SIZE";
 pub(super) const LWS_WORKER_INDEX: &str = "LWS_WORKER_INDEX";
 
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let Some(host) = reader.text(LWS_LEADER_ADDRESS)? else { return Ok(None) };
     let set = || LWS_LEADER_ADDRESS.to_owned();
     let rank = reader.rank(&[LWS_WORKER_INDEX])?;
-    let rank = rank.ok_or_else(|| EnvError::Missing { set: set(), missing: LWS_WORKER_INDEX })?;
+    let rank = rank.ok_or_else(|| EnvErrorKind::Missing { set: set(), missing: LWS_WORKER_INDEX })?;
     let world = reader.world(&[LWS_GROUP_SIZE])?;
-    let world = world.ok_or_else(|| EnvError::Missing { set: set(), missing: LWS_GROUP_SIZE })?;
+    let world = world.ok_or_else(|| EnvErrorKind::Missing { set: set(), missing: LWS_GROUP_SIZE })?;
     let port = reader.port(MASTER_PORT)?.unwrap_or(Endpoint::PORT_DEFAULT);
     let claim = Claim::new(Launcher::LeaderWorkerSet, rank, world)?;
     let (job, address) = (Some(host.clone()), Some(Endpoint { host, port, by: set() }));

@@ -5,7 +5,8 @@
 use std::fmt;
 
 use super::reader::invalid;
-use crate::env::{EnvError, Setting};
+use crate::env::Setting;
+use crate::env::error::EnvErrorKind;
 
 /// The place where the ranks of a job meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Endpoint {
     }
 
     /// Reads `host:port`, with brackets around an IPv6 address.
-    pub(super) fn parse(setting: Setting) -> Result<Self, EnvError> {
+    pub(super) fn parse(setting: Setting) -> Result<Self, EnvErrorKind> {
         let (host, port) = setting.value.rsplit_once(':').unwrap_or_default();
         let bare = match host.strip_prefix('[') {
             Some(host) => host.strip_suffix(']'),

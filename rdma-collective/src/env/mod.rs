@@ -13,7 +13,8 @@ mod debug_level;
 mod environment;
 mod error;
 #[cfg(any(fuzzing, test))]
-mod fuzzed;
+#[path = "tests/fuzz.rs"]
+mod fuzz;
 mod indexed_job;
 mod join;
 mod launch;
@@ -43,7 +44,7 @@ pub use debug_level::DebugLevel;
 pub use environment::Environment;
 pub use error::{EnvError, JoinError, Setting};
 #[cfg(any(fuzzing, test))]
-pub(crate) use fuzzed::fuzz;
+pub(crate) use fuzz::fuzz;
 pub use join::{Joined, join};
 pub use launch::Launch;
 pub use launcher::Launcher;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::reader::{Reader, invalid};
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 /// The most names in a list; a longer one is no list of devices, but a mistake.
 const ENTRIES_MAX: usize = 256;
@@ -41,7 +41,7 @@ struct Entry {
 }
 
 impl NameFilter {
-    pub(super) fn read(reader: &Reader<'_>, name: &str, ports: bool) -> Result<Self, EnvError> {
+    pub(super) fn read(reader: &Reader<'_>, name: &str, ports: bool) -> Result<Self, EnvErrorKind> {
         let Some(setting) = reader.setting(name)? else { return Ok(Self::default()) };
         Self::parse(&setting.value, ports).ok_or_else(|| invalid(setting))
     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use rdma_core::gid::{AddressFamily, Preference};
 use rdma_core::{AckTimeout, Context, GidType, LinkLayer, RetryOptions};
 
+use super::error::EnvErrorKind;
 use super::reader::{Reader, invalid, parse};
 use super::table::VARIABLES;
 use super::{DebugLevel, NameFilter, Variables};
@@ -83,10 +84,10 @@ impl NcclOptions {
     ///
     /// [`EnvError`] quotes the variable that cannot be read.
     pub fn read(variables: &Variables) -> Result<Self, EnvError> {
-        Self::by(&Reader::new(variables), variables)
+        Ok(Self::by(&Reader::new(variables), variables)?)
     }
 
-    pub(super) fn by(reader: &Reader<'_>, variables: &Variables) -> Result<Self, EnvError> {
+    pub(super) fn by(reader: &Reader<'_>, variables: &Variables) -> Result<Self, EnvErrorKind> {
         let is_read = |name: &String| VARIABLES.iter().any(|variable| variable.name == name);
         let unread = variables.named("NCCL_", "").into_iter().filter(|name| !is_read(name));
         let names = VARIABLES.iter().map(|variable| variable.name).filter(|name| is_steering(name));
@@ -130,7 +131,7 @@ impl NcclOptions {
 
     /// The preference for the choice of a GID, on a port with that link layer.
     #[must_use]
-    pub fn gid_preference(&self, link_layer: LinkLayer) -> Preference {
+    pub(super) fn gid_preference(&self, link_layer: LinkLayer) -> Preference {
         gid_preference(self.roce_version, self.address_family, link_layer)
     }
 
@@ -171,7 +172,7 @@ fn is_steering(name: &str) -> bool {
 }
 
 /// A number within `range`. As in NCCL, -1 means that the variable is not set.
-fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, EnvError> {
+fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, EnvErrorKind> {
     let Some(setting) = reader.setting(name)? else { return Ok(None) };
     if setting.value == "-1" {
         return Ok(None);
@@ -182,12 +183,12 @@ fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result
     }
 }
 
-fn roce_version(reader: &Reader<'_>) -> Result<Option<GidType>, EnvError> {
+fn roce_version(reader: &Reader<'_>) -> Result<Option<GidType>, EnvErrorKind> {
     let version = number(reader, NCCL_IB_ROCE_VERSION_NUM, 1..=2)?;
     Ok(version.map(|version| if version == 1 { GidType::ROCE_V1 } else { GidType::ROCE_V2 }))
 }
 
-fn address_family(reader: &Reader<'_>) -> Result<Option<AddressFamily>, EnvError> {
+fn address_family(reader: &Reader<'_>) -> Result<Option<AddressFamily>, EnvErrorKind> {
     let Some(setting) = reader.setting(NCCL_IB_ADDR_FAMILY)? else { return Ok(None) };
     match setting.value.as_str() {
         "AF_INET" => Ok(Some(AddressFamily::V4)),

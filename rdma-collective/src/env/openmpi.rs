@@ -3,7 +3,7 @@
 use super::claim::Claim;
 use super::reader::Reader;
 use super::{Launcher, Namespace};
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 pub(super) const OMPI_COMM_WORLD_RANK: &str = "OMPI_COMM_WORLD_RANK";
 pub(super) const OMPI_COMM_WORLD_SIZE: &str = "OMPI_COMM_WORLD_SIZE";
@@ -14,17 +14,17 @@ pub(super) const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
 /// The address of the job's daemon on this host. It tells apart jobs that have the same number by chance.
 pub(super) const PMIX_SERVER_URI2: &str = "PMIX_SERVER_URI2";
 
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let rank = reader.rank(&[OMPI_COMM_WORLD_RANK])?;
     let world = reader.world(&[OMPI_COMM_WORLD_SIZE])?;
     let (rank, world) = match (rank, world) {
         (Some(rank), Some(world)) => (rank, world),
         (None, None) => return Ok(None),
         (Some(rank), None) => {
-            return Err(EnvError::Missing { set: rank.setting.name, missing: OMPI_COMM_WORLD_SIZE });
+            return Err(EnvErrorKind::Missing { set: rank.setting.name, missing: OMPI_COMM_WORLD_SIZE });
         }
         (None, Some(world)) => {
-            return Err(EnvError::Missing { set: world.setting.name, missing: OMPI_COMM_WORLD_RANK });
+            return Err(EnvErrorKind::Missing { set: world.setting.name, missing: OMPI_COMM_WORLD_RANK });
         }
     };
     let local_rank = reader.rank(&[OMPI_COMM_WORLD_LOCAL_RANK])?;

@@ -7,7 +7,7 @@ use super::claim::{Claim, Hosts};
 use super::openmpi::PMIX_NAMESPACE;
 use super::reader::Reader;
 use super::{Launcher, Namespace, slurm};
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 pub(super) const PMI_RANK: &str = "PMI_RANK";
 pub(super) const PMI_SIZE: &str = "PMI_SIZE";
@@ -19,16 +19,18 @@ pub(super) const PMI_JOBID: &str = "PMI_JOBID";
 pub(super) const PMIX_RANK: &str = "PMIX_RANK";
 pub(super) const PMIX_SIZE: &str = "PMIX_SIZE";
 
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let world = reader.world(&[PMI_SIZE, PMIX_SIZE])?;
     let rank = reader.rank(&[PMI_RANK])?;
     let (rank, world) = match (rank, world) {
         (Some(rank), Some(world)) => (rank, world),
         (None, None) => return Ok(None),
-        (Some(rank), None) => return Err(EnvError::Missing { set: rank.setting.name, missing: PMI_SIZE }),
+        (Some(rank), None) => {
+            return Err(EnvErrorKind::Missing { set: rank.setting.name, missing: PMI_SIZE });
+        }
         (None, Some(world)) => match reader.rank(&[PMIX_RANK])? {
             Some(rank) => (rank, world),
-            None => return Err(EnvError::Missing { set: world.setting.name, missing: PMI_RANK }),
+            None => return Err(EnvErrorKind::Missing { set: world.setting.name, missing: PMI_RANK }),
         },
     };
     let local_rank = reader.rank(&[PMI_LOCAL_RANK, MPI_LOCALRANKID])?;

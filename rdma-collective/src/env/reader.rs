@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 
 use super::Variables;
 use super::table;
-use crate::env::{EnvError, Setting};
+use crate::env::Setting;
+use crate::env::error::EnvErrorKind;
 
 /// The most ranks of a job, which is the limit of the store.
 pub(super) const WORLD_MAX: u32 = 65536;
@@ -42,12 +43,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The text of `name`; `None` if it is not set.
-    pub(super) fn text(&self, name: &str) -> Result<Option<String>, EnvError> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, EnvErrorKind> {
         debug_assert!(table::expected(name).is_some(), "{name} is not in the table");
         let Some(value) = self.variables.get(name) else { return Ok(None) };
         match value.to_str() {
             Some(text) => Ok(Some(text.to_owned())),
-            None => Err(EnvError::NotText {
+            None => Err(EnvErrorKind::NotText {
                 name: name.to_owned(),
                 value: value.to_string_lossy().into_owned(),
                 expected: table::expected(name).unwrap_or("text"),
@@ -56,12 +57,16 @@ impl<'a> Reader<'a> {
     }
 
     /// The text of `name` together with the name.
-    pub(super) fn setting(&self, name: &str) -> Result<Option<Setting>, EnvError> {
+    pub(super) fn setting(&self, name: &str) -> Result<Option<Setting>, EnvErrorKind> {
         Ok(self.text(name)?.map(|value| Setting { name: name.to_owned(), value }))
     }
 
     /// A number within `range`: decimal, or hexadecimal after `0x`.
-    pub(super) fn number(&self, name: &str, range: RangeInclusive<u32>) -> Result<Option<Number>, EnvError> {
+    pub(super) fn number(
+        &self,
+        name: &str,
+        range: RangeInclusive<u32>,
+    ) -> Result<Option<Number>, EnvErrorKind> {
         let Some(setting) = self.setting(name)? else { return Ok(None) };
         match parse(&setting.value).filter(|value| range.contains(value)) {
             Some(value) => Ok(Some(Number { setting, value })),
@@ -70,13 +75,13 @@ impl<'a> Reader<'a> {
     }
 
     /// The number within `range` that `names` are set to. Those that are set must agree.
-    fn one_number(&self, names: &[&str], range: RangeInclusive<u32>) -> Result<Option<Number>, EnvError> {
+    fn one_number(&self, names: &[&str], range: RangeInclusive<u32>) -> Result<Option<Number>, EnvErrorKind> {
         let mut found: Option<Number> = None;
         for name in names {
             match (&found, self.number(name, range.clone())?) {
                 (Some(one), Some(other)) if one.value != other.value => {
                     let (one, other) = (one.setting.clone(), other.setting);
-                    return Err(EnvError::Contradiction { one, other });
+                    return Err(EnvErrorKind::Contradiction { one, other });
                 }
                 (None, number) => found = number,
                 _ => {}
@@ -86,26 +91,26 @@ impl<'a> Reader<'a> {
     }
 
     /// The rank that `names` give.
-    pub(super) fn rank(&self, names: &[&str]) -> Result<Option<Number>, EnvError> {
+    pub(super) fn rank(&self, names: &[&str]) -> Result<Option<Number>, EnvErrorKind> {
         self.one_number(names, 0..=WORLD_MAX - 1)
     }
 
     /// The number of ranks that `names` give.
-    pub(super) fn world(&self, names: &[&str]) -> Result<Option<Number>, EnvError> {
+    pub(super) fn world(&self, names: &[&str]) -> Result<Option<Number>, EnvErrorKind> {
         self.one_number(names, 1..=WORLD_MAX)
     }
 
     /// The port that `name` gives.
-    pub(super) fn port(&self, name: &str) -> Result<Option<u16>, EnvError> {
+    pub(super) fn port(&self, name: &str) -> Result<Option<u16>, EnvErrorKind> {
         let port = self.number(name, 1..=u32::from(u16::MAX))?;
         Ok(port.map(|port| port.value as u16))
     }
 }
 
 /// The error for a value that its variable does not take.
-pub(super) fn invalid(setting: Setting) -> EnvError {
+pub(super) fn invalid(setting: Setting) -> EnvErrorKind {
     let expected = table::expected(&setting.name).unwrap_or("another value");
-    EnvError::Invalid { name: setting.name, value: setting.value, expected }
+    EnvErrorKind::Invalid { name: setting.name, value: setting.value, expected }
 }
 
 /// Parses digits only: no sign, no space.

@@ -14,6 +14,7 @@ use super::NcclOptions;
 use crate::engine::EngineOptions;
 use crate::engine::net;
 use crate::env::SelectError;
+use crate::env::select_error::SelectErrorKind;
 
 /// The device that was chosen, open, with the port and the GID to use.
 #[derive(Debug)]
@@ -59,8 +60,8 @@ impl SelectedDevice {
 
 impl NcclOptions {
     /// Opens the device called `wanted`. For `auto`, opens the first device that can be used: NICs and soft-RoCE in the
-    /// kernel's order, as far as the variables take them, then the software device. The software device has the name
-    /// `soft`; it is made with the options `soft`, at its [`soft_address`](Self::soft_address).
+    /// kernel's order, as far as the variables take them, then the software device. The software device is made with the
+    /// options `soft`; it answers at `soft.address`, or at the first interface that `NCCL_SOCKET_IFNAME` takes.
     ///
     /// `NCCL_IB_DISABLE` applies to `auto` only. For a device that is named, `NCCL_IB_HCA` chooses among its ports. The
     /// variables about GIDs apply to RDMA devices; `gid_index` applies to any device, and wins over them.
@@ -101,7 +102,7 @@ impl NcclOptions {
         wanted: &str,
         soft: SoftOptions,
         gid_index: Option<u32>,
-    ) -> Result<SelectedDevice, SelectError> {
+    ) -> Result<SelectedDevice, SelectErrorKind> {
         let list = DeviceList::probe();
         let mut refused = Vec::new();
         let soft_wanted = wanted == "soft" || wanted == soft.name;
@@ -149,13 +150,8 @@ impl NcclOptions {
     /// The address at which the software device answers: `address`, unless `NCCL_SOCKET_IFNAME` asks for certain
     /// interfaces. The loopback interface is taken only if no other one matches.
     ///
-    /// The software device has IPv4 addresses only, so an IPv6 `address` is replaced by the first IPv4 address of this
-    /// host.
-    ///
-    /// # Errors
-    ///
-    /// [`SelectError::NoInterface`] if no interface matches, [`SelectError::Interfaces`] if they cannot be listed.
-    pub fn soft_address(&self, address: IpAddr) -> Result<IpAddr, SelectError> {
+    /// The software device has IPv4 addresses only, so an IPv6 `address` is replaced by the first IPv4 address here.
+    fn soft_address(&self, address: IpAddr) -> Result<IpAddr, SelectErrorKind> {
         let filter = &self.socket_ifname;
         match address {
             IpAddr::V4(_) if filter.is_empty() => return Ok(address),
@@ -164,13 +160,13 @@ impl NcclOptions {
             }
             _ => {}
         }
-        let all = interface_addresses().map_err(SelectError::Interfaces)?;
+        let all = interface_addresses().map_err(SelectErrorKind::Interfaces)?;
         let taken = all.iter().filter(|(name, _)| filter.takes(name, None));
         match taken.min_by_key(|(_, address)| address.is_loopback()) {
             Some((_, address)) => Ok((*address).into()),
             None => {
                 let there: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
-                Err(SelectError::NoInterface { filter: filter.to_string(), there: there.join(", ") })
+                Err(SelectErrorKind::NoInterface { filter: filter.to_string(), there: there.join(", ") })
             }
         }
     }
@@ -185,14 +181,14 @@ impl NcclOptions {
 
     /// Opens the first usable port of a device, among those that `NCCL_IB_HCA` takes. If it takes none of this device
     /// (which was then named explicitly), among all.
-    fn open_port(&self, device: &Device, gid_index: Option<u32>) -> Result<SelectedDevice, SelectError> {
+    fn open_port(&self, device: &Device, gid_index: Option<u32>) -> Result<SelectedDevice, SelectErrorKind> {
         let count = device.open()?.attributes()?.ports.max(1);
         let taken =
             |port: &u8| self.hca.takes(device.name(), Some(*port)) || !self.hca.takes(device.name(), None);
         let mut ports = (1..=count).filter(taken).map(|port| self.open(device, PortNum(port), gid_index));
         let none = || {
             let (device, filter) = (device.name().to_owned(), self.hca.to_string());
-            Err(SelectError::NoPort { device, ports: count, filter })
+            Err(SelectErrorKind::NoPort { device, ports: count, filter })
         };
         let first = ports.next().unwrap_or_else(none);
         first.or_else(|error| ports.find_map(Result::ok).ok_or(error))
@@ -204,22 +200,22 @@ impl NcclOptions {
         device: &Device,
         port: PortNum,
         gid_index: Option<u32>,
-    ) -> Result<SelectedDevice, SelectError> {
+    ) -> Result<SelectedDevice, SelectErrorKind> {
         let context = device.open()?;
         let port = context.port(port)?;
         let device = || device.name().to_owned();
         if port.state != PortState::ACTIVE {
-            return Err(SelectError::PortDown { device: device(), port: port.port, state: port.state });
+            return Err(SelectErrorKind::PortDown { device: device(), port: port.port, state: port.state });
         }
         let table = context.gids(port.port)?;
         let gid = match gid_index.or(self.gid_index) {
             Some(index) => match table.iter().find(|entry| entry.index == index) {
                 Some(entry) => entry.clone(),
-                None => return Err(SelectError::NoSuchGid { device: device(), index, table }),
+                None => return Err(SelectErrorKind::NoSuchGid { device: device(), index, table }),
             },
             None => {
                 gid::choose(port.port, &table, &self.gid_preference(port.link_layer))
-                    .map_err(|source| SelectError::NoGid { device: device(), source })?
+                    .map_err(|source| SelectErrorKind::NoGid { device: device(), source })?
                     .entry
             }
         };
@@ -278,7 +274,7 @@ mod tests {
     fn a_named_device_never_falls_back() {
         let error = none().select("nosuch0", soft(), None).unwrap_err();
         assert!(
-            matches!(&error, SelectError::Open(OpenError::UnknownDevice { name, .. }) if name == "nosuch0")
+            matches!(&error.0, SelectErrorKind::Open(OpenError::UnknownDevice { name, .. }) if name == "nosuch0")
         );
         none().select("soft", soft(), None).unwrap();
     }
@@ -325,7 +321,7 @@ mod tests {
     #[test]
     fn a_gid_index_that_does_not_exist_is_an_error() {
         let error = none().select("soft", soft(), Some(99)).unwrap_err();
-        assert!(matches!(error, SelectError::NoSuchGid { index: 99, .. }), "{error}");
+        assert!(matches!(error.0, SelectErrorKind::NoSuchGid { index: 99, .. }), "{error}");
         let index = none().select("soft", soft(), None).unwrap().gid.index;
         assert_eq!(none().select("soft", soft(), Some(index)).unwrap().gid.index, index);
     }

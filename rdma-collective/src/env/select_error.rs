@@ -1,12 +1,19 @@
-//! The error of the choice of a device.
+//! Errors of choosing a device.
 
 use rdma_core::error::{NoUsableGid, OpenError, QueryError};
 use rdma_core::{GidEntry, PortNum, PortState};
 
-/// The reason why no device can be used, or not the one that was asked for.
+/// No device can be used, or not the one that was asked for.
+///
+/// The text names the device, the port or the address and says what to mend. Show it: no program can mend one cause and
+/// not another.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SelectError {
+#[error(transparent)]
+pub struct SelectError(#[from] pub(super) SelectErrorKind);
+
+/// The reason why a device cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SelectErrorKind {
     /// The named device is not there, or does not open.
     #[error(transparent)]
     Open(#[from] OpenError),

@@ -5,7 +5,7 @@
 use super::claim::{Claim, Hosts};
 use super::reader::{Number, Reader, invalid, parse};
 use super::{Launcher, Namespace};
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 pub(super) const SLURM_PROCID: &str = "SLURM_PROCID";
 pub(super) const SLURM_LOCALID: &str = "SLURM_LOCALID";
@@ -25,18 +25,18 @@ const STEP_SPECIAL_MIN: u32 = 0xffff_fff0;
 /// The most nodes in a list of tasks per node.
 const NODES_MAX: u32 = super::reader::WORLD_MAX;
 
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let Some(rank) = reader.rank(&[SLURM_PROCID])? else { return Ok(None) };
     let step = match reader.number(SLURM_STEP_ID, 0..=u32::MAX)? {
         Some(step) if step.value < STEP_SPECIAL_MIN => step,
         // A batch script: it is process 0, whatever the number of tasks of its allocation is.
         _ if rank.value == 0 => return Ok(None),
         Some(step) => return Err(invalid(step.setting)),
-        None => return Err(EnvError::Missing { set: SLURM_PROCID.to_owned(), missing: SLURM_STEP_ID }),
+        None => return Err(EnvErrorKind::Missing { set: SLURM_PROCID.to_owned(), missing: SLURM_STEP_ID }),
     };
     // SLURM_NTASKS comes second, because under `srun --preserve-env` it keeps the allocation's number.
     let Some(world) = reader.world(&[reader.first_set([SLURM_STEP_NUM_TASKS, SLURM_NTASKS])])? else {
-        return Err(EnvError::Missing { set: SLURM_PROCID.to_owned(), missing: SLURM_NTASKS });
+        return Err(EnvErrorKind::Missing { set: SLURM_PROCID.to_owned(), missing: SLURM_NTASKS });
     };
     let job = reader.text(SLURM_JOB_ID)?;
     let namespace = job.as_ref().map(|job| Namespace::new("slurm", &[job, &step.setting.value]));
@@ -53,7 +53,7 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
 }
 
 /// The number of hosts of the step. In an allocation of one node, the step has no other.
-fn hosts(reader: &Reader<'_>) -> Result<Hosts, EnvError> {
+fn hosts(reader: &Reader<'_>) -> Result<Hosts, EnvErrorKind> {
     let step = reader.number(reader.first_set([SLURM_STEP_NUM_NODES, SLURM_NNODES]), 1..=NODES_MAX)?;
     let job = reader.number(SLURM_JOB_NUM_NODES, 1..=NODES_MAX)?;
     let is_one = |nodes: &Option<Number>| nodes.as_ref().is_some_and(|nodes| nodes.value == 1);
@@ -65,7 +65,7 @@ fn hosts(reader: &Reader<'_>) -> Result<Hosts, EnvError> {
 }
 
 /// The number of tasks on this node, from a list such as `4(x2),3`.
-fn tasks_here(reader: &Reader<'_>) -> Result<Option<u32>, EnvError> {
+fn tasks_here(reader: &Reader<'_>) -> Result<Option<u32>, EnvErrorKind> {
     let (Some(list), Some(node)) =
         (reader.setting(SLURM_STEP_TASKS_PER_NODE)?, reader.number(SLURM_NODEID, 0..=NODES_MAX)?)
     else {
@@ -103,7 +103,7 @@ mod tests {
         }
         assert_eq!(here("4(x2),3,8", "4").unwrap(), None);
         for list in ["4(x", "4(x)", "x", "4,", "4(y2)", "4(x2)3"] {
-            assert!(matches!(here(list, "7"), Err(EnvError::Invalid { .. })), "{list}");
+            assert!(matches!(here(list, "7"), Err(EnvErrorKind::Invalid { .. })), "{list}");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Launcher;
 use super::claim::Claim;
 use super::meeting::Endpoint;
 use super::reader::Reader;
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 pub(super) const RANK: &str = "RANK";
 pub(super) const WORLD_SIZE: &str = "WORLD_SIZE";
@@ -16,7 +16,7 @@ pub(super) const MASTER_PORT: &str = "MASTER_PORT";
 pub(super) const TORCHELASTIC_RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 
 /// The claim of torchrun; `None` if torchrun did not start this process.
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     if !reader.is_set(TORCHELASTIC_RUN_ID) {
         return Ok(None);
     }
@@ -25,16 +25,16 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
 }
 
 /// The claim of torch's variables that were set by other means than torchrun.
-pub(super) fn variables(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn variables(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     rank_and_world(reader, Launcher::TorchVariables)
 }
 
 /// The claim of `RANK` and `WORLD_SIZE`; `None` without `RANK`, because `WORLD_SIZE` alone may belong to an Indexed
 /// Job.
-pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<Option<Claim>, EnvError> {
+pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<Option<Claim>, EnvErrorKind> {
     let Some(rank) = reader.rank(&[RANK])? else { return Ok(None) };
     let Some(world) = reader.world(&[WORLD_SIZE])? else {
-        return Err(EnvError::Missing { set: RANK.to_owned(), missing: WORLD_SIZE });
+        return Err(EnvErrorKind::Missing { set: RANK.to_owned(), missing: WORLD_SIZE });
     };
     let local_rank = reader.rank(&[LOCAL_RANK])?;
     let local_world = reader.world(&[LOCAL_WORLD_SIZE])?;
@@ -42,7 +42,7 @@ pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<
 }
 
 /// The endpoint of `MASTER_ADDR` and `MASTER_PORT`, if both are set.
-pub(super) fn address(reader: &Reader<'_>) -> Result<Option<Endpoint>, EnvError> {
+pub(super) fn address(reader: &Reader<'_>) -> Result<Option<Endpoint>, EnvErrorKind> {
     match (reader.text(MASTER_ADDR)?, reader.port(MASTER_PORT)?) {
         (Some(host), Some(port)) => Ok(Some(Endpoint { host, port, by: MASTER_ADDR.to_owned() })),
         _ => Ok(None),

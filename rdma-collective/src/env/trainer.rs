@@ -6,7 +6,7 @@ use super::Launcher;
 use super::claim::{Claim, Hosts};
 use super::meeting::Endpoint;
 use super::reader::{Reader, invalid};
-use crate::env::EnvError;
+use crate::env::error::EnvErrorKind;
 
 pub(super) const PET_NODE_RANK: &str = "PET_NODE_RANK";
 pub(super) const PET_NNODES: &str = "PET_NNODES";
@@ -14,12 +14,14 @@ pub(super) const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
 pub(super) const PET_MASTER_ADDR: &str = "PET_MASTER_ADDR";
 pub(super) const PET_MASTER_PORT: &str = "PET_MASTER_PORT";
 
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let (rank, world) = match (reader.rank(&[PET_NODE_RANK])?, reader.world(&[PET_NNODES])?) {
         (Some(rank), Some(world)) => (rank, world),
-        (Some(rank), None) => return Err(EnvError::Missing { set: rank.setting.name, missing: PET_NNODES }),
+        (Some(rank), None) => {
+            return Err(EnvErrorKind::Missing { set: rank.setting.name, missing: PET_NNODES });
+        }
         (None, Some(world)) if world.value > 1 => {
-            return Err(EnvError::Missing { set: world.setting.name, missing: PET_NODE_RANK });
+            return Err(EnvErrorKind::Missing { set: world.setting.name, missing: PET_NODE_RANK });
         }
         _ => return Ok(None),
     };
@@ -29,7 +31,7 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
             // anyway.
             "1" | "auto" | "cpu" | "gpu" | "xpu" => {}
             digits if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
-                return Err(EnvError::ProcessesPerPod { setting: processes });
+                return Err(EnvErrorKind::ProcessesPerPod { setting: processes });
             }
             _ => return Err(invalid(processes)),
         }

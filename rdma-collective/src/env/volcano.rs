@@ -8,7 +8,8 @@ use super::claim::{Claim, Hosts};
 use super::meeting::Endpoint;
 use super::reader::{Number, Reader, WORLD_MAX, invalid};
 use super::torchrun::MASTER_PORT;
-use crate::env::{EnvError, Setting};
+use crate::env::Setting;
+use crate::env::error::EnvErrorKind;
 
 pub(super) const VC_TASK_INDEX: &str = "VC_TASK_INDEX";
 pub(super) const VK_TASK_INDEX: &str = "VK_TASK_INDEX";
@@ -18,7 +19,7 @@ pub(super) const HOSTS: (&str, &str) = ("VC_", "_HOSTS");
 pub(super) const HOSTNAME: &str = "HOSTNAME";
 
 /// The claim of Volcano: the ranks are the hosts of all lists, in the order of the tasks' names.
-pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvError> {
+pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let lists = reader.named(HOSTS.0, HOSTS.1);
     let Some(index) = reader.rank(&[VC_TASK_INDEX, VK_TASK_INDEX])? else { return Ok(None) };
     let mut hosts: Vec<(String, usize)> = Vec::new();
@@ -50,16 +51,16 @@ fn own_place(
     hosts: &[(String, usize)],
     lists: &[String],
     index: &Number,
-) -> Result<Number, EnvError> {
+) -> Result<Number, EnvErrorKind> {
     let own = reader.text(HOSTNAME)?.unwrap_or_default();
     let is_own = |host: &str| host == own || host.split('.').next() == Some(own.as_str());
     let Some((place, (_, task))) = hosts.iter().enumerate().find(|(_, (host, _))| is_own(host)) else {
-        return Err(EnvError::NotListed { host: own, lists: lists.join(" and ") });
+        return Err(EnvErrorKind::NotListed { host: own, lists: lists.join(" and ") });
     };
     let within = hosts.iter().take(place).filter(|(_, other)| other == task).count();
     let setting = Setting { name: HOSTNAME.to_owned(), value: own };
     if within != index.value as usize {
-        return Err(EnvError::Contradiction { one: setting, other: index.setting.clone() });
+        return Err(EnvErrorKind::Contradiction { one: setting, other: index.setting.clone() });
     }
     Ok(Number { setting, value: place as u32 })
 }

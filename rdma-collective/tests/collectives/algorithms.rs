@@ -44,7 +44,7 @@ fn all_right(comm: &mut Communicator, count: usize) -> bool {
     right && *tensor == *sum
 }
 
-/// That operations of all lengths are right on all ranks.
+/// Asserts that operations of all lengths are right on all ranks.
 fn assert_all_right(ranks: u32, wire: Wire, options: CommunicatorOptions) {
     let algorithms = options.algorithms;
     let right = each_communicator(ranks, wire, options, |mut comm| {
@@ -150,7 +150,7 @@ fn all_to_all_makes_no_links_unless_pieces_may_not_be_taken_and_links_may() {
             CommunicatorOptions { algorithms: algorithms.parse().unwrap(), ..CommunicatorOptions::default() };
         let linked = each_communicator(3, Wire::Mapped, options, |mut comm| {
             assert!(is_right_all_to_all(&mut comm, 20_000));
-            // One of tensors, and of a tensor beside slices.
+            // An operation on tensors only, and one on a tensor beside slices of the others.
             for borrows in [3, 0] {
                 let (rank, mut data) = (comm.rank(), input(comm.rank(), 3 * 20_000));
                 if rank == borrows {

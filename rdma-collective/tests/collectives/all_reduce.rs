@@ -29,7 +29,7 @@ fn input(data_type: DataType, count: usize, seed: u64, rank: u32) -> Vec<u8> {
     bytes(data_type, (0..count).map(|index| element(seed, rank, index)))
 }
 
-/// What every rank must end up with.
+/// The elements that every rank must end with.
 fn oracle(data_type: DataType, count: usize, seed: u64, ranks: u32) -> Vec<u8> {
     bytes(data_type, (0..count).map(|index| (0..ranks).map(|rank| element(seed, rank, index)).sum()))
 }
@@ -183,7 +183,7 @@ fn faulty(
     (EngineOptions { retry: Some(retry), heartbeat, ..EngineOptions::default() }, device)
 }
 
-/// That rank 2 of four, which ends after its first operation as `end` says, is what the others' second one fails for.
+/// Asserts that the others' second operation fails because of rank 2 of four, which ends after its first as `end` says.
 fn assert_named(wire: Wire, end: impl Fn(Communicator, &FaultPlan) + Send + Sync + 'static) {
     let plans: [FaultPlan; 4] = std::array::from_fn(|rank| FaultPlan::seeded(rank as u64));
     let own = plans.clone();
@@ -227,7 +227,7 @@ fn a_rank_that_dies_is_named_on_all_others_long_before_the_deadline() {
     for wire in WIRES {
         assert_named(wire, |comm, faults| {
             faults.kill();
-            // It says no goodbye, and keeps its memory while the others find out.
+            // Rank 2 says no goodbye, and keeps its memory while the others find out.
             std::thread::sleep(Duration::from_millis(1500));
             drop(comm);
         });

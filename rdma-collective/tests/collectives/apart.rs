@@ -1,5 +1,5 @@
-//! Operations of one host that own their memory, which begin in the thread of their caller and are left to it, small and large
-//! ones: whatever becomes of their handles, they end as others do.
+//! Operations of one host that own their memory, which begin in the thread of their caller and are left to it, small
+//! and large ones: whatever becomes of their handles, they end as others do.
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
@@ -173,7 +173,7 @@ fn others_go_on_while_the_only_caller_is_in_a_long_one_on_slices() {
     each_driver(|mut rank| {
         let mut others = rank.communicator(CommunicatorOptions::default());
         let mut comm = rank.communicator(CommunicatorOptions::default());
-        // It needs the engine several times.
+        // This operation needs the engine several times.
         let mut pending = pin!(start(&mut others, 1 << 17, 1, long()).into_future());
         comm.all_reduce(&mut vec![1_u64; 4 << 20], ReduceOp::Sum, long()).unwrap();
         match pending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,4 +1,4 @@
-//! What is only copied, and is more than the caches of a host hold: stored around them.
+//! Operations that only copy more than the caches of a host hold: their stores bypass the caches.
 
 use crate::common::long;
 use crate::world::each_communicator;

@@ -1,5 +1,5 @@
-//! Large operations on memory that the library owns, which ranks of one host reach where it lies: the bits are those of the same
-//! call on borrowed slices, which are cut into pieces.
+//! Large operations on memory that the library owns, which ranks of one host reach where it lies: the bits are those of
+//! the same call on borrowed slices, which are cut into pieces.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn bytes<T: Element>(rank: u32, round: u64, count: usize) -> Vec<u8> {
             (mixed >> 40) as u8
         })
         .collect();
-    // What is next to infinity ends there in few steps; both ways would be the same then.
+    // Products of very large numbers would be infinite after few steps, and then equal in both orders.
     bytes.iter_mut().skip(size_of::<T>() - 1).step_by(size_of::<T>()).for_each(|high| *high &= 0xbf);
     bytes
 }
@@ -89,7 +89,7 @@ fn regions_are_used_where_they_lie_and_nothing_around_them() {
         for round in 1..20_u32 {
             let start = 4 * (round as usize + rank.rank as usize);
             region.copy_in(0, &[0xa5; 4 * COUNT + 300]).unwrap();
-            region.copy_in(start, u32::as_bytes(&vec![round + rank.rank; COUNT])).unwrap();
+            region.copy_in(start, &(round + rank.rank).to_ne_bytes().repeat(COUNT)).unwrap();
             let range = start..start + 4 * COUNT;
             let sum = ReduceOp::Sum;
             comm.start_all_reduce_region(&region, range.clone(), DataType::U32, sum, long())
@@ -98,7 +98,7 @@ fn regions_are_used_where_they_lie_and_nothing_around_them() {
                 .unwrap();
             let mut bytes = [0; 4 * COUNT + 300];
             region.copy_out(0, &mut bytes).unwrap();
-            assert!(bytes[range.clone()] == *u32::as_bytes(&vec![3 * round + 3; COUNT]), "round {round}");
+            assert!(bytes[range.clone()] == (3 * round + 3).to_ne_bytes().repeat(COUNT), "round {round}");
             assert!(bytes[..range.start].iter().chain(&bytes[range.end..]).all(|byte| *byte == 0xa5));
         }
         comm.close(long()).unwrap();

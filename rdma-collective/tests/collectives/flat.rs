@@ -1,5 +1,5 @@
-//! Operations so small that ranks of one host leave each other messages instead of going around the ring, and ranks that do
-//! not do as they should meanwhile.
+//! Operations so small that ranks of one host leave each other messages instead of going around the ring, and ranks
+//! that do not do as they should meanwhile.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, sleep};

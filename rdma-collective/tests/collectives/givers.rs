@@ -1,5 +1,5 @@
-//! Ranks that only give in a small operation on one host: they go on before the others have come, by so many operations at most, and
-//! nothing else changes by that.
+//! Ranks that only give in a small operation on one host: they go on before the others have come, by so many operations
+//! at most, and nothing else changes by that.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{sleep, yield_now};
@@ -19,7 +19,7 @@ const ROUNDS: u32 = 3;
 
 type Operation = fn(&mut Communicator, &mut [u32; RANKS as usize]) -> Result<(), CollectiveError>;
 
-/// Those in which rank 0 gives, and those in which it takes.
+/// The operations in which rank 0 gives, and those in which it takes.
 const GIVES: [Operation; 2] =
     [|comm, data| comm.broadcast(data, 0, long()), |comm, data| comm.scatter(data, 0, long())];
 const TAKES: [Operation; 2] =
@@ -158,7 +158,7 @@ fn a_rank_that_was_in_another_operation_is_told_of_with_what_was_called_in_its_p
                 return other(&mut comm, &mut data).unwrap_err();
             }
             until(&begun, 1);
-            // It has looked here before there is anything.
+            // Rank 1 has then polled before anything arrives.
             sleep(Duration::from_millis(2));
             comm.broadcast(&mut data, 0, long()).unwrap();
             comm.scatter(&mut data[..2], 0, long()).and_then(|()| later(&mut comm, &mut data)).unwrap_err()

@@ -9,7 +9,7 @@ use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{Group, ReduceOp};
 use rdma_core::Wire;
 
-/// What one rank sends to another.
+/// A message from one rank to another.
 #[derive(Debug, Clone, Copy)]
 struct Message {
     from: u32,
@@ -100,7 +100,7 @@ fn a_group_that_cannot_be_sends_nothing() {
     });
 }
 
-/// What ranks do, one after the other.
+/// Steps of the ranks, one after the other.
 #[derive(Debug, Clone)]
 enum Step {
     /// By one send and one receive, and by tensors if it is owned.

@@ -1,5 +1,5 @@
-//! Ranks of several hosts, which are names here: what is of one is mapped, what is not goes over TCP, and all-reduce goes inside hosts
-//! first.
+//! Ranks of several hosts, which are names here: what is of one is mapped, what is not goes over TCP, and all-reduce
+//! goes inside hosts first.
 
 use std::thread;
 use std::time::Duration;
@@ -167,7 +167,7 @@ fn a_rank_that_calls_another_count_is_named() {
         (comm.rank(), error.to_string())
     });
     for (rank, error) in errors {
-        // It is named with the one that found it, or both counts are quoted.
+        // The error names that rank and the one that found it, or quotes both counts.
         let pair = error.contains("called different operations") && error.contains('2');
         assert!(error.contains("99999") || pair, "{rank}: {error}");
     }
@@ -195,7 +195,7 @@ fn a_rank_that_does_not_come_is_named_at_the_deadline_and_one_that_leaves_at_onc
             comm.aborter().abort();
             return (1, String::from("rank 1"));
         }
-        // It may be in the midst of the first, of which rank 1 needs no more.
+        // This rank may still be in the first call, in which it needs nothing more of rank 1.
         let mut call = || comm.all_reduce(&mut data, ReduceOp::Sum, long());
         let error = call().and_then(|()| call()).unwrap_err();
         (comm.rank(), error.to_string())

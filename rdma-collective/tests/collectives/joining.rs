@@ -44,7 +44,7 @@ fn two<T: Send>(body: impl Fn(u32, &mut StoreClient) -> T + Sync) -> [T; 2] {
     })
 }
 
-/// That both are of use after all.
+/// Asserts that both ranks work after all.
 fn sum(comm: &mut Communicator) {
     let mut data = vec![1.0_f32; 1000];
     comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();

@@ -1,5 +1,6 @@
-//! Communicators and their collectives between ranks in one process, by what is asked of them. One executable, since linking
-//! each part by itself takes longer than it runs; what counts what its process has, or measures times, has one of its own.
+//! Communicators and their collectives between ranks in one process, by what is asked of them. One executable, since
+//! linking each part by itself takes longer than it runs; what counts what its process has, or measures times, has one
+//! of its own.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -7,7 +7,7 @@ use crate::common::{WIRES, long};
 use crate::world::{each_communicator, each_rank_with};
 use rdma_collective::collective::CollectiveError;
 use rdma_collective::collective::ReduceOp;
-use rdma_collective::collective::{Communicator, CommunicatorOptions, Output, WaitError};
+use rdma_collective::collective::{Communicator, CommunicatorOptions, WaitError};
 use rdma_collective::engine::EngineOptions;
 use rdma_core::{Device, SoftOptions, Wire};
 
@@ -203,7 +203,7 @@ fn what_needs_no_links_goes_around_the_ring_where_there_can_be_none_and_what_nee
     }
 }
 
-fn failed<T: Output>(error: WaitError<T>) -> CollectiveError {
+fn failed<T>(error: WaitError<T>) -> CollectiveError {
     match error {
         WaitError::Failed(error) => error,
         other => panic!("{other}"),
@@ -247,7 +247,7 @@ fn what_two_ranks_send_is_refused_alike_be_it_begun_before_it_is_known_that_ther
     });
 }
 
-/// Of six ranks links at powers of two leave one out: a queue with room for those, and for no more.
+/// A completion queue with room for links at powers of two among six ranks, which leave one rank out, and for no more.
 const NARROW: (u32, u32) = (4, 520);
 
 #[test]
@@ -268,7 +268,7 @@ fn what_needs_fewer_links_makes_them_though_those_to_all_ranks_could_not_be_made
         error
     });
     errors.iter().for_each(|error| assert_unlinked(NARROW.0, error));
-    // One that was begun before that was known is of no use on any rank, or is right on all.
+    // An operation that began before the ranks knew that is useless on all ranks, or right on all.
     let ends = each_but_one(6, NARROW, options(), |mut comm| {
         let count = PART * 6;
         let [sum, word, mut all] = [(); 3].map(|()| comm.alloc::<u32>(count).unwrap());

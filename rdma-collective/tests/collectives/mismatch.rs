@@ -7,7 +7,7 @@ use rdma_collective::collective::{Algorithms, CommunicatorOptions};
 use rdma_collective::collective::{DataType, ReduceOp};
 use rdma_core::Wire;
 
-/// What a rank calls.
+/// A call of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Called {
     count: usize,
@@ -30,7 +30,7 @@ fn assert_mismatch<const N: usize>(ranks: u32, odd: [Called; N], usual: [Called;
     assert_mismatch_by("flat,ring".parse().unwrap(), ranks, odd, usual);
 }
 
-/// The same by some ways alone.
+/// Asserts a mismatch when only `algorithms` are allowed.
 fn assert_mismatch_by<const N: usize>(
     algorithms: Algorithms,
     ranks: u32,

@@ -7,12 +7,11 @@ mod oracle;
 use crate::common::{WIRES, long};
 use crate::world::each_communicator;
 use proptest::prelude::*;
-use rdma_collective::collective::schedule::{Operation, Ring, Source, Staging, Step};
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{DataType, Element, ReduceOp, bf16, f16};
 use rdma_core::Wire;
 
-/// One operation, alike on all ranks but for where the result goes.
+/// A single operation, alike on all ranks but for where the result goes.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     count: usize,
@@ -24,7 +23,7 @@ struct Call {
 impl Call {
     /// The elements of a rank: one in four any bits at all, the others of a size at which sums round and cancel.
     fn input(self, rank: u32) -> Vec<u64> {
-        // One, and the bits of its fraction.
+        // The bits of 1.0, and the number of bits of the fraction.
         let (one, fraction) = match self.data_type {
             DataType::F16 => (0x3c00, 10),
             DataType::Bf16 => (0x3f80, 7),
@@ -48,7 +47,7 @@ impl Call {
         (0..self.count).map(element).collect()
     }
 
-    /// What every rank must have, when an element is reduced from rank `first` of its index on.
+    /// The result that every rank must have, if an element is reduced from rank `first` of its index on.
     fn expected(self, ranks: u32, first: impl Fn(usize) -> u32) -> Vec<u8> {
         let inputs: Vec<Vec<u64>> = (0..ranks).map(|rank| self.input(rank)).collect();
         let element = |index| {
@@ -61,19 +60,20 @@ impl Call {
         oracle::bytes(self.data_type, (0..self.count).map(element))
     }
 
-    /// The rank from which on a ring reduces the element of an index: the one that puts it from its input.
-    fn ring(self, ranks: u32, staging: Staging) -> Vec<u32> {
-        let mut first = vec![0; self.count];
-        for rank in 0..ranks {
-            let Self { count, data_type, .. } = self;
-            for step in Ring::all_reduce(Operation { rank, ranks, count, data_type, staging }).unwrap() {
-                if let Step::Put { source: Source::Input, span, .. } = step {
-                    let size = data_type.size();
-                    first[span.offset / size..span.range().end / size].fill(rank);
-                }
-            }
-        }
-        first
+    /// The rank at which a ring begins to reduce each element: the rank in whose segment the element lies.
+    ///
+    /// Written from the documented cut alone: rounds of one segment a rank, in which half of the slots hold a segment.
+    fn ring(self, ranks: u32, options: &CommunicatorOptions) -> Vec<u32> {
+        let CommunicatorOptions { slots, slot_bytes, chunk_bytes_min, .. } = *options;
+        let (ranks, size) = (ranks as usize, self.data_type.size());
+        let segment_bytes = self.count.div_ceil(ranks) * size;
+        let chunks = (segment_bytes / chunk_bytes_min.max(1)).clamp(1, usize::from(slots / 2).max(1));
+        let rounds = self.count.div_ceil(ranks * chunks * (slot_bytes / size));
+        // Parts as equal as can be, the first ones longer by one.
+        let split =
+            |total, parts| (0..parts).map(move |part| total / parts + usize::from(part < total % parts));
+        let segments = split(self.count, rounds).flat_map(|round| (0..).zip(split(round, ranks)));
+        segments.flat_map(|(rank, len)| std::iter::repeat_n(rank, len)).collect()
     }
 
     fn run(self, comm: &mut Communicator) -> Vec<u8> {
@@ -117,22 +117,17 @@ fn registered<T: Element>(comm: &mut Communicator, input: &[u8], op: ReduceOp) -
     T::as_bytes(&tensor).to_vec()
 }
 
-fn staging(options: &CommunicatorOptions) -> Staging {
-    let CommunicatorOptions { slots, slot_bytes, chunk_bytes_min, .. } = *options;
-    Staging { slots, slot_bytes, chunk_bytes_min }
-}
-
 /// Carries the calls out, and checks every bit on every rank.
 fn check(ranks: u32, wire: Wire, options: CommunicatorOptions, calls: Vec<Call>) {
-    let (plan, reproducible) = (staging(&options), options.reproducible);
+    let reproducible = options.reproducible;
     let shared = calls.clone();
-    let got = each_communicator(ranks, wire, options, move |mut comm| {
+    let got = each_communicator(ranks, wire, options.clone(), move |mut comm| {
         let results: Vec<Vec<u8>> = shared.iter().map(|call| call.run(&mut comm)).collect();
         comm.close(long()).unwrap();
         results
     });
     for (index, call) in calls.iter().enumerate() {
-        let first = if reproducible { vec![0; call.count] } else { call.ring(ranks, plan) };
+        let first = if reproducible { vec![0; call.count] } else { call.ring(ranks, &options) };
         let expected = call.expected(ranks, |index| first[index]);
         for (rank, results) in got.iter().enumerate() {
             assert!(
@@ -191,7 +186,8 @@ fn options() -> impl Strategy<Value = CommunicatorOptions> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The oracle of a reproducible operation knows nothing of slots, chunks and places: the bits do not depend on them.
+    /// The oracle of a reproducible operation knows nothing of slots, chunks and places: the bits do not depend on
+    /// them.
     #[test]
     fn bits_are_the_oracles_whatever_the_sizes_the_wire_and_the_places(
         ranks in 1_u32..9,

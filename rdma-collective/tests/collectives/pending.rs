@@ -107,7 +107,7 @@ fn a_range_of_a_region_is_reduced_in_its_place_and_nothing_else() {
                 .collect();
             assert!(is_summed(3, &sums));
             assert!(bytes[..range.start].iter().chain(&bytes[range.end..]).all(|byte| *byte == 0));
-            // It is nobody else's again.
+            // The region has no other user any more.
             region.deregister().unwrap();
         });
     }

@@ -1,5 +1,5 @@
-//! Operations that are longer than a message, between ranks of one host of which some have borrowed their memory: cut into pieces
-//! that lie in the windows of all.
+//! Operations that are longer than a message, between ranks of one host of which some have borrowed their memory: cut
+//! into pieces that lie in the windows of all.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
@@ -83,7 +83,7 @@ proptest! {
     }
 }
 
-/// The same in place on tensors, where a rank owns its memory.
+/// As the test on slices, but in place on tensors, so that the rank owns the memory.
 fn all_right_owned(comm: &mut Communicator, count: usize, root: u32) -> bool {
     let (rank, ranks) = (comm.rank(), comm.size());
     let sum = sums(ranks, count);
@@ -137,7 +137,7 @@ fn assert_owners_go_with_others(tuning: &Tuning) {
                 } else {
                     all_right(&mut comm, count, root)
                 };
-                // What lies where it is goes between.
+                // An operation on memory of the library runs between those on slices.
                 right &= all_right_owned(&mut comm, count, root);
             }
             comm.close(long()).unwrap();
@@ -182,7 +182,7 @@ fn ranks_that_differ_are_named_whoever_owns_its_memory() {
     }
 }
 
-/// What each rank of so many has of sums and products of floats, of which the bits depend on the order.
+/// Sums and products of floats on each rank; their bits depend on the order.
 fn floats(ranks: u32, wire: Wire, reproducible: bool) -> Vec<Vec<Vec<u32>>> {
     let options = CommunicatorOptions { reproducible, ..CommunicatorOptions::default() };
     each_communicator(ranks, wire, options, move |mut comm| {

@@ -175,8 +175,8 @@ fn what_cannot_be_is_refused_and_nothing_is_lost() {
 
 type Called = fn(&mut Communicator, usize) -> Result<(), CollectiveError>;
 
-/// Each rank calls its own with `count`, and then the barrier: rank 1 finds that rank 0 has called something else than itself, and the
-/// others hear of it.
+/// Each rank calls its own with `count`, and then the barrier: rank 1 finds that rank 0 has called something else than
+/// itself, and the others hear of it.
 fn mismatch(count: usize, calls: [Called; 3], names: [&str; 2]) {
     let errors = each_communicator(3, Wire::Local, by_links(), move |comm| {
         let mut comm = connected(comm);
@@ -323,7 +323,7 @@ fn a_rank_that_dies_is_named_by_the_one_that_sends_to_it_and_by_the_others() {
         let ended = AtomicU32::new(0);
         let errors = each_rank_with(4, options, device, move |mut rank| {
             let mut comm = connected(rank.communicator(CommunicatorOptions::default()));
-            // Of two ranks that send to each other one dies, or a third one does.
+            // A rank that sends to another and receives from it dies, or a third one does.
             let other = match comm.rank() {
                 0 if third => Some(2),
                 2 if third => Some(0),
@@ -351,7 +351,7 @@ fn a_rank_that_dies_is_named_by_the_one_that_sends_to_it_and_by_the_others() {
             };
             ended.fetch_add(1, Ordering::Relaxed);
             let started = Instant::now();
-            // It says no goodbye.
+            // This rank says no goodbye.
             while comm.rank() == 1
                 && ended.load(Ordering::Relaxed) < 4
                 && started.elapsed() < Duration::from_secs(30)

@@ -16,7 +16,7 @@ fn start(comm: &mut Communicator, deadline: Deadline) -> Pending<Tensor<f32>> {
     comm.start_all_reduce(comm.alloc(8).unwrap(), ReduceOp::Sum, deadline).unwrap()
 }
 
-/// That all of two ranks end for rank 0, whose operation did not begin in time; the other one calls what `call` does.
+/// Asserts that both ranks end because rank 0's operation did not begin in time; the other rank calls `call`.
 fn assert_queued(
     first: impl Fn(&mut Communicator) -> CollectiveError + Send + Sync + 'static,
     other: impl Fn(&mut Communicator) -> CollectiveError + Send + Sync + 'static,
@@ -45,7 +45,7 @@ fn slices_that_miss_their_deadline_behind_pending_operations_end_the_communicato
     let first = |comm: &mut Communicator| {
         let pending = start(comm, long());
         let error = comm.all_reduce(&mut [1.0_f32], ReduceOp::Sum, soon()).unwrap_err();
-        // What is called next would be taken for it.
+        // A later call must not be taken for the queued one.
         let next = comm.all_reduce(&mut [100.0_f32], ReduceOp::Sum, long()).unwrap_err();
         assert!(matches!(next, CollectiveError::Ended { .. }), "{next}");
         let after = pending.wait(long()).unwrap_err();
@@ -78,7 +78,7 @@ fn operations_end_at_their_own_deadline_behind_others_that_have_more_time() {
         assert!(matches!(begun, WaitError::Failed(CollectiveError::Ended { .. })), "{begun}");
         error
     };
-    // It calls nothing, and hears of it all the same.
+    // The other rank calls nothing, and hears of the end all the same.
     assert_queued(first, |comm| comm.failure(Deadline::after(Duration::from_secs(40))).expect("it ends"));
 }
 

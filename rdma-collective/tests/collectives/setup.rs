@@ -11,7 +11,7 @@ use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Device, SoftOptions};
 
-/// What the others say of a communicator of three when rank 1 does `instead` of making it, and ends.
+/// The errors of the other two ranks if rank 1 of three does `instead` of making its communicator, and ends.
 fn without_rank_1(instead: fn(StoreClient)) -> Vec<CommunicatorError> {
     let token = JobToken::random().unwrap();
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 3)).unwrap();

@@ -13,10 +13,10 @@ use rdma_collective::collective::{AbortReason, CollectiveError};
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_core::{Deadline, Wire};
 
-/// What each rank asks for, by rank.
+/// The color and key that each rank asks for, by rank.
 type Wishes = Vec<(Option<u32>, i32)>;
 
-/// Of which ranks rank `rank` is to have a communicator, in order: not by the library's means.
+/// The ranks of the communicator that `rank` must get, in order; computed without the library.
 fn expected(wishes: &Wishes, rank: u32) -> Option<Vec<u32>> {
     let color = wishes[rank as usize].0?;
     let mut ranks: Vec<u32> =
@@ -25,7 +25,7 @@ fn expected(wishes: &Wishes, rank: u32) -> Option<Vec<u32>> {
     Some(ranks)
 }
 
-/// That `made` is of `ranks` of the one that `own` is a rank of, and of use.
+/// Asserts that `made` consists of `ranks` of its parent, in which this rank is `own`, and that it works.
 fn assert_is_of(made: &mut Communicator, ranks: &[u32], own: u32) {
     assert_eq!(made.size() as usize, ranks.len());
     let there: Vec<_> = (0..made.size()).map(|rank| made.rank_in_parent(rank).unwrap()).collect();
@@ -102,10 +102,10 @@ fn halves_are_split_again_and_outlive_what_they_were_split_from() {
                 format!("world/split0/color{}/split0/color{}", own / 4, own % 4 / 2)
             );
             assert!(pair.options().reproducible && pair.options().slots == 3);
-            // Those of ranks here are ranks of the half.
+            // Ranks of the pair are mapped to ranks of the half.
             let first = own / 4 * 4;
             assert_eq!(pair.rank_in_parent(0), Some(own % 4 / 2 * 2));
-            // Of all at once, and behind each other.
+            // Operations of all three communicators at once, and one after the other.
             let tensor = |comm: &Communicator| {
                 let mut tensor = comm.alloc::<u32>(20_000).unwrap();
                 tensor.fill(own);

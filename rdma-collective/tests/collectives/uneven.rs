@@ -24,7 +24,7 @@ fn elements(from: usize, to: usize, count: usize) -> impl Iterator<Item = u32> {
     (0..count).map(move |at| element(from, to, at))
 }
 
-/// What rank `rank` sends to all, and what it is to get of all, one behind the other; and the counts.
+/// The elements that `rank` sends to all and those that it must receive, in the order of ranks; and the counts.
 struct Expected {
     sent: Vec<u32>,
     received: Vec<u32>,
@@ -41,7 +41,7 @@ fn all_to_all(counts: &Counts, rank: usize) -> Expected {
     Expected { sent, received, send_counts, receive_counts }
 }
 
-/// Of one count a rank, the first row: what each has, and what all have together.
+/// For one count a rank, which is the first row: the part of `rank`, the parts of all, and the counts.
 fn of_each(counts: &Counts, rank: usize) -> (Vec<u32>, Vec<u32>, Vec<usize>) {
     let counts = counts[0].clone();
     let own = elements(rank, 0, counts[rank]).collect();

@@ -1,4 +1,4 @@
-//! What the tests over the software device share.
+//! Helpers that the tests over the software device share.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -30,7 +30,7 @@ pub fn is_soak() -> bool {
     std::env::var("SOAK").is_ok_and(|soak| soak == "full")
 }
 
-/// What the kernel says that this process has. Every registration of the software device is a mapping and a descriptor, and
+/// Counts of the kernel for this process. Every registration of the software device is a mapping and a descriptor, and
 /// so is every memory of a peer that is mapped.
 pub fn books() -> BTreeMap<&'static str, usize> {
     let count = |directory: &str| fs::read_dir(directory).unwrap().count();
@@ -43,7 +43,7 @@ pub fn books() -> BTreeMap<&'static str, usize> {
     ])
 }
 
-/// That there is no more and no less in them than `before`. Sockets of the software device are closed by its thread, a
+/// Asserts that the counts are those of `before`. Sockets of the software device are closed by its thread, a
 /// little later.
 pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
     let patience = Instant::now() + Duration::from_secs(30);
@@ -53,7 +53,7 @@ pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
     assert_eq!(books(), *before, "{when}");
 }
 
-/// What a rank on the software device with default options says: `docs/wire.md`.
+/// The bytes with which a rank on the software device with default options introduces itself: `docs/wire.md`.
 pub fn introduction() -> Vec<u8> {
     let options = CommunicatorOptions::default();
     let mut told = vec![5, 0, 1];

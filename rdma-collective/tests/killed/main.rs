@@ -1,5 +1,5 @@
-//! A process is killed at any moment of connecting, copying, waiting and closing: the other end of its link, on the mapped
-//! wire, says soon who it was, and nothing of it stays. One test to a process, whose books it reads.
+//! A process is killed at any moment of connecting, copying, waiting and closing: the other end of its link, on the
+//! mapped wire, says soon who it was, and nothing of it stays. One test to a process, whose books it reads.
 //!
 //! A soak (`SOAK=full`) does 500 rounds, else there are 60; `SOAK_SEED` takes the seed that a failure has printed.
 
@@ -21,7 +21,7 @@ use victim::Victim;
 /// The survivor has said so within that much of the death.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// What both are at when one of them is killed.
+/// The work of both ends when one of them is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Connect,
@@ -59,7 +59,7 @@ fn moment(seed: u64, span: Duration) -> Duration {
     Duration::from_micros((mixed ^ (mixed >> 31)) % span.as_micros() as u64)
 }
 
-/// One death, at some moment of `phase`; how the survivor speaks of it.
+/// Kills one end at some moment of `phase`, and returns the survivor's errors.
 fn round(side: &Side, role: Role, phase: Phase, seed: u64) -> [&'static str; 2] {
     let (prepared, blob) = side.prepare(role);
     let mut victim = Victim::start(role.other(), phase);

@@ -1,4 +1,4 @@
-//! One end of a link, in either role.
+//! A single end of a link, in either role.
 
 use rdma_collective::engine::Engine;
 use rdma_collective::kv::layout::{Attention, Layout, Shape};
@@ -32,14 +32,14 @@ impl Role {
     }
 }
 
-/// What a process has for all of its links.
+/// The engine and the pools that a process has for all of its links.
 pub struct Side {
     engine: Engine,
     source: Pool,
     room: Pool,
 }
 
-/// One that is not connected.
+/// An end that is not connected.
 pub enum Idle {
     Prefill(Prepared<Prefill>),
     Decode(Prepared<Decode>),
@@ -58,7 +58,7 @@ impl Side {
         Self { engine, source, room }
     }
 
-    /// One end, and what the other must know of it.
+    /// Prepares one end, and returns the blob that the other end needs.
     pub fn prepare(&self, role: Role) -> (Idle, Vec<u8>) {
         let options = LinkOptions::default();
         match role {

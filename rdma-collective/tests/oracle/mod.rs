@@ -1,4 +1,4 @@
-//! What the numerics contract says of one pair of elements, by wider or exact arithmetic that shares no code with the
+//! The numerics contract for one pair of elements, computed by wider or exact arithmetic that shares no code with the
 //! library. Elements are their bits, behind zeros.
 
 use super::{DataType, ReduceOp};
@@ -21,7 +21,7 @@ pub fn combine(data_type: DataType, op: ReduceOp, left: u64, right: u64) -> u64 
     }
 }
 
-/// What `op` makes of an element that is reduced over all ranks.
+/// The result of `op` for an element that is reduced over all ranks.
 pub fn finish(data_type: DataType, op: ReduceOp, bits: u64, ranks: u32) -> u64 {
     if op != ReduceOp::Avg {
         return bits;

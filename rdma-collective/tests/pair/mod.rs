@@ -63,13 +63,13 @@ pub fn fill(pool: &Pool, content: impl Fn(u32, u32, u64) -> u8) {
     }
 }
 
-/// What prefill's pool holds.
+/// The bytes in prefill's pool.
 pub fn source_byte(layer: u32, block: u32, at: u64) -> u8 {
     let place = u64::from(layer) << 40 | u64::from(block) << 20 | at;
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// What decode's pool holds before.
+/// The bytes in decode's pool before a transfer.
 pub const CANARY: u8 = 0xa5;
 
 /// Both ends of a link, in one process.
@@ -85,9 +85,9 @@ pub struct Setup {
     pub source: Shape,
     pub destination: Shape,
     pub options: LinkOptions,
-    /// What goes wrong at prefill and at decode.
+    /// The faults at prefill and at decode.
     pub faults: [Option<FaultPlan>; 2],
-    /// Who drives prefill: its caller does so only while it waits.
+    /// The driver of prefill's engine; a caller drives it only while it waits.
     pub driver: Driver,
 }
 
@@ -134,7 +134,8 @@ impl Setup {
     }
 }
 
-/// That the blocks of `pool` hold what those of the same place in prefill's list do, and that no other byte changed.
+/// Asserts that each block of `pool` holds the block at the same index of prefill's list, and that no other byte
+/// changed.
 pub fn assert_moved(pool: &Pool, pairs: &[(u32, u32)]) {
     let layout = pool.layout();
     let mut bytes = vec![0; layout.layer_block_bytes() as usize];
@@ -151,7 +152,7 @@ pub fn assert_moved(pool: &Pool, pairs: &[(u32, u32)]) {
 }
 
 impl Pair {
-    /// That each block which is called valid holds what its source held.
+    /// Asserts that each block which is called valid holds the bytes of its source.
     pub fn assert_true(&self, pairs: &[(u32, u32)], verdicts: &Verdicts) {
         let mut bytes = vec![0; self.destination.layout().layer_block_bytes() as usize];
         for layer in 0..self.destination.layout().shape().layers {

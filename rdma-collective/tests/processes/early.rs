@@ -1,4 +1,5 @@
-//! A rank that only gives is done before the others have come: what it has left is theirs though it has gone, or it is named.
+//! A rank that only gives is done before the others have come: what it has left is theirs though it has gone, or it is
+//! named.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::common::long;
 use crate::rank_process;
 
-/// What rank 0 gives without a wait for the others.
+/// The number of operations in which rank 0 gives without waiting for the others.
 const GIVEN: u32 = 5;
 
 /// Rank 0 gives and goes, before the others come.

@@ -1,5 +1,6 @@
-//! A rank is killed or stopped amid an all-reduce that goes inside hosts first: all others name it, whichever part of the way each is
-//! on, and none waits for it any longer. Hosts are names here, so that ranks of different ones go over TCP.
+//! A rank is killed or stopped amid an all-reduce that goes inside hosts first: all others name it, whichever part of
+//! the way each is on, and none waits for it any longer. Hosts are names here, so that ranks of different ones go over
+//! TCP.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -16,7 +17,8 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::common::{is_soak, long};
 
-/// What the processes are told: the host of each rank, a digit each, the victim, what becomes of it, and whether there are links by then.
+/// The variable for the processes: a digit for the host of each rank, the victim, its signal, and whether there are
+/// links.
 const HOSTS: &str = "TEST_HOSTS";
 const VICTIM: &str = "TEST_VICTIM";
 const SIGNAL: &str = "TEST_SIGNAL";

@@ -20,12 +20,12 @@ use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Access, Deadline, Device, Memory, PeerAccess, SoftOptions, Wire};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-/// What the processes do, by this variable.
+/// The variable that says what the processes do.
 const ROLE: &str = "TEST_ROLE";
 
-/// And their device's wire, by this one.
+/// The variable that names the wire of their device.
 const WIRE: &str = "TEST_WIRE";
-/// Such wires, and what each is to processes of one host.
+/// The wires, and the access that each gives to processes of one host.
 const WIRES: [(&str, Wire, PeerAccess); 2] =
     [("auto", Wire::Auto, PeerAccess::Mapped), ("tcp", Wire::Tcp, PeerAccess::Stream)];
 
@@ -118,7 +118,7 @@ fn suffer(rank: u32, signal: Signal) {
 
 type Operation = fn(&mut Communicator) -> Result<(), CollectiveError>;
 
-/// What ranks do over and over; on one host it takes no link.
+/// The operation that ranks repeat; on one host it needs no link.
 fn operation_of(role: &str) -> Operation {
     if role.ends_with("barriers") {
         |comm| comm.barrier(long())
@@ -148,7 +148,7 @@ fn in_splits(comm: &mut Communicator, signal: Signal) {
             let (begun, color) = (Instant::now(), rank >> (number % 3));
             match comm.split((color < 2).then_some(color), -(rank as i32), long()) {
                 Ok(made) => {
-                    // That of the others may have failed by now: what this one says of it is no matter here.
+                    // The operations of the other ranks may have failed by now, so the result here does not matter.
                     drop(made.map(|made| made.close(Deadline::after(Duration::from_millis(100)))));
                     None
                 }
@@ -170,8 +170,9 @@ fn in_splits(comm: &mut Communicator, signal: Signal) {
     }
 }
 
-/// Operations on memory that the others reach, to the first that fails: then it is nobody's but this rank's, whatever the one
-/// that was stopped was at when it goes on. Rank 1 suffers it by itself once it has begun operation `last`, if that is told.
+/// Operations on memory that the others reach, to the first that fails: then it is nobody's but this rank's, whatever
+/// the one that was stopped was at when it goes on. Rank 1 suffers it by itself once it has begun operation `last`, if
+/// that is told.
 fn in_large(comm: &mut Communicator, engine: &Engine, signal: Signal, last: Option<u32>) {
     const BYTES: usize = 8 << 20;
     let region = engine.register(Memory::allocate(BYTES).unwrap(), Access::LOCAL_WRITE).unwrap();
@@ -236,7 +237,7 @@ fn a_process_that_is_killed_or_stopped_among_operations_without_links_is_named_b
     }
 }
 
-/// That the others name a rank that is killed, and one that is stopped, in the midst of many of those.
+/// Asserts that the others name a rank that is killed, and one that is stopped, in the midst of many operations.
 fn assert_named_among(operations: &str, ranks: u32) {
     for (wire, ..) in WIRES {
         for _ in 0..if is_soak() { 50 } else { 3 } {

@@ -1,8 +1,9 @@
-//! A rank on an RDMA device is killed, or stopped and resumed, amid operations of every kind: the others say soon, or at their
-//! deadlines, that it was that one, and it says itself that they went on without it.
+//! A rank on an RDMA device is killed, or stopped and resumed, amid operations of every kind: the others say soon, or
+//! at their deadlines, that it was that one, and it says itself that they went on without it.
 //!
-//! On the software device the programs' chaos does so; here a round takes as little as there is to it, since soft-RoCE is
-//! mostly in a machine that is emulated, and takes seconds to start a process. `cargo xtask soft-roce` runs it; `ROCE_DEVICE=soft` will do to try it.
+//! On the software device the programs' chaos does so; here a round takes as little as there is to it, since soft-RoCE
+//! is mostly in a machine that is emulated, and takes seconds to start a process. `cargo xtask soft-roce` runs it;
+//! `ROCE_DEVICE=soft` will do to try it.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,9 +23,11 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 use crate::common::long;
 
 const RANKS: u32 = 3;
-/// What an operation may take while a rank is stopped: less than the engine needs to find out that it is silent.
+/// The time that an operation may take while a rank is stopped: less than the engine needs to find out that it is
+/// silent.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// How long the last operation of one that is not stopped may have taken, wherever this runs: far less than waits otherwise may.
+/// How long the last operation of one that is not stopped may have taken, wherever this runs: far less than waits
+/// otherwise may.
 const SLACK: Duration = Duration::from_secs(20);
 /// How long a job may take.
 const PATIENCE: Duration = Duration::from_secs(200);
@@ -33,7 +36,7 @@ const MOMENTS: Duration = Duration::from_millis(300);
 /// Some messages to each neighbour.
 const ELEMENTS: usize = 24_000;
 
-/// What the ranks do over and over, with a root where there is one.
+/// The operations that the ranks repeat, with a root where there is one.
 type Operation = fn(&mut Communicator, &mut [f32], u32, Deadline) -> Result<(), CollectiveError>;
 
 const OPERATIONS: [(&str, Operation); 11] = [
@@ -59,7 +62,7 @@ const OPERATIONS: [(&str, Operation); 11] = [
     }),
 ];
 
-/// What becomes of a rank amid one of them.
+/// A signal to one rank in the middle of one of the operations.
 struct Round {
     signal: Signal,
     operation: usize,
@@ -74,7 +77,7 @@ impl Round {
         Self { signal, operation, victim: number % RANKS, root: number / 2 % RANKS }
     }
 
-    /// What an operation may take.
+    /// The time that an operation may take.
     fn patience(&self) -> Duration {
         if self.signal == Signal::STOP { DEADLINE } else { Duration::from_secs(60) }
     }
@@ -188,7 +191,7 @@ impl Round {
         });
     }
 
-    /// That the error names the victim, or that the victim itself says what became of it.
+    /// Asserts that the error names the victim, or that the victim itself says what happened to it.
     fn judge(&self, comm: &Communicator, error: &CollectiveError) {
         let rank = comm.rank();
         let named = match error {

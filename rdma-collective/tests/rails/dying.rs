@@ -48,7 +48,8 @@ fn a_rail_that_dies_costs_time_and_no_element() {
             ready.wait();
         });
         let options = RailsOptions { piece_bytes: 512 * 1024, ..RailsOptions::default() };
-        // Without the wire ranks of one host reach each other's memory, and a device that dies is seen by what it no longer says.
+        // Without the wire ranks of one host reach each other's memory, and a device that dies is seen by what it no
+        // longer says.
         let wire = if round % 4 == 3 { Wire::Local } else { Wire::Tcp };
         let setup = Setup { ranks, rails: 2, wire, options, faults };
         let failed = each_railed(setup, move |mut rails| {
@@ -60,7 +61,7 @@ fn a_rail_that_dies_costs_time_and_no_element() {
                 assert!(call.is_right(&mut rails), "round {round}: {call:?} on rank {}", rails.rank());
             }
             begun.wait();
-            // It may have died after all that: the next one finds out.
+            // The rail may have died after that; then the next operation finds out.
             for kind in 0..2 {
                 assert!(Call { kind, count: 400_000, root: 0 }.is_right(&mut rails), "round {round}");
             }
@@ -147,7 +148,8 @@ fn a_rank_whose_rails_all_die_is_named() {
         assert_eq!(rails.failed().count(), 2);
         error
     });
-    // A device that no longer hears is heard still: the other end may have it from there that it is the one who is lost.
+    // A device that no longer hears is heard still: the other end may have it from there that it is the one who is
+    // lost.
     let named = |error: &CollectiveError, other| match error {
         CollectiveError::PeerFailed { rank, .. } => *rank == other,
         error => matches!(error, CollectiveError::Fenced { .. }),

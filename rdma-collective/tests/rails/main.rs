@@ -14,7 +14,7 @@ use rdma_collective::collective::{Rails, RailsOptions, ReduceOp};
 use rdma_core::Wire;
 use setup::{Setup, each_railed};
 
-/// What is called, on how many elements a part, with which root.
+/// A call: the collective, the elements of a part, and the root.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     kind: u8,
@@ -22,7 +22,7 @@ struct Call {
     root: u32,
 }
 
-/// What `rank` has in its element `at`.
+/// The element at index `at` of `rank`.
 fn element(rank: u32, at: usize) -> i32 {
     at as i32 * 31 + rank as i32 * 1_000_003
 }
@@ -31,7 +31,7 @@ fn input(rank: u32, len: usize) -> Vec<i32> {
     (0..len).map(|at| element(rank, at)).collect()
 }
 
-/// What all have in it together.
+/// The sum of all ranks' elements at that index.
 fn sum(ranks: u32, at: usize) -> i32 {
     (0..ranks).map(|rank| element(rank, at)).sum()
 }

@@ -70,7 +70,7 @@ fn scatter(Call { kind, count, .. }: Call, root: u32, rails: &mut Rails) -> bool
     output == own
 }
 
-/// What others than the root have for what is the root's alone is left out.
+/// Calls with a root, out of place; the other ranks leave out the buffer that only the root has.
 fn rooted_out_of_place(Call { kind, count, .. }: Call, root: u32, rails: &mut Rails) -> bool {
     let (rank, ranks) = (rails.rank(), rails.size());
     if kind == 14 {

@@ -16,7 +16,7 @@ pub struct Setup {
     pub rails: usize,
     pub wire: Wire,
     pub options: RailsOptions,
-    /// Of the devices: by rank, and of each by rail; without, none.
+    /// Faults of the devices, by rank and then by rail; empty for none.
     pub faults: Vec<Vec<FaultPlan>>,
 }
 

@@ -1,4 +1,4 @@
-//! One call, what each rank comes with, and what it must have then.
+//! A single call: the input of each rank, and the result that it must have.
 
 use rdma_collective::collective::Communicator;
 use rdma_collective::collective::{CollectiveError, OperationName};
@@ -65,7 +65,7 @@ pub struct Call {
 pub const CALL: Call =
     Call { kind: Kind::Reduce, count: 64, data_type: DataType::F32, op: ReduceOp::Sum, root: 0, seed: 1 };
 
-/// What no rank has.
+/// A value that no rank has.
 const CANARY: u8 = 0xa5;
 
 /// A rank's buffers, the input first when there are two.
@@ -118,7 +118,7 @@ impl Call {
         self.bytes(range.map(element))
     }
 
-    /// What a rank comes with, and what it must have then.
+    /// The input of a rank and its result.
     pub fn buffers(self, rank: u32, ranks: u32, place: Place, reproducible: bool) -> [Buffers; 2] {
         let in_place = matches!(place, Place::Slice | Place::Tensor);
         let (count, n) = (self.count, ranks as usize);
@@ -171,7 +171,7 @@ impl Call {
         [output, result].map(|output| Buffers { input: None, output })
     }
 
-    /// The same of what is not reduced and is not alike on all ranks: input, output and result.
+    /// Input, output and result of calls that reduce nothing and differ from rank to rank.
     fn moved(self, [rank, ranks]: [u32; 2], in_place: bool) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
         let (count, n, is_root) = (self.count, ranks as usize, rank == self.root);
         let own = |rank: u32| self.bytes(self.input(rank, count));

@@ -23,14 +23,14 @@ fn assert_mismatch(ranks: u32, odd: Call, usual: Call) {
     assert_mismatch_by("flat,ring".parse().unwrap(), ranks, odd, usual);
 }
 
-/// The same by some ways alone.
+/// As above, when only `algorithms` are allowed.
 fn assert_mismatch_by(algorithms: Algorithms, ranks: u32, odd: Call, usual: Call) {
     let called = move |rank| if rank == 1 { odd } else { usual };
     let options = CommunicatorOptions { algorithms, ..CommunicatorOptions::default() };
     let errors = each_communicator(ranks, Wire::Local, options, move |mut comm| {
         let call = called(comm.rank());
         let mut buffers = call.zeros(ranks);
-        // Who has sent all and waits for nobody hears of it in a later one.
+        // A rank that has sent everything and waits for nobody hears of the mismatch in a later operation.
         (0..64).find_map(|_| call.call(&mut comm, &mut buffers, long()).err()).unwrap()
     });
     let differ = |rank: u32, peer: u32| {
@@ -127,7 +127,7 @@ fn a_rank_that_dies_in_the_midst_is_named_on_all_others_long_before_the_deadline
                 };
                 assert!(started.elapsed() < Duration::from_secs(20), "{error}");
                 ended.fetch_add(1, Ordering::Relaxed);
-                // It says no goodbye, and keeps its memory while the others find out.
+                // This rank says no goodbye, and keeps its memory while the others find out.
                 while comm.rank() == 2
                     && ended.load(Ordering::Relaxed) < 4
                     && started.elapsed() < Duration::from_secs(30)
@@ -162,7 +162,8 @@ fn a_rank_that_never_comes_is_named_at_the_deadline() {
                 }
                 return None;
             }
-            // So much that the root of a broadcast cannot put all of it, and the result of the others is rank 2's or passes it.
+            // So much that the root of a broadcast cannot put all of it, and the result of the others is rank 2's or
+            // passes it.
             let call = Call { kind, count: 1 << 20, ..CALL };
             let mut buffers = call.zeros(3);
             present.wait();
@@ -184,7 +185,8 @@ fn a_rank_that_never_comes_is_named_at_the_deadline() {
 #[test]
 fn a_byte_that_is_flipped_on_its_way_is_in_the_result() {
     for kind in [Kind::AllGather, Kind::ReduceScatter, Kind::Broadcast, Kind::Reduce] {
-        // The tenth payload that rank 1 gets is in the middle of the data, though some of them are words of the protocol.
+        // The tenth payload that rank 1 gets is in the middle of the data, though some of them are words of the
+        // protocol.
         let plan = |rank| match rank {
             1 => FaultPlan::seeded(1).with(Rule::new(Fault::Corrupt).nth(10)),
             _ => FaultPlan::seeded(0),
@@ -204,8 +206,8 @@ fn a_byte_that_is_flipped_on_its_way_is_in_the_result() {
 }
 
 /// Ranks 2, 3 and 4 are done with a broadcast that the others wait in for rank 5, and wait for all of them in the next
-/// operation. Rank 3, which gives up first, is a neighbour of none of those. Around a ring: ranks of one host begin each operation
-/// together.
+/// operation. Rank 3, which gives up first, is a neighbour of none of those. Around a ring: ranks of one host begin
+/// each operation together.
 #[test]
 fn whom_others_wait_for_in_an_earlier_operation_is_named_in_a_later_one() {
     let ended = AtomicU32::new(0);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::{block_on, long};
 use crate::pair::{CANARY, Pair, SHAPE, Setup, engine, link, pool, source_byte};
 use rdma_collective::kv::KvError;
-use rdma_collective::kv::plan::PlanError;
+use rdma_collective::kv::PlanError;
 use rdma_collective::kv::{BlockVerdict, LinkOptions, PoolUse};
 use rdma_core::{Deadline, Wire};
 

@@ -22,7 +22,7 @@ use rdma_collective::link::{BlobError, HandshakeError};
 use rdma_core::error::RegisterError;
 use rdma_core::{Device, Memory, SoftOptions, Wire};
 
-/// What a blob becomes on its way.
+/// A change of a blob on its way.
 type Damage = fn(Vec<u8>) -> Vec<u8>;
 
 /// Offsets as `docs/wire.md` has them.
@@ -80,7 +80,7 @@ fn ring_with(damage: Damage) -> SetupError {
     };
     let other = thread::spawn(move || {
         let mut store = join(1);
-        // It says of itself what the first one does, and hands on the first one's blobs.
+        // The second end introduces itself as the first one does, and passes on its blobs.
         let told = introduction();
         store.all_gather("comm/world/0/ranks", &told, long()).unwrap();
         for end in ["next", "previous"] {
@@ -153,7 +153,7 @@ impl Ends {
         })
     }
 
-    /// The same ends connect without anybody between, and move blocks.
+    /// Two ends without a meddler between them connect, and move blocks.
     fn work(self, listener: &TcpListener) {
         let (prefill, decode) = self.connect(listener.local_addr().unwrap(), listener);
         let Self { source, destination, .. } = self;

@@ -1,5 +1,5 @@
-//! Pushes, pulls and streams of random blocks between ends that have trouble and give up: each ends in a verdict that is
-//! true byte for byte, nothing lands afterwards, and what it left is moved then.
+//! Pushes, pulls and streams of random blocks between ends that have trouble and give up: each ends in a verdict that
+//! is true byte for byte, nothing lands afterwards, and what it left is moved then.
 //!
 //! `SOAK=full` runs ten times as many cases, `PROPTEST_CASES` as many as it says.
 
@@ -9,7 +9,7 @@ use rdma_collective::kv::BlockVerdict;
 use rdma_collective::kv::layout::Order;
 use rdma_core::Wire;
 
-/// What the link outlives, what it does not, and what a checksum finds.
+/// Faults that a link survives, faults that it does not, and faults that a checksum finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
     Well,

@@ -9,7 +9,7 @@ use rdma_collective::kv::{LinkOptions, Pool};
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{Deadline, Wire};
 
-/// What whoever uses a block again writes to it.
+/// The byte that a later user of a block writes to it.
 const AGAIN: u8 = 0x5a;
 /// Long beside the delays of what may be under way.
 const AFTERWARDS: Duration = Duration::from_millis(60);
@@ -49,8 +49,8 @@ fn each_byte(pool: &Pool, mut look: impl FnMut(u32, u32, u64, u8)) {
     }
 }
 
-/// Twelve rounds on each wire, all wires at once, as most of it is waiting. `is_in_the_middle` says whether the deadline of a
-/// round passed in the middle of its transfer.
+/// Twelve rounds on each wire, all wires at once, as most of it is waiting. `is_in_the_middle` says whether the
+/// deadline of a round passed in the middle of its transfer.
 fn each_round(is_in_the_middle: impl Fn(&Pair, u64) -> bool + Sync) {
     let count = |wire| (0..12).filter(|round| is_in_the_middle(&slow(wire, *round), *round)).count();
     let counts = thread::scope(|scope| {
@@ -63,7 +63,7 @@ fn each_round(is_in_the_middle: impl Fn(&Pair, u64) -> bool + Sync) {
 fn no_byte_lands_in_blocks_that_were_used_again_after_the_deadline_of_their_grant() {
     each_round(|pair, round| {
         thread::scope(|scope| {
-            // It may wait for another grant, when this one was over before it was told.
+            // The push may wait for another grant, if this one was over before the push learned of it.
             let later = Deadline::after(Duration::from_secs(5));
             scope.spawn(move || pair.prefill.push(1, &blocks(), later).and_then(|push| push.wait()));
             let soon = Deadline::after(Duration::from_millis(2 + 4 * round));
@@ -92,7 +92,7 @@ fn no_byte_is_read_from_blocks_that_were_used_again_after_the_deadline_of_their_
             if pushed.is_err() {
                 use_again(&pair.source);
             }
-            // It does not wait for its own deadline, and knows which blocks are whole.
+            // The grant does not wait for its own deadline, and knows which blocks are whole.
             let granted = granted.join().unwrap();
             if pushed.is_ok() {
                 return false;

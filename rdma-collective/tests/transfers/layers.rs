@@ -1,4 +1,5 @@
-//! Transfers layer by layer: every byte, every announcement that cannot be. Those whose ends have trouble are in `faulty`.
+//! Transfers layer by layer: every byte, every announcement that cannot be. Those whose ends have trouble are in
+//! `faulty`.
 
 use std::thread;
 use std::time::Duration;
@@ -7,8 +8,8 @@ use crate::common::{WIRES, long};
 use crate::pair::{CANARY, Pair, SHAPE, Setup, source_byte};
 use proptest::prelude::*;
 use rdma_collective::kv::KvError;
+use rdma_collective::kv::PlanError;
 use rdma_collective::kv::layout::{Order, Shape};
-use rdma_collective::kv::plan::PlanError;
 use rdma_collective::kv::{BlockVerdict, LinkOptions};
 use rdma_core::Deadline;
 
@@ -26,7 +27,7 @@ fn requests() -> impl Strategy<Value = Vec<(u32, u32)>> {
     })
 }
 
-/// That a layer of the destination holds what was sent, or nothing of it.
+/// Asserts that a layer of the destination holds the bytes that were sent, or none of them.
 fn assert_layer(pair: &Pair, pairs: &[(u32, u32)], layer: u32, there: bool) {
     let mut bytes = vec![0; pair.destination.layout().layer_block_bytes() as usize];
     for &(source, destination) in pairs {
@@ -75,7 +76,7 @@ fn layers_announced_twice() {
     push.layer_ready(0).unwrap();
     let error = push.layer_ready(0).unwrap_err();
     assert!(matches!(error, KvError::LayerRepeated { request: 1, layer: 0 }), "{error}");
-    // It goes on as if nothing had been announced twice.
+    // The push goes on as if the layer had been announced once.
     let grant = pair.decode.grant(1, &[3, 4], long()).unwrap();
     (1..3).for_each(|layer| push.layer_ready(layer).unwrap());
     assert!(matches!(push.layer_ready(1), Err(KvError::LayerRepeated { layer: 1, .. })));

@@ -12,10 +12,10 @@ const PREFILLS: u32 = 3;
 const DECODES: u32 = 2;
 /// On each link, at the same time.
 const REQUESTS: u32 = 4;
-/// Of a request. All blocks of a decode's pool are granted once.
+/// Blocks of a request. All blocks of a decode's pool are granted once.
 const BLOCKS: u32 = SHAPE.blocks / (PREFILLS * REQUESTS);
 
-/// What the pool of a prefill holds; each has other bytes.
+/// The bytes in the pool of a prefill; each prefill has others.
 fn content(prefill: u32) -> impl Fn(u32, u32, u64) -> u8 {
     move |layer, block, at| source_byte(layer, block + 1000 * prefill, at)
 }
@@ -104,7 +104,7 @@ fn links_share_the_pools_of_both_sides() {
     for (block, (prefill, decode)) in (0..).zip(&links) {
         transfer(prefill, decode, 1, &[(block, block)]);
     }
-    // Those that are left go on when others leave.
+    // The remaining links go on when others leave.
     links.truncate(2);
     for (block, (prefill, decode)) in (10..).zip(&links) {
         transfer(prefill, decode, 2, &[(block, block)]);

@@ -11,7 +11,7 @@ use rdma_collective::kv::{BlockVerdict, LinkOptions, Pool, PoolUse};
 use rdma_core::fault::{Fault, FaultPlan, Messages, Rule};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
-/// What whoever uses a block again writes to it.
+/// The byte that a later user of a block writes to it.
 const AGAIN: u8 = 0x5a;
 
 fn soon() -> Deadline {
@@ -141,7 +141,7 @@ fn an_offer_is_taken_back_though_nobody_has_checked_what_was_read() {
     use_again(&pair.source, &[0, 1]);
     match pulling.wait() {
         Ok(received) => assert!(received.verdicts.all_valid()),
-        // Its sums had not come yet.
+        // The checksums of the block had not come yet.
         Err(error) => assert!(matches!(*error.cause, KvError::PeerRevoked { request: 1 }), "{error}"),
     }
     pull(&pair, 2, &[(2, 3), (5, 4)]);

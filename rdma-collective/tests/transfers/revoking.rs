@@ -19,7 +19,7 @@ const BOTH: [Driver; 2] = [Driver::Thread; 2];
 /// A handle that nobody wakes would take longer.
 const WOKEN_WITHIN: Duration = Duration::from_secs(25);
 
-/// Who gives up what.
+/// The kind of transfer that is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Given {
     Grant,
@@ -54,7 +54,7 @@ fn connect(wire: Wire, checksums: bool, delayed: bool, drivers: [Driver; 2]) -> 
     Pair { prefill, decode, source, destination }
 }
 
-/// What gives up, and the other end of the transfer.
+/// The end that gives up, and the other end of the transfer.
 enum Revoked {
     Decode(Revoking<Verdicts>),
     Prefill(Revoking<()>),

@@ -13,7 +13,7 @@ use rdma_collective::kv::{Decode, LinkOptions, PoolUse, Prefill};
 use rdma_collective::link::Meet;
 use rdma_core::{Deadline, Wire};
 
-/// What both ends of a link that cannot be say of it.
+/// The errors of both ends of a link that cannot be set up.
 fn refused(source: Shape, destination: Shape, tokens: [JobToken; 2], epochs: [u32; 2]) -> [LinkError; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -80,12 +80,12 @@ fn garbage_oversized_half_open_and_slow_bytes_on_the_socket_do_not_keep_the_peer
     let address = listener.local_addr().unwrap();
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 100_000], b""] {
         let mut stranger = TcpStream::connect(address).unwrap();
-        // It may be sent away before it has said all of it.
+        // This peer may be turned away before it has said everything.
         let _ = stranger.write_all(garbage);
     }
     let half_open = TcpStream::connect(address).unwrap();
     half_open.shutdown(Shutdown::Write).unwrap();
-    // It stays as long as it is let, and says a byte of a greeting now and then.
+    // This peer stays as long as it may, and sends one byte of a greeting now and then.
     let mut slow = TcpStream::connect(address).unwrap();
     let slow = thread::spawn(move || {
         let greeting = [&b"RDMH"[..], &[1, 0, 0, 0], &[0; 16]].concat();

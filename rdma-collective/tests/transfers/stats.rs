@@ -1,4 +1,4 @@
-//! What both ends of a link count and tell of, by how transfers end.
+//! Statistics and events of both ends of a link, for each way in which a transfer ends.
 
 use std::time::Duration;
 

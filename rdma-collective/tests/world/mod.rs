@@ -16,7 +16,7 @@ fn device(name: &str, wire: Wire) -> Context {
     Device::soft(SoftOptions { name: name.to_owned(), wire, ..SoftOptions::default() }).open().unwrap()
 }
 
-/// What a rank is handed before it makes its communicator.
+/// The store, the engine and the rank that a test gets before it makes its communicator.
 pub struct Rank {
     pub rank: u32,
     pub engine: Engine,
@@ -38,7 +38,7 @@ pub fn each_rank<T: Send + 'static>(
     each_rank_on(ranks, EngineOptions::default(), move |rank| device(&format!("soft{rank}"), wire), body)
 }
 
-/// The same with a device of each rank's own.
+/// As `each_rank`, with a device of its own for each rank.
 pub fn each_rank_on<T: Send + 'static>(
     ranks: u32,
     options: EngineOptions,
@@ -48,7 +48,7 @@ pub fn each_rank_on<T: Send + 'static>(
     each_rank_with(ranks, move |_| options.clone(), device, body)
 }
 
-/// The same with options of each rank's own.
+/// As `each_rank`, with options of its own for each rank.
 pub fn each_rank_with<T: Send + 'static>(
     ranks: u32,
     options: impl Fn(u32) -> EngineOptions + Send + Sync + 'static,
@@ -71,7 +71,7 @@ pub fn each_rank_with<T: Send + 'static>(
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// The same with a communicator of `options`.
+/// As `each_rank`, with a communicator of `options`.
 pub fn each_communicator<T: Send + 'static>(
     ranks: u32,
     wire: Wire,

@@ -7,24 +7,42 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::beside::Company;
 use crate::cargo::{self, Executable};
+use crate::soft_roce::Share;
 use crate::times::Times;
 use crate::{beside, programs, test, workspace};
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// All tests of the packages that touch raw memory, and of those above them what moves data in many ways. The programs'
-/// own tests are left out: they hold processes to times, and the programs run here as well.
-const TESTS: [&[&str]; 2] = [
-    &["-p", "rdma-core", "-p", "conformance", "--lib", "--bins", "--tests"],
-    &[
-        "-p",
-        "rdma-collective",
-        "--lib",
-        "--test=collectives",
-        "--test=kv",
-        "--test=ring_collectives",
-        "--test=transfers",
-    ],
+/// Tests of the code that touches raw memory: its units, what is mapped from other processes, what drives a provider of
+/// libibverbs, and every verb by `conformance`. The collectives come by the programs. Their own tests are left out: they
+/// hold processes to times.
+const REGULAR: &[&str] = &[
+    "-p",
+    "rdma-core",
+    "-p",
+    "conformance",
+    "-p",
+    "rdma-collective",
+    "--lib",
+    "--test=mapped",
+    "--test=driver",
+    "--test=pinning",
+    "--test=soft",
+];
+/// Tests that a soak has besides: they reach the same raw memory by other calls.
+const BESIDES: &[&str] = &[
+    "--test=allocations",
+    "--test=bad_input",
+    "--test=collectives",
+    "--test=exact",
+    "--test=faults",
+    "--test=kv",
+    "--test=memlock",
+    "--test=planted",
+    "--test=ring_collectives",
+    "--test=tcp",
+    "--test=transfers",
 ];
 /// One choice of features for all that is built, so that nothing is built twice.
 const UNITED: [&str; 3] = ["-Zfeature-unification", "--config", "resolver.feature-unification='workspace'"];
@@ -55,7 +73,7 @@ const LEFT_OUT: [&str; 13] = [
 const EXIT_CODE: u8 = 97;
 
 /// Builds with the sanitizer, runs everything, and looks for reports.
-pub fn run() -> Result<()> {
+pub fn run(share: Share) -> Result<()> {
     let target = folder()?;
     let reports = target.join("reports");
     if reports.exists() {
@@ -65,13 +83,18 @@ pub fn run() -> Result<()> {
     // Doctests run elsewhere: each is a program of its own, and building them takes longer than all the rest.
     println!("asan: leaving out `{}`", LEFT_OUT.join("`, `"));
     let mut times = Times::default();
-    let (tests, programs) = times.step("asan, built", build)?;
+    let (tests, programs) = times.step("asan, built", || build(share))?;
     let mut rows = vec![times.step("asan, tests", || {
-        beside::run_tests("tests", &tests, |command| {
+        beside::run_tests("tests", &tests, Company::Others, |command| {
             command.args(LEFT_OUT.iter().flat_map(|name| ["--skip", name]));
             instrument(command, &target);
         })
     })];
+    if share == Share::Soak {
+        rows.push(beside::run_tests("tests, alone", &tests, Company::Alone, |command| {
+            instrument(command, &target)
+        }));
+    }
     times.step("asan, programs", || {
         for program in programs.iter().filter(|program| programs::README.contains(&program.name.as_str())) {
             let mut command = program.command();
@@ -88,19 +111,18 @@ pub fn run() -> Result<()> {
 }
 
 /// Builds the tests, and the programs.
-pub fn build() -> Result<(Vec<Executable>, Vec<Executable>)> {
+pub fn build(share: Share) -> Result<(Vec<Executable>, Vec<Executable>)> {
     let target = folder()?;
     let build = |args: &[&str]| {
         let mut command = cargo::nightly(&[args, &["--target", TRIPLE], &UNITED].concat())?;
         instrument(&mut command, &target);
         cargo::build(&mut command)
     };
-    let mut tests = Vec::new();
-    for which in TESTS {
-        tests.extend(build(&[&["test", "--no-run"], which].concat())?);
-    }
+    let besides = if share == Share::Soak { BESIDES } else { &[] };
+    let mut tests = build(&[&["test", "--no-run"], REGULAR, besides].concat())?;
+    tests.retain(|built| built.is_test);
     // With one of the tests, since what tests alone need has a part in the choice of features.
-    let mut args = vec!["build", "--test=collectives"];
+    let mut args = vec!["build", "--test=driver"];
     args.extend(programs::README.iter().flat_map(|program| ["--bin", program]));
     Ok((tests, build(&args)?))
 }
@@ -114,9 +136,6 @@ fn instrument(command: &mut Command, target: &Path) {
     let log = target.join("reports/asan").display().to_string();
     let options = format!("exitcode={EXIT_CODE}:log_path={log}:detect_leaks=1:strict_string_checks=1");
     command.env("RUSTFLAGS", "-Zsanitizer=address").env("CARGO_TARGET_DIR", target);
-    command
-        .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
-        .env("CARGO_PROFILE_TEST_DEBUG", "line-tables-only");
     command.env("ASAN_OPTIONS", options).env("LSAN_OPTIONS", format!("exitcode={EXIT_CODE}"));
 }
 

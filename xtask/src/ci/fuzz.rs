@@ -9,23 +9,27 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::{self, Executable};
+use crate::soft_roce::Share;
 use crate::{beside, process, workspace};
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-const SECONDS: u64 = 6;
+/// Seconds of one target in CI, and in a soak.
+const SECONDS: [u64; 2] = [4, 60];
 const GRACE: Duration = Duration::from_secs(60);
-/// What cargo-fuzz passes to rustc: coverage for libFuzzer, and AddressSanitizer.
+/// What cargo-fuzz passes to rustc: coverage for libFuzzer, and AddressSanitizer. Its single unit of codegen and its full
+/// optimisation are left out, because the targets run for seconds, and building them so takes minutes.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Zsanitizer=address";
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Zsanitizer=address";
 
 /// Builds all targets, and runs them, as many at a time as there are processors.
-pub fn run() -> Result<()> {
+pub fn run(share: Share) -> Result<()> {
+    let seconds = SECONDS[usize::from(share == Share::Soak)];
     let (root, target) = (workspace::root()?, folder()?);
     let targets = build()?;
     let results = beside::each(&targets, beside::processors(), |fuzz| {
-        run_target(fuzz, &root, &target).inspect_err(|error| println!("error: {error:#}"))
+        run_target(fuzz, seconds, [&root, &target]).inspect_err(|error| println!("error: {error:#}"))
     });
     let failed = targets.iter().zip(results).filter(|(_, result)| result.is_err());
     let failed: Vec<&str> = failed.map(|(fuzz, _)| fuzz.name.as_str()).collect();
@@ -45,6 +49,8 @@ pub fn build() -> Result<Vec<Executable>> {
     command
         .env("RUSTFLAGS", FLAGS)
         .env("CARGO_TARGET_DIR", folder()?)
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
     let targets = cargo::build(&mut command)?;
     if targets.is_empty() {
@@ -58,7 +64,7 @@ fn folder() -> Result<PathBuf> {
     Ok(workspace::target()?.join("fuzz"))
 }
 
-fn run_target(fuzz: &Executable, root: &Path, target: &Path) -> Result<()> {
+fn run_target(fuzz: &Executable, seconds: u64, [root, target]: [&Path; 2]) -> Result<()> {
     // New inputs go to the first folder, under `target`; the checked-in ones are only read.
     let fresh = target.join("corpus").join(&fuzz.name);
     fs::create_dir_all(&fresh)?;
@@ -66,13 +72,13 @@ fn run_target(fuzz: &Executable, root: &Path, target: &Path) -> Result<()> {
     fs::create_dir_all(&artifacts)?;
     let log = target.join(format!("{}.log", fuzz.name));
     let mut command = Command::new(&fuzz.path);
-    command.arg(format!("-max_total_time={SECONDS}")).arg("-timeout=5").arg("-rss_limit_mb=1024");
+    command.arg(format!("-max_total_time={seconds}")).arg("-timeout=5").arg("-rss_limit_mb=1024");
     command.arg(format!("-artifact_prefix={}/", artifacts.display())).arg(&fresh);
     let seeds = root.join("fuzz/corpus").join(&fuzz.name);
     if seeds.is_dir() {
         command.arg(seeds);
     }
-    let status = process::run_logged(&mut command, Duration::from_secs(SECONDS) + GRACE, &log)?;
+    let status = process::run_logged(&mut command, Duration::from_secs(seconds) + GRACE, &log)?;
     let text = fs::read_to_string(&log).context("no log of the fuzz target")?;
     if !status.success() {
         let lines: Vec<&str> = text.lines().collect();

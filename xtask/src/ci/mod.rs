@@ -10,16 +10,21 @@ mod msrv;
 mod needed;
 mod public_api;
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
 use crate::cargo::{cargo, check};
+use crate::soft_roce::Share;
+use crate::times::{HEADING, Took};
 use crate::{process, soft_roce, test, tidy, transcripts, workspace};
 
 pub use public_api::Args as PublicApiArgs;
 pub use public_api::main as public_api;
+
+/// The tests under AddressSanitizer, all of them, and every fuzz target for a minute.
+pub fn soak_instrumented() -> Result<()> {
+    asan::run(Share::Soak).and(fuzz::run(Share::Soak))
+}
 
 /// Options of `cargo xtask ci`.
 #[derive(Parser)]
@@ -82,27 +87,26 @@ pub enum Done {
 /// Runs the steps one after the other, all of them even when one fails, and prints how they went.
 pub fn main(args: &Args) -> Result<()> {
     let steps = if args.steps.is_empty() { default_steps() } else { args.steps.clone() };
-    let mut report: Vec<(Step, Duration, Result<Done>)> = Vec::new();
+    let mut report: Vec<(Step, Took, Result<Done>)> = Vec::new();
     for step in steps {
         println!("==> {}", name(step));
-        let started = Instant::now();
-        let result = run(step, args.no_run);
+        let (result, took) = Took::measure(|| run(step, args.no_run));
         if let Err(error) = &result {
             println!("error: {error:#}");
         }
-        report.push((step, started.elapsed(), result));
+        report.push((step, took, result));
         if process::interrupted() {
             break;
         }
     }
-    println!("\n{:<11} {:>7}  result", "step", "time");
-    for (step, time, result) in &report {
+    println!("\n{:<11} {HEADING}  result", "step");
+    for (step, took, result) in &report {
         let result = match result {
             Ok(Done::Whole) => "passed".to_owned(),
             Ok(Done::Partly(what)) => format!("passed in part: {what}"),
             Err(error) => format!("failed: {error}"),
         };
-        println!("{:<11} {:>5.0} s  {result}", name(*step), time.as_secs_f64());
+        println!("{:<11} {}  {result}", name(*step), took.columns());
     }
     match report.iter().filter(|(_, _, result)| result.is_err()).count() {
         0 => Ok(()),
@@ -121,11 +125,13 @@ fn name(step: Step) -> String {
 
 fn run(step: Step, no_run: bool) -> Result<Done> {
     match step {
-        Step::Asan if no_run => asan::build().map(|_| Done::Partly("built, not run".to_owned())),
+        Step::Asan if no_run => {
+            asan::build(Share::Regular).map(|_| Done::Partly("built, not run".to_owned()))
+        }
         Step::Fuzz if no_run => fuzz::build().map(|_| Done::Partly("built, not run".to_owned())),
         _ if no_run => bail!("only asan and fuzz are built without being run"),
         Step::Fmt => whole(check(&mut cargo(&["fmt", "--all", "--check"])?)),
-        Step::Tidy => whole(tidy::main()),
+        Step::Tidy => whole(tidy::main(&tidy::Args::default())),
         Step::Clippy => {
             whole(check(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?))
         }
@@ -135,8 +141,8 @@ fn run(step: Step, no_run: bool) -> Result<Done> {
         Step::Msrv => msrv::run(),
         Step::Bare => whole(bare::run()),
         Step::Needed => whole(needed::run()),
-        Step::Asan => whole(asan::run()),
-        Step::Fuzz => whole(fuzz::run()),
+        Step::Asan => whole(asan::run(Share::Regular)),
+        Step::Fuzz => whole(fuzz::run(Share::Regular)),
         Step::Loom => whole(loom::run()),
         Step::AbiCheck => whole(abi_check::run()),
         Step::Transcripts => whole(transcripts::main()),
@@ -152,7 +158,7 @@ fn whole(result: Result<()>) -> Result<Done> {
 fn soft_roce() -> Result<Done> {
     let mut skipped = Vec::new();
     for hosts in [1, 2] {
-        match soft_roce::suite(hosts, soft_roce::Share::Regular)?.outcome {
+        match soft_roce::suite(hosts, Share::Regular)?.outcome {
             soft_roce::Outcome::Passed => {}
             soft_roce::Outcome::Failed(reason) => bail!("on {hosts} host(s): {reason}"),
             soft_roce::Outcome::Skipped(reason) if workspace::in_ci() => {

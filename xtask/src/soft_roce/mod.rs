@@ -38,6 +38,9 @@ pub struct Args {
     /// Boot a virtual machine even where this host has a device.
     #[arg(long)]
     vm: bool,
+    /// Install what virtual machines need, and run nothing.
+    #[arg(long)]
+    prepare: bool,
     /// Memory of each machine in MiB [default: 4096 for one host, 2048 for two].
     #[arg(long)]
     memory: Option<u32>,
@@ -78,6 +81,13 @@ impl From<Outcome> for Run {
 
 /// The subcommand: runs, and turns the outcome into an exit status.
 pub fn main(args: &Args) -> Result<ExitCode> {
+    if args.prepare {
+        if let prepare::Ready::No(reason) = prepare::prepare()? {
+            println!("soft-roce: {reason}");
+            return Ok(ExitCode::from(EXIT_SKIPPED));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     Ok(match run(args, &[])?.outcome {
         Outcome::Passed => {
             println!("soft-roce: passed");

@@ -1,11 +1,11 @@
-//! The rule of the layers: what each folder may not name. See the table in ARCHITECTURE.
+//! Rule of the layers: paths that the files of a folder may not name. ARCHITECTURE has the table with the reasons.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use super::Finding;
 
-/// What verbs makes of the crate root's names, for the layers below that see the root.
+/// Names of `verbs` at the crate root, where the layers below `verbs` could reach them too.
 const OF_VERBS: [&str; 9] = [
     "crate::verbs",
     "crate::Context",
@@ -18,7 +18,7 @@ const OF_VERBS: [&str; 9] = [
     "crate::gid",
 ];
 
-/// A folder, what its files may not name, and the rule.
+/// Folder, paths that its files may not name, and the rule.
 const RULES: [(&str, &[&str], &str); 14] = [
     ("rdma-core/src/types/", &["crate::backend", "crate::memory"], "`types` are plain values"),
     ("rdma-core/src/types/", &OF_VERBS, "`types` are plain values"),
@@ -48,7 +48,7 @@ const PURE: (&str, &[&str], &str) = (
     "a schedule is pure data",
 );
 
-/// The findings of one file. Tests may use what stands above them.
+/// Checks one file. Tests are exempt because they may use the layers above.
 pub fn check(path: &str, text: &str) -> Vec<Finding> {
     if path.contains("/tests/") || path.ends_with("/tests.rs") {
         return Vec::new();
@@ -72,7 +72,7 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Every path that a file names in full, with its line.
+/// Paths that a file names in full, each with its line.
 #[derive(Default)]
 struct Names {
     found: Vec<(usize, String)>,

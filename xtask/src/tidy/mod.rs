@@ -1,27 +1,45 @@
-//! `cargo xtask tidy`: the part of the house style that can be measured. [`rust`] looks at the syntax of
-//! `.rs` files, [`text`] at the lines of every file; this file finds the files and reports.
+//! `cargo xtask tidy`: the part of the house style that can be measured. [`rust`] checks the code of `.rs` files,
+//! [`comments`] their comments, [`layers`] the paths they name, [`text`] the lines of every file. This file finds the
+//! files, applies the limits on all of them together, and reports.
 
+pub mod comments;
 mod layers;
 mod rust;
 mod text;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 
 use crate::workspace;
 
-/// A place that breaks a rule.
+/// Folders of the libraries' sources, whose file sizes have a bound on their median.
+const LIBRARIES: [&str; 2] = ["rdma-core/src/", "rdma-collective/src/"];
+/// Bound on the median lines of a library's file. The limit of a single file leaves room for a few long ones; this
+/// bound makes sure that they stay few.
+const MEDIAN_BELOW: usize = 150;
+
+/// Options of `cargo xtask tidy`.
+#[derive(Debug, Default, Parser)]
+pub struct Args {
+    /// Files or folders whose findings to list, those included that are only counted otherwise [default: the whole
+    /// workspace, without those that are only counted].
+    paths: Vec<String>,
+}
+
+/// Line that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Path from the workspace's root.
     pub path: String,
-    /// From 1; 0 for the whole file.
+    /// Number of the line, from 1; 0 for the whole file.
     pub line: usize,
-    /// Which rule, and the mend.
+    /// Rule and mend.
     pub message: String,
 }
 
@@ -34,35 +52,119 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks at every file that git tracks or would track; fails when one breaks a rule.
-pub fn main() -> Result<()> {
+/// Sums over all files.
+#[derive(Debug, Default)]
+struct Report {
+    findings: Vec<Finding>,
+    /// Lines of each `.rs` file of the libraries.
+    lengths: Vec<usize>,
+    rust_files: usize,
+    comments: usize,
+    safety: usize,
+    /// Findings in comments by rule, in strict folders and in the others.
+    by_rule: BTreeMap<comments::Rule, (usize, usize)>,
+    /// Findings in comments by top folder, among those that are only counted.
+    counted: BTreeMap<String, usize>,
+}
+
+/// Checks every file that git tracks or would track; fails when one breaks a rule.
+pub fn main(args: &Args) -> Result<()> {
     let root = workspace::root()?;
-    let paths = files(&root)?;
-    let mut findings = Vec::new();
+    let is_chosen =
+        |path: &str| args.paths.is_empty() || args.paths.iter().any(|chosen| lies_in(path, chosen));
+    let paths: Vec<String> = files(&root)?.into_iter().filter(|path| is_chosen(path)).collect();
+    let mut report = Report::default();
     for path in &paths {
-        // A link's target, or a file deleted and not yet committed, is not this file's matter.
+        // A link's target has a path of its own, and a file may be deleted but not yet committed.
         if !fs::symlink_metadata(root.join(path)).is_ok_and(|data| data.is_file()) {
             continue;
         }
         let bytes = fs::read(root.join(path)).with_context(|| format!("cannot read {path}"))?;
-        findings.extend(text::check_name(path));
+        report.findings.extend(text::check_name(path));
         let Ok(text) = String::from_utf8(bytes) else { continue };
-        findings.extend(text::check(path, &text));
+        report.findings.extend(text::check(path, &text));
         if path.ends_with(".rs") {
-            findings.extend(rust::check(path, &text));
-            findings.extend(layers::check(path, &text));
+            report.rust_file(path, &text, !args.paths.is_empty());
         }
     }
-    for finding in &findings {
-        println!("{finding}");
-    }
-    match findings.len() {
+    report.check_median();
+    report.print(paths.len());
+    match report.findings.len() {
         0 => {
             println!("tidy: {} files keep the house style", paths.len());
             Ok(())
         }
         count => bail!("tidy: {count} places break the house style"),
     }
+}
+
+impl Report {
+    fn rust_file(&mut self, path: &str, text: &str, all_strict: bool) {
+        self.rust_files += 1;
+        if LIBRARIES.iter().any(|folder| path.starts_with(folder)) {
+            self.lengths.push(text.lines().count());
+        }
+        self.findings.extend(rust::check(path, text));
+        self.findings.extend(layers::check(path, text));
+        let checked = comments::check(path, text);
+        self.comments += checked.comments;
+        self.safety += checked.safety;
+        let is_strict = all_strict || comments::is_strict(path);
+        for (rule, finding) in checked.findings {
+            let (strict, counted) = self.by_rule.entry(rule).or_default();
+            if is_strict {
+                *strict += 1;
+                self.findings.push(finding);
+            } else {
+                *counted += 1;
+                let folder = path.split('/').take(2).collect::<Vec<_>>().join("/");
+                *self.counted.entry(folder).or_default() += 1;
+            }
+        }
+    }
+
+    fn check_median(&mut self) {
+        let Some(median) = median(&mut self.lengths) else { return };
+        if median >= MEDIAN_BELOW {
+            let message = format!("the median file has {median} lines, not below {MEDIAN_BELOW}: split some");
+            self.findings.push(Finding { path: LIBRARIES.join(", "), line: 0, message });
+        }
+    }
+
+    fn print(&mut self, files: usize) {
+        for finding in &self.findings {
+            println!("{finding}");
+        }
+        println!("\nfiles                     {files:>6} ({} of Rust)", self.rust_files);
+        if let Some(median) = median(&mut self.lengths) {
+            let longest = self.lengths.last().copied().unwrap_or_default();
+            println!(
+                "lines of a library's file {median:>6} median (below {MEDIAN_BELOW}), {longest} longest, {} files",
+                self.lengths.len()
+            );
+        }
+        println!("comments                  {:>6}", self.comments);
+        println!("SAFETY comments           {:>6}", self.safety);
+        for (rule, (strict, counted)) in &self.by_rule {
+            println!("{:<25} {strict:>6} findings, and {counted} that are only counted", rule.to_string());
+        }
+        for (folder, count) in &self.counted {
+            println!("only counted              {count:>6} in {folder}");
+        }
+        println!();
+    }
+}
+
+/// Sorts `values` and returns the middle one; of an even number of them, the upper of the two in the middle.
+fn median(values: &mut [usize]) -> Option<usize> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+/// Whether `path` is `chosen` or lies in that folder.
+fn lies_in(path: &str, chosen: &str) -> bool {
+    let chosen = chosen.trim_start_matches("./").trim_end_matches('/');
+    path.strip_prefix(chosen).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn files(root: &Path) -> Result<Vec<String>> {
@@ -74,4 +176,45 @@ fn files(root: &Path) -> Result<Vec<String>> {
     }
     let names = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
     Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BARE: &str = "//! Header.\n\n/// It is bare.\nconst A: u8 = 0;\n";
+
+    #[test]
+    fn findings_outside_the_strict_folders_are_counted_and_fail_nothing() {
+        let mut report = Report::default();
+        report.rust_file("elsewhere/src/a.rs", BARE, false);
+        assert_eq!((report.findings.len(), report.counted["elsewhere/src"]), (0, 1));
+        report.rust_file("elsewhere/src/a.rs", BARE, true);
+        report.rust_file("rdma-core/src/a.rs", BARE, false);
+        assert_eq!(report.findings.len(), 2);
+        assert_eq!(report.by_rule[&comments::Rule::Beginning], (2, 1));
+    }
+
+    #[test]
+    fn the_libraries_median_file_stays_below_its_bound() {
+        let file = |lines: usize| format!("//! Header.\n{}", "const A: u8 = 0;\n".repeat(lines - 1));
+        let mut report = Report::default();
+        for lines in [MEDIAN_BELOW - 1, MEDIAN_BELOW - 1, MEDIAN_BELOW] {
+            report.rust_file("rdma-core/src/a.rs", &file(lines), false);
+        }
+        report.rust_file("elsewhere/src/a.rs", &file(MEDIAN_BELOW), false);
+        report.check_median();
+        assert_eq!(report.findings, []);
+        report.rust_file("rdma-collective/src/a.rs", &file(MEDIAN_BELOW), false);
+        report.check_median();
+        assert_eq!(report.findings.len(), 1);
+    }
+
+    #[test]
+    fn a_chosen_folder_has_the_files_below_it_alone() {
+        assert!(
+            lies_in("a/b/c.rs", "a/b") && lies_in("a/b/c.rs", "./a/b/") && lies_in("a/b/c.rs", "a/b/c.rs")
+        );
+        assert!(!lies_in("a/bc/d.rs", "a/b"));
+    }
 }

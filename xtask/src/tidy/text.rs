@@ -1,21 +1,21 @@
-//! Rules for the text of any file, and for its name.
+//! Rules for the text and the name of any file, Rust or not.
 
 use super::Finding;
 
-/// What editors, merges and snapshot tools leave behind.
+/// Endings of files that editors, merges and snapshot tools leave behind.
 const LEFTOVERS: [&str; 6] = [".orig", ".rej", ".bak", ".swp", ".pending-snap", ".snap.new"];
 
-/// How paths of one machine start. In two halves each, so that this file may be looked at too.
+/// Beginnings of paths that only one machine has, in two halves each, because this file is checked too.
 const MACHINE_PATHS: [(&str, &str); 4] = [("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/"), ("/Us", "ers/")];
 
-/// The name of a file.
+/// Checks the name of a file.
 pub fn check_name(path: &str) -> Option<Finding> {
     let leftover = LEFTOVERS.iter().find(|end| path.ends_with(*end))?;
     let message = format!("a leftover (`*{leftover}`): delete it");
     Some(Finding { path: path.to_owned(), line: 0, message })
 }
 
-/// The lines of a file.
+/// Checks the lines of a file.
 pub fn check(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -34,7 +34,7 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// A path that only one machine has; not one that merely contains such a folder (`target/home/x`).
+/// Beginning of a path that only one machine has. A path that merely contains such a folder (`target/home/x`) is fine.
 fn machine_path(line: &str) -> Option<String> {
     MACHINE_PATHS.iter().map(|(a, b)| format!("{a}{b}")).find(|start| {
         line.match_indices(start.as_str()).any(|(at, _)| {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::{cargo, check};
-use crate::{process, workspace};
+use crate::{process, programs, workspace};
 use block::{Block, Entry};
 
 /// A transcript's command runs for seconds; a program that hangs must not hang CI.
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// Builds the programs, runs every command that has output below it, and compares.
 pub fn main() -> Result<()> {
     let root = workspace::root()?;
-    check(&mut cargo(&["build", "--workspace", "--bins", "--examples", "--test=planted"])?)?;
+    check(&mut cargo(programs::BUILD_FOR_TESTS)?)?;
     let (mut compared, mut differences) = (0, Vec::new());
     for path in markdown(&root)? {
         let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read {path}"))?;

@@ -7,7 +7,7 @@ use super::super::frame::HEADER_BYTES;
 use super::super::message::Reply;
 use super::super::store::{Effect, Store};
 use super::*;
-use crate::netsim::{Network, Wire};
+use crate::tests::netsim::{Network, Wire};
 
 /// The size of a rank's description and of a blob, in bytes, with names of a usual length.
 const INTRODUCTION_BYTES: usize = 80;

@@ -66,7 +66,7 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::AllGather, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::AllGather.into(), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`all_gather_into`](Self::all_gather_into) for an element type that is known only at run time.
@@ -81,7 +81,7 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::AllGather, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::AllGather.into(), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Starts [`all_gather`](Self::all_gather) on a tensor and returns at once; [`Pending::wait`] gives the tensor
@@ -115,7 +115,7 @@ impl Communicator {
         tensor: Tensor<T>,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_in_place(Collective::AllGather, tensor, deadline)
+        self.start_in_place(Collective::AllGather.into(), tensor, deadline)
     }
 
     /// Starts [`all_gather_into`](Self::all_gather_into) on two tensors and returns at once; [`Pending::wait`] gives
@@ -130,7 +130,7 @@ impl Communicator {
         output: Tensor<T>,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_out_of_place(Collective::AllGather, input, output, deadline)
+        self.start_out_of_place(Collective::AllGather.into(), input, output, deadline)
     }
 
     /// Gathers parts of any lengths: `counts[i]` elements of rank `i` into `output` on every rank, in the order of
@@ -193,7 +193,13 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call_uneven((Uneven::AllGather, Counts::received(counts)), data_type, input, output, deadline)
+        self.call_uneven(
+            (Collective::AllGatherV.into(), Counts::received(counts)),
+            data_type,
+            input,
+            output,
+            deadline,
+        )
     }
 
     /// Starts [`all_gather_v`](Self::all_gather_v) on two tensors and returns at once; [`Pending::wait`] gives both
@@ -215,6 +221,6 @@ impl Communicator {
         counts: &[usize],
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_uneven((Uneven::AllGather, Counts::received(counts)), input, output, deadline)
+        self.start_uneven((Collective::AllGatherV.into(), Counts::received(counts)), input, output, deadline)
     }
 }

@@ -68,7 +68,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::AllReduce(op), data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::AllReduce.by(op), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`all_reduce_into`](Self::all_reduce_into) for an element type that is known only at run time.
@@ -84,7 +84,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::AllReduce(op), data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::AllReduce.by(op), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Starts [`all_reduce`](Self::all_reduce) on a tensor and returns at once; [`Pending::wait`] gives the tensor
@@ -120,7 +120,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_in_place(Collective::AllReduce(op), tensor, deadline)
+        self.start_in_place(Collective::AllReduce.by(op), tensor, deadline)
     }
 
     /// Starts [`all_reduce_into`](Self::all_reduce_into) on two tensors and returns at once; [`Pending::wait`] gives
@@ -136,7 +136,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_out_of_place(Collective::AllReduce(op), input, output, deadline)
+        self.start_out_of_place(Collective::AllReduce.by(op), input, output, deadline)
     }
 
     /// Starts an all-reduce of `range` of a registered region, in bytes and in place, and returns at once.
@@ -165,6 +165,7 @@ impl Communicator {
             return Err(CollectiveError::ForeignMemory);
         }
         let job = Box::new(Job::of_region(self.engine().id(), region.clone(), range));
-        self.start_call(Collective::AllReduce(op), data_type, job, deadline).map_err(|(_, error)| error)
+        self.start_call(Collective::AllReduce.by(op), data_type, job, deadline, |_| ())
+            .map_err(|(_, error)| error)
     }
 }

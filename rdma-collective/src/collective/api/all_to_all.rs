@@ -69,7 +69,7 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::AllToAll, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::AllToAll.into(), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`all_to_all_into`](Self::all_to_all_into) for an element type that is known only at run time.
@@ -84,7 +84,7 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::AllToAll, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::AllToAll.into(), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Starts [`all_to_all`](Self::all_to_all) on a tensor and returns at once; [`Pending::wait`] gives the tensor
@@ -116,7 +116,7 @@ impl Communicator {
         tensor: Tensor<T>,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_in_place(Collective::AllToAll, tensor, deadline)
+        self.start_in_place(Collective::AllToAll.into(), tensor, deadline)
     }
 
     /// Starts [`all_to_all_into`](Self::all_to_all_into) on two tensors and returns at once; [`Pending::wait`] gives
@@ -131,7 +131,7 @@ impl Communicator {
         output: Tensor<T>,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_out_of_place(Collective::AllToAll, input, output, deadline)
+        self.start_out_of_place(Collective::AllToAll.into(), input, output, deadline)
     }
 
     /// Exchanges parts of any lengths: this rank sends `send_counts[j]` elements to rank `j` and receives
@@ -212,7 +212,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<()> {
         self.call_uneven(
-            (Uneven::AllToAll, Counts { sent: send_counts, received: receive_counts }),
+            (Collective::AllToAllV.into(), Counts { sent: send_counts, received: receive_counts }),
             data_type,
             input,
             output,
@@ -241,7 +241,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
         self.start_uneven(
-            (Uneven::AllToAll, Counts { sent: send_counts, received: receive_counts }),
+            (Collective::AllToAllV.into(), Counts { sent: send_counts, received: receive_counts }),
             input,
             output,
             deadline,

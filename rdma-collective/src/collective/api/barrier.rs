@@ -27,7 +27,7 @@ impl Communicator {
     #[doc(alias = "MPI_Barrier")]
     pub fn barrier(&mut self, deadline: Deadline) -> Result<()> {
         let around = &mut [0; BARRIER_BYTES];
-        self.call(Collective::Barrier, DataType::U8, Borrowed::InPlace(around), deadline)
+        self.call(Collective::Barrier.into(), DataType::U8, Borrowed::InPlace(around), deadline)
     }
 
     /// Tells the other ranks that this one has come and returns at once; [`Pending::wait`] waits for the others.
@@ -53,6 +53,7 @@ impl Communicator {
     /// ```
     pub fn start_barrier(&mut self, deadline: Deadline) -> Result<Pending<()>> {
         let job = Box::new(Job::of_nothing(self.engine().id()));
-        self.start_call(Collective::Barrier, DataType::U8, job, deadline).map_err(|(_, error)| error)
+        self.start_call(Collective::Barrier.into(), DataType::U8, job, deadline, |_| ())
+            .map_err(|(_, error)| error)
     }
 }

@@ -75,7 +75,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::Broadcast { root }, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::Broadcast.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`broadcast_into`](Self::broadcast_into) for an element type that is known only at run time.
@@ -91,7 +91,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::Broadcast { root }, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::Broadcast.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Starts [`broadcast`](Self::broadcast) on a tensor and returns at once; [`Pending::wait`] gives the tensor
@@ -125,7 +125,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_in_place(Collective::Broadcast { root }, tensor, deadline)
+        self.start_in_place(Collective::Broadcast.at(root), tensor, deadline)
     }
 
     /// Starts [`broadcast_into`](Self::broadcast_into) on two tensors and returns at once; [`Pending::wait`] gives
@@ -141,6 +141,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_out_of_place(Collective::Broadcast { root }, input, output, deadline)
+        self.start_out_of_place(Collective::Broadcast.at(root), input, output, deadline)
     }
 }

@@ -25,6 +25,6 @@ impl Communicator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn connect(&mut self, deadline: Deadline) -> Result<()> {
-        self.call(Collective::Connect, DataType::U8, Borrowed::InPlace(&mut []), deadline)
+        self.call(Collective::Connect.into(), DataType::U8, Borrowed::InPlace(&mut []), deadline)
     }
 }

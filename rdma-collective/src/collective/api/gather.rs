@@ -80,7 +80,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::Gather { root }, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::Gather.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`gather_into`](Self::gather_into) for an element type that is known only at run time.
@@ -96,7 +96,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::Gather { root }, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::Gather.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Starts [`gather`](Self::gather) on a tensor and returns at once; [`Pending::wait`] gives the tensor back.
@@ -129,7 +129,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_in_place(Collective::Gather { root }, tensor, deadline)
+        self.start_in_place(Collective::Gather.at(root), tensor, deadline)
     }
 
     /// Starts [`gather_into`](Self::gather_into) on two tensors and returns at once; [`Pending::wait`] gives both
@@ -145,7 +145,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_out_of_place(Collective::Gather { root }, input, output, deadline)
+        self.start_out_of_place(Collective::Gather.at(root), input, output, deadline)
     }
 
     /// Gathers parts of any lengths: `counts[i]` elements of rank `i` into the `output` of rank `root`, in the order
@@ -211,7 +211,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<()> {
         self.call_uneven(
-            (Uneven::Gather { root }, Counts::received(counts)),
+            (Collective::GatherV.at(root), Counts::received(counts)),
             data_type,
             input,
             output,
@@ -238,6 +238,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_uneven((Uneven::Gather { root }, Counts::received(counts)), input, output, deadline)
+        self.start_uneven((Collective::GatherV.at(root), Counts::received(counts)), input, output, deadline)
     }
 }

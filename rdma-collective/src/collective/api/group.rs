@@ -1,13 +1,13 @@
-//! Groups of sends and receives as callers see them.
+//! Groups of sends and receives that run as one operation.
 
 use std::fmt;
 
 use super::*;
 
-/// Sends and receives that go on together when it is [run](Self::run), so that none of them waits for another.
+/// Sends and receives that [run](Self::run) at the same time, so that none of them waits for another.
 ///
-/// What goes to one rank goes in the order in which it was added, and so does what comes from
-/// one; the other end of each may be in a group, too, or alone. There are 4096 of them at most.
+/// Messages to one rank go in the order in which they were added, and so do messages from one rank. The other end of
+/// each message may be in a group or alone. A group has at most 4096 of them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,12 +35,12 @@ use super::*;
 pub struct Group<'a> {
     calls: Vec<Call>,
     slices: Slices<'a>,
-    /// What cannot be, of the first that cannot.
+    /// The error of the first send or receive that cannot be.
     refused: Option<ReduceError>,
 }
 
 impl<'a> Group<'a> {
-    /// One of nothing.
+    /// Makes an empty group.
     pub fn new() -> Self {
         Self::default()
     }
@@ -55,16 +55,17 @@ impl<'a> Group<'a> {
         self.recv_bytes(T::as_bytes_mut(data), T::DATA_TYPE, from)
     }
 
-    /// [`send`](Self::send) for a type that is known at run time: the bytes of elements as in memory, at any alignment.
+    /// [`send`](Self::send) for an element type that is known only at run time: the bytes as in memory, at any
+    /// alignment.
     pub fn send_bytes(mut self, data: &'a [u8], data_type: DataType, to: u32) -> Self {
-        self.add(Call::point(Collective::Send { to }, data_type, data.len()));
+        self.add(Call::point(Collective::Send.at(to), data_type, data.len()));
         self.slices.send(data);
         self
     }
 
-    /// [`recv`](Self::recv) for a type that is known at run time.
+    /// [`recv`](Self::recv) for an element type that is known only at run time.
     pub fn recv_bytes(mut self, data: &'a mut [u8], data_type: DataType, from: u32) -> Self {
-        self.add(Call::point(Collective::Receive { from }, data_type, data.len()));
+        self.add(Call::point(Collective::Receive.at(from), data_type, data.len()));
         self.slices.receive(data);
         self
     }
@@ -76,12 +77,12 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Carries all of it out, as one operation of `comm`. A group of nothing is done at once.
+    /// Runs all sends and receives, as one operation of `comm`. An empty group is done at once.
     ///
     /// # Errors
     ///
-    /// As for [`Communicator::send_bytes`] and [`Communicator::recv`], and [`CollectiveError::GroupTooLong`]; nothing was sent then. What
-    /// a rank sends to itself it receives in the same group, as much of it and of the same type.
+    /// As for [`Communicator::send_bytes`] and [`Communicator::recv`], and [`CollectiveError::GroupTooLong`]; nothing
+    /// was sent then. A message of a rank to itself needs its receive in the same group, with the same count and type.
     #[doc(alias = "ncclGroupEnd")]
     pub fn run(self, comm: &mut Communicator, deadline: Deadline) -> Result<()> {
         let Self { calls, slices, refused } = self;

@@ -1,8 +1,8 @@
 //! Public calls of collectives: methods of [`Communicator`] and their documentation, one file a collective.
 //!
-//! A file has the calls on equal parts, on parts of any length (`_v`) and on tensors (`start_`). The methods check nothing
-//! and choose nothing: `call` checks the arguments, and `execute` chooses a plan and carries it out. The imports of this
-//! file serve all of them.
+//! A file has the calls on equal parts, on parts of any length (`_v`) and on tensors (`start_`). The methods check
+//! nothing and choose nothing: `call` checks the arguments, and `execute` chooses a plan and carries it out. The
+//! imports of this file serve all of them.
 
 mod all_gather;
 mod all_reduce;
@@ -19,10 +19,10 @@ mod send_recv;
 
 use rdma_core::{Deadline, Refused};
 
-use super::call::{BARRIER_BYTES, Call, Collective};
+use super::call::{BARRIER_BYTES, Call, Collective, Request};
 use super::communicator::{Communicator, Pending};
 use super::execute::{Borrowed, Job, Slices};
-use super::uneven::{Counts, Sides, Uneven};
+use super::uneven::{Counts, Sides};
 use super::{CollectiveError, DataType, Element, ReduceError, ReduceOp, Tensor};
 
 pub use group::Group;

@@ -80,7 +80,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::Reduce { op, root }, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::Reduce.by(op).at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`reduce_into`](Self::reduce_into) for an element type that is known only at run time.
@@ -97,7 +97,12 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::Reduce { op, root }, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(
+            Collective::Reduce.by(op).at(root),
+            data_type,
+            Borrowed::out_of_place(input, output),
+            deadline,
+        )
     }
 
     /// Starts [`reduce`](Self::reduce) on a tensor and returns at once; [`Pending::wait`] gives the tensor back.
@@ -131,7 +136,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_in_place(Collective::Reduce { op, root }, tensor, deadline)
+        self.start_in_place(Collective::Reduce.by(op).at(root), tensor, deadline)
     }
 
     /// Starts [`reduce_into`](Self::reduce_into) on two tensors and returns at once; [`Pending::wait`] gives both
@@ -148,6 +153,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_out_of_place(Collective::Reduce { op, root }, input, output, deadline)
+        self.start_out_of_place(Collective::Reduce.by(op).at(root), input, output, deadline)
     }
 }

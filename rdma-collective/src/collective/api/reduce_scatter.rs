@@ -78,7 +78,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::ReduceScatter(op), data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::ReduceScatter.by(op), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`reduce_scatter_into`](Self::reduce_scatter_into) for an element type that is known only at run time.
@@ -95,7 +95,12 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::ReduceScatter(op), data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(
+            Collective::ReduceScatter.by(op),
+            data_type,
+            Borrowed::out_of_place(input, output),
+            deadline,
+        )
     }
 
     /// Starts [`reduce_scatter`](Self::reduce_scatter) on a tensor and returns at once; [`Pending::wait`] gives the
@@ -131,7 +136,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_in_place(Collective::ReduceScatter(op), tensor, deadline)
+        self.start_in_place(Collective::ReduceScatter.by(op), tensor, deadline)
     }
 
     /// Starts [`reduce_scatter_into`](Self::reduce_scatter_into) on two tensors and returns at once;
@@ -148,7 +153,7 @@ impl Communicator {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_out_of_place(Collective::ReduceScatter(op), input, output, deadline)
+        self.start_out_of_place(Collective::ReduceScatter.by(op), input, output, deadline)
     }
 
     /// Reduces `input` over all ranks and leaves `counts[i]` elements of the result in the `output` of rank `i`.
@@ -216,10 +221,10 @@ impl Communicator {
         let sides = Sides { rank, ranks, data_type, input: input.len(), output: output.len() };
         let parts = sides.reduced(Counts::sent(counts))?;
         for (root, part) in (0..).zip(parts) {
-            // One of nothing, too, by which other counts are found.
+            // A part without elements is reduced as well, because its call finds ranks with other counts.
             let output = if root == rank { &mut *output } else { &mut [] };
             let buffers = Borrowed::out_of_place(&input[part.range()], output);
-            self.call(Collective::Reduce { op, root }, data_type, buffers, deadline)?;
+            self.call(Collective::Reduce.by(op).at(root), data_type, buffers, deadline)?;
         }
         Ok(())
     }

@@ -79,7 +79,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::Scatter { root }, data_type, Borrowed::InPlace(data), deadline)
+        self.call(Collective::Scatter.at(root), data_type, Borrowed::InPlace(data), deadline)
     }
 
     /// [`scatter_into`](Self::scatter_into) for an element type that is known only at run time.
@@ -95,7 +95,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call(Collective::Scatter { root }, data_type, Borrowed::out_of_place(input, output), deadline)
+        self.call(Collective::Scatter.at(root), data_type, Borrowed::out_of_place(input, output), deadline)
     }
 
     /// Starts [`scatter`](Self::scatter) on a tensor and returns at once; [`Pending::wait`] gives the tensor back.
@@ -128,7 +128,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_in_place(Collective::Scatter { root }, tensor, deadline)
+        self.start_in_place(Collective::Scatter.at(root), tensor, deadline)
     }
 
     /// Starts [`scatter_into`](Self::scatter_into) on two tensors and returns at once; [`Pending::wait`] gives both
@@ -144,7 +144,7 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_out_of_place(Collective::Scatter { root }, input, output, deadline)
+        self.start_out_of_place(Collective::Scatter.at(root), input, output, deadline)
     }
 
     /// Gives each rank a part of any length of the `input` of rank `root`: `counts[j]` elements to rank `j`.
@@ -216,7 +216,13 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<()> {
-        self.call_uneven((Uneven::Scatter { root }, Counts::sent(counts)), data_type, input, output, deadline)
+        self.call_uneven(
+            (Collective::ScatterV.at(root), Counts::sent(counts)),
+            data_type,
+            input,
+            output,
+            deadline,
+        )
     }
 
     /// Starts [`scatter_v`](Self::scatter_v) on two tensors and returns at once; [`Pending::wait`] gives both back.
@@ -238,6 +244,6 @@ impl Communicator {
         root: u32,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        self.start_uneven((Uneven::Scatter { root }, Counts::sent(counts)), input, output, deadline)
+        self.start_uneven((Collective::ScatterV.at(root), Counts::sent(counts)), input, output, deadline)
     }
 }

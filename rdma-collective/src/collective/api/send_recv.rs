@@ -172,7 +172,7 @@ impl Communicator {
     ) -> Result<()> {
         let mut slices = Slices::default();
         slices.send(data);
-        let call = Call::point(Collective::Send { to }, data_type, data.len())?;
+        let call = Call::point(Collective::Send.at(to), data_type, data.len())?;
         self.call_points(&[call], slices, deadline)
     }
 
@@ -188,7 +188,7 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        let call = Call::point(Collective::Receive { from }, data_type, data.len())?;
+        let call = Call::point(Collective::Receive.at(from), data_type, data.len())?;
         let mut slices = Slices::default();
         slices.receive(data);
         self.call_points(&[call], slices, deadline)
@@ -208,8 +208,8 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
     ) -> Result<()> {
-        let send = Call::point(Collective::Send { to }, data_type, data.len())?;
-        let receive = Call::point(Collective::Receive { from }, data_type, output.len())?;
+        let send = Call::point(Collective::Send.at(to), data_type, data.len())?;
+        let receive = Call::point(Collective::Receive.at(from), data_type, output.len())?;
         let mut slices = Slices::default();
         slices.send(data);
         slices.receive(output);
@@ -229,7 +229,7 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        let [send, receive] = [Collective::Send { to }, Collective::Receive { from }];
+        let [send, receive] = [Collective::Send.at(to), Collective::Receive.at(from)];
         let calls = [Call::point(send, data_type, data.len())?, Call::point(receive, data_type, data.len())?];
         self.call_in_place(calls, data, deadline)
     }
@@ -250,7 +250,7 @@ impl Communicator {
         to: u32,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_points_on(&[Collective::Send { to }], tensor, deadline)
+        self.start_points_on(&[Collective::Send.at(to)], tensor, deadline)
     }
 
     /// Starts [`recv`](Self::recv) into a tensor and returns at once; [`Pending::wait`] gives the tensor back.
@@ -264,7 +264,7 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_points_on(&[Collective::Receive { from }], tensor, deadline)
+        self.start_points_on(&[Collective::Receive.at(from)], tensor, deadline)
     }
 
     /// Starts [`send_recv`](Self::send_recv) on two tensors and returns at once; [`Pending::wait`] gives both back.
@@ -297,9 +297,15 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
-        let points = [Collective::Send { to }, Collective::Receive { from }];
-        self.start_points(output.into_job(Some(input)), &points, T::DATA_TYPE, deadline)
-            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
+        let points = [Collective::Send.at(to), Collective::Receive.at(from)];
+        self.start_points(
+            output.into_job(Some(input)),
+            &points,
+            T::DATA_TYPE,
+            deadline,
+            Tensor::both_from_job,
+        )
+        .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
 
     /// Starts [`send_recv_replace`](Self::send_recv_replace) on a tensor and returns at once; [`Pending::wait`] gives
@@ -315,16 +321,16 @@ impl Communicator {
         from: u32,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_points_on(&[Collective::Send { to }, Collective::Receive { from }], tensor, deadline)
+        self.start_points_on(&[Collective::Send.at(to), Collective::Receive.at(from)], tensor, deadline)
     }
 
     fn start_points_on<T: Element>(
         &mut self,
-        points: &[Collective],
+        points: &[Request],
         tensor: Tensor<T>,
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
-        self.start_points(tensor.into_job(None), points, T::DATA_TYPE, deadline)
-            .map_err(|(job, error)| Refused { object: Tensor::pair_from_job(job).1, error })
+        self.start_points(tensor.into_job(None), points, T::DATA_TYPE, deadline, Tensor::from_job)
+            .map_err(|(job, error)| Refused { object: Tensor::from_job(job), error })
     }
 }

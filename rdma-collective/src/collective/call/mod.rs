@@ -1,5 +1,6 @@
 //! Which collective is called, on what: what all ranks must agree on, and where a rank's buffers lie in it.
 
+mod collective;
 mod name;
 
 use std::sync::Arc;
@@ -7,58 +8,67 @@ use std::sync::Arc;
 use rdma_core::memory::CacheHint;
 
 use super::execute::Arithmetic;
-use super::schedule::{Operation, Order, Rounds, Schedule, Staging};
-use super::uneven::Uneven;
+use super::schedule::{Operation, P2pSchedule, ReduceOrder, Schedule, Staging};
 use super::{DataType, ReduceOp};
 use crate::collective::communicator::{Algorithm, CommunicatorOptions, Reach};
 use crate::collective::operation::Header;
-use crate::collective::tuning;
+use crate::collective::rank_of::RankOf;
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
 use crate::groups::Groups;
 
-use self::name::name_of;
+pub use self::collective::Collective;
+pub(super) use self::collective::Holds;
 pub(super) use self::name::{is_of_two, name};
 
-/// A collective, with what it takes besides elements.
+/// What a caller asks for, besides elements: a collective, with its reduction and its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Collective {
-    AllReduce(ReduceOp),
-    AllGather,
-    ReduceScatter(ReduceOp),
-    Broadcast {
-        root: u32,
-    },
-    Reduce {
-        op: ReduceOp,
-        root: u32,
-    },
-    Barrier,
-    Gather {
-        root: u32,
-    },
-    Scatter {
-        root: u32,
-    },
-    AllToAll,
-    /// Links to all ranks, and nothing else.
-    Connect,
-    /// What ranks tell each other, as an all-gather, that are about to form other communicators.
-    Split,
-    /// With parts of any length.
-    Uneven(Uneven),
-    /// Of two ranks alone, as either of them sees it; the one that sends tells the other.
-    Send {
-        to: u32,
-    },
-    Receive {
-        from: u32,
-    },
+pub(super) struct Request {
+    pub(super) collective: Collective,
+    /// `None` where nothing is reduced.
+    pub(super) op: Option<ReduceOp>,
+    /// The root, or the other rank of a send or receive; 0 where there is none.
+    pub(super) root: u32,
+}
+
+impl Collective {
+    /// The collective, by that reduction.
+    pub(super) const fn by(self, op: ReduceOp) -> Request {
+        Request { collective: self, op: Some(op), root: 0 }
+    }
+
+    /// The collective, from or to that rank.
+    pub(super) const fn at(self, root: u32) -> Request {
+        Request { collective: self, op: None, root }
+    }
+}
+
+impl Request {
+    /// The same, from or to that rank.
+    pub(super) const fn at(self, root: u32) -> Self {
+        Self { root, ..self }
+    }
+
+    /// The call of it on so many elements.
+    #[inline]
+    pub(super) const fn of(self, count: usize, data_type: DataType) -> Call {
+        let Self { collective, op, root } = self;
+        Call { collective, op, root, count, data_type }
+    }
+}
+
+impl From<Collective> for Request {
+    fn from(collective: Collective) -> Self {
+        Self { collective, op: None, root: 0 }
+    }
 }
 
 /// A call of a collective: all but its place among the others, and the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) collective: Collective,
+    pub(super) op: Option<ReduceOp>,
+    /// As of a [`Request`].
+    pub(super) root: u32,
     /// Elements of each rank's buffer, or of its part where each has one of a longer buffer.
     pub(super) count: usize,
     pub(super) data_type: DataType,
@@ -78,95 +88,23 @@ pub(super) struct Origins {
     pub(super) output: usize,
 }
 
-impl Collective {
-    const fn code(self) -> u8 {
-        match self {
-            Self::AllReduce(_) => 1,
-            Self::AllGather => 2,
-            Self::ReduceScatter(_) => 3,
-            Self::Broadcast { .. } => 4,
-            Self::Reduce { .. } => 5,
-            Self::Barrier => 6,
-            Self::Gather { .. } => 7,
-            Self::Scatter { .. } => 8,
-            Self::AllToAll => 9,
-            Self::Connect => 10,
-            Self::Send { .. } => 11,
-            // No rank is told this one.
-            Self::Receive { .. } => 12,
-            Self::Split => 13,
-            Self::Uneven(uneven) => uneven.code(),
-        }
-    }
-
-    #[inline]
-    pub(super) const fn op(self) -> Option<ReduceOp> {
-        match self {
-            Self::AllReduce(op) | Self::ReduceScatter(op) | Self::Reduce { op, .. } => Some(op),
-            _ => None,
-        }
-    }
-
-    #[inline]
-    pub(super) const fn root(self) -> Option<u32> {
-        match self {
-            Self::Broadcast { root }
-            | Self::Reduce { root, .. }
-            | Self::Gather { root }
-            | Self::Scatter { root }
-            | Self::Send { to: root }
-            | Self::Receive { from: root } => Some(root),
-            Self::Uneven(uneven) => uneven.root(),
-            _ => None,
-        }
-    }
-
-    /// Whether a buffer has a part for each rank.
-    const fn has_parts(self) -> bool {
-        matches!(
-            self,
-            Self::AllGather
-                | Self::Split
-                | Self::ReduceScatter(_)
-                | Self::Gather { .. }
-                | Self::Scatter { .. }
-                | Self::AllToAll
-        )
-    }
-
-    /// Under which name the way that it takes is looked up; `None` of what goes by links always.
-    pub(super) const fn tuned(self) -> Option<tuning::Collective> {
-        Some(match self {
-            Self::AllReduce(_) => tuning::Collective::AllReduce,
-            Self::AllGather | Self::Split => tuning::Collective::AllGather,
-            Self::ReduceScatter(_) => tuning::Collective::ReduceScatter,
-            Self::Broadcast { .. } => tuning::Collective::Broadcast,
-            Self::Reduce { .. } => tuning::Collective::Reduce,
-            Self::Barrier => tuning::Collective::Barrier,
-            Self::Gather { .. } => tuning::Collective::Gather,
-            Self::Scatter { .. } => tuning::Collective::Scatter,
-            Self::AllToAll => tuning::Collective::AllToAll,
-            Self::Connect | Self::Send { .. } | Self::Receive { .. } | Self::Uneven(_) => return None,
-        })
-    }
-
-    /// Bytes that the count stands for, as rank `rank` of `ranks` finds them in two buffers of so many bytes.
+impl Request {
+    /// Bytes that the count stands for, as a rank finds them in an input and an output of so many bytes.
     fn count_bytes(
         self,
-        input: usize,
-        output: usize,
-        rank: u32,
-        ranks: u32,
+        [input, output]: [usize; 2],
+        RankOf { rank, size: ranks }: RankOf,
     ) -> Result<usize, CollectiveError> {
-        match self {
-            Self::AllGather | Self::Split => part(input, output, ranks),
-            Self::ReduceScatter(_) => part(output, input, ranks),
-            // What other ranks pass for what the root alone has is not looked at.
-            Self::Broadcast { root } if rank != root => Ok(output),
-            Self::Reduce { root, .. } | Self::Gather { root } if rank != root => Ok(input),
-            Self::Scatter { root } if rank != root => Ok(output),
-            Self::Gather { .. } => part(input, output, ranks),
-            Self::Scatter { .. } => part(output, input, ranks),
+        // What other ranks pass for what the root alone has is not looked at.
+        if self.collective.is_from_root() && rank != self.root {
+            return Ok(output);
+        }
+        if self.collective.is_to_root() && rank != self.root {
+            return Ok(input);
+        }
+        match self.collective.buffers() {
+            (Holds::One, Holds::Parts) => part(input, output, ranks),
+            (Holds::Parts, Holds::One) => part(output, input, ranks),
             _ if input == output => Ok(input),
             _ => Err(CollectiveError::LengthsDiffer { input, output }),
         }
@@ -189,19 +127,19 @@ impl Call {
     /// What rank `rank` of `ranks` calls with buffers of such lengths.
     #[inline]
     pub(super) fn new(
-        collective: Collective,
+        request: Request,
         data_type: DataType,
         lengths: Lengths,
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
     ) -> Result<Self, CollectiveError> {
         let elements = |bytes: usize| match bytes.is_multiple_of(data_type.size()) {
             true => Ok(bytes / data_type.size()),
             false => Err(ReduceError::PartialElement { bytes, data_type }),
         };
-        let count = match (collective, lengths) {
+        let count = match (request.collective, lengths) {
             // What goes around for them is nobody's.
             (Collective::Barrier | Collective::Connect, _) => 0,
-            (_, Lengths::InPlace(whole)) if collective.has_parts() => {
+            (collective, Lengths::InPlace(whole)) if collective.has_parts() => {
                 let (count, parts) = (elements(whole)?, ranks as usize);
                 if !count.is_multiple_of(parts) {
                     return Err(CollectiveError::Indivisible { count, ranks });
@@ -210,19 +148,30 @@ impl Call {
             }
             (_, Lengths::InPlace(bytes)) => elements(bytes)?,
             (Collective::AllToAll, Lengths::OutOfPlace { input, output }) if input == output => {
-                return Self::new(collective, data_type, Lengths::InPlace(input), [rank, ranks]);
+                return Self::new(request, data_type, Lengths::InPlace(input), RankOf { rank, size: ranks });
             }
             (_, Lengths::OutOfPlace { input, output }) => {
-                elements(collective.count_bytes(input, output, rank, ranks)?)?
+                elements(request.count_bytes([input, output], RankOf { rank, size: ranks })?)?
             }
         };
-        Ok(Self { collective, count, data_type })
+        Ok(request.of(count, data_type))
     }
 
-    /// Which collective, by number and name, and its bytes: what the way depends on.
-    pub(super) fn class(&self) -> (u8, &'static str, usize) {
-        let code = self.collective.code();
-        (code, name_of(code), self.bytes())
+    /// Which collective, and its bytes: what the way depends on.
+    pub(super) fn class(&self) -> (Collective, usize) {
+        (self.collective, self.bytes())
+    }
+
+    /// Whether `rank` hands elements in.
+    #[inline]
+    pub(super) const fn gives(&self, rank: u32) -> bool {
+        !self.collective.is_from_root() || self.root == rank
+    }
+
+    /// Whether `rank` gets elements.
+    #[inline]
+    pub(super) const fn gets(&self, rank: u32) -> bool {
+        !self.collective.is_to_root() || self.root == rank
     }
 
     /// Bytes of each rank's buffer, or of its part.
@@ -235,7 +184,7 @@ impl Call {
     pub(super) fn expect(&self, ranks: u32) -> CacheHint {
         let (one, ranks) = (self.bytes(), ranks as usize);
         let parts = match self.collective {
-            Collective::Broadcast { .. } => ranks,
+            Collective::Broadcast => ranks,
             Collective::AllGather => ranks * (ranks + 1),
             Collective::AllToAll => 2 * ranks * ranks,
             // What is reduced is read again, and added to where it is.
@@ -247,29 +196,23 @@ impl Call {
     /// The steps of rank `rank` of `ranks` around the ring; `None` of what needs other links.
     pub(super) fn schedule(
         &self,
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
         staging: Staging,
         reproducible: bool,
     ) -> Result<Option<Schedule>, ScheduleError> {
-        let Self { collective, count, data_type } = *self;
+        let Self { collective, root, count, data_type, .. } = *self;
         let operation = Operation { rank, ranks, count, data_type, staging };
         match collective {
-            Collective::AllReduce(_) => Schedule::all_reduce(operation, reproducible),
+            Collective::AllReduce => Schedule::all_reduce(operation, reproducible),
             Collective::AllGather | Collective::Split => Schedule::all_gather(operation),
-            Collective::ReduceScatter(_) => Schedule::reduce_scatter(operation, reproducible),
-            Collective::Broadcast { root } => Schedule::broadcast(operation, root),
-            Collective::Reduce { root, .. } => Schedule::reduce(operation, root, reproducible),
+            Collective::ReduceScatter => Schedule::reduce_scatter(operation, reproducible),
+            Collective::Broadcast => Schedule::broadcast(operation, root),
+            Collective::Reduce => Schedule::reduce(operation, root, reproducible),
             // Whoever has the reduction of an element has heard of all ranks; of no elements it would hear of one.
             Collective::Barrier => {
                 Schedule::all_reduce(Operation { count: BARRIER_BYTES, ..operation }, reproducible)
             }
-            Collective::Gather { .. }
-            | Collective::Scatter { .. }
-            | Collective::AllToAll
-            | Collective::Connect
-            | Collective::Uneven(_)
-            | Collective::Send { .. }
-            | Collective::Receive { .. } => return Ok(None),
+            _ => return Ok(None),
         }
         .map(Some)
     }
@@ -277,24 +220,24 @@ impl Call {
     /// The steps of rank `rank` of `ranks` in rounds, as that algorithm has them, on such hosts, and how far the links must reach.
     pub(super) fn rounds(
         &self,
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
         staging: Staging,
         (by, hosts): (Algorithm, &Arc<Groups>),
-    ) -> Result<(Rounds, Reach), ScheduleError> {
-        let Self { collective, count, data_type } = *self;
+    ) -> Result<(P2pSchedule, Reach), ScheduleError> {
+        let Self { collective, root, count, data_type, .. } = *self;
         let operation = Operation { rank, ranks, count, data_type, staging };
         let (steps, reach) = match collective {
-            Collective::Gather { root } => (Rounds::gather(operation, root)?, Reach::Doublings),
-            Collective::Scatter { root } => (Rounds::scatter(operation, root)?, Reach::Doublings),
+            Collective::Gather => (P2pSchedule::gather(operation, root)?, Reach::Doublings),
+            Collective::Scatter => (P2pSchedule::scatter(operation, root)?, Reach::Doublings),
             Collective::AllToAll if by == Algorithm::Bruck => {
-                (Rounds::all_to_all_short(operation)?, Reach::Doublings)
+                (P2pSchedule::all_to_all_short(operation)?, Reach::Doublings)
             }
             // In one of nothing, ranks tell each other nothing but of their links.
-            Collective::AllToAll | Collective::Connect => (Rounds::all_to_all(operation)?, Reach::All),
-            Collective::Broadcast { root } => (Rounds::broadcast(operation, root)?, Reach::Doublings),
-            Collective::Reduce { root, .. } => (Rounds::reduce(operation, root)?, Reach::Doublings),
-            _ if by == Algorithm::Hierarchical => (Rounds::hierarchical_on(operation, hosts)?, Reach::All),
-            _ => (Rounds::halving_doubling(operation)?, Reach::All),
+            Collective::AllToAll | Collective::Connect => (P2pSchedule::all_to_all(operation)?, Reach::All),
+            Collective::Broadcast => (P2pSchedule::broadcast(operation, root)?, Reach::Doublings),
+            Collective::Reduce => (P2pSchedule::reduce(operation, root)?, Reach::Doublings),
+            _ if by == Algorithm::Hierarchical => (P2pSchedule::hierarchical(operation, hosts)?, Reach::All),
+            _ => (P2pSchedule::halving_doubling(operation)?, Reach::All),
         };
         Ok((steps, reach))
     }
@@ -302,18 +245,18 @@ impl Call {
     /// The order in which its schedule reduces.
     pub(super) fn order(
         &self,
-        [rank, ranks]: [u32; 2],
+        RankOf { rank, size: ranks }: RankOf,
         staging: Staging,
         reproducible: bool,
-    ) -> Result<Order, ScheduleError> {
-        let Self { collective, count, data_type } = *self;
+    ) -> Result<ReduceOrder, ScheduleError> {
+        let Self { collective, root, count, data_type, .. } = *self;
         Ok(match collective {
-            Collective::AllReduce(_) if !reproducible => {
-                Order::of_ring(&Operation { rank, ranks, count, data_type, staging })?
+            Collective::AllReduce if !reproducible => {
+                ReduceOrder::of_ring(&Operation { rank, ranks, count, data_type, staging })?
             }
-            Collective::ReduceScatter(_) if !reproducible => Order::from((rank + 1) % ranks),
-            Collective::Reduce { root, .. } if !reproducible => Order::from((root + 1) % ranks),
-            _ => Order::from(0),
+            Collective::ReduceScatter if !reproducible => ReduceOrder::from((rank + 1) % ranks),
+            Collective::Reduce if !reproducible => ReduceOrder::from((root + 1) % ranks),
+            _ => ReduceOrder::from(0),
         })
     }
 
@@ -321,11 +264,9 @@ impl Call {
     #[inline]
     pub(super) fn origins(&self, rank: u32) -> Origins {
         let own = rank as usize * self.count * self.data_type.size();
-        match self.collective {
-            Collective::AllGather | Collective::Split | Collective::Gather { .. } => {
-                Origins { input: own, output: 0 }
-            }
-            Collective::ReduceScatter(_) | Collective::Scatter { .. } => Origins { input: 0, output: own },
+        match self.collective.buffers() {
+            (Holds::One, Holds::Parts) => Origins { input: own, output: 0 },
+            (Holds::Parts, Holds::One) => Origins { input: 0, output: own },
             _ => Origins::default(),
         }
     }
@@ -333,22 +274,21 @@ impl Call {
     #[inline]
     pub(super) fn arithmetic(&self, ranks: u32) -> Arithmetic {
         // What does not reduce has no step that asks for it.
-        let op = self.collective.op().unwrap_or(ReduceOp::Sum);
-        Arithmetic { data_type: self.data_type, op, ranks }
+        Arithmetic { data_type: self.data_type, op: self.op.unwrap_or(ReduceOp::Sum), ranks }
     }
 
     /// What `rank` tells of it as its operation number `sequence`.
     #[inline]
     pub(super) fn header(&self, rank: u32, sequence: u64) -> Header {
-        let Self { collective, count, data_type } = *self;
+        let Self { collective, op, root, count, data_type } = *self;
         Header {
             rank,
             sequence,
             count: count as u64,
             collective: collective.code(),
             data_type: data_type.code(),
-            reduction: collective.op().map_or(0, ReduceOp::code),
-            root: collective.root().unwrap_or(0),
+            reduction: op.map_or(0, ReduceOp::code),
+            root,
         }
     }
 }

@@ -1,91 +1,78 @@
 //! What calls are named in errors and at INFO.
 
+use super::Collective;
 use crate::collective::OperationName;
 use crate::collective::operation::Header;
 use crate::collective::{DataType, ReduceOp};
 
-/// The collective of a number.
-pub(super) const fn name_of(code: u8) -> &'static str {
-    match code {
-        1 => "all-reduce",
-        2 => "all-gather",
-        3 => "reduce-scatter",
-        4 => "broadcast",
-        5 => "reduce",
-        6 => "barrier",
-        7 => "gather",
-        8 => "scatter",
-        9 => "all-to-all",
-        10 => "connect",
-        11 => "send",
-        12 => "receive",
-        13 => "split",
-        14 => "all-to-all-v",
-        15 => "gather-v",
-        16 => "scatter-v",
-        17 => "all-gather-v",
-        _ => "an unknown operation",
-    }
-}
-
 /// Whether it is of two ranks alone: its number is no operation's of all of them.
 pub(in crate::collective) const fn is_of_two(header: &Header) -> bool {
-    matches!(header.collective, 11 | 12)
+    header.collective == Collective::Send.code() || header.collective == Collective::Receive.code()
 }
 
 /// What a rank has called, by what it told of it.
 pub(in crate::collective) fn name(header: &Header) -> OperationName {
-    let Header { sequence, count, collective, data_type, reduction, root, .. } = *header;
-    let known = (DataType::of_code(data_type), ReduceOp::of_code(reduction));
-    let of = match (collective, known, reduction, root) {
-        (1 | 3, (Some(data_type), Some(op)), _, 0) => format!("{data_type} ({op})"),
-        (2 | 6 | 9 | 10 | 13 | 14 | 17, (Some(data_type), _), 0, 0) => data_type.to_string(),
-        (4 | 8 | 12 | 16, (Some(data_type), _), 0, root) => format!("{data_type} from rank {root}"),
-        (7 | 11 | 15, (Some(data_type), _), 0, root) => format!("{data_type} to rank {root}"),
-        (5, (Some(data_type), Some(op)), _, root) => format!("{data_type} ({op}) to rank {root}"),
-        _ => format!("elements of type {data_type} (operation {reduction}, root {root})"),
+    let Header { sequence, count, data_type, reduction, root, .. } = *header;
+    let collective = Collective::of_code(header.collective);
+    let known = collective.zip(DataType::of_code(data_type)).filter(|(collective, _)| {
+        let reduces = ReduceOp::of_code(reduction).is_some();
+        collective.reduces() == reduces && (reduces || reduction == 0) && (collective.has_root() || root == 0)
+    });
+    let of = match known {
+        Some((collective, data_type)) => {
+            let by = ReduceOp::of_code(reduction).map(|op| format!(" ({op})")).unwrap_or_default();
+            let with = if collective.is_from_root() {
+                format!(" from rank {root}")
+            } else if collective.is_to_root() {
+                format!(" to rank {root}")
+            } else {
+                String::new()
+            };
+            format!("{data_type}{by}{with}")
+        }
+        None => format!("elements of type {data_type} (operation {reduction}, root {root})"),
     };
-    OperationName { sequence, collective: name_of(collective), count, of }
+    let collective = collective.map_or("an unknown operation", Collective::name);
+    OperationName { sequence, collective, count, of }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::call::{Call, Collective};
-    use crate::collective::uneven::Uneven;
+    use crate::collective::call::Request;
 
     #[test]
     fn names_say_what_was_called() {
         let sum = ReduceOp::Sum;
         let named = [
-            (Collective::AllReduce(sum), "all-reduce 7 of 3 float (sum)"),
-            (Collective::AllGather, "all-gather 7 of 3 float"),
-            (Collective::ReduceScatter(sum), "reduce-scatter 7 of 3 float (sum)"),
-            (Collective::Broadcast { root: 2 }, "broadcast 7 of 3 float from rank 2"),
-            (Collective::Reduce { op: sum, root: 0 }, "reduce 7 of 3 float (sum) to rank 0"),
-            (Collective::Barrier, "barrier 7 of 3 float"),
-            (Collective::Gather { root: 2 }, "gather 7 of 3 float to rank 2"),
-            (Collective::Scatter { root: 2 }, "scatter 7 of 3 float from rank 2"),
-            (Collective::AllToAll, "all-to-all 7 of 3 float"),
-            (Collective::Connect, "connect 7 of 3 float"),
-            (Collective::Split, "split 7 of 3 float"),
-            (Collective::Uneven(Uneven::AllToAll), "all-to-all-v 7 of 3 float"),
-            (Collective::Uneven(Uneven::Gather { root: 2 }), "gather-v 7 of 3 float to rank 2"),
-            (Collective::Uneven(Uneven::Scatter { root: 2 }), "scatter-v 7 of 3 float from rank 2"),
-            (Collective::Uneven(Uneven::AllGather), "all-gather-v 7 of 3 float"),
-            (Collective::Send { to: 2 }, "send 7 of 3 float to rank 2"),
-            (Collective::Receive { from: 2 }, "receive 7 of 3 float from rank 2"),
+            (Collective::AllReduce.by(sum), "all-reduce 7 of 3 float (sum)"),
+            (Collective::AllGather.into(), "all-gather 7 of 3 float"),
+            (Collective::ReduceScatter.by(sum), "reduce-scatter 7 of 3 float (sum)"),
+            (Collective::Broadcast.at(2), "broadcast 7 of 3 float from rank 2"),
+            (Collective::Reduce.by(sum).at(0), "reduce 7 of 3 float (sum) to rank 0"),
+            (Collective::Barrier.into(), "barrier 7 of 3 float"),
+            (Collective::Gather.at(2), "gather 7 of 3 float to rank 2"),
+            (Collective::Scatter.at(2), "scatter 7 of 3 float from rank 2"),
+            (Collective::AllToAll.into(), "all-to-all 7 of 3 float"),
+            (Collective::Connect.into(), "connect 7 of 3 float"),
+            (Collective::Split.into(), "split 7 of 3 float"),
+            (Collective::AllToAllV.into(), "all-to-all-v 7 of 3 float"),
+            (Collective::GatherV.at(2), "gather-v 7 of 3 float to rank 2"),
+            (Collective::ScatterV.at(2), "scatter-v 7 of 3 float from rank 2"),
+            (Collective::AllGatherV.into(), "all-gather-v 7 of 3 float"),
+            (Collective::Send.at(2), "send 7 of 3 float to rank 2"),
+            (Collective::Receive.at(2), "receive 7 of 3 float from rank 2"),
         ];
-        for (collective, expected) in named {
-            let header = Call { collective, count: 3, data_type: DataType::F32 }.header(1, 7);
+        for (request, expected) in named {
+            let request: Request = request;
+            let header = request.of(3, DataType::F32).header(1, 7);
             assert_eq!(name(&header).to_string(), expected);
             // What it cannot have is told as it came.
             let odd = name(&Header { data_type: 99, ..header });
             assert!(odd.to_string().contains("type 99"), "{odd}");
         }
         // Of counts that are each rank's own.
-        let collective = Collective::Uneven(Uneven::AllToAll);
-        let header = Call { collective, count: 0, data_type: DataType::F32 }.header(1, 7);
+        let header = Request::from(Collective::AllToAllV).of(0, DataType::F32).header(1, 7);
         assert_eq!(name(&header).to_string(), "all-to-all-v 7 of float");
         let unknown =
             Header { rank: 0, sequence: 1, count: 2, collective: 99, data_type: 1, reduction: 1, root: 5 };

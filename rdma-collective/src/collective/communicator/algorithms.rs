@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::message_bytes_max;
-use super::tuning::Collective;
+use crate::collective::call::Collective;
 
 /// A way to carry a collective out, by the name that `NCCL_ALGO` has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,13 +46,13 @@ pub enum Algorithm {
 /// # Ok::<(), rdma_collective::collective::UnknownAlgorithm>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Algorithms([Set; COLLECTIVES]);
+pub struct Algorithms([Set; TUNED]);
 
 /// A bit each.
 type Set = u8;
 const EVERY: Set = Set::MAX >> (Set::BITS as usize - Algorithm::ALL.len());
 /// How many collectives have a set.
-pub(super) const COLLECTIVES: usize = Collective::ALL.len();
+pub(super) const TUNED: usize = Collective::ALL.len();
 
 /// A list of algorithms has a name that is none, or has no name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +96,7 @@ impl Algorithm {
 
     /// Whether it needs ranks that map each other's memory.
     #[must_use]
-    pub const fn needs_mapped(self) -> bool {
+    pub(crate) const fn needs_mapped(self) -> bool {
         matches!(self, Self::Flat | Self::Pieces | Self::Direct)
     }
 
@@ -138,20 +138,50 @@ impl FromStr for Algorithm {
     }
 }
 
+impl Collective {
+    /// The ways that there are for it.
+    ///
+    /// ```
+    /// use rdma_collective::collective::Algorithm;
+    /// use rdma_collective::collective::tuning::Collective;
+    ///
+    /// let ways: Vec<_> = Collective::AllToAll.ways().collect();
+    /// assert_eq!(ways[..3], [Algorithm::Flat, Algorithm::Pieces, Algorithm::Direct]);
+    /// assert_eq!(ways[3..], [Algorithm::Pairs, Algorithm::Bruck]);
+    /// ```
+    pub fn ways(self) -> impl Iterator<Item = Algorithm> {
+        Algorithm::ALL.iter().copied().filter(move |way| self.has(*way))
+    }
+
+    pub(super) fn has(self, way: Algorithm) -> bool {
+        let by_trees_alone = self.has_root() && self.has_parts();
+        let is_tuned = self.index() < TUNED;
+        match way {
+            Algorithm::Flat => is_tuned,
+            Algorithm::Ring => is_tuned && !by_trees_alone && self != Self::AllToAll,
+            Algorithm::Direct => is_tuned && !by_trees_alone,
+            Algorithm::Pieces => is_tuned && !by_trees_alone && self != Self::Barrier,
+            Algorithm::Tree => is_tuned && (self.has_root() || self == Self::AllReduce),
+            Algorithm::Pairs | Algorithm::Bruck => self == Self::AllToAll,
+            Algorithm::Hierarchical => self == Self::AllReduce,
+        }
+    }
+}
+
 impl Algorithms {
     /// Whether this collective may take that one.
     #[must_use]
     pub fn allow(self, collective: Collective, algorithm: Algorithm) -> bool {
-        self.0[collective as usize] & algorithm.bit() != 0
+        self.0.get(collective.index()).is_some_and(|set| set & algorithm.bit() != 0)
     }
 
     /// A set for each collective.
-    pub(super) fn bits(self) -> [Set; COLLECTIVES] {
+    pub(super) fn bits(self) -> [Set; TUNED] {
         self.0
     }
 
     /// Of what another rank has said; what this release does not know is told as it came.
-    pub(super) fn from_bits(bits: [Set; COLLECTIVES]) -> Self {
+    pub(super) fn from_bits(bits: [Set; TUNED]) -> Self {
         Self(bits)
     }
 
@@ -180,8 +210,8 @@ impl Algorithms {
             }
             let set = if others { EVERY & !named } else { named };
             match of {
-                Some(collective) => read.0[collective as usize] = set,
-                None => read = Self([set; COLLECTIVES]),
+                Some(collective) => read.0[collective.index()] = set,
+                None => read = Self([set; TUNED]),
             }
         }
         Ok((read, left_out))
@@ -197,13 +227,13 @@ fn collective(name: &str) -> Result<Collective, UnknownAlgorithm> {
 
 impl Default for Algorithms {
     fn default() -> Self {
-        Self([EVERY; COLLECTIVES])
+        Self([EVERY; TUNED])
     }
 }
 
 impl FromIterator<Algorithm> for Algorithms {
     fn from_iter<I: IntoIterator<Item = Algorithm>>(algorithms: I) -> Self {
-        Self([algorithms.into_iter().fold(0, |bits, of| bits | of.bit()); COLLECTIVES])
+        Self([algorithms.into_iter().fold(0, |bits, of| bits | of.bit()); TUNED])
     }
 }
 

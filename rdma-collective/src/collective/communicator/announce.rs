@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use rdma_core::PeerAccess;
 
-use super::connect::Links;
+use super::options::CommunicatorOptions;
 use super::rendezvous::{Parent, Rendezvous};
-use super::{CommunicatorOptions, RingLinks};
+use super::ring::{Links, RingLinks};
 use crate::collective::CommunicatorError;
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{Engine, net};

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use rdma_core::{Access, Deadline, RemoteMemory};
 
 use super::hold::{self, Door, Held};
-use super::host::HostGroup;
 use super::hosts::Hosts;
 use super::info::Introduction;
 use super::mesh::Mesh;
-use super::ring::{Neighbour, RingLinks};
+use super::ring::{Links, Neighbour, RingLinks};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, Rendezvous};
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::collective::CommunicatorError;
@@ -93,9 +92,6 @@ struct Opened {
     inbox: Inbox,
     door: Door,
 }
-
-/// How ranks reach each other: the links to the neighbours, and what those of one host have besides.
-pub(super) type Links = (RingLinks, Option<HostGroup>);
 
 pub(super) struct Setup<'a> {
     pub(super) engine: &'a Engine,

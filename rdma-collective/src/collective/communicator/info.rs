@@ -2,7 +2,7 @@
 
 use rdma_core::Context;
 
-use super::algorithms::COLLECTIVES;
+use super::algorithms::TUNED;
 use super::tuning::Tuning;
 use super::{Algorithms, CommunicatorOptions};
 use crate::collective::CommunicatorError;
@@ -14,7 +14,7 @@ const VERSION: u16 = 5;
 /// Bytes of a name that is told: of a host, a device or a table.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding.
-const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + COLLECTIVES + 8 + 4 * (1 + NAME_BYTES_MAX);
+const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + TUNED + 8 + 4 * (1 + NAME_BYTES_MAX);
 
 /// What a rank has said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,8 +135,8 @@ impl Introduction {
         let chunk_bytes_min = reader.u64().map_err(malformed)?;
         let reproducible = reader.u8().map_err(malformed)? != 0;
         let host_is_named = reader.u8().map_err(malformed)? != 0;
-        let mut sets = [0; COLLECTIVES];
-        sets.copy_from_slice(reader.take(COLLECTIVES).map_err(malformed)?);
+        let mut sets = [0; TUNED];
+        sets.copy_from_slice(reader.take(TUNED).map_err(malformed)?);
         let algorithms = Algorithms::from_bits(sets);
         let digest = reader.u64().map_err(malformed)?;
         let mut name = || {

@@ -35,7 +35,7 @@ impl Communicator {
     fn leave(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
         self.closed = true;
         let shared = &self.shared;
-        shared.hand_over();
+        shared.hand_to_engine();
         let idle = shared
             .engine
             .wait_for(deadline, |_, _| if shared.lock().is_idle() { Poll::Ready(()) } else { Poll::Pending });
@@ -71,12 +71,12 @@ impl Communicator {
     fn look_back(&self) -> Result<(), CollectiveError> {
         let shared = &self.shared;
         // What has failed was told.
-        let host = shared.host.as_deref().filter(|_| shared.turn.is_open());
+        let host = shared.host.as_deref().filter(|_| shared.gate.is_open());
         let Some(Err(unlike)) = host.map(|host| host.check_ended()) else { return Ok(()) };
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             let Some(ring) = &mut state.ring else { return Ok(()) };
-            let (sequence, reporter) = (shared.turn.sequence(), self.rank);
+            let (sequence, reporter) = (shared.gate.sequence(), self.rank);
             let (abort, error) = match unlike {
                 Unlike::Mismatch { ours, theirs } => {
                     let (sequence, reason) = (ours.sequence, AbortReason::Mismatch);

@@ -5,16 +5,13 @@
 mod abort;
 mod algorithms;
 mod announce;
-mod apart;
 mod blame;
-mod choice;
-mod clock;
 mod connect;
+mod gate;
 mod hold;
 mod host;
 mod hosts;
 mod info;
-mod job;
 mod leave;
 mod mesh;
 mod nccl;
@@ -22,49 +19,46 @@ mod options;
 mod pending;
 mod rendezvous;
 mod ring;
+mod shared;
 mod stalls;
 mod state;
 pub mod tuning;
-mod turn;
 
-use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess};
 
 use crate::collective::CollectiveError;
-use crate::engine::{Core, Driver, Engine, LEFT_FOR, Service};
+use crate::collective::call::Collective;
+use crate::collective::execute::{CachedPlan, Job, Participants};
+use crate::collective::rank_of::RankOf;
+use crate::engine::{Core, Driver, Engine, HANDOVER_DELAY, Service};
+use crate::groups::Groups;
 
 pub use abort::Aborter;
 pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
-use apart::{Apart, Begun};
-use choice::COLLECTIVES;
-use clock::Clock;
+use gate::{CoarseClock, DeferredOp, EngineDrive, FastPath, FastPathGate};
 pub(crate) use host::{
-    HostGroup, MESSAGE_BYTES_MAX, NEAR_BYTES, Near, RANKS_MAX, UNIT_BYTES, Unlike, message_bytes_max,
+    HostGroup, RANKS_MAX, ReduceScratch, UNIT_BYTES, Unlike, ZERO_COPY_PIECE_BYTES, message_bytes_max,
 };
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
-pub(crate) use job::{Among, Job, Looks};
 #[cfg(any(fuzzing, test))]
 pub(crate) use mesh::find_blob;
 pub(crate) use mesh::{Boxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
 pub use options::CommunicatorOptions;
-pub(crate) use pending::sealed::Output as JobOutput;
-pub use pending::{Output, Pending, PendingFuture, StillPending, WaitError};
+pub use pending::{Pending, PendingFuture, StillPending, WaitError};
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
-pub(crate) use ring::{Lost, Neighbour, PIECE_BYTES, Parts, RingLinks, Scratch, at_fault, violation};
+use ring::FENCE_WITHIN;
+pub(crate) use ring::{CommContext, Lost, PIECE_BYTES, RingLinks, Scratch, at_fault, violation};
+use shared::Shared;
 pub(crate) use stalls::{Awaited, Direction};
-pub(crate) use state::State;
+use state::State;
 use tuning::{Orders, Peers};
-use turn::{AtOnce, Drives, Turn};
-
-/// How long a lane may take to end: nothing else on the engine goes on meanwhile.
-const FENCE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A group of ranks, seen from one of them.
 ///
@@ -95,27 +89,12 @@ pub struct Communicator {
     /// Which way each collective goes.
     orders: Orders,
     /// Of each collective the powers of two of bytes of which it was said which way they take, a bit each.
-    chosen: [u64; COLLECTIVES],
+    chosen: [u64; Collective::CODES],
     /// When such an operation drove the engine.
     driven: Instant,
-    clock: Clock,
-    /// See [`last`](Self::last).
-    last: Option<Box<dyn Any + Send + Sync>>,
-}
-
-/// What a communicator and its pending operations have in common.
-pub(crate) struct Shared {
-    engine: Engine,
-    state: Arc<Mutex<State>>,
-    turn: Arc<Turn>,
-    host: Option<Arc<HostGroup>>,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    clock: CoarseClock,
+    /// The plan of the last call in windows, since the next call is often the same.
+    pub(in crate::collective) cached_plan: Option<CachedPlan>,
 }
 
 impl Communicator {
@@ -130,15 +109,15 @@ impl Communicator {
         let neighbours = ring.as_ref().map(|RingLinks { previous, next, .. }| {
             [(previous.rank, previous.access), (next.rank, next.access)]
         });
-        let (turn, host) = (Arc::new(Turn::new()), host.map(Arc::new));
-        let state = State::new(rank, (ring, host.clone()), Arc::clone(&turn), announcer);
+        let (gate, host) = (Arc::new(FastPathGate::new()), host.map(Arc::new));
+        let state = State::new(rank, (ring, host.clone()), Arc::clone(&gate), announcer);
         let state = Arc::new(Mutex::new(state));
         engine.lock().register(&state);
         let scratch = host.is_some().then(ring::scratch);
         let peers = if host.is_some() { Peers::Mapped } else { Peers::Links };
         let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers, hosts.spread());
         let orders = Orders::new(&options.tuning, options.algorithms, of, options.reproducible);
-        let shared = Arc::new(Shared { engine: engine.clone(), state, turn, host });
+        let shared = Arc::new(Shared { engine: engine.clone(), state, gate, host });
         Self {
             shared,
             rank,
@@ -151,10 +130,10 @@ impl Communicator {
             closed: false,
             scratch,
             orders,
-            chosen: [0; COLLECTIVES],
+            chosen: [0; Collective::CODES],
             driven: Instant::now(),
-            clock: Clock::new(taken_over_within(engine)),
-            last: None,
+            clock: CoarseClock::new(taken_over_within(engine)),
+            cached_plan: None,
         }
     }
 
@@ -169,6 +148,11 @@ impl Communicator {
     pub fn size(&self) -> u32 {
         // A store serves fewer than 2^32 ranks.
         self.ranks.len() as u32
+    }
+
+    /// The rank, and how many there are.
+    pub(in crate::collective) fn rank_of(&self) -> RankOf {
+        RankOf { rank: self.rank, size: self.ranks.len() as u32 }
     }
 
     /// What all ranks have said of themselves, by rank.
@@ -195,24 +179,25 @@ impl Communicator {
     }
 
     /// Queues an operation behind those that are pending, for `deadline`.
-    pub(crate) fn start<T: Output>(
+    pub(in crate::collective) fn start<T>(
         &mut self,
-        job: Box<dyn Job>,
+        job: Box<Job>,
         deadline: Deadline,
-    ) -> Result<Pending<T>, (Box<dyn Job>, CollectiveError)> {
+        give_back: fn(Box<Job>) -> T,
+    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
         let shared = &self.shared;
-        shared.hand_over();
+        shared.hand_to_engine();
         let id = shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             let id = state.push(job, deadline)?;
             let now = Instant::now();
             state.advance(core, now);
             if shared.engine.options().driver == Driver::Thread {
-                state.leave(core, now + LEFT_FOR);
+                state.leave_to_caller(core, now + HANDOVER_DELAY);
             }
-            Ok::<_, (Box<dyn Job>, CollectiveError)>(id)
+            Ok::<_, (Box<Job>, CollectiveError)>(id)
         })?;
-        Ok(Pending::new(Arc::clone(shared), id))
+        Ok(Pending::new(Arc::clone(shared), id, give_back))
     }
 
     /// Runs an operation on memory that is borrowed, behind those that are pending: `begin` is called once with its
@@ -220,13 +205,13 @@ impl Communicator {
     pub(crate) fn run<R>(
         &mut self,
         deadline: Deadline,
-        among: Among,
-        mut begin: impl FnMut(&mut Parts<'_>, &mut Core, u64) -> R,
-        mut step: impl FnMut(&mut R, &mut Parts<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
-        late: impl FnOnce(&mut R, &mut Parts<'_>, &mut Core) -> CollectiveError,
+        among: Participants,
+        mut begin: impl FnMut(&mut CommContext<'_>, &mut Core, u64) -> R,
+        mut step: impl FnMut(&mut R, &mut CommContext<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
+        late: impl FnOnce(&mut R, &mut CommContext<'_>, &mut Core) -> CollectiveError,
     ) -> Result<(), CollectiveError> {
         let shared = &self.shared;
-        shared.hand_over();
+        shared.hand_to_engine();
         let mut running = None;
         let outcome = shared.engine.wait_for(deadline, |core, now| {
             let mut state = shared.lock();
@@ -234,7 +219,7 @@ impl Communicator {
                 if let Some(ended) = state.ended() {
                     return Poll::Ready(Err(ended));
                 }
-                if deadline.expired_at(now) && among != Among::AllTold {
+                if deadline.expired_at(now) && among != Participants::AllHeadersSent {
                     return Poll::Ready(Err(state.end_queued(core)));
                 }
                 if !state.is_idle() {
@@ -280,39 +265,53 @@ impl Communicator {
     /// What the next operation needs that is done at once, in the thread of the caller; `None` when it has to wait for
     /// others, the ranks are not on one host, or its deadline has passed.
     #[inline]
-    pub(crate) fn at_once(&mut self, deadline: Deadline) -> Option<AtOnce<'_>> {
-        self.at_once_within(deadline, |_| Duration::ZERO)
+    pub(crate) fn fast_path(&mut self, deadline: Deadline) -> Option<FastPath<'_>> {
+        self.fast_path_within(deadline, |_| Duration::ZERO)
     }
 
-    /// The same for one that owns its memory, which may be [set apart](Self::set_apart) then: there is time for the engine to take
+    /// The same for one that owns its memory, which may be [set apart](Self::defer) then: there is time for the engine to take
     /// it over before its deadline.
     #[inline]
-    pub(crate) fn at_once_or_apart(&mut self, deadline: Deadline) -> Option<AtOnce<'_>> {
-        self.at_once_within(deadline, taken_over_within)
+    pub(crate) fn fast_path_or_deferred(&mut self, deadline: Deadline) -> Option<FastPath<'_>> {
+        self.fast_path_within(deadline, taken_over_within)
     }
 
     #[inline]
-    fn at_once_within(
+    fn fast_path_within(
         &mut self,
         deadline: Deadline,
         within: impl FnOnce(&Engine) -> Duration,
-    ) -> Option<AtOnce<'_>> {
-        self.shared.hand_over();
+    ) -> Option<FastPath<'_>> {
+        self.shared.hand_to_engine();
         // Not before: others may have been waited for.
         if !self.clock.leaves(deadline, || within(&self.shared.engine)) {
             return None;
         }
-        let Shared { engine, turn, host, .. } = &*self.shared;
+        let Shared { engine, gate, host, .. } = &*self.shared;
         let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
-        let sequence = turn.sequence_if_open()?;
-        let drives = Drives { engine, driven: &mut self.driven };
-        Some(AtOnce { host, scratch, sequence, turn, drives })
+        let sequence = gate.sequence_if_open()?;
+        let drives = EngineDrive { engine, driven: &mut self.driven };
+        Some(FastPath { host, scratch, sequence, gate, drives })
     }
 
     /// While operations are done at once.
     #[inline]
-    pub(crate) fn drives(&mut self) -> Drives<'_> {
-        Drives { engine: &self.shared.engine, driven: &mut self.driven }
+    pub(crate) fn drives(&mut self) -> EngineDrive<'_> {
+        EngineDrive { engine: &self.shared.engine, driven: &mut self.driven }
+    }
+
+    /// Keeps an operation that has begun [without the engine](Self::fast_path_or_deferred), and whose messages are left.
+    pub(in crate::collective) fn defer<T>(
+        &mut self,
+        job: Box<Job>,
+        (started, deadline): (Instant, Deadline),
+        give_back: fn(Box<Job>) -> T,
+    ) -> Pending<T> {
+        let gate = &self.shared.gate;
+        gate.count();
+        let id = gate.next_id();
+        gate.deferred.hold(DeferredOp { id, job, deadline, started });
+        Pending::new(Arc::clone(&self.shared), id, give_back)
     }
 
     /// That one more operation can be queued.
@@ -325,6 +324,60 @@ impl Communicator {
         self.shared.host.is_some()
     }
 
+    /// Which rank of the communicator that this one was [split](Self::split) from `rank` is; `None` of one that was not, and of no
+    /// rank.
+    #[must_use]
+    pub fn rank_in_parent(&self, rank: u32) -> Option<u32> {
+        self.origin.parent.as_ref()?.rank_of(rank)
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The number of another split, the same on all ranks.
+    pub(crate) fn next_split(&mut self) -> u32 {
+        self.splits = self.splits.wrapping_add(1);
+        self.splits.wrapping_sub(1)
+    }
+
+    /// How the ranks reach each other, as a [table](tuning) of ways has it.
+    #[must_use]
+    pub fn peers(&self) -> Peers {
+        if self.has_host_group() { Peers::Mapped } else { Peers::Links }
+    }
+
+    /// Whether the ranks are such that operations can go that way, be it asked for or not: `flat`, `pieces` and `direct` where they map
+    /// each other's memory, `hierarchical` where they are on several hosts and some of them together, unless they are
+    /// [`reproducible`](CommunicatorOptions::reproducible), and the others anywhere.
+    #[must_use]
+    pub fn can(&self, way: Algorithm) -> bool {
+        self.orders.have(way)
+    }
+
+    /// The ranks of each host.
+    pub(crate) fn hosts(&self) -> &Arc<Groups> {
+        self.hosts.groups()
+    }
+
+    pub(crate) fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
+    /// Says at INFO, once for each power of two of bytes, which way a collective takes.
+    pub(crate) fn chose(
+        &mut self,
+        (collective, bytes): (Collective, usize),
+        way: impl FnOnce(&Orders) -> String,
+    ) {
+        let class = (usize::BITS - bytes.saturating_sub(1).leading_zeros()).min(usize::BITS - 1);
+        let Some(said) = self.chosen.get_mut(usize::from(collective.code())) else { return };
+        if *said & (1 << class) == 0 {
+            *said |= 1 << class;
+            self.shared.lock().say_way(collective.name(), 1 << class, &way(&self.orders));
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn with_ring<T>(&self, with: impl FnOnce(&mut Core, &mut RingLinks) -> T) -> Option<T> {
         let shared = &self.shared;
@@ -334,7 +387,7 @@ impl Communicator {
 
 /// How soon an operation that is set apart is the engine's, if nobody waits for it: a thread that sleeps wakes in half of that at least.
 fn taken_over_within(engine: &Engine) -> Duration {
-    engine.options().heartbeat.max(LEFT_FOR).saturating_mul(2)
+    engine.options().heartbeat.max(HANDOVER_DELAY).saturating_mul(2)
 }
 
 impl fmt::Debug for Communicator {

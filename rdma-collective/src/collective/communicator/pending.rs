@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::marker::PhantomData;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,9 +10,10 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
+use super::shared::Shared;
 use super::state::Ended;
-use super::{Job, Shared};
 use crate::collective::CollectiveError;
+use crate::collective::execute::Job;
 
 /// Completions taken by one [`poll`](Pending::poll).
 const BUDGET: usize = 64;
@@ -25,41 +25,29 @@ const BUDGET: usize = 64;
 /// by [`wait`](Self::wait), or by `.await` under any runtime: nothing here needs one, provided that something drives the
 /// engine, as its [own thread](crate::engine::Driver::Thread) does.
 #[must_use = "what the operation gives back is lost when this is dropped"]
-pub struct Pending<T: Output> {
-    at: At,
-    output: PhantomData<fn() -> T>,
+pub struct Pending<T> {
+    state: HandleState,
+    /// Makes what the caller gets of the operation that owned it.
+    give_back: fn(Box<Job>) -> T,
 }
 
 /// Where an operation is.
-enum At {
+enum HandleState {
     /// Under way, by that number.
-    Communicator(Arc<Shared>, u64),
+    UnderWay(Arc<Shared>, u64),
     /// It was done when it had begun.
-    Here(Box<dyn Job>),
+    Done(Box<Job>),
     /// Its caller has it back.
     Gone,
 }
 
-/// What an operation gives back when it is done; sealed.
-pub trait Output: sealed::Output {}
-impl<T: sealed::Output> Output for T {}
-
-pub(crate) mod sealed {
-    use std::any::Any;
-
-    /// Made again from the operation that owned it.
-    pub trait Output: Sized {
-        fn from_job(job: Box<dyn Any + Send>) -> Self;
-    }
-}
-
 /// A wait that ended before the operation did, which goes on.
-pub struct StillPending<T: Output>(pub Pending<T>);
+pub struct StillPending<T>(pub Pending<T>);
 
 /// Why waiting for an operation gave nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum WaitError<T: Output> {
+pub enum WaitError<T> {
     /// The wait's deadline passed, and the operation goes on: wait again.
     #[error("the operation had not ended at the deadline of the wait; it goes on, wait for it again")]
     StillPending(StillPending<T>),
@@ -68,17 +56,17 @@ pub enum WaitError<T: Output> {
     Failed(#[from] CollectiveError),
 }
 
-impl<T: Output> Pending<T> {
-    pub(super) fn new(shared: Arc<Shared>, id: u64) -> Self {
-        Self { at: At::Communicator(shared, id), output: PhantomData }
+impl<T> Pending<T> {
+    pub(super) fn new(shared: Arc<Shared>, id: u64, give_back: fn(Box<Job>) -> T) -> Self {
+        Self { state: HandleState::UnderWay(shared, id), give_back }
     }
 
     #[inline]
-    pub(crate) fn done(job: Box<dyn Job>) -> Self {
-        Self { at: At::Here(job), output: PhantomData }
+    pub(in crate::collective) fn done(job: Box<Job>, give_back: fn(Box<Job>) -> T) -> Self {
+        Self { state: HandleState::Done(job), give_back }
     }
 
-    /// Looks, and drives the engine once unless the operation is done already; it never waits. After `Ready` it is `Ready` no more,
+    /// Patience, and drives the engine once unless the operation is done already; it never waits. After `Ready` it is `Ready` no more,
     /// and a [`wait`](Self::wait) gives it back at once, as one that is pending.
     ///
     /// # Errors
@@ -86,7 +74,7 @@ impl<T: Output> Pending<T> {
     /// What the operation failed with.
     pub fn poll(&mut self) -> Poll<Result<T, CollectiveError>> {
         self.look(|shared, id| {
-            shared.end_apart(id, None).map(Ok).or_else(|| {
+            shared.try_finish_deferred(id, None).map(Ok).or_else(|| {
                 // A device that cannot be trusted any more ends the operation with that error.
                 let _ = shared.engine.drive(Instant::now(), BUDGET);
                 shared.lock().take(id)
@@ -101,12 +89,12 @@ impl<T: Output> Pending<T> {
     /// [`WaitError::StillPending`] gives this back at `deadline`; [`WaitError::Failed`] is what the operation failed with.
     pub fn wait(mut self, deadline: Deadline) -> Result<T, WaitError<T>> {
         let ended = self.look(|shared, id| {
-            let apart = shared.end_apart(id, Some(deadline)).map(Ok);
-            apart.or_else(|| {
+            let deferred = shared.try_finish_deferred(id, Some(deadline)).map(Ok);
+            deferred.or_else(|| {
                 shared.engine.wait_for(deadline, |_, _| {
                     let mut state = shared.lock();
                     // Whoever waits for it goes on with it at once.
-                    state.engage();
+                    state.reclaim();
                     state.take(id).map_or(Poll::Pending, Poll::Ready)
                 })
             })
@@ -130,25 +118,25 @@ impl<T: Output> Pending<T> {
 
     /// How it ended, if `look` finds that of what is under way; once.
     fn look(&mut self, look: impl FnOnce(&Shared, u64) -> Option<Ended>) -> Poll<Result<T, CollectiveError>> {
-        if let At::Communicator(shared, id) = &self.at {
+        if let HandleState::UnderWay(shared, id) = &self.state {
             let Some(ended) = look(shared, *id) else { return Poll::Pending };
-            self.at = At::Gone;
-            return Poll::Ready(ended.map(|job| T::from_job(job.into_any())));
+            self.state = HandleState::Gone;
+            return Poll::Ready(ended.map(self.give_back));
         }
-        match mem::replace(&mut self.at, At::Gone) {
-            At::Here(job) => Poll::Ready(Ok(T::from_job(job.into_any()))),
+        match mem::replace(&mut self.state, HandleState::Gone) {
+            HandleState::Done(job) => Poll::Ready(Ok((self.give_back)(job))),
             _ => Poll::Pending,
         }
     }
 }
 
-impl<T: Output> Drop for Pending<T> {
+impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
         // In a forked child a lock may be held for ever by a thread that it is without.
-        if let At::Communicator(shared, id) = &self.at
+        if let HandleState::UnderWay(shared, id) = &self.state
             && !shared.engine.is_forked()
         {
-            shared.hand_over();
+            shared.hand_to_engine();
             let forgotten = shared.lock().forget(*id);
             drop(forgotten);
         }
@@ -157,9 +145,9 @@ impl<T: Output> Drop for Pending<T> {
 
 /// The future of a [`Pending`] operation. It is woken by whoever drives the engine.
 #[must_use = "futures do nothing unless polled"]
-pub struct PendingFuture<T: Output>(Pending<T>);
+pub struct PendingFuture<T>(Pending<T>);
 
-impl<T: Output> Future for PendingFuture<T> {
+impl<T> Future for PendingFuture<T> {
     type Output = Result<T, CollectiveError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -167,30 +155,30 @@ impl<T: Output> Future for PendingFuture<T> {
     }
 }
 
-impl<T: Output> IntoFuture for Pending<T> {
+impl<T> IntoFuture for Pending<T> {
     type Output = Result<T, CollectiveError>;
     type IntoFuture = PendingFuture<T>;
 
     fn into_future(self) -> PendingFuture<T> {
-        if let At::Communicator(shared, _) = &self.at {
+        if let HandleState::UnderWay(shared, _) = &self.state {
             // It is woken by the engine alone.
-            shared.hand_over();
+            shared.hand_to_engine();
         }
         PendingFuture(self)
     }
 }
 
-impl<T: Output> fmt::Debug for Pending<T> {
+impl<T> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let id = match &self.at {
-            At::Communicator(_, id) => Some(id),
-            At::Here(_) | At::Gone => None,
+        let id = match &self.state {
+            HandleState::UnderWay(_, id) => Some(id),
+            HandleState::Done(_) | HandleState::Gone => None,
         };
         f.debug_struct("Pending").field("id", &id).finish_non_exhaustive()
     }
 }
 
-impl<T: Output> fmt::Debug for StillPending<T> {
+impl<T> fmt::Debug for StillPending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

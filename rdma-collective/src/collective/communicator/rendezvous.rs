@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use rdma_core::Deadline;
 
-use super::Communicator;
 use crate::bootstrap::{JobToken, StoreClient};
 use crate::collective::CommunicatorError;
 
@@ -77,25 +76,6 @@ pub(crate) struct Origin {
     /// By which address this machine is likely reached.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) parent: Option<Parent>,
-}
-
-impl Communicator {
-    /// Which rank of the communicator that this one was [split](Self::split) from `rank` is; `None` of one that was not, and of no
-    /// rank.
-    #[must_use]
-    pub fn rank_in_parent(&self, rank: u32) -> Option<u32> {
-        self.origin.parent.as_ref()?.rank_of(rank)
-    }
-
-    pub(crate) fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    /// The number of another split, the same on all ranks.
-    pub(crate) fn next_split(&mut self) -> u32 {
-        self.splits = self.splits.wrapping_add(1);
-        self.splits.wrapping_sub(1)
-    }
 }
 
 impl Rendezvous for StoreClient {

@@ -6,15 +6,21 @@ use std::time::{Duration, Instant};
 use rdma_core::error::ReachError;
 use rdma_core::{Deadline, PeerAccess};
 
+use super::host::{HostGroup, MESSAGE_BYTES_MAX};
 use super::mesh::Mesh;
 use super::stalls::{Awaited, Direction, Stalls};
-use super::{HostGroup, MESSAGE_BYTES_MAX};
 use crate::collective::operation::{ABORT, Abort, Header, OPERATION, WAITS, Waits};
 use crate::engine::{Core, LaneId};
 use crate::link::imm::Imm;
 use crate::link::mailbox::{Inbox, Outbox};
 use crate::link::{Arrival, Lane, control};
 use crate::link::{LaneFailure, LaneName};
+
+/// How long a lane may take to end: nothing else on the engine goes on meanwhile.
+pub(super) const FENCE_WITHIN: Duration = Duration::from_secs(1);
+
+/// The links of a communicator: those of the ring, and the windows of its host.
+pub(super) type Links = (RingLinks, Option<HostGroup>);
 
 /// The two neighbours of a ring.
 #[derive(Debug)]
@@ -80,7 +86,7 @@ pub(super) fn scratch() -> Box<Scratch> {
 }
 
 /// What an operation works with.
-pub(crate) struct Parts<'a> {
+pub(crate) struct CommContext<'a> {
     pub(crate) rank: u32,
     /// Absent when the rank is alone.
     pub(crate) ring: Option<&'a mut RingLinks>,

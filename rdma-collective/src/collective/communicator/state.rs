@@ -10,7 +10,11 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Among, Announcer, Begun, HostGroup, Job, Parts, RingLinks, Scratch, Turn, ring};
+use super::announce::Announcer;
+use super::gate::{DeferredOp, FastPathGate};
+use super::host::HostGroup;
+use super::ring::{self, CommContext, RingLinks, Scratch};
+use crate::collective::execute::{Job, Participants};
 use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{Core, Service};
@@ -23,28 +27,28 @@ pub(crate) struct State {
     pub(super) rank: u32,
     pub(super) ring: Option<RingLinks>,
     pub(super) host: Option<Arc<HostGroup>>,
-    /// See [`Parts::look_at`].
+    /// See [`CommContext::look_at`].
     pub(super) look_at: Option<Instant>,
     scratch: Box<Scratch>,
-    turn: Arc<Turn>,
+    gate: Arc<FastPathGate>,
     /// Not ended, in order; the first one may have begun.
     queue: VecDeque<Entry>,
     begun: bool,
     /// Until when that one, which is alone, is left to its caller; the turn knows whether it is.
-    left: Option<Instant>,
+    caller_owned_until: Option<Instant>,
     /// An operation on borrowed memory is under way.
     pub(super) borrowed: bool,
     /// Ended, for whoever waits for them.
     done: VecDeque<(Entry, Result<(), CollectiveError>)>,
     /// Ended with an error: the device may still use what they own.
-    failed: Vec<Box<dyn Job>>,
+    failed: Vec<Box<Job>>,
     ended: Option<Arc<CollectiveError>>,
     pub(super) announcer: Announcer,
 }
 
 struct Entry {
     id: u64,
-    job: Box<dyn Job>,
+    job: Box<Job>,
     deadline: Deadline,
     waker: Option<Waker>,
     /// Nobody waits for it.
@@ -52,26 +56,26 @@ struct Entry {
 }
 
 /// An operation that has ended: what it owns, unless the device may still use it.
-pub(super) type Ended = Result<Box<dyn Job>, CollectiveError>;
+pub(super) type Ended = Result<Box<Job>, CollectiveError>;
 
 impl State {
     pub(super) fn new(
         rank: u32,
         (ring, host): (Option<RingLinks>, Option<Arc<HostGroup>>),
-        turn: Arc<Turn>,
+        gate: Arc<FastPathGate>,
         announcer: Announcer,
     ) -> Self {
-        turn.set_open(true);
+        gate.set_open(true);
         Self {
             rank,
             ring,
             host,
             look_at: None,
             scratch: ring::scratch(),
-            turn,
+            gate,
             queue: VecDeque::with_capacity(OPERATIONS_MAX),
             begun: false,
-            left: None,
+            caller_owned_until: None,
             borrowed: false,
             done: VecDeque::with_capacity(OPERATIONS_MAX),
             failed: Vec::new(),
@@ -102,10 +106,10 @@ impl State {
     }
 
     /// The number of an operation that begins now.
-    pub(super) fn next_sequence(&mut self, among: Among) -> u64 {
-        let sequence = self.turn.sequence();
-        if among != Among::Some {
-            self.turn.count();
+    pub(super) fn next_sequence(&mut self, among: Participants) -> u64 {
+        let sequence = self.gate.sequence();
+        if among != Participants::Pair {
+            self.gate.count();
         }
         sequence
     }
@@ -113,12 +117,12 @@ impl State {
     /// Whether the next operation may be done at once is known again.
     pub(super) fn settle(&self) {
         let failed = self.ended.is_some() || self.ring.as_ref().is_some_and(|ring| ring.abort.is_some());
-        self.turn.set_open(self.is_idle() && !self.borrowed && !failed);
+        self.gate.set_open(self.is_idle() && !self.borrowed && !failed);
     }
 
-    pub(crate) fn parts(&mut self) -> Parts<'_> {
+    pub(crate) fn parts(&mut self) -> CommContext<'_> {
         let Self { rank, ring, host, look_at, scratch, .. } = self;
-        Parts { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch }
+        CommContext { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch }
     }
 
     /// That one more can be queued.
@@ -133,13 +137,13 @@ impl State {
     /// Puts an operation behind the others; its number. A full queue gives it back.
     pub(super) fn push(
         &mut self,
-        job: Box<dyn Job>,
+        job: Box<Job>,
         deadline: Deadline,
-    ) -> Result<u64, (Box<dyn Job>, CollectiveError)> {
+    ) -> Result<u64, (Box<Job>, CollectiveError)> {
         if let Err(refused) = self.check_queue() {
             return Err((job, refused));
         }
-        let id = self.turn.next_id();
+        let id = self.gate.next_id();
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
         self.settle();
         Ok(id)
@@ -147,26 +151,26 @@ impl State {
 
     /// Leaves the operation under way to the caller that has begun it, `until` then, unless it needs the engine or others wait
     /// behind it.
-    pub(super) fn leave(&mut self, core: &mut Core, until: Instant) {
+    pub(super) fn leave_to_caller(&mut self, core: &mut Core, until: Instant) {
         let alone = self.begun && self.queue.len() == 1;
-        if alone && self.queue.front().is_some_and(|entry| entry.job.can_be_left()) {
+        if alone && self.queue.front().is_some_and(|entry| entry.job.suits_caller()) {
             core.leave();
-            self.left = Some(until);
-            self.turn.set_left(true);
+            self.caller_owned_until = Some(until);
+            self.gate.set_caller_owned(true);
         }
     }
 
     /// It is left to nobody any more.
-    pub(super) fn engage(&mut self) {
-        if self.left.take().is_some() {
-            self.turn.set_left(false);
+    pub(super) fn reclaim(&mut self) {
+        if self.caller_owned_until.take().is_some() {
+            self.gate.set_caller_owned(false);
         }
     }
 
     /// Goes on with an operation that has begun without the engine, and with nothing else under way.
-    pub(super) fn adopt(&mut self, core: &mut Core, begun: Begun, now: Instant) {
+    pub(super) fn adopt(&mut self, core: &mut Core, begun: DeferredOp, now: Instant) {
         debug_assert!(self.is_idle() && !self.borrowed, "whoever begins another hands it over before");
-        let Begun { id, job, deadline, .. } = begun;
+        let DeferredOp { id, job, deadline, .. } = begun;
         if let Some(ring) = &mut self.ring {
             ring.watch(core, now);
             ring.give_up_at(core, deadline);
@@ -174,7 +178,7 @@ impl State {
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
         self.begun = true;
         self.settle();
-        self.turn.apart.vacate();
+        self.gate.deferred.vacate();
     }
 
     /// While no operation is under way, what neighbours say is taken all the same, and a failure is passed on: others may
@@ -187,7 +191,7 @@ impl State {
             let taken = ring.take_arrivals(core);
             if let Some(lost) = taken.err().or_else(|| ring.lost(core)) {
                 let (culprit, reason) = (lost.culprit(self.rank), AbortReason::PeerFailed);
-                let sequence = self.turn.sequence();
+                let sequence = self.gate.sequence();
                 ring.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
             }
         }
@@ -293,7 +297,8 @@ impl State {
     fn run(&mut self, core: &mut Core, now: Instant) -> Option<Result<(), CollectiveError>> {
         let Self { rank, ring, host, look_at, scratch, queue, .. } = self;
         let entry = queue.front_mut()?;
-        let mut parts = Parts { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch };
+        let mut parts =
+            CommContext { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch };
         if let Some(first) = &self.ended {
             return Some(Err(CollectiveError::Ended { first: Arc::clone(first) }));
         }
@@ -302,18 +307,18 @@ impl State {
                 return None;
             }
             self.begun = true;
-            entry.job.begin(&mut parts, core, self.turn.sequence(), now);
+            entry.job.begin(&mut parts, core, self.gate.sequence(), now);
             if let Some(ring) = &mut parts.ring {
                 ring.give_up_at(core, entry.deadline);
             }
-            if entry.job.among() != Among::Some {
-                self.turn.count();
+            if entry.job.among() != Participants::Pair {
+                self.gate.count();
             }
         }
-        match entry.job.advance(&mut parts, core, now) {
+        match entry.job.advance(&mut parts, core) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending if entry.deadline.expired_at(now) => {
-                Some(Err(entry.job.give_up_late(&mut parts, core, now)))
+                Some(Err(entry.job.give_up_late(&mut parts, core)))
             }
             Poll::Pending => None,
         }
@@ -332,9 +337,10 @@ impl State {
     /// would take the next one for it.
     pub(super) fn end_queued(&mut self, core: &mut Core) -> CollectiveError {
         let known = self.failure(core);
-        let counted = self.begun && self.queue.front().is_some_and(|entry| entry.job.among() != Among::Some);
+        let counted =
+            self.begun && self.queue.front().is_some_and(|entry| entry.job.among() != Participants::Pair);
         if let Some(ring) = self.ring.as_mut().filter(|_| known.is_none()) {
-            let (culprit, sequence) = (self.rank, self.turn.sequence() - u64::from(counted));
+            let (culprit, sequence) = (self.rank, self.gate.sequence() - u64::from(counted));
             ring.unwatch(core);
             ring.tell(core, Abort { sequence, culprit, reporter: culprit, reason: AbortReason::Queued });
         }
@@ -364,7 +370,7 @@ impl State {
 impl Service for State {
     fn advance(&mut self, core: &mut Core, now: Instant) -> bool {
         let mut any = false;
-        if let Some(begun) = self.turn.apart.take_due(now) {
+        if let Some(begun) = self.gate.deferred.take_due(now) {
             self.adopt(core, begun, now);
         }
         loop {
@@ -377,7 +383,7 @@ impl Service for State {
             };
             let Some((entry, outcome)) = ended else { break };
             self.look_at = None;
-            self.engage();
+            self.reclaim();
             self.finish(core, entry, outcome);
             any = true;
         }
@@ -388,13 +394,13 @@ impl Service for State {
 
     fn next_deadline(&self) -> Option<Instant> {
         let waits = self.ring.as_ref().and_then(RingLinks::next_deadline);
-        let apart = self.turn.apart.due();
+        let deferred = self.gate.deferred.due();
         let queued = self.queue.iter().map(|entry| entry.deadline.instant());
-        let look_at = self.look_at.map(|at| self.left.map_or(at, |left| left.max(at)));
-        queued.chain(waits).chain(look_at).chain(apart).min()
+        let look_at = self.look_at.map(|at| self.caller_owned_until.map_or(at, |left| left.max(at)));
+        queued.chain(waits).chain(look_at).chain(deferred).min()
     }
 
-    fn left_until(&self) -> Option<Instant> {
-        self.left
+    fn caller_owned_until(&self) -> Option<Instant> {
+        self.caller_owned_until
     }
 }

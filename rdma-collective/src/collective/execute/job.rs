@@ -1,32 +1,45 @@
 //! An operation that owns its memory, so that it goes on whatever becomes of its caller.
 
-use std::any::Any;
 use std::ops::Range;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rdma_core::{Deadline, LocalBuf, Region};
 
-use super::buffers::{Borrowed, Buffers, Place, Registered};
-use super::running::{self, Running};
-use super::stage::At;
-use super::{Plan, Way};
+use super::buffers::{Borrowed, Buffers, RegisteredBuffer, RegisteredBuffers};
+use super::exec::{self, Exec};
+use super::pipeline::ShmContext;
+use super::plan::{ExecutionPlan, Plan};
+use super::zero_copy::REVOKE_WITHIN;
 use crate::collective::CollectiveError;
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
-use crate::collective::communicator;
-use crate::collective::communicator::{
-    Among, Communicator, HostGroup, Looks, Output, Parts, Pending, Scratch,
-};
-use crate::engine::{Core, EngineId};
+use crate::collective::communicator::{CommContext, HostGroup, Scratch};
+use crate::engine::{Core, Engine, EngineId};
 
-/// How long it may take that no other rank is at the memory any more: nothing else on the engine goes on meanwhile.
-pub(super) const REVOKE_WITHIN: Duration = Duration::from_secs(1);
+/// Participants whom an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Participants {
+    /// It has a number, the same on all ranks.
+    All,
+    /// The same, and was begun in the caller's thread: it cannot be too late to begin.
+    AllHeadersSent,
+    /// It has none, and lies before the next of all ranks.
+    Pair,
+}
+
+/// For how long messages are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Once,
+    /// As long as those take that come at once, at most until then.
+    Until(Deadline),
+}
 
 /// The memory of a tensor, and of the operation that it is in. It is one allocation, which goes from one to the other.
 #[derive(Debug)]
 pub(in crate::collective) struct Job {
     engine: EngineId,
-    memory: Memory,
+    memory: JobMemory,
     /// Of an operation out of place, which has a job of its own: this one's is the output.
     pub(in crate::collective) input: Option<Box<Job>>,
     /// What is looked at and operated on.
@@ -39,15 +52,15 @@ pub(in crate::collective) struct Job {
 struct Work {
     plan: Plan,
     /// Absent before it begins, and when the rank is alone.
-    running: Option<Running>,
+    running: Option<Exec>,
 }
 
 #[derive(Debug)]
-enum Memory {
+enum JobMemory {
     /// It can be looked at.
     Here(LocalBuf),
     /// The device may use it.
-    Lent(Registered),
+    Lent(RegisteredBuffers),
     /// A region, of which others have handles.
     Shared(Region),
     /// Bytes of no tensor, which no device uses.
@@ -58,24 +71,35 @@ enum Memory {
 
 impl Job {
     pub(in crate::collective) fn new(engine: EngineId, memory: LocalBuf, bytes: usize) -> Self {
-        Self { engine, memory: Memory::Here(memory), input: None, range: 0..bytes, work: None }
+        Self { engine, memory: JobMemory::Here(memory), input: None, range: 0..bytes, work: None }
     }
 
     /// Of bytes that the region has.
     pub(in crate::collective) fn of_region(engine: EngineId, region: Region, range: Range<usize>) -> Self {
-        Self { engine, memory: Memory::Shared(region), input: None, range, work: None }
+        Self { engine, memory: JobMemory::Shared(region), input: None, range, work: None }
     }
 
     /// Of what goes around in a barrier.
     pub(in crate::collective) fn of_nothing(engine: EngineId) -> Self {
-        let memory = Memory::Own([0; BARRIER_BYTES]);
+        let memory = JobMemory::Own([0; BARRIER_BYTES]);
         Self { engine, memory, input: None, range: 0..BARRIER_BYTES, work: None }
+    }
+
+    /// A job of the same engine that has no memory.
+    pub(in crate::collective) fn empty(&self) -> Box<Self> {
+        Box::new(Self {
+            engine: self.engine.clone(),
+            memory: JobMemory::Gone,
+            input: None,
+            range: 0..0,
+            work: None,
+        })
     }
 
     /// Changes what is looked at and operated on; `false` when there is less.
     pub(in crate::collective) fn select(&mut self, range: Range<usize>) -> bool {
         let fits = range.start <= range.end
-            && matches!(&self.memory, Memory::Here(memory) if range.end <= memory.len());
+            && matches!(&self.memory, JobMemory::Here(memory) if range.end <= memory.len());
         if fits {
             self.range = range;
         }
@@ -85,7 +109,7 @@ impl Job {
     /// Bytes of the memory that can be looked at.
     pub(in crate::collective) fn room(&self) -> usize {
         match &self.memory {
-            Memory::Here(memory) => memory.len(),
+            JobMemory::Here(memory) => memory.len(),
             _ => 0,
         }
     }
@@ -93,7 +117,7 @@ impl Job {
     /// The bytes, while no device uses them.
     pub(in crate::collective) fn bytes(&self) -> &[u8] {
         match &self.memory {
-            Memory::Here(memory) => memory.get(self.range.clone()).unwrap_or_default(),
+            JobMemory::Here(memory) => memory.get(self.range.clone()).unwrap_or_default(),
             _ => &[],
         }
     }
@@ -101,9 +125,14 @@ impl Job {
     /// The same, to be changed.
     pub(in crate::collective) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Memory::Here(memory) => memory.get_mut(self.range.clone()).unwrap_or_default(),
+            JobMemory::Here(memory) => memory.get_mut(self.range.clone()).unwrap_or_default(),
             _ => &mut [],
         }
+    }
+
+    /// Whether its memory is registered with that engine.
+    pub(super) fn is_of(&self, engine: &Engine) -> bool {
+        engine.is(&self.engine)
     }
 
     /// Bytes of what is operated on, which is the output where there are two.
@@ -121,15 +150,16 @@ impl Job {
 
     /// Whether the operation needs none of its memory lent to the device, and has it.
     fn stays(&self) -> bool {
-        let here = |job: &Self| matches!(job.memory, Memory::Here(_));
-        let flat = self.work.as_ref().is_some_and(|work| matches!(work.plan.way, Way::Flat(_)));
-        let own = matches!(self.memory, Memory::Own(_));
+        let here = |job: &Self| matches!(job.memory, JobMemory::Here(_));
+        let flat =
+            self.work.as_ref().is_some_and(|work| matches!(work.plan.execution, ExecutionPlan::Shm(_)));
+        let own = matches!(self.memory, JobMemory::Own(_));
         own || flat && here(self) && self.input.as_deref().is_none_or(here)
     }
 
     /// What it does from now on.
     #[inline]
-    pub(super) fn take_on(&mut self, plan: Plan, running: Option<Running>) {
+    pub(super) fn take_on(&mut self, plan: Plan, running: Option<Exec>) {
         self.work = Some(Work { plan, running });
     }
 
@@ -148,40 +178,40 @@ impl Job {
     }
 
     /// Hands the memory to the engine's worker; it has the elements of the operation from `origin` on.
-    fn lend(&mut self, core: &mut Core, origin: usize) -> Option<Place> {
-        let (region, shared) = match std::mem::replace(&mut self.memory, Memory::Gone) {
-            Memory::Here(memory) => match memory.into_region() {
+    fn lend(&mut self, core: &mut Core, origin: usize) -> Option<RegisteredBuffer> {
+        let (region, shared) = match std::mem::replace(&mut self.memory, JobMemory::Gone) {
+            JobMemory::Here(memory) => match memory.into_region() {
                 Ok(region) => (region, false),
                 Err(memory) => {
-                    self.memory = Memory::Here(memory);
+                    self.memory = JobMemory::Here(memory);
                     return None;
                 }
             },
-            Memory::Shared(region) => (region, true),
+            JobMemory::Shared(region) => (region, true),
             other => {
                 self.memory = other;
                 return None;
             }
         };
         let attached = core.attach(&region);
-        Some(Place { region, attached, offset: self.range.start, origin, shared, exported: None })
+        Some(RegisteredBuffer { region, attached, offset: self.range.start, origin, shared, exported: None })
     }
 
     /// Takes the memory back from the engine's worker, unless requests still use it.
-    fn take_back(&mut self, place: Place, core: &mut Core) -> bool {
-        let Place { region, attached, shared, exported, .. } = place;
+    fn take_back(&mut self, place: RegisteredBuffer, core: &mut Core) -> bool {
+        let RegisteredBuffer { region, attached, shared, exported, .. } = place;
         // One that could not be revoked keeps the memory.
         drop(exported);
         if !core.detach(attached) {
             return false;
         }
         if shared {
-            self.memory = Memory::Shared(region);
+            self.memory = JobMemory::Shared(region);
             return true;
         }
         match region.into_local() {
             Ok(memory) => {
-                self.memory = Memory::Here(memory);
+                self.memory = JobMemory::Here(memory);
                 true
             }
             Err(_) => false,
@@ -192,33 +222,41 @@ impl Job {
 /// The memory of a job of an `input` and of `range` of its own, if it is here.
 #[inline]
 fn at_hand<'a>(
-    memory: &'a mut Memory,
+    memory: &'a mut JobMemory,
     input: Option<&'a Job>,
     range: Range<usize>,
     origins: Origins,
 ) -> Option<Borrowed<'a>> {
     let memory = match memory {
-        Memory::Here(memory) => &mut **memory,
-        Memory::Own(bytes) => bytes,
+        JobMemory::Here(memory) => &mut **memory,
+        JobMemory::Own(bytes) => bytes,
         _ => return None,
     };
     let output = memory.get_mut(range).unwrap_or_default();
     match input {
         None => Some(Borrowed::InPlace(output)),
-        Some(input) if matches!(input.memory, Memory::Here(_)) => {
+        Some(input) if matches!(input.memory, JobMemory::Here(_)) => {
             Some(Borrowed::OutOfPlace { input: input.bytes(), output, origins })
         }
         Some(_) => None,
     }
 }
 
-impl communicator::Job for Job {
-    fn among(&self) -> Among {
-        let points = |work: &Work| matches!(work.plan.way, Way::Points(_));
-        if self.work.as_ref().is_some_and(points) { Among::Some } else { Among::All }
+impl Job {
+    /// Participants whom it is.
+    pub(in crate::collective) fn among(&self) -> Participants {
+        let points = |work: &Work| matches!(work.plan.execution, ExecutionPlan::SendRecv(_));
+        if self.work.as_ref().is_some_and(points) { Participants::Pair } else { Participants::All }
     }
 
-    fn begin(&mut self, parts: &mut Parts<'_>, core: &mut Core, sequence: u64, now: Instant) {
+    /// Starts it as number `sequence` of its communicator.
+    pub(in crate::collective) fn begin(
+        &mut self,
+        parts: &mut CommContext<'_>,
+        core: &mut Core,
+        sequence: u64,
+        now: Instant,
+    ) {
         if !self.stays() {
             let origins = match &self.work {
                 Some(work) if self.input.is_some() => work.plan.origins,
@@ -226,23 +264,29 @@ impl communicator::Job for Job {
             };
             let input = self.input.as_mut().and_then(|input| input.lend(core, origins.input));
             if let Some(output) = self.lend(core, origins.output) {
-                self.memory = Memory::Lent(Registered::new(input, output));
+                self.memory = JobMemory::Lent(RegisteredBuffers::new(input, output));
             }
         }
         if let Some(work) = &mut self.work {
-            running::watch(parts, core, now);
-            work.running = Running::begin(&work.plan, parts, sequence, now);
+            exec::watch(parts, core, now);
+            work.running = Exec::begin(&work.plan, parts, sequence, now);
         }
     }
 
-    fn end_at_once(&mut self, host: &HostGroup, scratch: &mut Scratch, looks: Looks) -> bool {
-        let Some((Work { running: Some(Running::Flat(flat)), .. }, mut buffers)) = self.work_at_hand() else {
+    /// Patience for the others' messages; whether it is done.
+    pub(in crate::collective) fn try_finish(
+        &mut self,
+        host: &HostGroup,
+        scratch: &mut Scratch,
+        looks: Patience,
+    ) -> bool {
+        let Some((Work { running: Some(Exec::Shm(flat)), .. }, mut buffers)) = self.work_at_hand() else {
             return false;
         };
-        let mut at = At { host, buffers: &mut buffers, scratch };
+        let mut at = ShmContext { host, buffers: &mut buffers, scratch };
         let come = match looks {
-            Looks::Once => flat.has_all(&mut at),
-            Looks::Until(until) => flat.hurry(&mut at, until, || true),
+            Patience::Once => flat.has_all(&mut at),
+            Patience::Until(until) => flat.hurry(&mut at, until, || true),
         };
         // If not, the engine goes on, or says why.
         if !come || flat.finish(host, &mut buffers, scratch).is_err() {
@@ -253,24 +297,26 @@ impl communicator::Job for Job {
         true
     }
 
-    fn can_be_left(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| matches!(work.running, Some(Running::Direct(_))))
+    /// Whether it goes on by nothing but being driven, since no completion tells of what it waits for: then whoever waits for it
+    /// does that best.
+    pub(in crate::collective) fn suits_caller(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| matches!(work.running, Some(Exec::ZeroCopy(_))))
     }
 
-    fn advance(
+    /// Goes on as far as it can; after `Ready` it is not called again.
+    pub(in crate::collective) fn advance(
         &mut self,
-        parts: &mut Parts<'_>,
+        parts: &mut CommContext<'_>,
         core: &mut Core,
-        _: Instant,
     ) -> Poll<Result<(), CollectiveError>> {
         let outcome = if self.stays()
             && let Some((Work { plan, running }, mut buffers)) = self.work_at_hand()
         {
-            running::advance(running.as_mut(), plan, parts, core, &mut buffers)
-        } else if let (Some(Work { plan, running }), Memory::Lent(buffers)) =
+            exec::advance(running.as_mut(), plan, parts, core, &mut buffers)
+        } else if let (Some(Work { plan, running }), JobMemory::Lent(buffers)) =
             (&mut self.work, &mut self.memory)
         {
-            running::advance(running.as_mut(), plan, parts, core, buffers)
+            exec::advance(running.as_mut(), plan, parts, core, buffers)
         } else {
             return Poll::Ready(Err(CollectiveError::ForeignMemory));
         };
@@ -283,21 +329,28 @@ impl communicator::Job for Job {
         outcome
     }
 
-    fn give_up_late(&mut self, parts: &mut Parts<'_>, core: &mut Core, _: Instant) -> CollectiveError {
-        running::late(self.work.as_mut().and_then(|work| work.running.as_mut()), parts, core)
+    /// The deadline has passed: tells the other ranks and says what was waited for.
+    pub(in crate::collective) fn give_up_late(
+        &mut self,
+        parts: &mut CommContext<'_>,
+        core: &mut Core,
+    ) -> CollectiveError {
+        exec::late(self.work.as_mut().and_then(|work| work.running.as_mut()), parts, core)
     }
 
-    fn revoke(&mut self) {
-        if let Memory::Lent(buffers) = &mut self.memory {
+    /// It has failed: no other rank has a right to what it owns any more.
+    pub(in crate::collective) fn revoke(&mut self) {
+        if let JobMemory::Lent(buffers) = &mut self.memory {
             buffers.revoke(Deadline::after(REVOKE_WITHIN));
         }
     }
 
-    fn release(&mut self, core: &mut Core) -> bool {
+    /// Takes back what the engine holds of it; `false` while the device still uses some.
+    pub(in crate::collective) fn release(&mut self, core: &mut Core) -> bool {
         self.revoke();
         self.work = None;
-        match std::mem::replace(&mut self.memory, Memory::Gone) {
-            Memory::Lent(buffers) => {
+        match std::mem::replace(&mut self.memory, JobMemory::Gone) {
+            JobMemory::Lent(buffers) => {
                 let (input, output) = buffers.into_places();
                 let input_back = match (&mut self.input, input) {
                     (Some(job), Some(place)) => job.take_back(place, core),
@@ -310,38 +363,5 @@ impl communicator::Job for Job {
                 true
             }
         }
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
-    }
-}
-
-impl Communicator {
-    /// That the memory of a job is of this engine.
-    pub(super) fn check_memory(&self, job: &Job) -> Result<(), CollectiveError> {
-        let is_own = |job: &Job| self.engine().is(&job.engine);
-        if is_own(job) && job.input.as_deref().is_none_or(is_own) {
-            Ok(())
-        } else {
-            Err(CollectiveError::ForeignMemory)
-        }
-    }
-
-    /// Queues a job that has [taken something on](Job::take_on), or gives it back.
-    pub(super) fn start_job<T: Output>(
-        &mut self,
-        job: Box<Job>,
-        deadline: Deadline,
-    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
-        self.start(job, deadline).map_err(|(job, error)| (from_any(job.into_any()), error))
-    }
-}
-
-/// The job that went into a queue.
-pub(in crate::collective) fn from_any(job: Box<dyn Any + Send>) -> Box<Job> {
-    match job.downcast() {
-        Ok(job) => job,
-        Err(_) => unreachable!("operations of this crate own a job"),
     }
 }

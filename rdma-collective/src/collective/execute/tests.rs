@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
-use super::*;
 use crate::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
-use crate::collective::ReduceOp;
-use crate::collective::communicator::{CommunicatorOptions, RingLinks};
+use crate::collective::call::staging;
+use crate::collective::communicator::{Communicator, CommunicatorOptions, RingLinks};
 use crate::collective::operation::{ABORT, Header, OPERATION, WAITS};
+use crate::collective::schedule::Staging;
+use crate::collective::{CollectiveError, ReduceOp};
 use crate::engine::{Core, Engine, EngineOptions};
 use crate::link::LaneFailure;
 use crate::link::control::Kind;
@@ -220,7 +221,7 @@ const FEW: usize = 3;
 fn a_message_between_ranks_of_a_host_without_a_header_ends_the_operation() {
     for count in [FEW, COUNT] {
         let error = against_in(count, |comm| {
-            comm.at_once(soon()).unwrap().host.spoil(0, &Header { count: FEW as u64, ..HEADER });
+            comm.fast_path(soon()).unwrap().host.spoil(0, &Header { count: FEW as u64, ..HEADER });
         });
         assert_violation(&error, "a header that is damaged");
     }

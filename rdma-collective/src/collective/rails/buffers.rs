@@ -1,19 +1,22 @@
-//! The caller's buffers of an operation, and what of them is in the memory of a piece: some elements of each part.
+//! The caller's buffers of an operation over rails, and the copies between them and the memory of a piece.
+//!
+//! A piece has the same range of bytes of each part.
 
 use std::ops::Range;
 
-use crate::collective::call::{Collective, Lengths};
+use crate::collective::call::{Holds, Lengths, Request};
+use crate::collective::rank_of::RankOf;
 
-/// See the module.
+/// Slices of the caller: one in place, or an input and an output.
 pub(super) enum Buffers<'a> {
     InPlace(&'a mut [u8]),
     OutOfPlace { input: &'a [u8], output: &'a mut [u8] },
 }
 
-/// Where the elements of an operation are.
+/// The layout of an operation: its collective, its ranks and the length of a part.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    collective: Collective,
+    request: Request,
     rank: usize,
     ranks: usize,
     /// Bytes of each part of the caller's buffers.
@@ -39,43 +42,34 @@ impl Buffers<'_> {
 }
 
 impl Shape {
-    pub(super) fn new(collective: Collective, [rank, ranks]: [u32; 2], part: usize) -> Self {
-        Self { collective, rank: rank as usize, ranks: ranks as usize, part }
+    pub(super) fn new(request: Request, RankOf { rank, size: ranks }: RankOf, part: usize) -> Self {
+        Self { request, rank: rank as usize, ranks: ranks as usize, part }
     }
 
-    /// How many parts the memory of a piece has.
+    /// The number of parts in the memory of a piece.
     pub(super) fn parts(self) -> usize {
-        match self.collective {
-            Collective::AllGather
-            | Collective::ReduceScatter(_)
-            | Collective::AllToAll
-            | Collective::Gather { .. }
-            | Collective::Scatter { .. } => self.ranks,
-            _ => 1,
-        }
+        if self.request.collective.has_parts() { self.ranks } else { 1 }
     }
 
-    /// The parts of the memory that are this rank's input, or its result; each, and which part of a buffer in place it is.
+    /// All parts of a piece, or only the part of this rank.
     fn own(self, all: bool) -> Range<usize> {
         if all { 0..self.parts() } else { self.rank..self.rank + 1 }
     }
 
     fn inputs(self) -> Range<usize> {
-        match self.collective {
-            Collective::Broadcast { root } | Collective::Scatter { root } if root as usize != self.rank => {
-                0..0
-            }
-            Collective::AllGather | Collective::Gather { .. } => self.own(false),
+        let Request { collective, root, .. } = self.request;
+        match collective.buffers() {
+            _ if collective.is_from_root() && root as usize != self.rank => 0..0,
+            (Holds::One, Holds::Parts) => self.own(false),
             _ => self.own(true),
         }
     }
 
     fn outputs(self) -> Range<usize> {
-        match self.collective {
-            Collective::Reduce { root, .. } | Collective::Gather { root } if root as usize != self.rank => {
-                0..0
-            }
-            Collective::ReduceScatter(_) | Collective::Scatter { .. } => self.own(false),
+        let Request { collective, root, .. } = self.request;
+        match collective.buffers() {
+            _ if collective.is_to_root() && root as usize != self.rank => 0..0,
+            (Holds::Parts, Holds::One) => self.own(false),
             _ => self.own(true),
         }
     }
@@ -110,10 +104,11 @@ impl Shape {
 mod tests {
     use super::*;
     use crate::collective::ReduceOp;
+    use crate::collective::call::Collective;
 
-    /// What is in the memory of bytes 1..3 of a part of 4, and in a buffer that gets it back.
-    fn through(collective: Collective, rank: u32, mut buffers: Buffers<'_>) -> Vec<u8> {
-        let shape = Shape::new(collective, [rank, 2], 4);
+    /// Fills a piece with bytes 1..3 of each part of 4 bytes, adds 100 to each, and writes the piece back.
+    fn through(request: impl Into<Request>, rank: u32, mut buffers: Buffers<'_>) -> Vec<u8> {
+        let shape = Shape::new(request.into(), RankOf { rank, size: 2 }, 4);
         let mut memory = vec![0; shape.parts() * 2];
         shape.fill(&mut memory, &buffers, 1..3);
         let filled = memory.clone();
@@ -125,17 +120,17 @@ mod tests {
     #[test]
     fn a_piece_has_its_elements_of_every_part() {
         let whole: Vec<u8> = (0..8).collect();
-        for (collective, rank, filled, given_back) in [
-            (Collective::AllGather, 1, [0, 0, 5, 6], vec![0, 100, 100, 3, 4, 105, 106, 7]),
-            (Collective::ReduceScatter(ReduceOp::Sum), 1, [1, 2, 5, 6], vec![0, 1, 2, 3, 4, 105, 106, 7]),
-            (Collective::AllToAll, 1, [1, 2, 5, 6], vec![0, 101, 102, 3, 4, 105, 106, 7]),
-            (Collective::Gather { root: 1 }, 1, [0, 0, 5, 6], vec![0, 100, 100, 3, 4, 105, 106, 7]),
-            (Collective::Gather { root: 0 }, 1, [0, 0, 5, 6], whole.clone()),
-            (Collective::Scatter { root: 1 }, 1, [1, 2, 5, 6], vec![0, 1, 2, 3, 4, 105, 106, 7]),
-            (Collective::Scatter { root: 0 }, 1, [0; 4], vec![0, 1, 2, 3, 4, 100, 100, 7]),
+        for (request, rank, filled, given_back) in [
+            (Collective::AllGather.into(), 1, [0, 0, 5, 6], vec![0, 100, 100, 3, 4, 105, 106, 7]),
+            (Collective::ReduceScatter.by(ReduceOp::Sum), 1, [1, 2, 5, 6], vec![0, 1, 2, 3, 4, 105, 106, 7]),
+            (Collective::AllToAll.into(), 1, [1, 2, 5, 6], vec![0, 101, 102, 3, 4, 105, 106, 7]),
+            (Collective::Gather.at(1), 1, [0, 0, 5, 6], vec![0, 100, 100, 3, 4, 105, 106, 7]),
+            (Collective::Gather.at(0), 1, [0, 0, 5, 6], whole.clone()),
+            (Collective::Scatter.at(1), 1, [1, 2, 5, 6], vec![0, 1, 2, 3, 4, 105, 106, 7]),
+            (Collective::Scatter.at(0), 1, [0; 4], vec![0, 1, 2, 3, 4, 100, 100, 7]),
         ] {
             let mut data = whole.clone();
-            assert_eq!(through(collective, rank, Buffers::InPlace(&mut data)), filled);
+            assert_eq!(through(request, rank, Buffers::InPlace(&mut data)), filled);
             assert_eq!(data, given_back);
         }
         let mut output = vec![0; 8];
@@ -144,37 +139,37 @@ mod tests {
         assert_eq!(output, [0, 100, 100, 0, 0, 101, 102, 0]);
         let mut output = vec![0; 4];
         let apart = Buffers::OutOfPlace { input: &whole, output: &mut output };
-        assert_eq!(through(Collective::ReduceScatter(ReduceOp::Sum), 1, apart), [1, 2, 5, 6]);
+        assert_eq!(through(Collective::ReduceScatter.by(ReduceOp::Sum), 1, apart), [1, 2, 5, 6]);
         assert_eq!(output, [0, 105, 106, 0]);
     }
 
     #[test]
     fn what_a_root_alone_has_others_may_leave_out() {
-        let (gather, scatter) = (Collective::Gather { root: 0 }, Collective::Scatter { root: 0 });
+        let (gather, scatter) = (Collective::Gather.at(0), Collective::Scatter.at(0));
         let apart = Buffers::OutOfPlace { input: &[0, 1, 2, 3], output: &mut [] };
         assert_eq!(through(gather, 1, apart), [0, 0, 1, 2]);
         let mut output = vec![0; 4];
         assert_eq!(through(scatter, 1, Buffers::OutOfPlace { input: &[], output: &mut output }), [0; 4]);
         assert_eq!(output, [0, 100, 100, 0]);
-        let reduce = Collective::Reduce { op: ReduceOp::Sum, root: 0 };
+        let reduce = Collective::Reduce.by(ReduceOp::Sum).at(0);
         assert_eq!(through(reduce, 1, Buffers::OutOfPlace { input: &[0, 1, 2, 3], output: &mut [] }), [1, 2]);
         let mut output = vec![0; 4];
         let apart = Buffers::OutOfPlace { input: &[], output: &mut output };
-        assert_eq!(through(Collective::Broadcast { root: 0 }, 1, apart), [0, 0]);
+        assert_eq!(through(Collective::Broadcast.at(0), 1, apart), [0, 0]);
         assert_eq!(output, [0, 100, 100, 0]);
     }
 
     #[test]
     fn of_a_root_only_what_is_its() {
-        let reduce = Collective::Reduce { op: ReduceOp::Sum, root: 0 };
-        for (collective, rank, filled, given_back) in [
-            (Collective::Broadcast { root: 0 }, 0, [1, 2], [0, 101, 102, 3]),
-            (Collective::Broadcast { root: 0 }, 1, [0, 0], [0, 100, 100, 3]),
+        let reduce = Collective::Reduce.by(ReduceOp::Sum).at(0);
+        for (request, rank, filled, given_back) in [
+            (Collective::Broadcast.at(0), 0, [1, 2], [0, 101, 102, 3]),
+            (Collective::Broadcast.at(0), 1, [0, 0], [0, 100, 100, 3]),
             (reduce, 0, [1, 2], [0, 101, 102, 3]),
             (reduce, 1, [1, 2], [0, 1, 2, 3]),
         ] {
             let mut data = vec![0, 1, 2, 3];
-            assert_eq!(through(collective, rank, Buffers::InPlace(&mut data)), filled);
+            assert_eq!(through(request, rank, Buffers::InPlace(&mut data)), filled);
             assert_eq!(data, given_back);
         }
     }

@@ -1,10 +1,11 @@
-//! Blocking calls over rails: the signatures of [`Communicator`](crate::collective::Communicator), carried out by `run`.
+//! Blocking calls over rails, with the signatures of [`Communicator`](crate::collective::Communicator); `run` carries
+//! them out.
 
 use rdma_core::Deadline;
 
 use super::Rails;
 use super::buffers::Buffers;
-use crate::collective::call::Collective;
+use crate::collective::call::{Collective, Request};
 use crate::collective::{Element, ReduceOp, Result};
 
 impl Rails {
@@ -38,7 +39,7 @@ impl Rails {
     /// ```
     #[doc(alias = "ncclAllReduce")]
     pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp, deadline: Deadline) -> Result<()> {
-        self.in_place(Collective::AllReduce(op), data, deadline)
+        self.in_place(Collective::AllReduce.by(op), data, deadline)
     }
 
     /// Reduces `input` over all ranks into `output`, as
@@ -46,8 +47,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent
+    /// then. Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclAllReduce")]
     pub fn all_reduce_into<T: Element>(
         &mut self,
@@ -56,7 +57,7 @@ impl Rails {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<()> {
-        self.out_of_place(Collective::AllReduce(op), input, output, deadline)
+        self.out_of_place(Collective::AllReduce.by(op), input, output, deadline)
     }
 
     /// Gathers one part of each rank into `data` on every rank, as
@@ -64,11 +65,11 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclAllGather")]
     pub fn all_gather<T: Element>(&mut self, data: &mut [T], deadline: Deadline) -> Result<()> {
-        self.in_place(Collective::AllGather, data, deadline)
+        self.in_place(Collective::AllGather.into(), data, deadline)
     }
 
     /// Gathers the `input` of every rank into `output` on every rank, as
@@ -76,8 +77,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_gather`](Self::all_gather).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_gather`](Self::all_gather).
     #[doc(alias = "ncclAllGather")]
     pub fn all_gather_into<T: Element>(
         &mut self,
@@ -85,7 +86,7 @@ impl Rails {
         output: &mut [T],
         deadline: Deadline,
     ) -> Result<()> {
-        self.out_of_place(Collective::AllGather, input, output, deadline)
+        self.out_of_place(Collective::AllGather.into(), input, output, deadline)
     }
 
     /// Reduces `data` and leaves each rank its own part, as
@@ -93,8 +94,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclReduceScatter")]
     pub fn reduce_scatter<T: Element>(
         &mut self,
@@ -102,7 +103,7 @@ impl Rails {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<()> {
-        self.in_place(Collective::ReduceScatter(op), data, deadline)
+        self.in_place(Collective::ReduceScatter.by(op), data, deadline)
     }
 
     /// Reduces `input` and leaves this rank's part of the result in `output`, as
@@ -110,8 +111,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`reduce_scatter`](Self::reduce_scatter).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`reduce_scatter`](Self::reduce_scatter).
     #[doc(alias = "ncclReduceScatter")]
     pub fn reduce_scatter_into<T: Element>(
         &mut self,
@@ -120,7 +121,7 @@ impl Rails {
         op: ReduceOp,
         deadline: Deadline,
     ) -> Result<()> {
-        self.out_of_place(Collective::ReduceScatter(op), input, output, deadline)
+        self.out_of_place(Collective::ReduceScatter.by(op), input, output, deadline)
     }
 
     /// Copies the `data` of rank `root` to all ranks, as
@@ -128,11 +129,11 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclBroadcast")]
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
-        self.in_place(Collective::Broadcast { root }, data, deadline)
+        self.in_place(Collective::Broadcast.at(root), data, deadline)
     }
 
     /// Copies the `input` of rank `root` to the `output` of all ranks, as
@@ -140,8 +141,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`broadcast`](Self::broadcast).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent
+    /// then. Otherwise as for [`broadcast`](Self::broadcast).
     #[doc(alias = "ncclBroadcast")]
     pub fn broadcast_into<T: Element>(
         &mut self,
@@ -150,7 +151,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.out_of_place(Collective::Broadcast { root }, input, output, deadline)
+        self.out_of_place(Collective::Broadcast.at(root), input, output, deadline)
     }
 
     /// Reduces `data` and leaves the result on rank `root`, as
@@ -158,8 +159,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclReduce")]
     pub fn reduce<T: Element>(
         &mut self,
@@ -168,7 +169,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.in_place(Collective::Reduce { op, root }, data, deadline)
+        self.in_place(Collective::Reduce.by(op).at(root), data, deadline)
     }
 
     /// Reduces `input` into the `output` of rank `root`, as
@@ -176,8 +177,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`reduce`](Self::reduce).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent
+    /// then. Otherwise as for [`reduce`](Self::reduce).
     #[doc(alias = "ncclReduce")]
     pub fn reduce_into<T: Element>(
         &mut self,
@@ -187,7 +188,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.out_of_place(Collective::Reduce { op, root }, input, output, deadline)
+        self.out_of_place(Collective::Reduce.by(op).at(root), input, output, deadline)
     }
 
     /// Exchanges parts between all ranks, as
@@ -198,11 +199,11 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclAlltoAll")]
     pub fn all_to_all<T: Element>(&mut self, data: &mut [T], deadline: Deadline) -> Result<()> {
-        self.in_place(Collective::AllToAll, data, deadline)
+        self.in_place(Collective::AllToAll.into(), data, deadline)
     }
 
     /// Exchanges parts between all ranks, from `input` to `output`, as
@@ -210,8 +211,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`all_to_all`](Self::all_to_all).
+    /// [`LengthsDiffer`](crate::collective::CollectiveError::LengthsDiffer) as for the communicator; nothing was sent
+    /// then. Otherwise as for [`all_to_all`](Self::all_to_all).
     #[doc(alias = "ncclAlltoAll")]
     pub fn all_to_all_into<T: Element>(
         &mut self,
@@ -219,7 +220,7 @@ impl Rails {
         output: &mut [T],
         deadline: Deadline,
     ) -> Result<()> {
-        self.out_of_place(Collective::AllToAll, input, output, deadline)
+        self.out_of_place(Collective::AllToAll.into(), input, output, deadline)
     }
 
     /// Gathers one part of each rank on rank `root`, as
@@ -227,11 +228,12 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was
-    /// sent then. Otherwise as for [`all_reduce`](Self::all_reduce).
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclGather")]
     pub fn gather<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
-        self.in_place(Collective::Gather { root }, data, deadline)
+        self.in_place(Collective::Gather.at(root), data, deadline)
     }
 
     /// Gathers the `input` of every rank into the `output` of rank `root`, as
@@ -239,8 +241,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`gather`](Self::gather).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`gather`](Self::gather).
     #[doc(alias = "ncclGather")]
     pub fn gather_into<T: Element>(
         &mut self,
@@ -249,7 +251,7 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.out_of_place(Collective::Gather { root }, input, output, deadline)
+        self.out_of_place(Collective::Gather.at(root), input, output, deadline)
     }
 
     /// Gives each rank its part of the `data` of rank `root`, as
@@ -257,11 +259,12 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was
-    /// sent then. Otherwise as for [`all_reduce`](Self::all_reduce).
+    /// [`Schedule`](crate::collective::CollectiveError::Schedule) or
+    /// [`Indivisible`](crate::collective::CollectiveError::Indivisible) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`all_reduce`](Self::all_reduce).
     #[doc(alias = "ncclScatter")]
     pub fn scatter<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
-        self.in_place(Collective::Scatter { root }, data, deadline)
+        self.in_place(Collective::Scatter.at(root), data, deadline)
     }
 
     /// Gives each rank its part of the `input` of rank `root`, into `output`, as
@@ -269,8 +272,8 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then. Otherwise as for
-    /// [`scatter`](Self::scatter).
+    /// [`PartsDiffer`](crate::collective::CollectiveError::PartsDiffer) as for the communicator; nothing was sent then.
+    /// Otherwise as for [`scatter`](Self::scatter).
     #[doc(alias = "ncclScatter")]
     pub fn scatter_into<T: Element>(
         &mut self,
@@ -279,26 +282,21 @@ impl Rails {
         root: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        self.out_of_place(Collective::Scatter { root }, input, output, deadline)
+        self.out_of_place(Collective::Scatter.at(root), input, output, deadline)
     }
 
-    fn in_place<T: Element>(
-        &mut self,
-        collective: Collective,
-        data: &mut [T],
-        deadline: Deadline,
-    ) -> Result<()> {
-        self.carry_out(collective, T::DATA_TYPE, &mut Buffers::InPlace(T::as_bytes_mut(data)), deadline)
+    fn in_place<T: Element>(&mut self, request: Request, data: &mut [T], deadline: Deadline) -> Result<()> {
+        self.carry_out(request, T::DATA_TYPE, &mut Buffers::InPlace(T::as_bytes_mut(data)), deadline)
     }
 
     fn out_of_place<T: Element>(
         &mut self,
-        collective: Collective,
+        request: Request,
         input: &[T],
         output: &mut [T],
         deadline: Deadline,
     ) -> Result<()> {
         let mut buffers = Buffers::OutOfPlace { input: T::as_bytes(input), output: T::as_bytes_mut(output) };
-        self.carry_out(collective, T::DATA_TYPE, &mut buffers, deadline)
+        self.carry_out(request, T::DATA_TYPE, &mut buffers, deadline)
     }
 }

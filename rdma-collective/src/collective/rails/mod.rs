@@ -1,7 +1,7 @@
-//! Several devices a rank: operations go over all of them, and over those that are left when one fails.
+//! Rails: operations that are striped over several devices of a rank, and go on over the rest when a device fails.
 //!
-//! A rail is a device, or a port, of each rank, with a communicator of its own on it. How operations are cut, and who decides
-//! what has to be done again, is `stripe`'s; `run` carries them out.
+//! A rail is one device, or one port, of each rank, with a communicator of its own. `stripe` decides how an operation
+//! is cut and which pieces are repeated; `run` carries the pieces out.
 
 mod buffers;
 mod calls;
@@ -20,15 +20,16 @@ use crate::collective::CommunicatorError;
 use crate::collective::communicator::{Communicator, CommunicatorOptions};
 use crate::engine::{Driver, Engine};
 
-/// How [`Rails`] are made; alike on all ranks.
+/// Options of [`Rails`]; every rank passes the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RailsOptions {
-    /// Of the communicator on each rail; its name gets the rail's number behind it.
+    /// Options of the communicator on each rail; the rail's number is appended to the name.
     pub communicator: CommunicatorOptions,
-    /// Bytes from which an operation is cut into pieces, one for each rail (256 KiB). One of fewer goes over every rail as a
-    /// whole, and ends when the first has carried it.
+    /// Bytes from which an operation is cut into one piece for each rail (256 KiB). A shorter operation goes over every
+    /// rail as a whole, and ends when the first rail has carried it.
     pub stripe_bytes_min: usize,
-    /// Bytes that a rail carries at a time (8 MiB), which are kept apart until all ranks have them: each rail holds so much.
+    /// Bytes of the longest piece (8 MiB). Each rail holds so much memory, because results are kept apart until all
+    /// ranks have them.
     pub piece_bytes: usize,
 }
 
@@ -44,16 +45,16 @@ impl Default for RailsOptions {
 
 /// A group of ranks that have several devices each.
 ///
-/// A rail is one device of each rank, with queue pairs of its own to its neighbours; the same device may be several rails.
-/// Large operations are cut into pieces, which the rails carry side by side. When a rail fails its pieces are done again on
-/// the others: that costs the time in which it is found out, which is the engine's
-/// [`peer_timeout`](crate::engine::EngineOptions::peer_timeout) if it falls silent, and no element. A rail that has failed stays
-/// so: make new rails, of the next [epoch](CommunicatorOptions::epoch), to take it up again. When no rail is left that all
-/// ranks have, an operation fails, and all after it.
+/// A rail is one device of each rank, with its own queue pairs to the neighbours; one device may be several rails.
+/// Large operations are cut into pieces, which the rails carry side by side. When a rail fails, its pieces are repeated
+/// on the other rails, and no element is lost. The failure costs the time to detect it: up to
+/// [`peer_timeout`](crate::engine::EngineOptions::peer_timeout) for a rail that falls silent. A failed rail stays
+/// failed; to use it again, make new rails of the next [epoch](CommunicatorOptions::epoch). When the ranks have no rail
+/// left in common, the operation fails, and so do all later ones.
 ///
-/// Elements are copied through memory of the library, so that nothing of the caller's is in use when a call returns. A
-/// reduction gives the same bits on all ranks; which ones depends on how it was cut, unless
-/// [`reproducible`](CommunicatorOptions::reproducible).
+/// Elements are copied through memory of the library, so nothing uses the caller's slices after a call returns. A
+/// reduction gives the same bits on all ranks; the bits depend on how the operation was cut, unless
+/// [`reproducible`](CommunicatorOptions::reproducible) is set.
 ///
 /// ```
 /// use std::time::Duration;
@@ -83,29 +84,30 @@ impl Default for RailsOptions {
 /// ```
 #[derive(Debug)]
 pub struct Rails {
-    /// One at least.
+    /// All rails, by number; at least one.
     rails: Vec<Rail>,
     options: RailsOptions,
-    /// Rails that no rank had lost at the last decision.
+    /// Rails that no rank had lost when the ranks last agreed.
     live: RailSet,
-    /// What the last rail to fail has failed with.
+    /// The error of the rail that failed last.
     failure: Option<CollectiveError>,
 }
 
 impl Rails {
-    /// How many there may be.
+    /// The largest number of rails.
     pub const MAX: usize = RAILS_MAX;
 
     /// Meets the other ranks in the store and connects to the neighbours, on the device of each of `engines`.
     ///
-    /// All ranks call it with as many engines, in the same order: the first of each make a rail, and so on. The store is
-    /// needed until then alone.
+    /// All ranks pass as many engines, in the same order: the first engines of all ranks make rail 0, and so on. The
+    /// store is needed only until this returns.
     ///
     /// # Errors
     ///
-    /// [`CommunicatorError::Rails`] when there are none, or more than 8; [`CommunicatorError::RailUndriven`] when an engine has no thread of
-    /// its own, without which what a rail is behind with would not go on between calls; [`CommunicatorError::Differs`] when ranks have not as many, or
-    /// other options; otherwise as for [`Communicator::new`].
+    /// [`CommunicatorError::Rails`] without engines, or with more than 8. [`CommunicatorError::RailUndriven`] if an
+    /// engine has no thread of its own, because nobody would then drive a slow rail between calls.
+    /// [`CommunicatorError::Differs`] if ranks have another number of rails or other options. Otherwise as for
+    /// [`Communicator::new`].
     pub fn new(
         engines: &[Engine],
         store: &mut StoreClient,
@@ -137,25 +139,25 @@ impl Rails {
         self.rails.first().map_or(0, |rail| rail.comm().rank())
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.rails.first().map_or(1, |rail| rail.comm().size())
     }
 
-    /// How many rails there were at the beginning.
+    /// The number of rails, the failed ones included.
     #[must_use]
     pub fn count(&self) -> usize {
         self.rails.len()
     }
 
-    /// The rails that have failed since, by their numbers, and why.
+    /// The rails that have failed, by number, each with its error.
     pub fn failed(&self) -> impl Iterator<Item = (usize, &CollectiveError)> {
         let failure = |(number, rail)| Rail::failure(rail).map(|failure| (number, failure));
         self.rails.iter().enumerate().filter_map(failure)
     }
 
-    /// The communicator on the rail of that number.
+    /// The communicator on rail number `rail`.
     #[must_use]
     pub fn communicator(&self, rail: usize) -> Option<&Communicator> {
         self.rails.get(rail).map(Rail::comm)
@@ -165,11 +167,11 @@ impl Rails {
     ///
     /// # Errors
     ///
-    /// That of a rail which had not failed before.
+    /// The error of a rail that had not failed before.
     pub fn close(self, deadline: Deadline) -> Result<(), CollectiveError> {
         let mut left = self.rails.len() as u32;
         let close = |rail: Rail| {
-            // One that takes long leaves time for those after it.
+            // A rail gets an equal share of the time left, so that a slow one leaves time for the next.
             let share = Deadline::after(deadline.remaining() / left);
             left -= 1;
             rail.close(deadline.min(share))
@@ -178,7 +180,7 @@ impl Rails {
     }
 }
 
-/// Ranks with other rails than the others would wait for them.
+/// Checks that all ranks have the same rails and options, because otherwise they would wait for each other.
 fn check_alike(
     count: usize,
     store: &mut StoreClient,

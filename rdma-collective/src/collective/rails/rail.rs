@@ -1,4 +1,6 @@
-//! One rail: the communicator on a device, and memory of it that operations go through.
+//! A single rail: the communicator on a device, and the memory that its operations use.
+//!
+//! `run` decides which operation goes over which rail.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,29 +8,31 @@ use std::time::Duration;
 
 use rdma_core::Deadline;
 
-use crate::collective::call::Collective;
+use crate::collective::call::Request;
 use crate::collective::communicator::{Communicator, Pending, StillPending, WaitError};
 use crate::collective::{AllocError, CollectiveError};
 use crate::collective::{DataType, Tensor};
 
-/// Operations on a rail that nobody waits for, at most.
+/// The most operations on a rail that nobody waits for: beyond it the rail is waited for, and given up if it stays
+/// behind.
 const BEHIND_MAX: usize = 8;
-/// Memory of a rail comes in powers of two from so many bytes on, so that it is used again.
+/// The smallest piece of memory in bytes. Sizes are powers of two from here on, so that later operations can use it
+/// again.
 const BYTES_MIN: usize = 4096;
-/// Pieces of memory that are kept for the next operation.
+/// The most unused pieces of memory that a rail keeps for later operations.
 const SPARE_MAX: usize = 2 * BEHIND_MAX;
-/// How long the end of a rail that has failed may take.
+/// The time that closing a failed rail may take: its error is known already, so nothing is worth waiting for.
 const FAILED_WITHIN: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// A communicator with its spare memory, its late operations and its failure.
 #[derive(Debug)]
 pub(super) struct Rail {
     comm: Communicator,
-    /// Memory that is not in use.
+    /// Memory that no operation uses.
     spare: Vec<Tensor<u8>>,
-    /// Operations whose result came by another rail.
+    /// Operations whose result came over another rail, in the order in which they began.
     behind: VecDeque<Pending<Tensor<u8>>>,
-    /// Why it carries nothing any more.
+    /// The error after which the rail carries nothing any more.
     failure: Option<CollectiveError>,
 }
 
@@ -41,12 +45,12 @@ impl Rail {
         &self.comm
     }
 
-    /// Why it carries nothing any more.
+    /// The error after which the rail carries nothing any more.
     pub(super) fn failure(&self) -> Option<&CollectiveError> {
         self.failure.as_ref()
     }
 
-    /// Ends it: one that has failed soon, whatever it says.
+    /// Closes the communicator; a failed rail within 100 ms and without its error, which is known.
     ///
     /// # Errors
     ///
@@ -69,28 +73,28 @@ impl Rail {
         self.failure.is_some()
     }
 
-    /// Nothing goes over it from now on; whether something did.
+    /// Marks the rail as failed and aborts its communicator. Returns whether it had worked until now.
     pub(super) fn fail(&mut self, number: usize, error: &CollectiveError) -> bool {
         if self.has_failed() {
             return false;
         }
         tracing::warn!(rail = number, rank = self.comm.rank(), "a rail has failed: {error}");
         self.failure = Some(error.clone());
-        // Others need not wait for what this rank alone cannot do.
+        // The other ranks must not wait until their deadline for a rail that only this rank has lost.
         self.comm.aborter().abort();
         self.behind.clear();
         self.spare.clear();
         true
     }
 
-    /// Begins an operation on `bytes` that `fill` writes.
+    /// Starts an operation on memory of `bytes`, which `fill` writes.
     ///
     /// # Errors
     ///
-    /// Why it cannot.
+    /// The rail has failed, or refuses the operation.
     pub(super) fn start(
         &mut self,
-        (collective, data_type): (Collective, DataType),
+        (request, data_type): (Request, DataType),
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
         deadline: Deadline,
@@ -100,17 +104,17 @@ impl Rail {
         }
         let mut tensor = self.memory(bytes)?;
         fill(&mut tensor);
-        self.comm.start_call(collective, data_type, tensor.into_job(None), deadline).map_err(
+        self.comm.start_call(request, data_type, tensor.into_job(None), deadline, Tensor::from_job).map_err(
             |(job, error)| {
-                self.spare.push(Tensor::pair_from_job(job).1);
+                self.spare.push(Tensor::from_job(job));
                 error
             },
         )
     }
 
-    /// Memory of `bytes` for one operation.
+    /// Takes spare memory for an operation on `bytes`, or allocates it.
     fn memory(&mut self, bytes: usize) -> Result<Tensor<u8>, CollectiveError> {
-        // Of the least that is enough: a large one is for large operations.
+        // Only memory of the exact size class is taken, so that large pieces stay free for large operations.
         let room = bytes.max(BYTES_MIN).checked_next_power_of_two().unwrap_or(bytes);
         if let Some(at) = self.spare.iter().position(|tensor| tensor.room() == room) {
             let mut tensor = self.spare.swap_remove(at);
@@ -124,26 +128,26 @@ impl Rail {
         Ok(tensor)
     }
 
-    /// The memory of an operation that is done.
+    /// Keeps the memory of a finished operation for later ones.
     pub(super) fn take_back(&mut self, tensor: Tensor<u8>) {
         if !self.has_failed() && self.spare.len() < SPARE_MAX {
             self.spare.push(tensor);
         }
     }
 
-    /// Nobody waits for an operation any more: its result has come by another rail.
+    /// Keeps an operation whose result came over another rail: its memory returns when it ends.
     pub(super) fn leave_behind(&mut self, pending: Pending<Tensor<u8>>) {
         if !self.has_failed() {
             self.behind.push_back(pending);
         }
     }
 
-    /// Takes back what is done meanwhile. While there is too much it waits for it, and leaves half of the time to the other
-    /// rails.
+    /// Takes back the memory of late operations that have ended. If too many are late, waits for the oldest, at most
+    /// half of the time left, because the other rails need the rest.
     ///
     /// # Errors
     ///
-    /// Why the rail has failed, be it that it is too far behind.
+    /// The rail has failed, or is too far behind.
     pub(super) fn catch_up(&mut self, number: usize, deadline: Deadline) -> Result<(), CollectiveError> {
         while let Some(pending) = self.behind.pop_front() {
             let too_much = self.behind.len() >= BEHIND_MAX;

@@ -1,5 +1,7 @@
-//! Carries operations out over rails: one that is small over all of them, of which the first to be done counts, and a large
-//! one in pieces.
+//! Execution of operations over rails: a small one over all rails, of which the first result counts; a large one in
+//! pieces.
+//!
+//! `stripe` decides about pieces and repetition; `rail` owns one rail.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -10,37 +12,38 @@ use super::Rails;
 use super::buffers::{Buffers, Shape};
 use super::stripe::{STATEMENT_BYTES, Statement, Stripes, pieces};
 use crate::collective::CollectiveError;
-use crate::collective::call::{Call, Collective};
+use crate::collective::call::{Call, Collective, Request};
 use crate::collective::communicator::{Pending, StillPending, WaitError};
+use crate::collective::rank_of::RankOf;
 use crate::collective::{DataType, Tensor};
 
-/// How long one rail is waited for while others are under way too: their engines may have nobody else to drive them.
+/// The time to wait for one rail while others are under way, too: waiting drives the engine of one rail only.
 const TURN: Duration = Duration::from_micros(200);
 
-/// An operation under way, on the rail of that number.
+/// An operation under way, with the number of its rail.
 type Flight = (usize, Pending<Tensor<u8>>);
 
-/// What is done over rails.
+/// An operation over rails: the call, the layout of its buffers and its deadline.
 #[derive(Clone, Copy)]
 struct Task {
-    call: (Collective, DataType),
+    call: (Request, DataType),
     shape: Shape,
     deadline: Deadline,
 }
 
 impl Rails {
-    /// Carries a collective out, and leaves its result in `buffers`.
+    /// Runs a collective and leaves its result in `buffers`.
     pub(super) fn carry_out(
         &mut self,
-        collective: Collective,
+        request: Request,
         data_type: DataType,
         buffers: &mut Buffers<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let ranks = [self.rank(), self.size()];
-        let call = Call::new(collective, data_type, buffers.lengths(), ranks)?;
-        let shape = Shape::new(collective, ranks, call.bytes());
-        let task = Task { call: (collective, data_type), shape, deadline };
+        let ranks = RankOf { rank: self.rank(), size: self.size() };
+        let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
+        let shape = Shape::new(request, ranks, call.bytes());
+        let task = Task { call: (request, data_type), shape, deadline };
         if shape.parts() * call.bytes() >= self.options.stripe_bytes_min {
             self.striped(task, call.count, buffers)
         } else {
@@ -48,7 +51,8 @@ impl Rails {
         }
     }
 
-    /// Over every rail at once: the first result is everybody's, since others have theirs by that rail or by another.
+    /// Runs an operation over every rail at once and takes the first result. Other ranks may take theirs from another
+    /// rail; the results are the same.
     fn everywhere(
         &mut self,
         task: Task,
@@ -93,7 +97,7 @@ impl Rails {
         }
     }
 
-    /// In pieces, each on its rail, and what a rail has not done again on those that are left.
+    /// Runs an operation in pieces, one for each rail, and repeats the pieces of failed rails on the rest.
     fn striped(
         &mut self,
         task: Task,
@@ -130,7 +134,8 @@ impl Rails {
         if stripes.is_done() { Ok(()) } else { Err(self.failure()) }
     }
 
-    /// Begins an operation on one rail, if it can; what is wrong with the call is told.
+    /// Starts an operation on one rail; `None` if the rail fails. Refusals of the call are returned, because every rail
+    /// would refuse it.
     fn start(
         &mut self,
         number: usize,
@@ -150,7 +155,8 @@ impl Rails {
         }
     }
 
-    /// The result of an operation, if its rail has not failed; or the operation, when it is under way `until` then.
+    /// Waits for an operation: its result, `None` if its rail fails, or the operation if it is still under way at
+    /// `until`.
     fn wait(
         &mut self,
         number: usize,
@@ -167,7 +173,7 @@ impl Rails {
         }
     }
 
-    /// The results of those whose rails do not fail. Each ends at its own deadline at the latest.
+    /// Waits for all operations and returns the results of rails that do not fail. Each ends by its own deadline.
     fn wait_for_all(&mut self, mut under_way: Vec<Flight>) -> Vec<(usize, Tensor<u8>)> {
         let mut results = Vec::new();
         while !under_way.is_empty() {
@@ -181,7 +187,7 @@ impl Rails {
         results
     }
 
-    /// Tells all ranks what this one has come to; what they all have.
+    /// Tells all ranks which results this rank has and which rails it has lost; returns what all ranks together have.
     fn state(
         &mut self,
         deadline: Deadline,
@@ -189,19 +195,20 @@ impl Rails {
     ) -> Result<Statement, CollectiveError> {
         let lost = (0..self.rails.len()).filter(|number| self.rails[*number].has_failed()).collect();
         let own = Statement { done: results.iter().map(|(number, _)| *number).collect(), lost };
-        let ranks = [self.rank(), self.size()];
+        let ranks = RankOf { rank: self.rank(), size: self.size() };
         let mut statements = vec![0; STATEMENT_BYTES * self.size() as usize];
         let at = STATEMENT_BYTES * self.rank() as usize;
         statements[at..at + STATEMENT_BYTES].copy_from_slice(&own.encode());
-        let shape = Shape::new(Collective::AllGather, ranks, STATEMENT_BYTES);
-        let task = Task { call: (Collective::AllGather, DataType::U8), shape, deadline };
+        let request = Request::from(Collective::AllGather);
+        let shape = Shape::new(request, ranks, STATEMENT_BYTES);
+        let task = Task { call: (request, DataType::U8), shape, deadline };
         self.everywhere(task, 0..STATEMENT_BYTES, &mut Buffers::InPlace(&mut statements))?;
         Ok(Statement::of_all(&statements))
     }
 
-    /// Nothing goes over a rail any more.
+    /// Marks a rail as failed and keeps the error that tells most.
     fn fail(&mut self, number: usize, error: CollectiveError) {
-        // What comes only since another rail has failed before says nothing of why.
+        // These errors only follow from the failure of another rail, so they must not hide its cause.
         let follows = matches!(
             error,
             CollectiveError::Queued | CollectiveError::Ended { .. } | CollectiveError::RailLost { .. }
@@ -211,7 +218,7 @@ impl Rails {
         }
     }
 
-    /// Why nothing goes over any rail: what the last one failed with.
+    /// The error for an operation that no rail can carry: that of the rail that failed last.
     fn failure(&self) -> CollectiveError {
         self.failure.clone().unwrap_or(CollectiveError::RailLost { rail: 0 })
     }

@@ -1,4 +1,4 @@
-//! The element types of collectives. Their arithmetic is in `kernels`.
+//! The element types of collectives: names, sizes and codes. Their arithmetic is in `kernels`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use crate::collective::ReduceError;
 
 /// The type of the elements of a collective, named as nccl-tests prints it.
 ///
-/// Elements are in the byte order of the machine, as in memory: jobs of mixed byte order are not supported. Which
-/// bits an operation gives is in [`numerics`](crate::collective::numerics).
+/// Elements are in the byte order of the machine, as in memory: jobs of mixed byte order are not supported. The
+/// exact bits of each operation are in [`numerics`](crate::collective::numerics).
 ///
 /// ```
 /// use rdma_collective::collective::DataType;
@@ -115,7 +115,7 @@ impl DataType {
         }
     }
 
-    /// What stands for it in the header of an operation.
+    /// The code of the type in the header of an operation; part of the wire format.
     pub(in crate::collective) const fn code(self) -> u8 {
         match self {
             Self::F32 => 1,

@@ -17,31 +17,32 @@ use half::{bf16, f16};
 pub trait Element: sealed::Plain {
     /// The data type this Rust type stands for.
     const DATA_TYPE: DataType;
-
-    /// The bytes of `elements` as they are in memory.
-    fn as_bytes(elements: &[Self]) -> &[u8] {
-        bytemuck::cast_slice(elements)
-    }
-
-    /// The bytes of `elements` as they are in memory, to be changed in place.
-    fn as_bytes_mut(elements: &mut [Self]) -> &mut [u8] {
-        bytemuck::cast_slice_mut(elements)
-    }
-
-    /// The elements in `bytes`, which are aligned for them; none when they are not, or end inside an element.
-    fn from_bytes(bytes: &[u8]) -> &[Self] {
-        bytemuck::try_cast_slice(bytes).unwrap_or_default()
-    }
-
-    /// The same, to be changed in place.
-    fn from_bytes_mut(bytes: &mut [u8]) -> &mut [Self] {
-        bytemuck::try_cast_slice_mut(bytes).unwrap_or_default()
-    }
 }
 
 mod sealed {
-    /// Any bit pattern is a value, so that bytes from a peer can become elements.
-    pub trait Plain: bytemuck::Pod + Send + Sync {}
+    /// Conversions between elements and their bytes; sealed, because every bit pattern must be a value: bytes from a peer
+    /// become elements.
+    pub trait Plain: bytemuck::Pod + Send + Sync {
+        /// The bytes of `elements` as they are in memory.
+        fn as_bytes(elements: &[Self]) -> &[u8] {
+            bytemuck::cast_slice(elements)
+        }
+
+        /// The bytes of `elements` as they are in memory, to be changed in place.
+        fn as_bytes_mut(elements: &mut [Self]) -> &mut [u8] {
+            bytemuck::cast_slice_mut(elements)
+        }
+
+        /// The elements in `bytes`; none if the bytes are not aligned for them or end inside an element.
+        fn from_bytes(bytes: &[u8]) -> &[Self] {
+            bytemuck::try_cast_slice(bytes).unwrap_or_default()
+        }
+
+        /// The elements in `bytes`, to be changed in place; none under the same conditions.
+        fn from_bytes_mut(bytes: &mut [u8]) -> &mut [Self] {
+            bytemuck::try_cast_slice_mut(bytes).unwrap_or_default()
+        }
+    }
 }
 
 macro_rules! elements {
@@ -61,6 +62,7 @@ elements!(
 
 #[cfg(test)]
 mod tests {
+    use super::sealed::Plain;
     use super::*;
 
     #[test]
@@ -89,8 +91,8 @@ mod tests {
     #[test]
     fn bytes_are_those_in_memory() {
         let mut halves = [f16::ONE, f16::NEG_ONE];
-        assert_eq!(Element::as_bytes(&halves), [0x3c00_u16.to_ne_bytes(), 0xbc00_u16.to_ne_bytes()].concat());
-        Element::as_bytes_mut(&mut halves)[..2].copy_from_slice(&0x4000_u16.to_ne_bytes());
+        assert_eq!(Plain::as_bytes(&halves), [0x3c00_u16.to_ne_bytes(), 0xbc00_u16.to_ne_bytes()].concat());
+        Plain::as_bytes_mut(&mut halves)[..2].copy_from_slice(&0x4000_u16.to_ne_bytes());
         assert_eq!(halves[0], f16::from_f32(2.0));
         assert!(f32::as_bytes(&[]).is_empty());
     }

@@ -1,4 +1,4 @@
-//! Errors of what collectives are made of: their arithmetic, their schedules and their memory.
+//! Errors of the parts of a collective: arithmetic, schedules and memory.
 
 use rdma_core::error::RegisterError;
 
@@ -74,7 +74,7 @@ pub enum ScheduleError {
     /// Not every rank has a host.
     #[error("{named} hosts are named for {ranks} ranks; name that of each")]
     Hosts {
-        /// Of how many ranks the host is named.
+        /// How many ranks have a host.
         named: usize,
         /// How many ranks there are.
         ranks: u32,

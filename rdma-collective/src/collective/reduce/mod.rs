@@ -1,6 +1,6 @@
 //! Element types, operations and the arithmetic on them.
 //!
-//! Owns the numbers; where the bytes come from and go to is the schedule's business.
+//! Owns the numbers. Where bytes come from and go to is the schedule's and the executor's business.
 
 mod dtype;
 mod element;

@@ -1,4 +1,4 @@
-//! The operations that combine elements. Their arithmetic is in `kernels`.
+//! The operations that combine elements: names and codes. Their arithmetic is in `kernels`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use crate::ParseNameError;
 
 /// How the elements of all ranks become one, named as nccl-tests prints it.
 ///
-/// Which bits that gives for which type is in [`numerics`](crate::collective::numerics).
+/// The exact bits for each type are in [`numerics`](crate::collective::numerics).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[doc(alias = "ncclRedOp_t")]
@@ -18,15 +18,15 @@ pub enum ReduceOp {
     /// The product. Integers wrap; floating point that overflows is an infinity.
     #[doc(alias = "ncclProd")]
     Prod,
-    /// The largest; not a number when one of them is not a number, and 0 is above -0.
+    /// The largest; NaN when one of them is NaN, and 0 is above -0.
     #[doc(alias = "ncclMax")]
     Max,
-    /// The smallest; not a number when one of them is not a number, and -0 is below 0.
+    /// The smallest; NaN when one of them is NaN, and -0 is below 0.
     #[doc(alias = "ncclMin")]
     Min,
     /// The sum, divided once by the number of ranks: integers toward 0, floating point rounded.
     ///
-    /// What overflows on the way to the sum stays so: NCCL divides floating point before it adds.
+    /// An overflow on the way to the sum stays: unlike NCCL, which divides floating point before it adds.
     #[doc(alias = "ncclAvg")]
     Avg,
 }
@@ -47,7 +47,7 @@ impl ReduceOp {
         }
     }
 
-    /// What stands for it in the header of an operation.
+    /// The code of the operation in the header of an operation; part of the wire format.
     pub(in crate::collective) const fn code(self) -> u8 {
         match self {
             Self::Sum => 1,

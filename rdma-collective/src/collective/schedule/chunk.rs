@@ -1,8 +1,9 @@
-//! How a buffer is cut: rounds, segments and chunks, all as equal as whole elements allow.
+//! The cut of a buffer into rounds, segments and chunks, all as equal as whole elements allow; and the order of
+//! reduction that follows from the cut.
 //!
-//! Owns the sizes; which rank sends which chunk is the ring's and the chain's.
+//! Owns the sizes. Which rank sends which chunk is the ring's and the chain's.
 
-use super::Span;
+use super::{Operation, Span};
 use crate::collective::ScheduleError;
 
 /// The bounded memory through which a link's messages go; the same on all ranks.
@@ -10,13 +11,13 @@ use crate::collective::ScheduleError;
 /// A rank holds `slots * slot_bytes` for what each neighbour writes to it, and as much again for what it sends
 /// when the caller's buffer is not registered: with the defaults, 4 MiB for a ring, whatever the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Staging {
+pub(crate) struct Staging {
     /// Slots a link, at least 1. Half of them are kept in flight; the others absorb a late neighbour.
-    pub slots: u16,
+    pub(crate) slots: u16,
     /// Bytes a slot, at least one element. Larger slots cost fewer messages, smaller ones start sooner.
-    pub slot_bytes: usize,
+    pub(crate) slot_bytes: usize,
     /// A segment is not cut into chunks below this, since a message then costs more than it overlaps.
-    pub chunk_bytes_min: usize,
+    pub(crate) chunk_bytes_min: usize,
 }
 
 impl Default for Staging {
@@ -26,43 +27,40 @@ impl Default for Staging {
 }
 
 impl Staging {
-    /// Whole elements of a slot, of which there is at least one.
+    /// Whole elements that fit a slot, at least one.
     pub(super) fn slot_elements(&self, element: usize) -> Result<usize, ScheduleError> {
         let Self { slots, slot_bytes, .. } = *self;
         match slot_bytes / element {
-            0 => Err(ScheduleError::StagingTooSmall { slots, slot_bytes, element_bytes: element }),
-            _ if slots == 0 => {
-                Err(ScheduleError::StagingTooSmall { slots, slot_bytes, element_bytes: element })
-            }
-            elements => Ok(elements),
+            elements if elements > 0 && slots > 0 => Ok(elements),
+            _ => Err(ScheduleError::StagingTooSmall { slots, slot_bytes, element_bytes: element }),
         }
     }
 }
 
 /// The cut of one buffer: rounds of `ranks` segments of `chunks` chunks each.
 ///
-/// A round is small enough that what was reduced in it is still in the cache when it is sent on.
+/// A round is small enough that the bytes reduced in it are still in the cache when they are sent on.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::collective) struct Chunking {
+pub(crate) struct Chunking {
     count: usize,
     element: usize,
     ranks: usize,
     rounds: usize,
     chunks: usize,
-    /// The segments of all rounds together are the ranks' parts, of so many elements.
+    /// Elements of a rank's part, where the segments of all rounds together are the ranks' parts.
     part: Option<usize>,
 }
 
-/// A chunk by its place in the cut.
+/// A chunk by its numbers in a [`Chunking`].
 #[derive(Clone, Copy, Debug)]
-pub(in crate::collective) struct Place {
-    pub(in crate::collective) round: usize,
-    pub(in crate::collective) segment: usize,
-    pub(in crate::collective) chunk: usize,
+pub(crate) struct ChunkIndex {
+    pub(crate) round: usize,
+    pub(crate) segment: usize,
+    pub(crate) chunk: usize,
 }
 
 impl Chunking {
-    pub(in crate::collective) fn new(
+    pub(crate) fn new(
         count: usize,
         element: usize,
         ranks: usize,
@@ -72,13 +70,13 @@ impl Chunking {
         let segment_bytes = count.div_ceil(ranks).saturating_mul(element);
         let worth = segment_bytes / staging.chunk_bytes_min.max(1);
         let chunks = worth.clamp(1, usize::from(staging.slots / 2).max(1));
-        // Saturated, it is beyond any count and there is one round, as there should be.
+        // A product that saturates is beyond any count, and gives one round, as the exact product would.
         let round_elements = ranks.saturating_mul(chunks).saturating_mul(slot_elements);
         Ok(Self { count, element, ranks, rounds: count.div_ceil(round_elements), chunks, part: None })
     }
 
-    /// The cut of a buffer that has a part of `part` elements for each rank: a round has a piece of each.
-    pub(in crate::collective) fn of_parts(
+    /// The cut of a buffer that has a part of `part` elements for each rank: a round has a piece of each part.
+    pub(crate) fn of_parts(
         part: usize,
         element: usize,
         ranks: usize,
@@ -88,8 +86,9 @@ impl Chunking {
         Ok(Self { part: Some(part), ..cut })
     }
 
-    /// The same rounds and segments in chunks of so many bytes at most, which are at least one element.
-    pub(in crate::collective) fn finer(self, bytes_max: usize) -> Self {
+    /// This cut with chunks of at most `bytes_max` bytes, or of one element if that is longer; rounds and segments
+    /// stay.
+    pub(crate) fn finer(self, bytes_max: usize) -> Self {
         let longest = match self.part {
             None => self.count.div_ceil(self.rounds.max(1)).div_ceil(self.ranks),
             Some(part) => part.div_ceil(self.rounds.max(1)),
@@ -98,54 +97,98 @@ impl Chunking {
         Self { chunks, ..self }
     }
 
-    /// Whether all ranks have the same one.
-    pub(in crate::collective) fn has_one_segment(&self) -> bool {
+    /// Whether a round is a single segment.
+    pub(crate) fn has_one_segment(&self) -> bool {
         self.ranks == 1
     }
 
-    pub(in crate::collective) fn rounds(&self) -> usize {
+    pub(crate) fn rounds(&self) -> usize {
         self.rounds
     }
 
-    pub(in crate::collective) fn chunks(&self) -> usize {
+    pub(crate) fn chunks(&self) -> usize {
         self.chunks
     }
 
-    /// The number of the segment that byte `offset` of a buffer without parts lies in, and where that ends.
-    pub(super) fn segment_at(&self, offset: usize) -> (u32, usize) {
+    /// The number of the segment that byte `offset` of a buffer without parts lies in, and the byte at which that
+    /// segment ends.
+    fn segment_at(&self, offset: usize) -> (u32, usize) {
         let index = offset / self.element;
         let round = part_at(self.count, self.rounds, index);
         let (round_start, round_len) = split(self.count, self.rounds, round);
         let segment = part_at(round_len, self.ranks, index - round_start);
         let (start, len) = split(round_len, self.ranks, segment);
-        // There are no more segments than ranks.
+        // The number is below `ranks`, which came from a `u32`.
         (segment as u32, (round_start + start + len) * self.element)
     }
 
     /// The bytes of a chunk; it may be empty, and is never longer than a slot.
-    pub(in crate::collective) fn span(&self, place: Place) -> Span {
+    pub(crate) fn span(&self, at: ChunkIndex) -> Span {
         let (segment_start, segment_len) = match self.part {
             None => {
-                let (round_start, round_len) = split(self.count, self.rounds, place.round);
-                let (start, len) = split(round_len, self.ranks, place.segment);
+                let (round_start, round_len) = split(self.count, self.rounds, at.round);
+                let (start, len) = split(round_len, self.ranks, at.segment);
                 (round_start + start, len)
             }
             Some(part) => {
-                let (start, len) = split(part, self.rounds, place.round);
-                (part * place.segment + start, len)
+                let (start, len) = split(part, self.rounds, at.round);
+                (part * at.segment + start, len)
             }
         };
-        let (chunk_start, chunk_len) = split(segment_len, self.chunks, place.chunk);
+        let (chunk_start, chunk_len) = split(segment_len, self.chunks, at.chunk);
         Span { offset: (segment_start + chunk_start) * self.element, len: chunk_len * self.element }
     }
 }
 
-/// Chunks a rank that a buffer of a chain is cut into when they are not smaller for it than is worth a message.
+/// The order in which the operands of an element are reduced: from one rank on, around the ring.
+///
+/// The protocols in shared memory reduce without steps, and follow this order so that all algorithms give the same
+/// bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReduceOrder(Kind);
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Every element from that rank on.
+    From(u32),
+    /// Each element from the rank in whose segment of a ring it lies.
+    Ring(Chunking),
+}
+
+impl ReduceOrder {
+    pub(crate) fn from(rank: u32) -> Self {
+        Self(Kind::From(rank))
+    }
+
+    /// The order of a [`Ring::all_reduce`](super::Ring::all_reduce).
+    ///
+    /// # Errors
+    /// [`ScheduleError::StagingTooSmall`] when the staging has no slot or none that an element fits.
+    pub(crate) fn of_ring(operation: &Operation) -> Result<Self, ScheduleError> {
+        let Operation { ranks, count, data_type, staging, .. } = *operation;
+        Ok(Self(Kind::Ring(Chunking::new(count, data_type.size(), ranks as usize, &staging)?)))
+    }
+
+    /// The rank from which on the element at byte `offset` is reduced, and the next byte that may have another such
+    /// rank.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize) -> (u32, usize) {
+        match &self.0 {
+            Kind::From(rank) => (*rank, usize::MAX),
+            Kind::Ring(chunking) => chunking.segment_at(offset),
+        }
+    }
+}
+
+/// Chunks for each rank of a chain, unless they would be smaller than [`Staging::chunk_bytes_min`].
+///
+/// Of `4 n` chunks the first reaches the last of `n` ranks in at most a fifth of the time of all.
 const CHUNKS_A_RANK: u64 = 4;
 
-/// The cut of one buffer into chunks that pass all ranks: so many that most of the time all of them have one.
+/// The cut of one buffer into chunks that pass all ranks one after the other, as in a chain or a line.
 ///
-/// Of a buffer of parts chunk `i` is of part `i % parts`.
+/// The chunks are so many that most of the time every rank works on one. In a buffer of parts, chunk `i` is of part
+/// `i % parts`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunks {
     /// Elements of a part.
@@ -157,7 +200,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// The cut of a buffer of `parts` parts, of `count` elements each, for so many ranks.
+    /// The cut of a buffer of `parts` parts, of `count` elements each, for `ranks` ranks.
     pub(super) fn new(
         count: usize,
         element: usize,
@@ -184,7 +227,7 @@ impl Chunks {
 
     /// The part that a chunk is of.
     pub(super) fn part(&self, chunk: u64) -> u32 {
-        // There are no more of them than fit.
+        // The remainder is below `parts`, which came from a `u32`.
         (chunk % self.parts) as u32
     }
 
@@ -197,13 +240,14 @@ impl Chunks {
     }
 }
 
-/// Start and length of part `index` of `total` in `parts`, the first ones longer by one where it does not divide.
+/// Start and length of part `index` when `total` is split into `parts`; where it does not divide, the first parts are
+/// longer by 1.
 pub(super) fn split(total: usize, parts: usize, index: usize) -> (usize, usize) {
     let (len, longer) = (total / parts, total % parts);
     (index * len + index.min(longer), len + usize::from(index < longer))
 }
 
-/// The part that `index` of `total` in `parts` lies in.
+/// The part in which element `index` lies when [`split`] splits `total` into `parts`.
 fn part_at(total: usize, parts: usize, index: usize) -> usize {
     let (len, longer) = (total / parts, total % parts);
     let begin = longer * (len + 1);
@@ -244,7 +288,7 @@ mod tests {
             for round in 0..chunking.rounds() {
                 for segment in 0..ranks {
                     for chunk in 0..chunking.chunks() {
-                        let span = chunking.span(Place { round, segment, chunk });
+                        let span = chunking.span(ChunkIndex { round, segment, chunk });
                         prop_assert_eq!(span.offset, end);
                         prop_assert!(span.len <= slot_bytes && span.len.is_multiple_of(element));
                         end += span.len;
@@ -271,7 +315,7 @@ mod tests {
                 let mut end = segment * part * element;
                 for round in 0..chunking.rounds() {
                     for chunk in 0..chunking.chunks() {
-                        let span = chunking.span(Place { round, segment, chunk });
+                        let span = chunking.span(ChunkIndex { round, segment, chunk });
                         prop_assert_eq!(span.offset, end);
                         prop_assert!(span.len <= slot_bytes && span.len.is_multiple_of(element));
                         end += span.len;
@@ -356,7 +400,7 @@ mod tests {
         let count = isize::MAX as usize / 4;
         let chunking = Chunking::new(count, 4, u32::MAX as usize, &huge).unwrap();
         assert_eq!(chunking.rounds(), 1);
-        let last = Place { round: 0, segment: u32::MAX as usize - 1, chunk: chunking.chunks() - 1 };
+        let last = ChunkIndex { round: 0, segment: u32::MAX as usize - 1, chunk: chunking.chunks() - 1 };
         assert_eq!(chunking.span(last).range().end, count * 4);
     }
 }

@@ -1,8 +1,6 @@
-//! The line: from one rank along the ring to the one before it.
+//! The line: from the root along the ring to the rank before the root.
 //!
-//! Owns the order of steps; the cut into chunks is `chunk`'s. Uses the links of a ring.
-
-use std::iter::FusedIterator;
+//! Owns the order of steps. The cut into chunks is `chunk`'s. Uses the links of a ring.
 
 use super::chunk::Chunks;
 use super::{Operation, Source, Span, Step, Target};
@@ -10,19 +8,21 @@ use crate::collective::ScheduleError;
 
 /// The steps of one rank in a broadcast, made one by one in constant memory.
 ///
-/// The root sends its buffer, chunk by chunk, and each rank passes on what has arrived to the next, while the chunk behind it
+/// The root sends its buffer, chunk by chunk. Each rank passes a chunk on to the next rank while the chunk behind it
 /// is under way; the rank before the root is the last. Each link but one carries the buffer once.
 ///
-/// No deadlock: the last rank waits for messages alone, and each gives slots back before it has all of them.
+/// No deadlock: the last rank waits for messages alone, and every rank gives slots back before it holds all of them.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub(crate) struct Line {
     operation: Operation,
-    /// This rank's place in the line, behind the root.
-    at: u32,
+    /// This rank's position in the line, counted from the root.
+    position: u32,
     chunks: Chunks,
     /// Messages between two signals.
     signal_every: u64,
+    /// The chunk, and so the message, that comes next.
     next: u64,
+    /// Messages given back to the sender so far.
     signalled: u64,
     /// Steps made and not yet taken.
     ready: [Option<Step>; 4],
@@ -34,14 +34,14 @@ impl Line {
     /// A count of 0 has no steps; a rank that is alone copies its input.
     ///
     /// # Errors
-    /// [`ScheduleError`] when the rank or the root is not one of the ranks, the count has more bytes than a buffer can, or
-    /// the staging has no slot or none that an element fits.
-    pub fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
-        let Operation { rank, ranks, count, data_type, staging } = operation;
+    /// [`ScheduleError`] when the rank or the root is not one of the ranks, the count has more bytes than a buffer
+    /// can, or the staging has no slot or none that an element fits.
+    pub(crate) fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+        let Operation { ranks, count, data_type, staging, .. } = operation;
         let alone = operation.check_root(root)?;
         Ok(Self {
             operation,
-            at: if rank >= root { rank - root } else { ranks - root + rank },
+            position: operation.position_from(root),
             chunks: Chunks::new(count, data_type.size(), 1, ranks, &staging)?,
             signal_every: (u64::from(staging.slots) / 4).max(1),
             next: 0,
@@ -51,20 +51,19 @@ impl Line {
     }
 
     /// Whether the last `Put` has been made.
-    #[must_use]
-    pub fn has_put_all(&self) -> bool {
+    pub(crate) fn has_put_all(&self) -> bool {
         self.is_last()
             || self.next >= self.end()
                 && !self.ready.iter().flatten().any(|step| matches!(step, Step::Put { .. }))
     }
 
     fn is_last(&self) -> bool {
-        self.at + 1 == self.operation.ranks
+        self.position + 1 == self.operation.ranks
     }
 
     /// Makes the steps of one chunk.
     fn advance(&mut self, span: Span) {
-        let (message, root) = (self.next, self.at == 0);
+        let (message, root) = (self.next, self.position == 0);
         self.next += 1;
         let source = if root { Source::Input } else { Source::Output };
         let put = Step::Put { to: self.operation.next_rank(), message, source, span };
@@ -104,5 +103,3 @@ impl Iterator for Line {
         }
     }
 }
-
-impl FusedIterator for Line {}

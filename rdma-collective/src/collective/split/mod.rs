@@ -1,13 +1,15 @@
-//! Communicators of some of the ranks of one, as callers see it.
+//! Split: communicators of some of the ranks of an existing one.
+//!
+//! `members` decides which ranks belong together; `parent_rendezvous` lets them meet over the existing communicator.
 
-mod beneath;
+mod codec;
 mod members;
-mod words;
+mod parent_rendezvous;
 
 use rdma_core::Deadline;
 
-use self::beneath::Beneath;
-use self::members::Wish;
+use self::members::SplitRequest;
+use self::parent_rendezvous::ParentRendezvous;
 use super::DataType;
 use super::call::Collective;
 use super::execute::Borrowed;
@@ -16,20 +18,21 @@ use crate::collective::CommunicatorError;
 use crate::collective::communicator::{Communicator, CommunicatorOptions, Parent};
 
 impl Communicator {
-    /// Makes communicators of the ranks of each `color`, of which this rank gets its own; `None` when it has no color.
+    /// Makes one communicator of the ranks of each `color`, and returns that of this rank; `None` without a color.
     ///
-    /// All ranks call it, as any operation. In the communicator of a color, ranks are in the order of their `key`, and those of one key in
-    /// their order here; [`rank_in_parent`](Self::rank_in_parent) tells which is which. It is on the same engine and of the same
-    /// options, but for its name, and needs no store: the ranks tell each other by this one what they need to connect.
+    /// All ranks call it, like any operation. In the communicator of a color the ranks are in the order of their `key`,
+    /// and ranks with the same key in the order of their numbers here; [`rank_in_parent`](Self::rank_in_parent) maps
+    /// them back. The new communicator has the engine and the options of this one, but for the name. It needs no store,
+    /// because the ranks exchange what they need over this communicator.
     ///
-    /// The two do not depend on each other from then on: either may fail or be closed, and operations of both may be pending at the same
-    /// time. One of a single rank is cheap. It can be split again.
+    /// The two communicators are independent afterwards: either may fail or be closed, operations of both may be
+    /// pending at the same time, and each can be split again. A communicator of a single rank is cheap.
     ///
     /// # Errors
     ///
-    /// [`CommunicatorError::Parent`] when a rank is lost, late until `deadline` or calls something else, by its number: this communicator has
-    /// ended then, and no rank need have got another. Otherwise one of the ranks of this color could not be set up, which all of that
-    /// color are told, and this communicator goes on. All errors name ranks of this communicator.
+    /// [`CommunicatorError::Parent`] names the rank that is lost, late until `deadline` or called something else: this
+    /// communicator has ended, and some ranks may have no new one. Any other error says which rank of this color could
+    /// not be set up; all ranks of the color get it, and this communicator goes on. Errors number ranks as here.
     ///
     /// ```
     /// use std::time::Duration;
@@ -59,18 +62,18 @@ impl Communicator {
         key: i32,
         deadline: Deadline,
     ) -> Result<Option<Self>, CommunicatorError> {
-        let wishes = self.gather_words(&Wish { color, key }.encode(), deadline)?;
+        let requests = self.gather_for_split(&SplitRequest { color, key }.encode(), deadline)?;
         let number = self.next_split();
         let made = color.map(|color| {
             let rank = self.rank();
-            let ranks =
-                members::of_color(&wishes, color).map_err(|_| CommunicatorError::Introduction { rank })?;
+            let ranks = members::members_of(&requests, color)
+                .map_err(|_| CommunicatorError::Introduction { rank })?;
             self.make(Parent { name: self.options().name.clone(), ranks, color, key }, number, deadline)
         });
-        // Those of other colors may not be done.
-        let others = self.sit_out(deadline).map_err(first_of_all);
+        // Ranks of other colors may need more rounds than this rank did.
+        let others = self.join_rounds(deadline).map_err(original_failure);
         match (made.transpose(), others) {
-            // What the ranks met by has failed, and whatever else did by that.
+            // An error of the parent comes first, because it is the cause of any other.
             (Err(error @ CommunicatorError::Parent(_)), _) | (_, Err(error)) | (Err(error), _) => Err(error),
             (Ok(made), Ok(())) => Ok(made),
         }
@@ -82,20 +85,20 @@ impl Communicator {
         let name = format!("{name}/split{number}/color{color}");
         let options = CommunicatorOptions { name, ..self.options().clone() };
         let engine = self.engine().clone();
-        Self::meet(&engine, &mut Beneath::new(self, parent, deadline), options, deadline)
-            .map_err(|error| named_here(error, &ranks))
+        Self::meet(&engine, &mut ParentRendezvous::new(self, parent, deadline), options, deadline)
+            .map_err(|error| in_parent_ranks(error, &ranks))
     }
 
-    /// What all ranks tell, one behind the other by rank.
-    fn gather_words(&mut self, own: &[u8], deadline: Deadline) -> Result<Vec<u8>, CollectiveError> {
+    /// Gathers as many bytes of each rank, in the order of ranks.
+    fn gather_for_split(&mut self, own: &[u8], deadline: Deadline) -> Result<Vec<u8>, CollectiveError> {
         let mut all = vec![0; own.len() * self.size() as usize];
-        self.call(Collective::Split, DataType::U8, Borrowed::out_of_place(own, &mut all), deadline)?;
+        self.call(Collective::Split.into(), DataType::U8, Borrowed::out_of_place(own, &mut all), deadline)?;
         Ok(all)
     }
 }
 
-/// What a communicator that has ended meanwhile has ended for.
-fn first_of_all(error: CommunicatorError) -> CommunicatorError {
+/// Replaces "has ended" by the error that ended the parent.
+fn original_failure(error: CommunicatorError) -> CommunicatorError {
     match error {
         CommunicatorError::Parent(CollectiveError::Ended { first }) => {
             CommunicatorError::Parent((*first).clone())
@@ -104,8 +107,8 @@ fn first_of_all(error: CommunicatorError) -> CommunicatorError {
     }
 }
 
-/// With the rank that it names as it is called in the communicator that was split.
-fn named_here(error: CommunicatorError, ranks: &[u32]) -> CommunicatorError {
+/// Renumbers the rank that an error names to its number in the parent.
+fn in_parent_ranks(error: CommunicatorError, ranks: &[u32]) -> CommunicatorError {
     let here = |rank: u32| ranks.get(rank as usize).copied().unwrap_or(rank);
     match error {
         CommunicatorError::Rank { rank, reason } => CommunicatorError::Rank { rank: here(rank), reason },

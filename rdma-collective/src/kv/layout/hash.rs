@@ -12,7 +12,7 @@ const VERSION: u16 = 2;
 ///
 /// It tells mistakes apart and is no protection against a peer that wants to deceive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LayoutHash(pub u64);
+pub(crate) struct LayoutHash(pub(crate) u64);
 
 impl fmt::Display for LayoutHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -22,11 +22,11 @@ impl fmt::Display for LayoutHash {
 
 impl Shape {
     /// Bytes of an encoded shape.
-    pub const ENCODED_BYTES: usize = 36;
+    pub(crate) const ENCODED_BYTES: usize = 36;
 
     /// The shape as it goes over the wire; `docs/wire.md` has the table.
     #[must_use]
-    pub fn encode(&self) -> [u8; Self::ENCODED_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; Self::ENCODED_BYTES] {
         let (attention, first, second) = match self.attention {
             Attention::Grouped { kv_heads, head_dim } => (0, kv_heads, head_dim),
             Attention::Latent { dim } => (1, 1, dim),
@@ -55,7 +55,7 @@ impl Shape {
     ///
     /// # Errors
     /// [`LayoutError::OtherVersion`] names both versions; [`LayoutError::Malformed`] the field that is wrong.
-    pub fn decode(bytes: &[u8; Self::ENCODED_BYTES]) -> Result<Self, LayoutError> {
+    pub(crate) fn decode(bytes: &[u8; Self::ENCODED_BYTES]) -> Result<Self, LayoutError> {
         let [v0, v1, order, attention, cache_type, head_order, reserved @ ..] = *bytes;
         let version = u16::from_le_bytes([v0, v1]);
         if version != VERSION {
@@ -93,7 +93,7 @@ impl Shape {
 
     /// The hash of all that peers agree on.
     #[must_use]
-    pub fn layout_hash(&self) -> LayoutHash {
+    pub(crate) fn layout_hash(&self) -> LayoutHash {
         // FNV-1a. The encoding ends with the number of blocks, which is not hashed.
         let encoded = self.agreed().encode();
         let agreed = &encoded[..Self::ENCODED_BYTES - 4];
@@ -106,7 +106,7 @@ impl Shape {
     ///
     /// # Errors
     /// [`LayoutError::Differs`] names the first field that differs, and both values.
-    pub fn check_same(&self, theirs: &Self) -> Result<(), LayoutError> {
+    pub(crate) fn check_same(&self, theirs: &Self) -> Result<(), LayoutError> {
         let differs = |field, ours: &dyn fmt::Display, theirs: &dyn fmt::Display| {
             let (ours, theirs) = (ours.to_string(), theirs.to_string());
             if ours == theirs { Ok(()) } else { Err(LayoutError::Differs { field, ours, theirs }) }

@@ -12,7 +12,7 @@ mod tensor_parallel;
 
 pub use cache_type::CacheType;
 pub use error::{LayoutError, Side};
-pub use hash::LayoutHash;
+
 pub use model::Model;
 pub use order::{Extent, HeadOrder, Layout, Order};
 pub use shape::{Attention, Shape};

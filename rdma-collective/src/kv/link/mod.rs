@@ -3,6 +3,9 @@
 //! How it comes to be is `prepare`'s; what one end says of its pool before, `payload`'s.
 
 mod error;
+#[cfg(any(fuzzing, test))]
+#[path = "tests/fuzz.rs"]
+mod fuzz;
 mod payload;
 mod prepare;
 
@@ -21,7 +24,7 @@ use crate::link::{LaneFailure, LaneName, PeerName};
 
 pub use error::LinkError;
 #[cfg(any(fuzzing, test))]
-pub(crate) use payload::fuzz;
+pub(crate) use fuzz::fuzz;
 pub(super) use prepare::Opening;
 pub use prepare::Prepared;
 

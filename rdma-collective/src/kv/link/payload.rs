@@ -50,14 +50,6 @@ impl Payload {
     }
 }
 
-/// What a peer says of its pool, as it comes.
-#[cfg(any(fuzzing, test))]
-pub(crate) fn fuzz(data: &[u8]) {
-    if let Ok(payload) = Payload::decode(data) {
-        assert_eq!(payload.encode(), data);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,7 +68,7 @@ mod tests {
             let payload = Payload { purpose, shape, hash: shape.layout_hash().0 };
             let mut bytes = payload.encode();
             prop_assert_eq!(Payload::decode(&bytes).ok(), Some(payload));
-            fuzz(&bytes);
+            crate::kv::fuzz_payload(&bytes);
             prop_assert!(Payload::decode(&[&bytes[..], &more].concat()).is_err());
             prop_assert!(Payload::decode(&bytes[..bytes.len() - 1]).is_err());
             // Of a latent cache the rank and the order of heads are not hashed, and any will do.

@@ -2,12 +2,17 @@
 //!
 //! Lists of blocks and of checksums go in pieces: each says how long the whole is and where it begins.
 
+#[cfg(any(fuzzing, test))]
+#[path = "tests/fuzz.rs"]
+mod fuzz;
 mod pull;
 mod revoke;
 
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 use crate::link::control::Kind;
 
+#[cfg(any(fuzzing, test))]
+pub(crate) use fuzz::fuzz;
 pub(super) use pull::{LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take};
 pub(super) use revoke::{QUIESCED, Quiesced, REVOKE, Reason, Revoke};
 
@@ -238,22 +243,6 @@ impl Refuse {
         let refuse = Self { grant, blocks, refusal };
         if reader.rest().is_empty() { Ok(refuse) } else { Err(Ended) }
     }
-}
-
-/// Reads any bytes as every message there is.
-#[cfg(any(fuzzing, test))]
-pub(crate) fn fuzz(body: &[u8]) {
-    let pieces = [
-        Grant::read(body).map(|(_, piece)| piece),
-        Begin::read(body).map(|(_, piece)| piece),
-        read_checksums(body).map(|(_, piece)| piece),
-        Offer::read(body).map(|(_, piece)| piece),
-    ];
-    for piece in pieces.into_iter().flatten() {
-        assert!(piece.first as usize + piece.numbers().len() <= piece.total as usize);
-    }
-    let _ = (Done::read(body), Refuse::read(body), Revoke::read(body), Quiesced::read(body));
-    let _ = (Take::read(body), Recall::read(body), Release::read(body));
 }
 
 #[cfg(test)]

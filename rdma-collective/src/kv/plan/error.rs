@@ -1,8 +1,8 @@
-//! Errors of planning a transfer.
+//! Errors of planning a transfer: blocks that cannot be moved from one pool to the other.
 
 use crate::kv::layout::{LayoutError, Side};
 
-/// Why there is no plan for a transfer; nothing of it was done.
+/// The reason why a transfer has no plan; no byte was moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -32,43 +32,5 @@ pub enum PlanError {
         side: Side,
         /// The block.
         block: u32,
-    },
-    /// A write has no bytes.
-    #[error("write {index} has no bytes; leave it out")]
-    Empty {
-        /// Its place in the list.
-        index: usize,
-    },
-    /// The end of a write is beyond what 64 bits can say.
-    #[error("write {index} of {len} bytes at {side} offset {offset} wraps around; check how it was made")]
-    Wraps {
-        /// The memory.
-        side: Side,
-        /// Its place in the list.
-        index: usize,
-        /// Where it starts.
-        offset: u64,
-        /// Its length.
-        len: u64,
-    },
-    /// A write ends beyond the memory.
-    #[error("write {index} ends at {side} byte {end} of {memory}; keep it within the memory")]
-    OutOfRange {
-        /// The memory.
-        side: Side,
-        /// Its place in the list.
-        index: usize,
-        /// Where it ends.
-        end: u64,
-        /// Bytes of the memory.
-        memory: u64,
-    },
-    /// Two writes have a byte of the destination in common.
-    #[error("writes {first} and {second} overlap at the destination; write each byte once")]
-    Overlap {
-        /// The place of one in the list.
-        first: usize,
-        /// The place of the other, which comes later.
-        second: usize,
     },
 }

@@ -6,15 +6,15 @@ mod blocks;
 mod coalesce;
 mod error;
 #[cfg(any(fuzzing, test))]
-mod fuzzed;
+#[path = "tests/fuzz.rs"]
+mod fuzz;
 mod parts;
 
 pub use blocks::{BlockPair, BlockPlan};
 pub(in crate::kv) use blocks::{Descriptors, Parts};
-pub use coalesce::{Limits, coalesce};
 pub use error::PlanError;
 #[cfg(any(fuzzing, test))]
-pub(crate) use fuzzed::fuzz;
+pub(crate) use fuzz::fuzz;
 pub(in crate::kv) use parts::{Wanted, pairs, parts_of, words_of};
 
 /// One write: bytes of the source pool and where they go in the destination pool.

@@ -9,7 +9,7 @@ mod offer;
 mod post;
 mod revoke;
 #[cfg(test)]
-mod transitions;
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -10,7 +10,7 @@ mod read;
 mod revoke;
 mod state;
 #[cfg(test)]
-mod transitions;
+mod tests;
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What a transfer moves, what goes wrong meanwhile, and who gives it up.
+//! A case: what a transfer moves, what goes wrong meanwhile, and which end gives it up.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const ORDERS: [Order; 3] = [Order::LayerBlockPart, Order::LayerPartBlock, Order:
 /// The ends' devices try for longer than that.
 const SHORT_FLAP_MS: u64 = 8;
 
-/// Which way blocks go.
+/// The direction and the kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Push,
@@ -23,16 +23,16 @@ pub enum Way {
     Pull,
 }
 
-/// What goes wrong at one end, from when the link is open.
+/// A fault at one end, from the time when the link is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// Messages are lost, late or out of step now and then, all along.
     Lossy,
-    /// One byte of a payload.
+    /// A fault in one byte of a payload.
     Corrupt { nth: u64 },
     /// The end is gone.
     Kill { nth: u64 },
-    /// Its link goes down, and comes back.
+    /// The link of the end goes down, and comes back.
     Flap { nth: u64, ms: u64 },
 }
 
@@ -66,12 +66,12 @@ impl Trouble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GiveUp {
     Never,
-    /// It says so.
+    /// An end gives up after `ms`.
     After {
         at_decode: bool,
         ms: u64,
     },
-    /// Its deadline is that short.
+    /// The deadline of an end is only `ms` away.
     Deadline {
         at_decode: bool,
         ms: u64,

@@ -20,7 +20,7 @@ pub enum Receiving {
     Revoking(Revoking<Verdicts>),
 }
 
-/// What prefill knows in the end.
+/// The outcome that prefill sees.
 #[derive(Debug)]
 pub enum Sent {
     /// Bytes, and blocks that decode found corrupt.
@@ -29,7 +29,7 @@ pub enum Sent {
     GivenUp,
 }
 
-/// What decode knows in the end.
+/// The outcome that decode sees.
 #[derive(Debug)]
 pub enum Got {
     Well(Received),

@@ -1,4 +1,4 @@
-//! One transfer, whichever way it goes, while both ends have trouble: what becomes of it is held against every byte.
+//! A single transfer of either direction with trouble at both ends; the outcome is compared with every byte.
 
 mod case;
 mod ends;
@@ -19,12 +19,12 @@ pub use ends::{Got, Sent};
 use ends::{Receiving, Sending};
 use transfer::Transfer;
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Debug)]
 pub struct Outcome {
     pub sent: Sent,
     pub got: Got,
-    /// What struck at prefill and at decode.
+    /// The faults that struck at prefill and at decode.
     pub counts: [FaultCounts; 2],
 }
 
@@ -69,7 +69,7 @@ fn source_block(pool: &Pool, layer: u32, block: u32) -> Vec<u8> {
     (0..pool.layout().layer_block_bytes()).map(|at| source_byte(layer, block, at)).collect()
 }
 
-/// That every verdict says what the bytes are, and that what was not granted is as it was.
+/// Asserts that every verdict agrees with the bytes, and that blocks that were not granted are unchanged.
 fn assert_true(pair: &Pair, case: &Case, verdicts: Option<&Verdicts>) {
     for (layer, destination) in each_block(&pair.destination) {
         let found = block(&pair.destination, layer, destination);

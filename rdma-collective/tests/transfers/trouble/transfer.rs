@@ -13,7 +13,7 @@ use super::{
 use crate::common::long;
 use crate::pair::{Pair, SHAPE};
 
-/// What whoever uses blocks of the source, and of the destination, again writes to them.
+/// The bytes that a later user of the blocks writes to the source and to the destination.
 const AGAIN: [u8; 2] = [0x5a, 0x3c];
 /// Beyond this a transfer hangs.
 const ENDS_WITHIN: Duration = Duration::from_secs(40);
@@ -31,7 +31,7 @@ pub struct Transfer<'a> {
     receiving: Option<Receiving>,
     sent: Option<(Sent, Instant)>,
     got: Option<(Got, Instant)>,
-    /// What the destination held then.
+    /// The bytes that the destination held then.
     then: Vec<Vec<u8>>,
     announced: u32,
     seen: u32,
@@ -111,7 +111,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// What is said of a layer is true before the others have come.
+    /// Checks that the verdict on a layer is true before the other layers have come.
     fn look_at_layers(&mut self) {
         let Some(Receiving::Grant(grant)) = &self.receiving else { return };
         while self.case.way == Way::Stream && self.seen < SHAPE.layers {

@@ -1,6 +1,6 @@
 //! What the suite runs, as data, with [`collectives`], [`perftest`] and [`faults`]. A case names its programs; `{device}`,
-//! `{self}` and `{peer}` stand for what the host knows, `{port}` for one that no other case has, `{bin:NAME}` for a release
-//! program of ours and `{test:NAME}` for a test executable.
+//! `{self}` and `{peer}` stand for what the host knows, `{port}` for one that no other case has, `{bin:NAME}` for a program
+//! of ours and `{test:NAME}` for a test executable.
 
 use std::ops::RangeFrom;
 use std::time::Duration;
@@ -11,28 +11,25 @@ use serde::{Deserialize, Serialize};
 use super::faults;
 use super::network::Network;
 use super::{collectives, perftest};
-use crate::cargo::Executable;
-use crate::programs;
+use crate::cargo::{self, Executable};
 
 /// Where servers of cases listen.
 const PORTS: RangeFrom<u16> = 18_800..;
 
-/// The choice of packages is that of `cargo test --workspace`, so that nothing is built twice.
-const TESTS: &[&str] = &[
+/// What is built before the machines boot: the tests that cases name, and `planted`, for whose sake cargo builds the program
+/// `conformance` as it builds those of `examples` for `chaos`. The choice of packages is that of all tests, so that nothing
+/// is built twice.
+const BUILD: &[&str] = &[
     "test",
     "--no-run",
     "--workspace",
     "--lib",
-    "--test",
-    "memlock",
-    "--test",
-    "allocations",
-    "--test",
-    "on_device",
-    "--test",
-    "chaos",
-    "--test",
-    "processes",
+    "--test=memlock",
+    "--test=allocations",
+    "--test=on_device",
+    "--test=chaos",
+    "--test=processes",
+    "--test=planted",
 ];
 
 /// A case as it is written down.
@@ -140,6 +137,7 @@ const CASES: &[Case] = &[
         server: "{bin:kvcache_transfer} --device {device} --prompt 32 --requests 8 --concurrency 4 --pull \
             --abort-rate 30",
         names_device: Sides::Server,
+        share: Share::Soak,
         ..PLAIN
     },
     Case {
@@ -155,6 +153,7 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "{bin:kvcache_transfer} --device {device} --prompt 32 --requests 8 --concurrency 4 --abort-rate 30",
         names_device: Sides::Server,
+        share: Share::Soak,
         ..PLAIN
     },
     Case {
@@ -269,10 +268,9 @@ impl Planned {
     }
 }
 
-/// What is built before the machines boot: they cannot build.
-pub fn builds(hosts: u8, share: Share) -> Vec<&'static [&'static str]> {
-    let tests = cases(hosts, share).any(|case| case.server.contains("{test:")).then_some(TESTS);
-    [programs::BUILD].into_iter().chain(tests).collect()
+/// Builds what the cases name: the machines cannot.
+pub fn build() -> Result<Vec<Executable>> {
+    cargo::build(&mut cargo::cargo(BUILD)?)
 }
 
 /// The cases for `hosts` hosts; those that cost a host come last.
@@ -322,7 +320,7 @@ fn program(word: &str, built: &[Executable]) -> Result<String> {
             _ => return Ok(word.to_owned()),
         };
     let found = built.iter().find(|built| built.name == name && built.is_test == is_test);
-    let path = &found.with_context(|| format!("cargo built no `{name}`: see `builds`"))?.path;
+    let path = &found.with_context(|| format!("cargo built no `{name}`: see `BUILD`"))?.path;
     path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
 }
 

@@ -19,7 +19,6 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use super::{Args, Outcome, Run};
-use crate::cargo::{self, Executable};
 use crate::tally::{Counts, Row};
 use crate::workspace;
 
@@ -54,11 +53,7 @@ pub fn run(hosts: u8, share: Share) -> Result<SuiteRun> {
 
 /// The cases for `hosts` hosts with their programs found, in a file that the guests can read.
 fn write_plan(hosts: u8, share: Share) -> Result<PathBuf> {
-    let mut built: Vec<Executable> = Vec::new();
-    for args in cases::builds(hosts, share) {
-        built.extend(cargo::build(&mut cargo::cargo(args)?)?);
-    }
-    let plan = cases::plan(hosts, share, &built)?;
+    let plan = cases::plan(hosts, share, &cases::build()?)?;
     let folder = workspace::target()?.join("soft-roce-plans");
     fs::create_dir_all(&folder)?;
     let path = folder.join(format!("{hosts}.json"));

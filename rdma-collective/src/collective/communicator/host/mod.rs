@@ -2,26 +2,27 @@
 //!
 //! A message is written by the thread of the caller, at once and without a request, and is seen a fraction of a microsecond
 //! later. In a round every rank leaves one for every other, and goes on when it has those of theirs that it needs, some
-//! [rounds](rounds) ahead of the others at most.
+//! rounds ahead of the others at most.
+//!
+//! A rank may end a round before it has taken what that has for it, when it needs nothing of it, and takes it later. It begins a
+//! round once it has taken all up to the `AHEAD`-th before. So whoever has taken the message of a rank of round `i` knows that this has
+//! taken all of its own up to round `i - AHEAD`; and who begins round `i` knows that of its own up to round
+//! `i - 2 * AHEAD`, whose room it uses.
+//!
+//! The rest of a window has room for pieces of longer operations, which the others read where they lie, and a line that says how far its
+//! rank has come. Which unit is filled when, so that nothing is overwritten before it was read, is the pipeline's business.
 
-mod rounds;
 mod setup;
-mod units;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_core::error::ReachError;
-use rdma_core::memory::InPlace;
+use rdma_core::memory::{CacheHint, InPlace};
 use rdma_core::{PeerWindow, Window};
 
 use crate::collective::operation::{Header, LineHeader};
 use crate::engine::LaneId;
-
-pub(crate) use rounds::Unlike;
-use rounds::{GENERATIONS, Rounds};
-pub(crate) use units::UNIT_BYTES;
-use units::Units;
 
 /// Ranks of a group, at most: what each of them holds for the others is less than 1.1 MiB of messages, and 64 KiB a rank of pieces.
 pub(crate) const RANKS_MAX: u32 = 16;
@@ -57,14 +58,14 @@ const fn message_at(len: usize) -> usize {
 
 /// Bytes that are read from other ranks and reduced at a time: so few that what is made of them is in the processor's second
 /// cache still when it is stored.
-pub(crate) const NEAR_BYTES: usize = 64 * 1024;
+pub(crate) const ZERO_COPY_PIECE_BYTES: usize = 64 * 1024;
 
 /// Room for what is made, and for what it is made of.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Near {
-    pub(crate) made: [u8; NEAR_BYTES],
-    pub(crate) read: [u8; NEAR_BYTES],
+pub(crate) struct ReduceScratch {
+    pub(crate) made: [u8; ZERO_COPY_PIECE_BYTES],
+    pub(crate) read: [u8; ZERO_COPY_PIECE_BYTES],
 }
 
 /// See the module. One operation of a communicator uses it at a time.
@@ -80,7 +81,7 @@ pub(crate) struct HostGroup {
     /// Of the place of a message.
     slot_bytes: usize,
     /// What is made of memory that is reached so.
-    near: Mutex<Box<Near>>,
+    reduce_scratch: Mutex<Box<ReduceScratch>>,
     rounds: Rounds,
     units: Units,
     /// Whether every rank can have a core.
@@ -104,7 +105,10 @@ impl HostGroup {
             peers,
             lanes,
             slot_bytes: slot_bytes(ranks),
-            near: Mutex::new(Box::new(Near { made: [0; NEAR_BYTES], read: [0; NEAR_BYTES] })),
+            reduce_scratch: Mutex::new(Box::new(ReduceScratch {
+                made: [0; ZERO_COPY_PIECE_BYTES],
+                read: [0; ZERO_COPY_PIECE_BYTES],
+            })),
             rounds,
             units,
             roomy,
@@ -122,8 +126,8 @@ impl HostGroup {
     }
 
     /// What is in it stays from one look at an operation to the next.
-    pub(crate) fn near(&self) -> MutexGuard<'_, Box<Near>> {
-        self.near.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn reduce_scratch(&self) -> MutexGuard<'_, Box<ReduceScratch>> {
+        self.reduce_scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn window_bytes(ranks: u32) -> usize {
@@ -227,6 +231,236 @@ impl HostGroup {
     ) {
         let done = self.own.run(self.place(from, self.round()) + message_at(len) + at, bytes, work);
         debug_assert!(done.is_ok(), "messages end where their places do");
+    }
+}
+
+/// Rounds that a rank may be ahead of what it has taken.
+const AHEAD: u64 = 4;
+/// Rounds whose messages are kept at a time; see the module.
+const GENERATIONS: u64 = 2 * AHEAD;
+
+/// See the module. One operation uses it at a time, so that no order is needed among these.
+#[derive(Debug)]
+struct Rounds {
+    /// Those that have ended.
+    ended: AtomicU64,
+    /// By rank, those whose messages were taken.
+    taken: Vec<AtomicU64>,
+    /// What this rank has called in those of which it may not have taken all.
+    called: [Called; AHEAD as usize],
+}
+
+type Called = [AtomicU64; size_of::<LineHeader>() / WORD_BYTES];
+
+fn words(called: &Called) -> LineHeader {
+    called.each_ref().map(|word| word.load(Ordering::Relaxed))
+}
+
+/// What a rank has left that is no message of the same operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unlike {
+    /// It is none at all.
+    Damaged(u32),
+    Mismatch {
+        ours: Header,
+        theirs: Header,
+    },
+}
+
+impl Rounds {
+    fn new(ranks: usize) -> Self {
+        let taken = (0..ranks).map(|_| AtomicU64::new(0)).collect();
+        Self { ended: AtomicU64::new(0), taken, called: Default::default() }
+    }
+
+    fn called(&self, round: u64) -> &Called {
+        &self.called[(round % AHEAD) as usize]
+    }
+}
+
+impl HostGroup {
+    #[inline]
+    fn round(&self) -> u64 {
+        self.rounds.ended.load(Ordering::Relaxed)
+    }
+
+    /// This rank begins the round with messages of that header, once it [has room](Self::has_room) with all others.
+    #[inline]
+    pub(crate) fn begin_round(&self, header: &Header) {
+        for (called, word) in self.rounds.called(self.round()).iter().zip(header.in_line()) {
+            called.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// What this rank has called as operation `sequence`, if that went by messages and may not have been taken by all.
+    pub(crate) fn called(&self, sequence: u64) -> Option<Header> {
+        // No collective is number 0, and so nothing that was never called is one.
+        let mut called = self.rounds.called.iter().filter_map(|line| Header::of_line(words(line), self.rank));
+        called.find(|header| header.sequence == sequence && header.collective != 0)
+    }
+
+    /// What was left here in this round has been taken, as far as it is needed.
+    #[inline]
+    pub(crate) fn end_round(&self) {
+        self.rounds.ended.store(self.round().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether the message of rank `from` is there; takes it, and all that it has left before.
+    ///
+    /// # Errors
+    ///
+    /// One of them is of another operation than this rank was in then.
+    #[inline]
+    pub(crate) fn take(&self, from: u32) -> Result<bool, Unlike> {
+        self.take_until(from, self.round())
+    }
+
+    /// Whether there is room for the message of this round to `rank`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`take`](Self::take).
+    #[inline]
+    pub(crate) fn has_room(&self, rank: u32) -> Result<bool, Unlike> {
+        self.take_until(rank, self.round().wrapping_sub(AHEAD))
+    }
+
+    /// For who is in an operation that goes another way, and has left nothing in this round: that nobody is known to be in another.
+    ///
+    /// # Errors
+    ///
+    /// A rank that is, or was.
+    pub(crate) fn check_strays(&self, ours: &Header) -> Result<(), Unlike> {
+        for from in self.others() {
+            if self.take_until(from, self.round().wrapping_sub(1))? && self.has_come(from, self.round()) {
+                let theirs = Header::of_line(self.line(from, self.round()), from);
+                let theirs = theirs.ok_or(Unlike::Damaged(from))?;
+                // It may be ahead.
+                if theirs.sequence <= ours.sequence {
+                    return Err(Unlike::Mismatch { ours: *ours, theirs });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for who is in none any more: of what was left in rounds that have ended.
+    pub(crate) fn check_ended(&self) -> Result<(), Unlike> {
+        let last = self.round().wrapping_sub(1);
+        self.others().try_for_each(|from| self.take_until(from, last).map(|_| ()))
+    }
+
+    #[inline]
+    fn take_until(&self, from: u32, last: u64) -> Result<bool, Unlike> {
+        let Some(taken) = self.rounds.taken.get(from as usize) else { return Ok(true) };
+        let mut round = taken.load(Ordering::Relaxed);
+        while last.wrapping_sub(round).cast_signed() >= 0 {
+            if !self.has_come(from, round) {
+                return Ok(false);
+            }
+            self.compare(from, round)?;
+            round = round.wrapping_add(1);
+            taken.store(round, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn compare(&self, from: u32, round: u64) -> Result<(), Unlike> {
+        let (theirs, ours) = (self.line(from, round), words(self.rounds.called(round)));
+        if theirs == ours {
+            return Ok(());
+        }
+        Err(match (Header::of_line(ours, self.rank), Header::of_line(theirs, from)) {
+            (Some(ours), Some(theirs)) => Unlike::Mismatch { ours, theirs },
+            _ => Unlike::Damaged(from),
+        })
+    }
+}
+
+/// Bytes of the longest piece: so few that all that a rank works on at a time stays in the second cache.
+pub(crate) const UNIT_BYTES: usize = 32 * 1024;
+/// Rounds whose pieces are kept at a time.
+const UNIT_GENERATIONS: usize = 2;
+
+/// Where they are in each window.
+#[derive(Debug)]
+struct Units {
+    /// Of the line that tells how far the owner has come.
+    at: usize,
+    ranks: usize,
+    /// What all ranks have told in operations that have ended.
+    told: AtomicU64,
+}
+
+impl Units {
+    fn new(at: usize, ranks: usize) -> Self {
+        Self { at, ranks, told: AtomicU64::new(0) }
+    }
+
+    const fn bytes(ranks: usize) -> usize {
+        LINE_BYTES + UNIT_GENERATIONS * ranks * UNIT_BYTES
+    }
+
+    fn unit(&self, round: u64, unit: u32) -> usize {
+        let generation = (round % UNIT_GENERATIONS as u64) as usize;
+        self.at + LINE_BYTES + (generation * self.ranks + unit as usize) * UNIT_BYTES
+    }
+
+    fn mark(&self, mark: u64) -> u64 {
+        self.told.load(Ordering::Relaxed).wrapping_add(mark)
+    }
+}
+
+impl HostGroup {
+    /// Writes a unit of this rank's for round `round` of an operation, from byte `at` on.
+    pub(crate) fn fill(&self, (round, unit): (u64, u32), at: usize, bytes: &[u8]) {
+        let written = self.own.copy_in(self.units.unit(round, unit) + at, bytes);
+        debug_assert!(written.is_ok(), "pieces are no longer than units");
+    }
+
+    /// Reads what rank `from` has in a unit, a part of what is expected so.
+    pub(crate) fn fetch(
+        &self,
+        from: u32,
+        (round, unit): (u64, u32),
+        at: usize,
+        (out, expect): (&mut [u8], CacheHint),
+    ) {
+        let Some(Some(peer)) = self.peers.get(from as usize) else { return };
+        let read = peer.copy_out_hinted(self.units.unit(round, unit) + at, out, expect);
+        debug_assert!(read.is_ok(), "pieces are no longer than units");
+    }
+
+    /// Has `bytes` of it worked on where they lie.
+    pub(crate) fn work_on_unit<W: InPlace>(
+        &self,
+        from: u32,
+        (round, unit): (u64, u32),
+        (at, bytes): (usize, usize),
+        work: &mut W,
+    ) {
+        let Some(Some(peer)) = self.peers.get(from as usize) else { return };
+        let done = peer.run(self.units.unit(round, unit) + at, bytes, work);
+        debug_assert!(done.is_ok(), "pieces are no longer than units");
+    }
+
+    /// Tells the others that this rank has come as far as `mark` in an operation.
+    pub(crate) fn tell(&self, mark: u64) {
+        let told = self.own.store(self.units.at, self.units.mark(mark));
+        debug_assert!(told.is_ok(), "there is a line for it");
+    }
+
+    /// Whether rank `of` has told that it has come as far.
+    pub(crate) fn has_told(&self, of: u32, mark: u64) -> bool {
+        let Some(Some(peer)) = self.peers.get(of as usize) else { return true };
+        let behind = |told: u64| told.wrapping_sub(self.units.mark(mark)).cast_signed() < 0;
+        !peer.load(self.units.at).is_ok_and(behind)
+    }
+
+    /// The operation has ended, in which no mark is beyond `marks`.
+    pub(crate) fn end_pieces(&self, marks: u64) {
+        self.units.told.store(self.units.mark(marks), Ordering::Relaxed);
     }
 }
 

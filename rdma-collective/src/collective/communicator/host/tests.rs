@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rdma_core::{Deadline, Device, SoftOptions, WorkerOptions, loopback};
 
-use super::rounds::AHEAD;
 use super::*;
 
 /// Groups of all ranks, after so many rounds.

@@ -9,12 +9,12 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::open::{Opened, Opening};
 use super::{Boxes, Link, Mesh, Reach};
 use crate::collective::CommunicatorError;
-use crate::collective::communicator::FENCE_WITHIN;
+use crate::collective::communicator::ring::FENCE_WITHIN;
 use crate::engine::SetupError;
 use crate::engine::{Core, LaneId};
+use crate::link::mailbox::{Inbox, Outbox};
 use crate::link::{Blob, LinkKind, Manner};
 
 /// Bytes of a word that says whether a rank could: a flag, and why not.
@@ -30,6 +30,32 @@ const KNOWN: u8 = 3;
 /// Bytes of a word with all blobs of a rank.
 pub(crate) fn word_bytes(reach: Reach, world: u32) -> usize {
     (1 + reach.peers(0, world).count() * BLOB_BYTES).max(VERDICT_BYTES)
+}
+
+/// A link that its rank has not been told of.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) rank: u32,
+    pub(super) lane: LaneId,
+    pub(super) outbox: Outbox,
+    pub(super) inbox: Inbox,
+    /// What it is told.
+    pub(super) blob: Vec<u8>,
+}
+
+/// Links that are to be connected together.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) reach: Reach,
+    pub(super) links: Vec<Opened>,
+    /// Why there are not all of them.
+    pub(super) refused: Option<CommunicatorError>,
+}
+
+impl Opening {
+    pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
+        self.links.iter().map(|link| link.lane)
+    }
 }
 
 /// A rank that could not connect, and why.

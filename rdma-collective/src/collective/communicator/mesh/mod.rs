@@ -11,18 +11,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::hosts::Hosts;
-use super::ring::{Told, read_control};
-use super::{CommunicatorOptions, Lost, Neighbour, violation};
+use super::options::CommunicatorOptions;
+use super::ring::{Lost, Neighbour, Told, read_control, violation};
 use crate::collective::CollectiveError;
 use crate::engine::{Core, LaneId};
 use crate::link::Arrival;
 use crate::link::imm::Imm;
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
 
+use connect::Opening;
 #[cfg(any(fuzzing, test))]
 pub(crate) use connect::find_blob;
 pub(crate) use connect::{Connecting, Unlinked, VERDICT_BYTES, word_bytes};
-use open::Opening;
 
 /// What the slots of all links may take, as far as each can have [`SLOT_BYTES_MIN`].
 const SLOTS_BYTES_MAX: usize = 32 << 20;

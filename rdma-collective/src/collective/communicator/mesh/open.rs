@@ -4,40 +4,16 @@
 use rdma_core::{Access, Deadline};
 
 use super::super::connect::CONTROL_BYTES_MAX;
+use super::connect::{Opened, Opening};
 use super::{Reach, geometry};
 use crate::collective::CollectiveError;
 use crate::collective::CommunicatorError;
-use crate::collective::communicator::{Communicator, FENCE_WITHIN};
+use crate::collective::communicator::Communicator;
+use crate::collective::communicator::ring::FENCE_WITHIN;
 use crate::engine::SetupError;
 use crate::engine::{Engine, LaneId};
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::link::{Blob, LaneOptions, LinkKind};
-
-/// A link that its rank has not been told of.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) rank: u32,
-    pub(super) lane: LaneId,
-    pub(super) outbox: Outbox,
-    pub(super) inbox: Inbox,
-    /// What it is told.
-    pub(super) blob: Vec<u8>,
-}
-
-/// Links that are to be connected together.
-#[derive(Debug)]
-pub(super) struct Opening {
-    pub(super) reach: Reach,
-    pub(super) links: Vec<Opened>,
-    /// Why there are not all of them.
-    pub(super) refused: Option<CommunicatorError>,
-}
-
-impl Opening {
-    pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
-        self.links.iter().map(|link| link.lane)
-    }
-}
 
 impl Communicator {
     /// Opens what is missing of the links of an operation that is about to begin; it connects them. What the device refuses

@@ -183,7 +183,7 @@ impl Stalls {
         (self.said != Some(word)).then_some(word)
     }
 
-    /// Looks whether there is something to say; it is said until the neighbours have been told.
+    /// Patience whether there is something to say; it is said until the neighbours have been told.
     pub(super) fn update(&mut self, now: Instant) {
         let word = self.word(now);
         let free_at = self.said_at.and_then(|at| at.checked_add(PAUSE)).filter(|at| now < *at);

@@ -16,7 +16,7 @@ fn start(comm: &mut Communicator) -> Pending<crate::collective::Tensor<f32>> {
     comm.start_all_reduce(tensor, ReduceOp::Sum, Deadline::after(60 * SECOND)).unwrap()
 }
 
-fn poll<T: Output>(future: &mut PendingFuture<T>, waker: &Waker) -> bool {
+fn poll<T>(future: &mut PendingFuture<T>, waker: &Waker) -> bool {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(waker)).is_ready()
 }
 
@@ -42,7 +42,7 @@ fn whoever_awaits_an_operation_is_woken_when_the_communicator_ends_before_it() {
     assert!(poll(&mut future, &waker));
 }
 
-/// Looks, when it is dropped, whether the state is locked.
+/// Patience, when it is dropped, whether the state is locked.
 struct Last {
     state: Arc<Mutex<State>>,
     free: mpsc::Sender<bool>,
@@ -148,11 +148,11 @@ fn a_forked_child_is_refused_what_its_parent_was_left_and_waits_for_no_room() {
         Header { rank: 0, sequence: 0, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
     for theirs in [Some(&theirs), None] {
         let [_left, mut right] = ranks();
-        let Shared { engine, state, turn, .. } = &*right.shared;
-        let (engine, state, turn) = (engine.clone(), Arc::clone(state), Arc::clone(turn));
+        let Shared { engine, state, gate, .. } = &*right.shared;
+        let (engine, state, gate) = (engine.clone(), Arc::clone(state), Arc::clone(gate));
         let host = Some(Arc::new(HostGroup::refused(theirs)));
         state.lock().unwrap().host.clone_from(&host);
-        right.shared = Arc::new(Shared { engine, state, turn, host });
+        right.shared = Arc::new(Shared { engine, state, gate, host });
         let mut data = [1.0_f32];
         let error = right.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap_err();
         let CollectiveError::PeerFailed { rank: 0, cause: LaneFailure::Device(_), .. } = error else {
@@ -166,9 +166,9 @@ fn a_forked_child_is_refused_what_its_parent_was_left_and_waits_for_no_room() {
 fn a_forked_child_that_drops_what_it_has_inherited_waits_for_no_lock() {
     let [mut left, _right] = ranks();
     let parents = left.engine().clone();
-    let Shared { state, turn, host, .. } = &*left.shared;
-    let (state, turn, host) = (Arc::clone(state), Arc::clone(turn), host.clone());
-    let shared = Shared { engine: parents.forked(), state, turn, host };
+    let Shared { state, gate, host, .. } = &*left.shared;
+    let (state, gate, host) = (Arc::clone(state), Arc::clone(gate), host.clone());
+    let shared = Shared { engine: parents.forked(), state, gate, host };
     left.shared = Arc::new(shared);
     let pending = start(&mut left);
     let (dropped, is_dropped) = mpsc::channel();

@@ -40,9 +40,6 @@ impl Table {
             AllReduce | Reduce => {
                 [2..=2, 3..=FEW, FEW + 1..=NEAR].into_iter().for_each(|ranks| self.near(collective, ranks));
             }
-            AllGather | ReduceScatter | Broadcast => {
-                [2..=FEW, FEW + 1..=NEAR].into_iter().for_each(|ranks| self.near(collective, ranks));
-            }
             Barrier => self.rows(collective, 2..=NEAR, Peers::Mapped, &[(u64::MAX, &[Flat, Direct, Ring])]),
             Gather | Scatter => {
                 for ranks in [2..=FEW, FEW + 1..=NEAR] {
@@ -62,6 +59,9 @@ impl Table {
                 let short: (u64, &[Algorithm]) = (SHORT, &[Flat, Direct, Pieces, Bruck]);
                 let rest = [short, (message(collective, NEAR), messages), long];
                 self.rows(collective, FEW + 1..=NEAR, Peers::Mapped, &rest);
+            }
+            _ => {
+                [2..=FEW, FEW + 1..=NEAR].into_iter().for_each(|ranks| self.near(collective, ranks));
             }
         }
         match collective {

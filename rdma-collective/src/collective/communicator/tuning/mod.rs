@@ -3,7 +3,6 @@
 #![doc = include_str!("../../../../../docs/tuning.md")]
 
 mod built_in;
-mod collective;
 mod error;
 mod order;
 mod parse;
@@ -18,9 +17,9 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-pub use collective::{Collective, Peers};
+pub use crate::collective::call::Collective;
 pub(crate) use order::{Class, Orders};
-pub use row::Row;
+pub use row::{Peers, Row};
 
 use super::Algorithm;
 pub use error::TuningError;

@@ -79,7 +79,7 @@ impl Orders {
 
     /// What an operation on so many bytes goes by.
     pub(crate) fn find(&self, collective: Collective, bytes: u64) -> Class {
-        let classes = &self.of[collective as usize];
+        let Some(classes) = self.of.get(collective.index()) else { return Class::default() };
         // The built-in table has all ranks, peers and bytes.
         classes.iter().find(|class| bytes <= class.bytes_max).copied().unwrap_or_default()
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use super::{Algorithm, Collective, Peers, ROWS_MAX};
+use super::{Algorithm, Collective, ROWS_MAX};
 
 /// The most ranks that a store serves.
 pub(super) const RANKS_MAX: u32 = 65536;
@@ -13,7 +13,7 @@ pub(super) const RANKS_MAX: u32 = 65536;
 pub struct Row {
     /// Of which collective.
     pub collective: Collective,
-    /// Among how many ranks: 1 to 65536.
+    /// Participants how many ranks: 1 to 65536.
     pub ranks: RangeInclusive<u32>,
     /// How they reach each other.
     pub peers: Peers,
@@ -27,6 +27,37 @@ impl Row {
     /// Whether it is of such an operation, whatever its bytes.
     pub(super) fn is_of(&self, collective: Collective, (ranks, peers): (u32, Peers)) -> bool {
         self.collective == collective && self.peers == peers && self.ranks.contains(&ranks)
+    }
+}
+
+/// How the ranks of a communicator reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Peers {
+    /// All of them map each other's memory: ranks of one host, up to 16.
+    Mapped,
+    /// By links.
+    Links,
+}
+
+impl Peers {
+    pub(super) const ALL: [Self; 2] = [Self::Mapped, Self::Links];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Mapped => "mapped",
+            Self::Links => "links",
+        }
+    }
+
+    pub(in super::super) fn have(self, way: Algorithm) -> bool {
+        self == Self::Mapped || !way.needs_mapped()
+    }
+}
+
+impl fmt::Display for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

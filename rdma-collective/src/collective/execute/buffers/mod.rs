@@ -1,24 +1,20 @@
 //! Where the elements of an operation lie: slices that are borrowed, or memory that is registered.
 
-mod arithmetic;
 mod registered;
-mod told;
 
 use std::ops::Range;
 
 use rdma_core::memory::{CacheHint, copy_slice};
-use rdma_core::{AttachedRange, Deadline, ProtectionDomain};
+use rdma_core::{AttachedRange, Deadline, ProtectionDomain, RemoteKey, RemoteMemory};
 
-use crate::collective::ReduceError;
 use crate::collective::call::{Lengths, Origins};
 use crate::collective::communicator::{PIECE_BYTES, Scratch};
 use crate::collective::schedule::{Source, Span};
+use crate::collective::{DataType, ReduceError, ReduceOp, Reduction};
 use crate::link::Lane;
 use crate::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
 
-pub(in crate::collective) use arithmetic::Arithmetic;
-pub(in crate::collective) use registered::{Place, Registered};
-pub(super) use told::{Rights, TOLD_BYTES, Told};
+pub(in crate::collective) use registered::{RegisteredBuffer, RegisteredBuffers};
 
 /// A message that has arrived.
 #[derive(Clone, Copy)]
@@ -128,7 +124,7 @@ pub(super) trait Buffers {
 
     /// Lets the other ranks come to what is read of it and what is written, and tells where that is; `None` when they cannot.
     /// `origins` are those of buffers out of place.
-    fn export(&mut self, _pd: &ProtectionDomain, _rights: Rights, _origins: Origins) -> Option<Told> {
+    fn export(&mut self, _pd: &ProtectionDomain, _rights: Rights, _origins: Origins) -> Option<BufferAdvert> {
         None
     }
 
@@ -138,7 +134,7 @@ pub(super) trait Buffers {
     }
 
     /// The input and the output, when they are registered.
-    fn places(&self) -> Option<[&Place; 2]> {
+    fn places(&self) -> Option<[&RegisteredBuffer; 2]> {
         None
     }
 }
@@ -182,13 +178,6 @@ impl<'a> Borrowed<'a> {
             Self::OutOfPlace { input, output, .. } => {
                 Lengths::OutOfPlace { input: input.len(), output: output.len() }
             }
-        }
-    }
-
-    /// Where they begin, unless in place.
-    pub(super) fn lie_at(&mut self, at: Origins) {
-        if let Self::OutOfPlace { origins, .. } = self {
-            *origins = at;
         }
     }
 
@@ -349,5 +338,151 @@ impl Buffers for Borrowed<'_> {
 
     fn is_sent(&mut self, _: Option<&mut Lane>) -> bool {
         true
+    }
+}
+
+/// How two operands become one.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::collective) struct Arithmetic {
+    pub(in crate::collective) data_type: DataType,
+    pub(in crate::collective) op: ReduceOp,
+    pub(in crate::collective) ranks: u32,
+}
+
+impl Arithmetic {
+    /// `out = out op source`, and `last` what is done once at the end.
+    #[inline]
+    pub(in crate::collective::execute) fn reduce_into(
+        self,
+        out: &mut [u8],
+        source: &[u8],
+        last: bool,
+    ) -> Result<(), ReduceError> {
+        self.reduction().reduce_into(out, &[source])?;
+        self.finish(out, last)
+    }
+
+    /// `out = left op right`, and `last` what is done once at the end.
+    pub(in crate::collective::execute) fn reduce(
+        self,
+        out: &mut [u8],
+        left: &[u8],
+        right: &[u8],
+        last: bool,
+    ) -> Result<(), ReduceError> {
+        self.reduction().reduce(out, &[left, right])?;
+        self.finish(out, last)
+    }
+
+    /// What is done once at the end, by itself: the sum has been rounded once a hop.
+    #[inline]
+    pub(in crate::collective::execute) fn finish(
+        self,
+        out: &mut [u8],
+        last: bool,
+    ) -> Result<(), ReduceError> {
+        if last && self.has_an_end() {
+            self.reduction().over(self.ranks).reduce_into(out, &[])
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether something is done once at the end.
+    #[inline]
+    pub(in crate::collective::execute) fn has_an_end(self) -> bool {
+        self.op == ReduceOp::Avg
+    }
+
+    /// Whether tile by tile is as fast: half precision is converted faster in longer runs.
+    #[inline]
+    pub(in crate::collective::execute) fn goes_by_tiles(self) -> bool {
+        !matches!(self.data_type, DataType::F16 | DataType::Bf16)
+    }
+
+    #[inline]
+    pub(in crate::collective::execute) fn reduction(self) -> Reduction {
+        Reduction::new(self.data_type, self.op)
+    }
+}
+
+/// Bytes of it in a message.
+pub(in crate::collective::execute) const ADVERT_BYTES: usize = 24;
+
+/// What the other ranks do with the memory of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::collective::execute) struct Rights {
+    pub(in crate::collective::execute) read: bool,
+    pub(in crate::collective::execute) write: bool,
+}
+
+/// Where it begins, and its key; 0 when there is nothing to be done with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::collective::execute) struct BufferAddress {
+    pub(in crate::collective::execute) addr: u64,
+    pub(in crate::collective::execute) rkey: u32,
+}
+
+/// Where the first elements of its input and of its output are; both 0 when its memory is borrowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::collective::execute) struct BufferAdvert {
+    pub(in crate::collective::execute) input: BufferAddress,
+    pub(in crate::collective::execute) output: BufferAddress,
+}
+
+impl BufferAddress {
+    /// All of it, which is `len` bytes long by what is called.
+    pub(in crate::collective::execute) fn memory(self, len: usize) -> RemoteMemory {
+        RemoteMemory { addr: self.addr, len: len as u64, rkey: RemoteKey(self.rkey) }
+    }
+}
+
+impl BufferAdvert {
+    pub(in crate::collective::execute) const BORROWED: Self =
+        Self { input: BufferAddress { addr: 0, rkey: 0 }, output: BufferAddress { addr: 0, rkey: 0 } };
+
+    /// Whether others cannot come to it.
+    pub(in crate::collective::execute) fn is_borrowed(&self) -> bool {
+        [self.input.rkey, self.output.rkey] == [0; 2]
+    }
+
+    /// Whether others store to it.
+    pub(in crate::collective::execute) fn is_stored_to(&self) -> bool {
+        self.output.rkey != 0
+    }
+
+    pub(in crate::collective::execute) fn encode(&self) -> [u8; ADVERT_BYTES] {
+        let mut bytes = [0; ADVERT_BYTES];
+        for (half, at) in bytes.chunks_exact_mut(ADVERT_BYTES / 2).zip([self.input, self.output]) {
+            half[..8].copy_from_slice(&at.addr.to_le_bytes());
+            half[8..].copy_from_slice(&at.rkey.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub(in crate::collective::execute) fn decode(bytes: &[u8; ADVERT_BYTES]) -> Self {
+        let at = |at: usize| {
+            let (mut addr, mut rkey) = ([0; 8], [0; 4]);
+            addr.copy_from_slice(&bytes[at..at + 8]);
+            rkey.copy_from_slice(&bytes[at + 8..at + 12]);
+            BufferAddress { addr: u64::from_le_bytes(addr), rkey: u32::from_le_bytes(rkey) }
+        };
+        Self { input: at(0), output: at(ADVERT_BYTES / 2) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_comes_back_and_none_is_borrowed() {
+        let told = BufferAdvert {
+            input: BufferAddress { addr: u64::MAX - 7, rkey: 9 },
+            output: BufferAddress { addr: 1 << 40, rkey: u32::MAX },
+        };
+        assert_eq!(BufferAdvert::decode(&told.encode()), told);
+        assert!(!told.is_borrowed() && BufferAdvert::default().is_borrowed());
+        assert!(BufferAdvert::decode(&[0; ADVERT_BYTES]).is_borrowed());
     }
 }

@@ -8,8 +8,7 @@ use rdma_core::{
     Access, Attached, AttachedRange, Deadline, Exported, ProtectionDomain, Region, RemoteMemory, Sharing,
 };
 
-use super::told::At;
-use super::{Arithmetic, Buffers, Message, Piece, Rights, Told, pieces};
+use super::{Arithmetic, BufferAddress, BufferAdvert, Buffers, Message, Piece, Rights, pieces};
 use crate::collective::ReduceError;
 use crate::collective::call::Origins;
 use crate::collective::communicator::Scratch;
@@ -20,9 +19,9 @@ use crate::link::mailbox::{HEADER_BYTES, Outbox};
 /// Bytes from which a message is sent from where it lies instead of being copied.
 const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 
-/// Registered memory that the engine's worker knows: from `offset` on it has the elements from `origin` on.
+/// RegisteredBuffers memory that the engine's worker knows: from `offset` on it has the elements from `origin` on.
 #[derive(Debug)]
-pub(in crate::collective) struct Place {
+pub(in crate::collective) struct RegisteredBuffer {
     pub(in crate::collective) region: Region,
     pub(in crate::collective) attached: Attached,
     pub(in crate::collective) offset: usize,
@@ -33,11 +32,11 @@ pub(in crate::collective) struct Place {
     pub(in crate::collective) exported: Option<Exported>,
 }
 
-impl Place {
+impl RegisteredBuffer {
     /// Lets other ranks come to it; where they find the elements from `origin` on. `None` when they cannot.
-    fn export(&mut self, pd: &ProtectionDomain, access: Access, origin: usize) -> Option<At> {
+    fn export(&mut self, pd: &ProtectionDomain, access: Access, origin: usize) -> Option<BufferAddress> {
         if access.is_empty() {
-            return Some(At::default());
+            return Some(BufferAddress::default());
         }
         if matches!(self.region.sharing(), Sharing::Unshared(_)) {
             return None;
@@ -46,7 +45,7 @@ impl Place {
         let RemoteMemory { addr, rkey, .. } = exported.remote();
         self.exported = Some(exported);
         let at = self.at(Span { offset: origin, len: 0 });
-        Some(At { addr: addr + at as u64, rkey: rkey.0 })
+        Some(BufferAddress { addr: addr + at as u64, rkey: rkey.0 })
     }
 
     fn revoke(&mut self, deadline: Deadline) -> bool {
@@ -66,10 +65,10 @@ impl Place {
 
 /// Memory that is sent from where it lies.
 #[derive(Debug)]
-pub(in crate::collective) struct Registered {
+pub(in crate::collective) struct RegisteredBuffers {
     /// Absent in place.
-    input: Option<Place>,
-    output: Place,
+    input: Option<RegisteredBuffer>,
+    output: RegisteredBuffer,
     /// Writes posted from it, and those that were done on the lane before the first.
     put: u64,
     done_before: Option<u64>,
@@ -77,17 +76,17 @@ pub(in crate::collective) struct Registered {
     asked: bool,
 }
 
-impl Registered {
+impl RegisteredBuffers {
     /// Of places that have all that the schedule names.
-    pub(in crate::collective) fn new(input: Option<Place>, output: Place) -> Self {
+    pub(in crate::collective) fn new(input: Option<RegisteredBuffer>, output: RegisteredBuffer) -> Self {
         Self { input, output, put: 0, done_before: None, asked: false }
     }
 
-    pub(in crate::collective) fn into_places(self) -> (Option<Place>, Place) {
+    pub(in crate::collective) fn into_places(self) -> (Option<RegisteredBuffer>, RegisteredBuffer) {
         (self.input, self.output)
     }
 
-    fn place(&self, source: Source) -> &Place {
+    fn place(&self, source: Source) -> &RegisteredBuffer {
         match (source, &self.input) {
             (Source::Output, _) | (_, None) => &self.output,
             (_, Some(input)) => input,
@@ -100,7 +99,7 @@ fn checked(copied: Result<(), RangeError>) {
     debug_assert!(copied.is_ok(), "a span beyond the buffers");
 }
 
-impl Buffers for Registered {
+impl Buffers for RegisteredBuffers {
     fn put(
         &mut self,
         outbox: &mut Outbox,
@@ -241,18 +240,25 @@ impl Buffers for Registered {
         }
     }
 
-    fn export(&mut self, pd: &ProtectionDomain, rights: Rights, origins: Origins) -> Option<Told> {
+    fn export(&mut self, pd: &ProtectionDomain, rights: Rights, origins: Origins) -> Option<BufferAdvert> {
         let read = if rights.read { Access::REMOTE_READ } else { Access::empty() };
         let write = if rights.write { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::empty() };
         let told = match &mut self.input {
             Some(input) => input.export(pd, read, origins.input).and_then(|input| {
-                Some(Told { input, output: self.output.export(pd, write, origins.output)? })
+                Some(BufferAdvert { input, output: self.output.export(pd, write, origins.output)? })
             }),
             None => self.output.export(pd, read | write, 0).map(|at| {
                 let from = |right, origin: usize| {
-                    if right { At { addr: at.addr + origin as u64, ..at } } else { At::default() }
+                    if right {
+                        BufferAddress { addr: at.addr + origin as u64, ..at }
+                    } else {
+                        BufferAddress::default()
+                    }
                 };
-                Told { input: from(rights.read, origins.input), output: from(rights.write, origins.output) }
+                BufferAdvert {
+                    input: from(rights.read, origins.input),
+                    output: from(rights.write, origins.output),
+                }
             }),
         };
         if told.is_none() {
@@ -267,7 +273,7 @@ impl Buffers for Registered {
         self.output.revoke(deadline) && input
     }
 
-    fn places(&self) -> Option<[&Place; 2]> {
+    fn places(&self) -> Option<[&RegisteredBuffer; 2]> {
         Some([self.place(Source::Input), &self.output])
     }
 

@@ -1,21 +1,21 @@
-//! How an operation is cut over rails, and what becomes of a piece whose rail has died: pure data, the same on all ranks.
+//! Stripes: how an operation is cut over rails, and when a piece is repeated. Pure data, the same on all ranks.
 //!
-//! In a round each live rail carries one piece. At its end every rank states which pieces it has the result of, and which
-//! rails it has lost; all ranks hear all statements, so that all decide alike. A piece that some rank lacks is done again
-//! by everybody on the rails that are left, from its input, which nobody has overwritten: results are kept apart until it is
-//! decided that they are everybody's.
+//! In a round each live rail carries one piece. At the end of a round every rank states which results it has and which
+//! rails it has lost. All ranks hear all statements, so all decide alike. A piece that some rank lacks is repeated by
+//! all ranks on the rails that are left. Its input is still there, because results are kept apart until all ranks have
+//! them.
 
 use std::ops::Range;
 
-/// Rails of a rank, at most.
+/// The most rails of a rank: a [`RailSet`] is one byte.
 pub(super) const RAILS_MAX: usize = 8;
 
-/// Some of the rails, by their numbers.
+/// A set of rails, by number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RailSet(u8);
 
 impl RailSet {
-    /// The first `count` of them.
+    /// The rails `0..count`.
     pub(super) fn first(count: usize) -> Self {
         (0..count.min(RAILS_MAX)).collect()
     }
@@ -37,7 +37,7 @@ impl RailSet {
         Self(self.0 & !others.0)
     }
 
-    /// In order.
+    /// The rails in ascending order.
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
         (0..RAILS_MAX).filter(move |rail| self.contains(*rail))
     }
@@ -51,7 +51,7 @@ impl FromIterator<usize> for RailSet {
     }
 }
 
-/// The elements that each of `rails` carries of `range`: as equal shares as there are, and none for who would have none.
+/// Cuts `range` into one piece for each of `rails`, as equal as possible; a rail without elements has no piece.
 pub(super) fn pieces(range: Range<usize>, rails: RailSet) -> impl Iterator<Item = (usize, Range<usize>)> {
     let (len, count) = (range.len(), rails.len().max(1));
     let start = move |at: usize| range.start + at * (len / count) + at.min(len % count);
@@ -59,15 +59,15 @@ pub(super) fn pieces(range: Range<usize>, rails: RailSet) -> impl Iterator<Item 
     pieces.filter(|(_, piece)| !piece.is_empty())
 }
 
-/// Bytes of a [`Statement`].
+/// Bytes of an encoded [`Statement`].
 pub(super) const STATEMENT_BYTES: usize = 2;
 
-/// What a rank has come to in a round.
+/// A rank's report at the end of a round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// Rails whose piece it has the result of.
+    /// Rails whose result the rank has.
     pub(super) done: RailSet,
-    /// Rails that it has lost.
+    /// Rails that the rank has lost.
     pub(super) lost: RailSet,
 }
 
@@ -76,7 +76,7 @@ impl Statement {
         [self.done.0, self.lost.0]
     }
 
-    /// What all ranks together have come to: their statements one behind the other.
+    /// Combines the encoded statements of all ranks: results that all have, and rails that any has lost.
     pub(super) fn of_all(statements: &[u8]) -> Self {
         let all = Self { done: RailSet(u8::MAX), lost: RailSet::default() };
         statements.chunks_exact(STATEMENT_BYTES).fold(all, |all, one| Self {
@@ -86,15 +86,15 @@ impl Statement {
     }
 }
 
-/// What is left of an operation, and the rails that nobody had lost at the last decision.
+/// The rest of an operation, and the rails that no rank had lost at the last decision.
 #[derive(Debug, Clone)]
 pub(super) struct Stripes {
     pub(super) live: RailSet,
-    /// To be done again first, the last one first; then what follows `next`.
+    /// Pieces to repeat, the last one first; they come before the elements from `next` on.
     again: Vec<Range<usize>>,
     next: usize,
     end: usize,
-    /// Elements that a rail carries at a time.
+    /// Elements of the longest piece.
     piece_max: usize,
 }
 
@@ -103,7 +103,7 @@ impl Stripes {
         Self { live, again: Vec::new(), next: 0, end: elements, piece_max: piece_max.max(1) }
     }
 
-    /// The elements of the next round; `None` when all have been done, or no rail is left.
+    /// The elements of the next round; `None` if all are done or no rail is left.
     pub(super) fn next_round(&mut self) -> Option<Range<usize>> {
         if self.live.len() == 0 {
             return None;
@@ -115,7 +115,8 @@ impl Stripes {
         })
     }
 
-    /// All ranks together have come to `all` in the round of `range`: the pieces that are everybody's. The others come again.
+    /// Ends the round of `range` with the statement `all` of all ranks: returns the pieces that all have; the others
+    /// are repeated.
     pub(super) fn decide(&mut self, range: Range<usize>, all: Statement) -> Vec<(usize, Range<usize>)> {
         let (done, lacking): (Vec<_>, Vec<_>) =
             pieces(range, self.live).partition(|(rail, _)| all.done.contains(*rail));

@@ -37,7 +37,7 @@ proptest! {
         rails in 1_usize..=RAILS_MAX,
         elements in 0_usize..500,
         piece_max in 1_usize..40,
-        // Of each rail but one: the round in which it dies, and the ranks that have its result nevertheless.
+        // For each rail but one: the round in which the rail dies, and the ranks that have its result nevertheless.
         deaths in prop::collection::vec((0_usize..12, any::<u8>()), RAILS_MAX),
         survivor in 0_usize..RAILS_MAX,
     ) {

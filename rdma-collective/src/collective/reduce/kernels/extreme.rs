@@ -1,13 +1,13 @@
-//! The larger and the smaller of two floats, by their bits: what is not a number wins, and -0 is below 0.
+//! Maximum and minimum of two floats, by their bits: a NaN wins, and -0 is below 0.
 //!
-//! That is IEEE 754-2019's `maximum` and `minimum`, with one bit pattern for what is not a number: the result does
+//! These are `maximum` and `minimum` of IEEE 754-2019, with one bit pattern for NaN, so that the result does
 //! not depend on the order in which ranks are reduced.
 
 macro_rules! extremes {
     ($format:ident, $bits:ty, $integer:ty, infinity $infinity:literal, nan $nan:literal) => {
         pub(super) mod $format {
             pub(in super::super) const INFINITY: $bits = $infinity;
-            /// The one bit pattern that results have for what is not a number.
+            /// The bit pattern of every NaN in a result.
             pub(in super::super) const NAN: $bits = $nan;
 
             #[inline(always)]
@@ -22,14 +22,16 @@ macro_rules! extremes {
                 if is_nan(left) | is_nan(right) { NAN } else { smaller }
             }
 
-            /// An integer that is above another's when the float is.
+            /// An integer that orders as the float does: for a negative float all bits but the sign are inverted,
+            /// because its magnitude grows as the float falls.
             #[inline(always)]
             fn rank(bits: $bits) -> $integer {
                 let integer = bits as $integer;
                 integer ^ ((integer >> (<$bits>::BITS - 1)) as $bits >> 1) as $integer
             }
 
-            /// By the bits, which an emulated processor compares at once; floats it compares one by one.
+            /// Compares the bits as an integer, which is one vector comparison; an emulated processor compares floats
+            /// one by one.
             #[inline(always)]
             pub(in super::super) fn is_nan(bits: $bits) -> bool {
                 bits & (<$bits>::MAX >> 1) > INFINITY

@@ -1,8 +1,8 @@
-//! The loops for half precision, which the compiler has no vectors for: tiles are converted, computed in single precision
-//! and rounded once.
+//! The loops for half precision: tiles are converted, computed in single precision and rounded once.
 //!
-//! For one addition or product that is the correctly rounded result, since single precision has more than twice the
-//! bits and two to spare.
+//! They are separate from `tiles`, because the compiler does not use the conversion instructions by itself. For one
+//! addition or product the result is correctly rounded, because single precision has more than twice the bits of half
+//! and two to spare (24 >= 2 * 11 + 2).
 
 use ::half::f16;
 
@@ -10,20 +10,21 @@ use super::level::Level;
 use super::number::Number;
 use super::{Job, SHORT_BYTES};
 
-/// Elements computed at a time: few enough for the first cache.
+/// Elements computed at a time: 1 KiB in single precision, which stays in the first-level cache.
 const LANES: usize = 256;
-/// The same of a short job, which are cleared sooner.
+/// Elements computed at a time in a short job: clearing a whole tile would take longer than the job.
 const SHORT_LANES: usize = SHORT_BYTES / size_of::<f16>();
 
-/// Elements of two operands that are computed at a time, and their bytes.
+/// Elements of two operands that are computed at a time: two registers of AVX-512 or four of AVX2, so that nothing
+/// spills.
 const FEW: usize = 32;
 const FEW_BYTES: usize = FEW * size_of::<f16>();
 
-/// A tile as it is computed.
+/// A tile in single precision.
 #[repr(align(64))]
 struct Wide<const LANES: usize>([f32; LANES]);
 
-/// See [`Number::reduce`].
+/// Carries a job out as [`Number::reduce`] says.
 #[inline(always)]
 pub(super) fn reduce<V: Level>(
     level: V,
@@ -32,16 +33,18 @@ pub(super) fn reduce<V: Level>(
     last: impl Fn(f32) -> f32,
 ) {
     match *job.inputs {
-        [left, right] if !job.in_place && !job.streamed => apart(level, job.out, [left, right], fold, last),
-        [right] if job.in_place => onto(level, job.out, right, fold, last),
+        [left, right] if !job.in_place && !job.streamed => {
+            fold_pair(level, job.out, [left, right], fold, last)
+        }
+        [right] if job.in_place => fold_in_place(level, job.out, right, fold, last),
         _ if job.out.len() <= SHORT_BYTES => by_tiles::<V, SHORT_LANES>(level, job, fold, last),
         _ => by_tiles::<V, LANES>(level, job, fold, last),
     }
 }
 
-/// Two operands, few elements at a time, so that what is computed stays in registers.
+/// Folds two operands, few elements at a time, so that intermediate results stay in registers.
 #[inline(always)]
-fn apart<V: Level>(
+pub(super) fn fold_pair<V: Level>(
     level: V,
     out: &mut [u8],
     operands: [&[u8]; 2],
@@ -57,9 +60,9 @@ fn apart<V: Level>(
     pair(level, wide, [left_rest, right_rest], out_rest, fold, last);
 }
 
-/// The same where the left one is the output, too.
+/// Folds `right` into `out`, which is the left operand.
 #[inline(always)]
-fn onto<V: Level>(
+fn fold_in_place<V: Level>(
     level: V,
     out: &mut [u8],
     right: &[u8],
@@ -69,6 +72,7 @@ fn onto<V: Level>(
     let (right, right_rest) = right.as_chunks::<FEW_BYTES>();
     let (out, out_rest) = out.as_chunks_mut::<FEW_BYTES>();
     for (out, right) in out.iter_mut().zip(right) {
+        // A copy of a few registers, because `out` cannot be borrowed as an operand while it is stored to.
         let left = *out;
         pair(level, &mut [0.0; FEW], [&left, right], out, &fold, &last);
     }

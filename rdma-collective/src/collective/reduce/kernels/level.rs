@@ -1,4 +1,7 @@
-//! For which kind of processor a kernel is compiled, and which kinds this one is of.
+//! Kinds of processors: a kernel is compiled once for each kind, and runs by the widest vectors that this processor
+//! has.
+//!
+//! Owns the choice. The instructions of each kind are in `x86_64`, and the loops in `tiles` and `halves`.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -10,18 +13,22 @@ use super::number::Number;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{Avx2, Avx512};
 
-/// What can be compiled for a kind of processor. All that it calls has to be inlined, or it is compiled for any.
+/// A loop that is compiled for each kind of processor. Every function that it calls must be inlined
+/// (`#[inline(always)]`), otherwise the compiler builds that function for the baseline processor.
 pub(super) trait Kernel {
-    /// Whether it streams.
+    /// Whether it calls [`Level::stream`], so that a fence must follow.
     fn is_streamed(&self) -> bool;
 
     fn run<V: Level>(self, level: V);
 }
 
-/// What a kind of processor does better than the compiler makes of plain loops. A value of it is there only where the
-/// processor is.
+/// A kind of processor, with the operations for which it has better instructions than the compiler finds for plain
+/// loops.
+///
+/// A value must exist only on a processor of that kind, because the methods run its instructions without asking
+/// again.
 pub(super) trait Level: Copy {
-    /// Folds half precision, of any alignment, into as many of single.
+    /// Folds half precision, of any alignment, into as many elements of single precision.
     #[inline(always)]
     fn widened(self, halves: &[u8], wide: &mut [f32], fold: impl Fn(f32, f32) -> f32) {
         for (half, wide) in halves.as_chunks::<2>().0.iter().zip(wide) {
@@ -29,7 +36,8 @@ pub(super) trait Level: Copy {
         }
     }
 
-    /// Single precision rounded to half, of any alignment. Of what is not a number it is handed one bit pattern.
+    /// Rounds single precision to half, of any alignment. Callers must have replaced NaNs by the one bit pattern,
+    /// because conversion instructions keep the payload of a NaN.
     #[inline(always)]
     fn narrowed(self, wide: &[f32], halves: &mut [u8]) {
         for (half, wide) in halves.as_chunks_mut::<2>().0.iter_mut().zip(wide) {
@@ -37,46 +45,47 @@ pub(super) trait Level: Copy {
         }
     }
 
-    /// Loads a tile that others may be writing.
+    /// Loads a tile from memory that peers may be writing.
     ///
     /// # Safety
     ///
-    /// There are that many bytes at `from`.
+    /// `TILE` bytes must be readable at `from`.
     #[expect(unsafe_code, reason = "loads from memory that others may be writing")]
     #[inline(always)]
     unsafe fn load(self, from: *const u8) -> Tile {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches that a tile is readable at `from`; `load` must be given no more.
         unsafe { in_place::load(from) }
     }
 
-    /// Stores one to memory that others may be using.
+    /// Stores a tile to memory that peers may be using.
     ///
     /// # Safety
     ///
-    /// There is room for that many bytes at `to`.
+    /// `TILE` bytes must be writable at `to`.
     #[expect(unsafe_code, reason = "stores to memory that others may be using")]
     #[inline(always)]
     unsafe fn store(self, tile: &Tile, to: *mut u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches that a tile is writable at `to`; `store` must be given no more.
         unsafe { in_place::store(tile, to) };
     }
 
-    /// Copies, whole lines around the caches where that can be. A kernel that does so says that it streams.
+    /// Copies; whole lines bypass the caches where the processor can. A kernel that calls this must say so by
+    /// [`Kernel::is_streamed`].
     #[inline(always)]
     fn stream(self, near: &[u8], out: &mut [u8]) {
         out.copy_from_slice(near);
     }
 }
 
-/// Any processor.
+/// The baseline processor of the target.
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 
 impl Level for Portable {}
 
-/// The vectors that a reduction computes with: the same bits by all of them, at other speeds.
+/// The vectors that a reduction computes with. All of them give the same bits, at different speeds.
 ///
-/// A reduction takes the widest by itself; the others are there to be measured and tested.
+/// A reduction takes the widest by itself; the others exist for measurements and tests.
 ///
 /// ```
 /// use rdma_collective::collective::{DataType, ReduceOp, Reduction, Vectors};
@@ -102,7 +111,7 @@ enum Kind {
 }
 
 impl Vectors {
-    /// Those that this processor has, the widest last. The first are what the compiler takes for any processor.
+    /// All vectors that this processor has, the widest last. The first are those of the baseline processor.
     pub fn all() -> impl Iterator<Item = Self> {
         let portable = Some(Kind::Portable);
         #[cfg(target_arch = "x86_64")]
@@ -112,7 +121,7 @@ impl Vectors {
         kinds.into_iter().flatten().map(Self)
     }
 
-    /// The last of all, found once.
+    /// The last of [`all`](Self::all); detection runs once a process.
     pub(in crate::collective::reduce) fn widest() -> Self {
         static WIDEST: OnceLock<Vectors> = OnceLock::new();
         *WIDEST.get_or_init(|| Self::all().last().unwrap_or(Self(Kind::Portable)))

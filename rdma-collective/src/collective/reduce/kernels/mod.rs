@@ -1,7 +1,11 @@
-//! Which arithmetic belongs to a data type and an operation.
+//! Reduction kernels: the choice of the arithmetic by data type and operation.
 //!
 //! The loops are in `tiles`, and in `halves` for half precision; the arithmetic is in `number` and `extreme`. Each is
 //! written once, for bytes at any alignment, and compiled for each kind of processor by `level`.
+//!
+//! A kernel is one instance of a generic loop, of a type, a fold and a kind of processor. Everything on the way is
+//! `#[inline(always)]`, because only code that is inlined into a function with `target_feature` is compiled for that
+//! processor.
 
 mod extreme;
 mod halves;
@@ -19,7 +23,7 @@ use ::half::{bf16, f16};
 
 use self::extreme::{brain, double, half, single};
 pub(crate) use self::in_place::Operand;
-pub(super) use self::in_place::{Alike, Both, How};
+pub(super) use self::in_place::{KernelChoice, MutualReduction, PairReduction};
 pub use self::level::Vectors;
 use self::level::{Kernel, Level};
 use self::number::Number;
@@ -27,23 +31,26 @@ use super::{DataType, ReduceOp};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// The most bytes of a job that is not worth a tile of the usual size.
+/// The longest job, in bytes, that takes a short tile: clearing a tile of the usual size would take longer than the
+/// job.
 const SHORT_BYTES: usize = 128;
 
-/// What is reduced, and to where; all have one length, in whole elements.
+/// The operands and the output of a reduction of slices. All have one length, in whole elements.
 pub(super) struct Job<'a> {
     pub(super) out: &'a mut [u8],
-    /// Whether what is in `out` comes before the inputs.
+    /// Whether `out` is also the leftmost operand.
     pub(super) in_place: bool,
     /// At least one, unless `in_place`.
     pub(super) inputs: &'a [&'a [u8]],
-    /// Whether `out`, which is not `in_place`, is stored around the caches.
+    /// Whether `out` bypasses the caches; never with `in_place`, which has loaded `out` into them anyway.
     pub(super) streamed: bool,
 }
 
 impl<'a> Job<'a> {
-    /// The parts of so many bytes that it is done in. What is streamed begins with a shorter one, so that lines begin with
-    /// the others; not so where a line begins inside an element, and then nothing is stored around the caches.
+    /// The ranges of at most `bytes` bytes in which the job is done, one after the other.
+    ///
+    /// A streamed job begins with a shorter range, so that the other ranges begin at cache lines. Where a line begins
+    /// inside an element that cannot be, and then no range is stored past the caches.
     #[inline(always)]
     fn tiles<T>(&self, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<T> {
         let len = self.out.len();
@@ -53,7 +60,7 @@ impl<'a> Job<'a> {
         (head > 0).then_some(0..head).into_iter().chain(rest)
     }
 
-    /// The leftmost operand of a part, and all of the others.
+    /// The leftmost operand of a range, and all other operands.
     #[inline(always)]
     fn split(&self, part: Range<usize>) -> (&[u8], &'a [&'a [u8]]) {
         match self.inputs.split_first() {
@@ -63,11 +70,13 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What is to be done, whatever the elements are.
+/// A reduction whose element type and fold are chosen later.
 trait Task {
+    /// Whether a fence must follow.
     fn is_streamed(&self) -> bool;
 
-    /// Does it: `fold` makes one of two, from the left to the right, and `last` what is stored.
+    /// Carries the reduction out: `fold` combines two operands, from the left to the right, and `last` makes the
+    /// result that is stored.
     fn run<T: Number, V: Level>(
         self,
         level: V,
@@ -76,7 +85,8 @@ trait Task {
     );
 }
 
-/// Lent: what was just stored word by word would be copied late.
+/// By reference, because a copy of a job that was just stored word by word would have to wait for these stores to
+/// retire.
 impl Task for &mut Job<'_> {
     fn is_streamed(&self) -> bool {
         self.streamed
@@ -93,7 +103,7 @@ impl Task for &mut Job<'_> {
     }
 }
 
-/// A task, how two elements become one, and what is done with the last of them.
+/// A task with its element type, its fold, and what makes the stored result of the last fold.
 struct Fold<K, T, F, L> {
     task: K,
     fold: F,
@@ -116,7 +126,8 @@ where
     }
 }
 
-/// What adds or multiplies elements of a type: integers without regard to their sign, half precision in single.
+/// Runs a sum or product for a data type. Integers of one size share a kernel, because wrapping arithmetic does not
+/// depend on the sign; half precision is computed in single.
 macro_rules! arithmetic {
     ($data_type:expr, $run:ident, integers $integer:ident, floats $float:ident) => {
         match $data_type {
@@ -132,7 +143,7 @@ macro_rules! arithmetic {
     };
 }
 
-/// What chooses one of two elements of a type: floats by their bits.
+/// Runs a maximum or minimum for a data type. Floats are compared by their bits, as `extreme` says.
 macro_rules! extremes {
     ($data_type:expr, $run:ident, integers $integer:ident, floats $float:ident) => {
         match $data_type {
@@ -152,7 +163,7 @@ macro_rules! extremes {
     };
 }
 
-/// Carries a job out by vectors that this processor has.
+/// Carries a job out by the given vectors.
 pub(super) fn reduce(vectors: Vectors, job: &mut Job<'_>, data_type: DataType, op: ReduceOp) {
     carry_out(vectors, job, data_type, op);
 }
@@ -176,7 +187,8 @@ fn carry_out(vectors: Vectors, task: impl Task, data_type: DataType, op: ReduceO
     }
 }
 
-/// The same for sums that are divided by so many ranks, at least one, before they are rounded.
+/// Carries out a sum that is divided by `ranks`, at least 1, before it is rounded. Signed integers have kernels of
+/// their own here, because a quotient depends on the sign.
 pub(super) fn average(vectors: Vectors, job: &mut Job<'_>, data_type: DataType, ranks: u32) {
     macro_rules! run {
         ($number:ty, $fold:expr) => {{

@@ -1,4 +1,6 @@
-//! The arithmetic on one pair of elements, as the numerics contract has it; no branches, so that loops become vectors.
+//! The arithmetic on one pair of elements, as `docs/numerics.md` specifies it.
+//!
+//! No function branches, because the compiler turns a loop into vectors only if its body is straight-line code.
 
 use ::half::{bf16, f16};
 use bytemuck::Pod;
@@ -9,18 +11,20 @@ use super::{Job, halves, tiles};
 
 /// An element that can be reduced.
 pub(super) trait Number: Pod {
-    /// What it is computed in.
+    /// The type in which elements are added and multiplied: `f32` for half precision, otherwise the type itself.
     type Wide: Pod;
 
     fn widen(self) -> Self::Wide;
 
-    /// Rounds, and makes all that is not a number the same bits.
+    /// Rounds to the element type, and replaces every NaN by one bit pattern: otherwise the bits of a NaN would
+    /// depend on the order of ranks.
     fn narrow(wide: Self::Wide) -> Self;
 
-    /// The sum over so many ranks, of which there is at least one, as their average.
+    /// The average of a sum over `ranks` ranks, at least 1.
     fn divided(wide: Self::Wide, ranks: u32) -> Self::Wide;
 
-    /// Carries a job out: `fold` makes one of two, from the left to the right, and `last` what is stored.
+    /// Carries a job out: `fold` combines two operands, from the left to the right, and `last` makes the result that
+    /// is stored.
     #[inline(always)]
     fn reduce<V: Level>(
         level: V,
@@ -30,10 +34,26 @@ pub(super) trait Number: Pod {
     ) {
         tiles::reduce::<Self, V>(level, job, fold, last);
     }
+
+    /// Makes `out` of two operands, all of one length in whole elements. [`Number::reduce`] does the same with a job of
+    /// two; a caller that never has another kind of job calls this, because each loop that could run is compiled for each
+    /// element, operation and kind of processor.
+    #[inline(always)]
+    fn pair<V: Level>(
+        _: V,
+        out: &mut [u8],
+        [left, right]: [&[u8]; 2],
+        fold: impl Fn(Self::Wide, Self::Wide) -> Self::Wide,
+        last: impl Fn(Self::Wide) -> Self::Wide,
+    ) {
+        tiles::fold_pair::<Self>(out, left, right, fold, last);
+    }
 }
 
-/// Division is in floating point where that is exact, since it becomes vectors: a quotient that is not whole differs from
-/// the next whole number by at least one part in what is divided, more than is rounded away.
+/// Integers are divided in floating point where the result is exact, because processors have no vectors of integer
+/// division. It is exact where the fraction of the float holds the integer: a quotient that is not whole is at least
+/// `1 / dividend` (relative) away from the next whole number, more than rounding moves it, so that truncation gives
+/// the right integer.
 macro_rules! integers {
     ($($integer:ty, divided in $divided:ty);*) => {$(
         impl Number for $integer {
@@ -95,10 +115,12 @@ impl Number for bf16 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
     }
 
-    /// To nearest, ties to even. `bf16::from_f32` does the same with branches, at half the speed.
+    /// Rounds to nearest, ties to even. `bf16::from_f32` gives the same bits with branches, at half the speed.
     #[inline(always)]
     fn narrow(wide: f32) -> Self {
         let bits = wide.to_bits();
+        // Half of the last place, less 1, plus the last place itself: a tie carries only if the last place is odd. A
+        // carry out of the fraction moves into the exponent, which is the right result, infinity included.
         let nearest = (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16;
         Self::from_bits(if single::is_nan(bits) { brain::NAN } else { nearest })
     }
@@ -109,28 +131,32 @@ impl Number for bf16 {
     }
 }
 
-/// The bits of an `f16` and an `f32` differ in the bias of the exponent, 112, and in the places of the fraction, 13.
+/// `f16` differs from `f32` in the bias of the exponent, by 112, and in the bits of the fraction, by 13.
 impl Number for f16 {
     type Wide = f32;
 
-    /// The exponent is mended by a product, which is exact and takes subnormals along.
+    /// Shifts the bits into place and corrects the bias by a product with `2^112`, which is exact and normalises
+    /// subnormals, too.
     #[inline(always)]
     fn widen(self) -> f32 {
         const MENDS_BIAS: f32 = f32::from_bits((127 + 112) << 23);
         let bits = u32::from(self.to_bits());
         let (sign, magnitude) = (bits & 0x8000, bits & 0x7fff);
         let finite = (f32::from_bits(magnitude << 13) * MENDS_BIAS).to_bits();
+        // Infinity and NaN keep the largest exponent; OR-ing it in leaves the fraction of a NaN as it is.
         let not_finite = if magnitude > 0x7bff { single::INFINITY } else { 0 };
         f32::from_bits(finite | not_finite | sign << 16)
     }
 
-    /// To nearest, ties to even; subnormals are rounded by a sum that moves their last place to the end of the fraction.
+    /// Rounds to nearest, ties to even. Subnormals are rounded by adding `2^-1`, whose last place in `f32` is the
+    /// last place of a subnormal `f16`, so that the processor rounds at the right bit.
     #[inline(always)]
     fn narrow(wide: f32) -> Self {
         const LEAST_NORMAL: u32 = (127 - 14) << 23;
         const OVERFLOWS: u32 = (127 + 16) << 23;
         const MOVES: f32 = f32::from_bits((127 - 1) << 23);
         let (sign, magnitude) = (wide.to_bits() >> 16 & 0x8000, wide.to_bits() & 0x7fff_ffff);
+        // As for `bf16`: half of the last place less 1, plus the last place, after the bias is corrected.
         let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + (magnitude >> 13 & 1)) >> 13;
         let subnormal = (f32::from_bits(magnitude) + MOVES).to_bits().wrapping_sub(MOVES.to_bits());
         let finite = if magnitude < LEAST_NORMAL { subnormal } else { normal };
@@ -143,7 +169,7 @@ impl Number for f16 {
         wide / ranks as f32
     }
 
-    /// By instructions that convert, where the processor has them.
+    /// Half precision has a loop of its own, because the compiler does not use the conversion instructions by itself.
     #[inline(always)]
     fn reduce<V: Level>(
         level: V,
@@ -152,5 +178,16 @@ impl Number for f16 {
         last: impl Fn(f32) -> f32 + Copy,
     ) {
         halves::reduce(level, job, fold, last);
+    }
+
+    #[inline(always)]
+    fn pair<V: Level>(
+        level: V,
+        out: &mut [u8],
+        operands: [&[u8]; 2],
+        fold: impl Fn(f32, f32) -> f32,
+        last: impl Fn(f32) -> f32,
+    ) {
+        halves::fold_pair(level, out, operands, fold, last);
     }
 }

@@ -1,21 +1,22 @@
-//! The loops for all that the compiler turns into vectors by itself.
+//! The loops for all types but half precision; the compiler turns them into vectors by itself.
 //!
-//! Two operands are one loop over all. More of them, and what is streamed, go by tiles that stay in the first cache, all
-//! operands of one tile before the next: the output is then written once, and a type that is computed in a wider one is
-//! rounded once.
+//! Two operands are one loop over all elements. More operands, and streamed output, go by tiles that stay in the
+//! first-level cache, all operands of one tile before the next tile. The output is then written once, and a type that
+//! is computed in a wider one is rounded once.
 
 use super::level::Level;
 use super::number::Number;
 use super::{Job, SHORT_BYTES};
 
-/// Bytes of a tile, as it is stored. That of a short job is shorter and cleared sooner.
+/// Bytes of a tile in the element type. A short job takes a shorter tile, because clearing this one would take longer
+/// than the job.
 const BYTES: usize = 1024;
 
-/// A tile as it is computed: each element in twice its bytes at most.
+/// A tile in the wide type, which has at most twice the bytes of the element type.
 #[repr(align(64))]
 struct Wide<const BYTES: usize>([[u8; 2]; BYTES]);
 
-/// See [`Number::reduce`].
+/// Carries a job out as [`Number::reduce`] says.
 #[inline(always)]
 pub(super) fn reduce<T: Number, V: Level>(
     level: V,
@@ -24,8 +25,8 @@ pub(super) fn reduce<T: Number, V: Level>(
     last: impl Fn(T::Wide) -> T::Wide + Copy,
 ) {
     match *job.inputs {
-        [source] if job.in_place => into::<T>(job.out, source, fold, last),
-        [left, right] if !job.in_place && !job.streamed => apart::<T>(job.out, left, right, fold, last),
+        [source] if job.in_place => fold_in_place::<T>(job.out, source, fold, last),
+        [left, right] if !job.in_place && !job.streamed => fold_pair::<T>(job.out, left, right, fold, last),
         _ if job.out.len() <= SHORT_BYTES => by_tiles::<T, V, SHORT_BYTES>(level, job, fold, last),
         _ => by_tiles::<T, V, BYTES>(level, job, fold, last),
     }
@@ -40,17 +41,20 @@ fn by_tiles<T: Number, V: Level, const BYTES: usize>(
 ) {
     let mut wide = Wide([[0; 2]; BYTES]);
     let wide: &mut [T::Wide] = bytemuck::cast_slice_mut(&mut wide.0);
+    // A line must leave in one non-temporal store, so that results are rounded into this tile first and streamed from
+    // it.
     let mut near = if job.streamed { Some(Wide([[0; 2]; BYTES])) } else { None };
     for range in job.tiles::<T>(BYTES) {
         let wide = &mut wide[..range.len() / size_of::<T>()];
         let (first, mut rest) = job.split(range.clone());
         load::<T>(wide, first);
         while let [a, b, c, more @ ..] = rest {
-            three::<T>(wide, [a, b, c].map(|input| &input[range.clone()]), fold);
+            // Three slices by hand, because `map` of an array adds seven functions for each element, operation and processor.
+            fold_three::<T>(wide, [&a[range.clone()], &b[range.clone()], &c[range.clone()]], fold);
             rest = more;
         }
         for input in rest {
-            one::<T>(wide, &input[range.clone()], fold);
+            fold_one::<T>(wide, &input[range.clone()], fold);
         }
         let out = &mut job.out[range];
         match &mut near {
@@ -65,7 +69,7 @@ fn by_tiles<T: Number, V: Level, const BYTES: usize>(
 }
 
 #[inline(always)]
-fn into<T: Number>(
+fn fold_in_place<T: Number>(
     out: &mut [u8],
     source: &[u8],
     fold: impl Fn(T::Wide, T::Wide) -> T::Wide,
@@ -77,8 +81,9 @@ fn into<T: Number>(
     }
 }
 
+/// See [`Number::pair`].
 #[inline(always)]
-fn apart<T: Number>(
+pub(super) fn fold_pair<T: Number>(
     out: &mut [u8],
     left: &[u8],
     right: &[u8],
@@ -100,17 +105,22 @@ fn load<T: Number>(wide: &mut [T::Wide], input: &[u8]) {
 }
 
 #[inline(always)]
-fn one<T: Number>(wide: &mut [T::Wide], input: &[u8], fold: impl Fn(T::Wide, T::Wide) -> T::Wide) {
+fn fold_one<T: Number>(wide: &mut [T::Wide], input: &[u8], fold: impl Fn(T::Wide, T::Wide) -> T::Wide) {
     for (wide, input) in wide.iter_mut().zip(input.chunks_exact(size_of::<T>())) {
         *wide = fold(*wide, read::<T>(input));
     }
 }
 
-/// The same for three at once, which loads and stores what is wide once.
+/// Folds three inputs in one pass, which loads and stores the wide tile once instead of three times.
 #[inline(always)]
-fn three<T: Number>(wide: &mut [T::Wide], inputs: [&[u8]; 3], fold: impl Fn(T::Wide, T::Wide) -> T::Wide) {
-    let [a, b, c] = inputs.map(|input| input.chunks_exact(size_of::<T>()));
-    for (wide, ((a, b), c)) in wide.iter_mut().zip(a.zip(b).zip(c)) {
+fn fold_three<T: Number>(
+    wide: &mut [T::Wide],
+    inputs: [&[u8]; 3],
+    fold: impl Fn(T::Wide, T::Wide) -> T::Wide,
+) {
+    let elements = |input| <[u8]>::chunks_exact(input, size_of::<T>());
+    let [a, b, c] = inputs;
+    for (wide, ((a, b), c)) in wide.iter_mut().zip(elements(a).zip(elements(b)).zip(elements(c))) {
         *wide = fold(fold(fold(*wide, read::<T>(a)), read::<T>(b)), read::<T>(c));
     }
 }

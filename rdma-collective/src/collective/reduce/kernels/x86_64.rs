@@ -1,8 +1,10 @@
-//! Kernels compiled for AVX2 and for AVX-512, and what those have that plain loops do not use: conversions of half
-//! precision, and stores around the caches.
+//! Kernels compiled for AVX2 and for AVX-512, and the instructions that plain loops do not use: conversions of half
+//! precision, and stores that bypass the caches.
+//!
+//! Owns the proof that the processor has these instructions. The loops themselves are in `tiles` and `halves`.
 
 #![allow(unused_unsafe, reason = "a fence is unsafe in Rust 1.89")]
-#![expect(unsafe_code, reason = "runs what only some processors have, after they were asked")]
+#![expect(unsafe_code, reason = "runs instructions that only some processors have, after detection")]
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -15,8 +17,11 @@ use super::LINE;
 use super::in_place::{TILE, Tile};
 use super::level::{Kernel, Level};
 
-/// A kind of processor: its features, what tells whether it is there, how it converts half precision, and how it stores lines
-/// around the caches.
+/// Declares a kind of processor: its features, how to detect them, how it converts half precision, how it loads and
+/// stores a tile, and how it stores lines past the caches.
+///
+/// A value of the type is the proof of the features: its field is private, and `find` alone makes one, after
+/// detection.
 macro_rules! level {
     ($(#[$doc:meta])* $name:ident, $features:literal, [$($feature:tt),*], $widened:ident, $narrowed:ident, [$load:ident, $store:ident], $stream:ident) => {
         $(#[$doc])*
@@ -24,7 +29,7 @@ macro_rules! level {
         pub(super) struct $name(());
 
         impl $name {
-            /// If this processor is one.
+            /// The proof, if this processor has the features.
             pub(super) fn find() -> Option<Self> {
                 ($(is_x86_feature_detected!($feature))&&*).then_some(Self(()))
             }
@@ -35,11 +40,13 @@ macro_rules! level {
                     let is_streamed = kernel.is_streamed();
                     kernel.run(level);
                     if is_streamed {
-                        // SAFETY: every processor of 64 bits has it.
+                        // Non-temporal stores are weakly ordered. Without the fence a flag that is stored afterwards
+                        // could become visible to a peer before the bytes. SAFETY: the instruction has no operands;
+                        // every x86-64 processor has it, because SSE2 is baseline.
                         unsafe { _mm_sfence() };
                     }
                 }
-                // SAFETY: a value of this type is made by `find` alone, where the processor has these features.
+                // SAFETY: `self` exists, so `find` has detected these features on this processor.
                 unsafe { compiled(self, kernel) }
             }
         }
@@ -47,31 +54,33 @@ macro_rules! level {
         impl Level for $name {
             #[inline(always)]
             fn widened(self, halves: &[u8], wide: &mut [f32], fold: impl Fn(f32, f32) -> f32) {
-                // SAFETY: as above; what converts is among the features.
+                // SAFETY: `self` exists, so the processor has the features; the conversion needs only these.
                 unsafe { $widened(halves, wide, fold) }
             }
 
             #[inline(always)]
             fn narrowed(self, wide: &[f32], halves: &mut [u8]) {
-                // SAFETY: as above; what converts is among the features.
+                // SAFETY: `self` exists, so the processor has the features; the conversion needs only these.
                 unsafe { $narrowed(wide, halves) }
             }
 
             #[inline(always)]
             unsafe fn load(self, from: *const u8) -> Tile {
-                // SAFETY: as above, and the caller's promise.
+                // SAFETY: `self` exists, so the processor has the features; the caller vouches that a tile lies at
+                // `from`.
                 unsafe { $load(from) }
             }
 
             #[inline(always)]
             unsafe fn store(self, tile: &Tile, to: *mut u8) {
-                // SAFETY: as above, and the caller's promise.
+                // SAFETY: `self` exists, so the processor has the features; the caller vouches that a tile has room
+                // at `to`.
                 unsafe { $store(tile, to) }
             }
 
             #[inline(always)]
             fn stream(self, near: &[u8], out: &mut [u8]) {
-                // SAFETY: as above.
+                // SAFETY: `self` exists, so the processor has the features that non-temporal stores need.
                 unsafe { $stream(near, out) }
             }
         }
@@ -79,19 +88,21 @@ macro_rules! level {
 }
 
 level! {
-    /// One with vectors of 32 bytes.
+    /// A processor with vectors of 32 bytes and conversions of half precision.
     Avx2, "avx2,f16c", ["avx2", "f16c"], widened_8, narrowed_8, [load_halves, store_halves], stream_halves
 }
 
 level! {
-    /// One with vectors of 64 bytes, for integers of 8 and 16 bits, too.
+    /// A processor with vectors of 64 bytes, for integers of 8 and 16 bits, too.
     Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c",
     ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "f16c"],
     widened_16, narrowed_16, [load_lines, store_lines], stream_lines
 }
 
-/// Conversions by vectors of so many elements, and of those that are left one by one: what is stored byte by byte is loaded
-/// late as a vector.
+/// Conversions of half precision: whole vectors, and then the elements that are left, one by one.
+///
+/// The rest is not padded to a vector on the stack: a vector load of bytes that were stored one by one has to wait
+/// until the stores retire (no store forwarding).
 macro_rules! conversions {
     ($features:literal, $lanes:literal, $widened:ident: $widen:ident, $narrowed:ident: $narrow:ident) => {
         #[inline]
@@ -132,12 +143,16 @@ macro_rules! conversions {
 conversions!("f16c", 8, widened_8: _mm256_cvtph_ps, narrowed_8: _mm256_cvtps_ph);
 conversions!("avx512f,f16c", 16, widened_16: _mm512_cvtph_ps, narrowed_16: _mm512_cvtps_ph);
 
-/// Loads and stores of a tile by such vectors, each an instruction of which the compiler knows no more than of a device's.
+/// Loads and stores of a tile by vectors, each one `asm!` instruction.
+///
+/// Assembly, because a peer may be writing these bytes: a Rust load of them would be a data race, which is undefined,
+/// and a volatile access is not guaranteed to be one vector instruction. The compiler must take an `asm!` block as it
+/// is, like an access by a device: it may neither assume that two loads agree nor repeat a load.
 macro_rules! accesses {
     ($features:literal, $load:ident, $store:ident: $vector:ty, $instruction:literal, $class:ident) => {
         /// # Safety
         ///
-        /// There are as many bytes at `from` as a tile has.
+        /// `TILE` bytes must be readable at `from`.
         #[inline]
         #[target_feature(enable = $features)]
         unsafe fn $load(from: *const u8) -> Tile {
@@ -145,7 +160,9 @@ macro_rules! accesses {
             let mut vectors = [[0_u8; LEN]; TILE / LEN];
             for (at, bytes) in vectors.iter_mut().enumerate() {
                 let vector: $vector;
-                // SAFETY: the bytes are of the tile's. It loads them and does nothing else.
+                // SAFETY: the caller vouches for the tile at `from`, and `at * LEN` is within it because there are
+                // `TILE / LEN` vectors. The instruction only loads, from any alignment; it changes neither stack nor
+                // flags.
                 unsafe {
                     asm!(
                         concat!($instruction, " {vector}, [{from}]"),
@@ -161,14 +178,16 @@ macro_rules! accesses {
 
         /// # Safety
         ///
-        /// There is room for as many bytes at `to` as a tile has.
+        /// `TILE` bytes must be writable at `to`.
         #[inline]
         #[target_feature(enable = $features)]
         unsafe fn $store(tile: &Tile, to: *mut u8) {
             const LEN: usize = size_of::<$vector>();
             for (at, bytes) in tile.0.as_chunks::<LEN>().0.iter().enumerate() {
                 let vector: $vector = bytemuck::cast(*bytes);
-                // SAFETY: the bytes are of the tile's. It stores them and does nothing else.
+                // SAFETY: the caller vouches for a tile's room at `to`, and `at * LEN` is within it because there are
+                // `TILE / LEN` vectors. The instruction only stores, to any alignment; it changes neither stack nor
+                // flags.
                 unsafe {
                     asm!(
                         concat!($instruction, " [{to}], {vector}"),
@@ -185,7 +204,9 @@ macro_rules! accesses {
 accesses!("avx", load_halves, store_halves: __m256i, "vmovdqu", ymm_reg);
 accesses!("avx512f", load_lines, store_lines: __m512i, "vmovdqu64", zmm_reg);
 
-/// Whole lines, one half after the other, and bytes behind them as usual.
+/// Copies whole lines by non-temporal stores, one half after the other, and the bytes behind them by ordinary stores.
+///
+/// PairReduction halves of a line follow each other, so that the write-combining buffer goes out as one full line.
 #[inline]
 #[target_feature(enable = "avx")]
 fn stream_halves(near: &[u8], out: &mut [u8]) {
@@ -194,26 +215,30 @@ fn stream_halves(near: &[u8], out: &mut [u8]) {
         near.as_chunks().0.iter().zip(lines.as_flattened_mut().as_chunks_mut::<{ LINE / 2 }>().0)
     {
         let half: *mut [u8; LINE / 2] = half;
-        // SAFETY: it is valid by being a reference and aligned, since lines are; whoever runs a kernel that streams fences.
+        // SAFETY: `half` was a reference, so 32 bytes are writable there; it is aligned, because lines are. `run`
+        // fences after the kernel, so that later stores do not overtake this one.
         unsafe { _mm256_stream_si256(half.cast::<__m256i>(), bytemuck::cast::<[u8; LINE / 2], _>(*near)) };
     }
     rest.copy_from_slice(&near[near.len() - rest.len()..]);
 }
 
-/// Whole lines, and bytes behind them as usual.
+/// Copies whole lines by non-temporal stores, and the bytes behind them by ordinary stores.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn stream_lines(near: &[u8], out: &mut [u8]) {
     let (lines, rest) = lines_of(out);
     for (near, line) in near.as_chunks::<LINE>().0.iter().zip(lines) {
         let line: *mut [u8; LINE] = line;
-        // SAFETY: both are valid by being references, and the line is aligned; whoever runs a kernel that streams fences.
+        // SAFETY: both were references, so 64 bytes are readable and writable there; the line is aligned, because
+        // `lines_of` gives aligned ones only. `run` fences after the kernel, so that later stores do not overtake
+        // this one.
         unsafe { _mm512_stream_si512(line.cast(), _mm512_loadu_si512(near.as_ptr().cast())) };
     }
     rest.copy_from_slice(&near[near.len() - rest.len()..]);
 }
 
-/// The lines that begin with `out`, if one does, and what is left of it.
+/// The cache lines of `out`, and the bytes behind them; no lines if `out` does not begin at one, because non-temporal
+/// stores must be aligned.
 fn lines_of(out: &mut [u8]) -> (&mut [[u8; LINE]], &mut [u8]) {
     if out.as_ptr().addr().is_multiple_of(LINE) { out.as_chunks_mut() } else { (&mut [], out) }
 }

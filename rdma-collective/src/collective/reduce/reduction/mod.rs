@@ -1,17 +1,18 @@
-//! What callers reduce by: the checks, and which part of the output is stored how.
+//! [`Reduction`]: the entry point of the kernels, with the checks of lengths and the choice between cached and
+//! streamed stores.
 
 use rdma_core::error::{RangeError, ReachError};
 use rdma_core::memory::CacheHint;
 use rdma_core::{PeerSlice, Region};
 
-use super::kernels::{self, Alike, Both, How, Job, Operand, Vectors};
+use super::kernels::{self, Job, KernelChoice, MutualReduction, Operand, PairReduction, Vectors};
 use super::{DataType, ReduceOp};
 use crate::collective::ReduceError;
 
-/// How the bytes of elements are reduced: their type, the operation, and what else is known.
+/// KernelChoice the bytes of elements are reduced: their type, the operation, and what else is known.
 ///
-/// Ranges may begin at any address. Operands are taken from the left to the right, in the order that they are given in;
-/// floating point is not associative, so the result depends on it. What bits come out is in
+/// Ranges may begin at any address. Operands are taken from the left to the right, in the order that they are given
+/// in; floating point is not associative, so the result depends on it. What bits come out is in
 /// [`numerics`](crate::collective::numerics).
 ///
 /// ```
@@ -29,20 +30,21 @@ pub struct Reduction {
     data_type: DataType,
     op: ReduceOp,
     ranks: Option<u32>,
-    expect: CacheHint,
+    hint: CacheHint,
     vectors: Vectors,
 }
 
 impl Reduction {
-    /// One that does not finish an average, of bytes that the caches hold.
+    /// A reduction that does not finish an average, and stores through the caches.
     pub fn new(data_type: DataType, op: ReduceOp) -> Self {
-        Self { data_type, op, ranks: None, expect: CacheHint::Cached, vectors: Vectors::widest() }
+        Self { data_type, op, ranks: None, hint: CacheHint::Cached, vectors: Vectors::widest() }
     }
 
-    /// The last one of elements that are then reduced over all `ranks`: an average is divided, others are as they are.
+    /// Makes this the last reduction of its elements, after which they contain all `ranks`: an average is divided,
+    /// other operations are unchanged.
     ///
-    /// Either one rank does it before the others get the elements, or all do the same for themselves, so that all have the same
-    /// bits. No ranks are taken as one.
+    /// Either one rank divides before it sends the elements to the others, or all ranks divide the same sum; all
+    /// ranks then have the same bits. 0 ranks count as 1.
     ///
     /// ```
     /// use rdma_collective::collective::{DataType, ReduceOp, Reduction};
@@ -57,20 +59,22 @@ impl Reduction {
         self
     }
 
-    /// For one of several that store more together than the caches hold ([`CacheHint::of_total`]): an output that is not an
-    /// input is then stored around them. Whoever sees a flag that is stored later sees it.
-    pub fn with_cache_hint(mut self, expect: CacheHint) -> Self {
-        self.expect = expect;
+    /// Sets whether an output that is not an input bypasses the caches; right where several reductions together store
+    /// more than the caches hold ([`CacheHint::of_total`]).
+    ///
+    /// The stores are fenced: a thread or a peer that sees a flag stored later also sees the output.
+    pub fn with_cache_hint(mut self, hint: CacheHint) -> Self {
+        self.hint = hint;
         self
     }
 
-    /// By other vectors than the widest, for whoever measures or tests them.
+    /// Sets other vectors than the widest, for measurements and tests.
     pub fn with(mut self, vectors: Vectors) -> Self {
         self.vectors = vectors;
         self
     }
 
-    /// `out[i] = out[i] op sources[0][i] op sources[1][i] op …`; without sources it only finishes an average.
+    /// `out[i] = out[i] op sources[0][i] op sources[1][i] op …`; without sources only an average is finished.
     ///
     /// # Errors
     /// [`ReduceError`] when the lengths differ or end inside an element; `out` is then untouched.
@@ -83,9 +87,10 @@ impl Reduction {
         Ok(())
     }
 
-    /// `out[i] = inputs[0][i] op inputs[1][i] op …`, which reads every input once and writes `out` once; one input is copied.
+    /// `out[i] = inputs[0][i] op inputs[1][i] op …`, which reads every input once and writes `out` once. A single
+    /// input is copied.
     ///
-    /// Types that are computed in a wider one are rounded once, after the last.
+    /// Types that are computed in a wider one are rounded once, after the last input.
     ///
     /// # Errors
     /// As for [`reduce_into`](Self::reduce_into), and [`ReduceError::NoInputs`].
@@ -93,76 +98,77 @@ impl Reduction {
         self.check(out.len(), inputs)?;
         let first = inputs.first().ok_or(ReduceError::NoInputs)?;
         if inputs.len() == 1 && self.divisor().is_none() {
-            rdma_core::memory::copy_slice(first, out, self.expect);
+            rdma_core::memory::copy_slice(first, out, self.hint);
             return Ok(());
         }
-        self.carry_out(&mut Job {
-            out,
-            in_place: false,
-            inputs,
-            streamed: self.expect == CacheHint::Streamed,
-        });
+        self.carry_out(&mut Job { out, in_place: false, inputs, streamed: self.hint == CacheHint::Streamed });
         Ok(())
     }
 
-    /// `out[i] = near[i] op peer[i]`, with what lies at an offset of a peer's memory. Neither operand is copied before; the other way
-    /// round the bits would be the same.
+    /// `out[i] = local[i] op peer[i]`, with the bytes at an offset of a peer's memory. Neither operand is copied
+    /// first. Operands in the other order would give the same bits.
     ///
     /// # Errors
     ///
-    /// Those of [`PeerSlice::copy_out`], of `near` too, and nothing is lost.
+    /// Those of [`PeerSlice::copy_out`], and also when `local` has too few bytes. The operands are then unchanged.
     pub(crate) fn reduce_peer(
         self,
         out: &mut [u8],
-        near: Operand<'_>,
+        local: Operand<'_>,
         (peer, at): (&mut PeerSlice<'_>, usize),
     ) -> Result<(), ReachError> {
         let len = out.len();
-        peer.run(at, len, &mut Both::new(out, near, self.how())?)
+        peer.run(at, len, &mut PairReduction::new(out, local, self.kernel())?)
     }
 
-    /// What makes `out[i] = near[i] op at[i]` of what it is run on; without `near`, `out[i] = out[i] op at[i]`.
+    /// A reduction to be run on memory `at`: `out[i] = local[i] op at[i]`, or without `local`, `out[i] = out[i] op
+    /// at[i]`.
     ///
     /// # Errors
     ///
-    /// [`ReduceError::LengthsDiffer`] when `near` has fewer bytes than `out`.
+    /// [`ReduceError::LengthsDiffer`] when `local` has fewer bytes than `out`.
     #[inline]
-    pub(crate) fn onto<'a>(self, out: &'a mut [u8], near: Option<&'a [u8]>) -> Result<Both<'a>, ReduceError> {
-        let Some(near) = near else { return Ok(Both::onto(out, self.how())) };
-        let (left, right) = (out.len(), near.len());
-        Both::new(out, Operand::Slice(near), self.how())
+    pub(crate) fn onto<'a>(
+        self,
+        out: &'a mut [u8],
+        local: Option<&'a [u8]>,
+    ) -> Result<PairReduction<'a>, ReduceError> {
+        let Some(local) = local else { return Ok(PairReduction::onto(out, self.kernel())) };
+        let (left, right) = (out.len(), local.len());
+        PairReduction::new(out, Operand::Slice(local), self.kernel())
             .map_err(|_| ReduceError::LengthsDiffer { left, right })
     }
 
-    /// `out[i] = left[i] op right[i]`, wherever they lie.
+    /// `out[i] = left[i] op right[i]`, of operands in slices or regions of this process.
     ///
     /// # Errors
     ///
-    /// Either has fewer bytes.
+    /// An operand has fewer bytes than `out`.
     pub(crate) fn reduce_near(
         self,
         out: &mut [u8],
         left: Operand<'_>,
         right: Operand<'_>,
     ) -> Result<(), RangeError> {
-        Both::new(out, left, self.how())?.with(right)
+        PairReduction::new(out, left, self.kernel())?.with(right)
     }
 
-    /// `near[i] = peer[i] = near[i] op peer[i]`, in one pass over both, of 256 KiB at most, which is done at once or not at all.
+    /// `local[i] = peer[i] = local[i] op peer[i]`, in one pass over both, of at most 256 KiB, which is done at once
+    /// or not at all.
     ///
-    /// Whether the region has all that is made comes with it: a peer that refused is to have it from there then, since an operand is
-    /// gone.
+    /// The `bool` says whether the region holds the whole result. If it does although the peer refused the store, the
+    /// peer must be given the result from the region, because the operand in the region is overwritten.
     ///
     /// # Errors
     ///
     /// Those of [`PeerSlice::copy_out`] and of [`PeerSlice::copy_in`].
     pub(crate) fn reduce_both(
         self,
-        near: (&Region, usize),
+        local: (&Region, usize),
         (peer, at): (&mut PeerSlice<'_>, usize),
         len: usize,
     ) -> (bool, Result<(), ReachError>) {
-        match Alike::new(near, len, self.how()) {
+        match MutualReduction::new(local, len, self.kernel()) {
             Ok(mut both) => {
                 let done = peer.run(at, len, &mut both);
                 (both.is_made(), done)
@@ -171,9 +177,9 @@ impl Reduction {
         }
     }
 
-    fn how(self) -> How {
+    fn kernel(self) -> KernelChoice {
         let Self { vectors, data_type, op, .. } = self;
-        How { vectors, data_type, op }
+        KernelChoice { vectors, data_type, op }
     }
 
     #[inline]
@@ -188,7 +194,7 @@ impl Reduction {
         Ok(())
     }
 
-    /// By what the last sum is divided.
+    /// The number of ranks by which the sum is divided; `None` if this reduction does not finish an average.
     #[inline]
     fn divisor(self) -> Option<u32> {
         self.ranks.filter(|_| self.op == ReduceOp::Avg)

@@ -1,47 +1,48 @@
 //! The chain: from the first rank to the last and around, so that every element is reduced in the order of ranks.
 //!
-//! Owns the order of steps; the cut into chunks is `chunk`'s. Uses the links of a ring.
-
-use std::iter::FusedIterator;
+//! Owns the order of steps. The cut into chunks is `chunk`'s. Uses the links of a ring.
 
 use super::chunk::Chunks;
 use super::{Operation, Source, Span, Step, Target};
 use crate::collective::ScheduleError;
 
-/// The steps of one rank in a reproducible all-reduce or reduce-scatter, or in a reduce; made one by one in constant memory.
+/// The steps of one rank in a reproducible all-reduce or reduce-scatter, or in a reduce; made one by one in constant
+/// memory.
 ///
-/// The first rank sends its input to the one after it, which reduces it into its own and sends that on, up to the last
-/// rank: there it is the result, which goes on to the first rank and along the ranks to the last that is to have it. Every
-/// element is thereby reduced as `((0 op 1) op 2) op …`, whatever the count, the staging and the element's place: the result
-/// depends on the inputs and their ranks alone. A reduce that need not be reproducible begins at the rank after its root,
-/// and ends there.
+/// The first rank sends its input to the one after it, which reduces it into its own and sends that on, up to the
+/// last rank, where the chunk is the result. The result goes on to the first rank, and along the ranks to the last
+/// rank that needs it. Every element is therefore reduced as `((0 op 1) op 2) op …`, whatever the count and the
+/// staging: the result depends on the inputs and their ranks alone. A reduce that need not be reproducible begins at
+/// the rank after its root and ends at the root, which saves the second pass.
 ///
-/// An all-reduce spreads the result to all; the other operations pass it on to the one rank that it is for, and what they
-/// pass on is staged, and is in no output but that rank's.
+/// An all-reduce spreads the result to all ranks. The other operations pass it on to the one rank that needs it;
+/// ranks on the path stage the message, because their outputs have no room for it.
 ///
 /// A link carries up to twice the buffer, that of a ring `2 (n-1)/n` times; and a chunk passes `2 (n-1)` links.
-/// At place `i` of its sequence a rank reduces chunk `i` and then spreads chunk `i - lag`.
+/// At index `i` of its sequence a rank reduces chunk `i` and then spreads chunk `i - lag`.
 ///
-/// No deadlock: let `s` be the messages that may be out on a link while its receiver sits on credits,
-/// `slots - signal_every + 1`. If it is 2 or more, `lag` is `b n` with `b = s / 2`; call place `i` of rank `r`
-/// earlier than another if `i + a r` is less, for an `a` just below `b`. A rank waits for its predecessor's same place
-/// (`i + a (r-1)`), for its successor's use of the message that is `s` before (`i - s/2 + a (r+1)` or less, with two
-/// messages a place at most), rank 0 for the result (`i - lag + a (n-1)`), and the last rank for its use by rank 0
-/// (`i - s + lag` or less): all of them earlier, so that there is no circle. If it is 1, `lag` is 1, and earlier is what has
-/// the lesser place or, at the same place, comes first in this order: ranks reduce, ranks spread, the last rank reduces.
+/// No deadlock: let `s` be the messages that may be out on a link while its receiver keeps credits back, `slots -
+/// signal_every + 1`. If `s` is 2 or more, `lag` is `b n` with `b = s / 2`; call index `i` of rank `r` earlier than
+/// another if `i + a r` is less, for an `a` just below `b`. A rank waits for its predecessor's same index (`i + a
+/// (r-1)`), for its successor's use of the message that is `s` before (`i - s/2 + a (r+1)` or less, with two messages
+/// an index at most), rank 0 for the result (`i - lag + a (n-1)`), and the last rank for the use of the result by
+/// rank 0 (`i - s + lag` or less). All of these are earlier, so that the waits form no cycle. If `s` is 1, `lag` is
+/// 1, and earlier is the lesser index or, at the same index, the first of: ranks reduce, ranks spread, the last rank
+/// reduces.
 #[derive(Clone, Debug)]
-pub struct Chain {
+pub(crate) struct Chain {
     operation: Operation,
-    /// This rank's place in the chain.
-    at: u32,
-    result: For,
+    /// This rank's position in the chain.
+    position: u32,
+    destination: Destination,
     chunks: Chunks,
-    /// Chunks that a rank reduces ahead of those that it spreads.
+    /// By how many chunks reducing is ahead of spreading.
     lag: u64,
     /// Messages between two signals.
     signal_every: u64,
-    /// The chunk to be reduced next; runs on by `lag` to spread the last ones.
+    /// The chunk to be reduced next; runs on by `lag` to spread the last chunks.
     next: u64,
+    /// Messages sent, received, and given back to the sender so far.
     sent: u64,
     received: u64,
     signalled: u64,
@@ -49,13 +50,14 @@ pub struct Chain {
     ready: [Option<Step>; 8],
 }
 
-/// Who is to have the result.
+/// The ranks at which the result must arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum For {
+enum Destination {
+    /// All ranks.
     All,
-    /// The rank at a place in the chain.
-    One(u32),
-    /// Each rank its part; the chain begins at rank 0.
+    /// The rank at this position in the chain.
+    Position(u32),
+    /// Each part at its own rank; the chain then begins at rank 0, so that positions are ranks.
     Owners,
 }
 
@@ -67,46 +69,46 @@ impl Chain {
     /// # Errors
     /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or
     /// the staging has no slot or none that an element fits.
-    pub fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
         let alone = operation.check()?;
-        Self::new(operation, 0, For::All, alone)
+        Self::new(operation, 0, Destination::All, alone)
     }
 
     /// The steps of `operation.rank` in a reduce-scatter, which leaves it its part of the result.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); the count is that of a part.
-    pub fn reduce_scatter(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn reduce_scatter(operation: Operation) -> Result<Self, ScheduleError> {
         let alone = operation.check_parts()?;
-        Self::new(operation, 0, For::Owners, alone)
+        Self::new(operation, 0, Destination::Owners, alone)
     }
 
-    /// The steps of `operation.rank` in a reduce, which leaves the result to `root`: in the order of ranks from the one
-    /// after it on or, with `reproducible`, from rank 0 on.
+    /// The steps of `operation.rank` in a reduce, which leaves the result to `root`: in the order of ranks from the
+    /// one after it on or, with `reproducible`, from rank 0 on.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and when the root is not one of the ranks.
-    pub fn reduce(operation: Operation, root: u32, reproducible: bool) -> Result<Self, ScheduleError> {
+    pub(crate) fn reduce(operation: Operation, root: u32, reproducible: bool) -> Result<Self, ScheduleError> {
         let alone = operation.check_root(root)?;
-        let (first, at) = if reproducible { (0, root) } else { (root + 1, operation.ranks - 1) };
-        Self::new(operation, first % operation.ranks, For::One(at), alone)
+        let (first, position) = if reproducible { (0, root) } else { (root + 1, operation.ranks - 1) };
+        Self::new(operation, first % operation.ranks, Destination::Position(position), alone)
     }
 
     fn new(
         operation: Operation,
         first: u32,
-        result: For,
+        destination: Destination,
         alone: Option<Step>,
     ) -> Result<Self, ScheduleError> {
-        let Operation { rank, ranks, count, data_type, staging } = operation;
-        let parts = if result == For::Owners { ranks } else { 1 };
+        let Operation { ranks, count, data_type, staging, .. } = operation;
+        let parts = if destination == Destination::Owners { ranks } else { 1 };
         let slots = u64::from(staging.slots);
         let signal_every = (slots / 4).max(1);
         let out = (slots + 1).saturating_sub(signal_every);
         Ok(Self {
             operation,
-            at: if rank >= first { rank - first } else { ranks - first + rank },
-            result,
+            position: operation.position_from(first),
+            destination,
             chunks: Chunks::new(count, data_type.size(), parts, ranks, &staging)?,
             lag: if out < 2 { 1 } else { u64::from(ranks) * (out / 2) },
             signal_every,
@@ -119,45 +121,45 @@ impl Chain {
     }
 
     /// Whether the last `Put` has been made.
-    #[must_use]
-    pub fn has_put_all(&self) -> bool {
+    pub(crate) fn has_put_all(&self) -> bool {
         let all = if self.is_last() {
             self.spread_beyond(0)
         } else {
-            self.chunks.len() + self.spread_beyond(self.at + 1)
+            self.chunks.len() + self.spread_beyond(self.position + 1)
         };
         self.sent == all && !self.ready.iter().flatten().any(|step| matches!(step, Step::Put { .. }))
     }
 
     fn is_last(&self) -> bool {
-        self.at + 1 == self.operation.ranks
+        self.position + 1 == self.operation.ranks
     }
 
-    /// The last place that the result of a chunk goes to from the last one; `None` when it stays there.
+    /// The last position to which the result of a chunk travels from the end of the chain; `None` when the result
+    /// stays there.
     fn spread_to(&self, chunk: u64) -> Option<u32> {
         let last = self.operation.ranks - 1;
-        match self.result {
-            For::All => last.checked_sub(1),
-            For::One(place) => (place < last).then_some(place),
-            For::Owners => Some(self.chunks.part(chunk)).filter(|place| *place < last),
+        match self.destination {
+            Destination::All => last.checked_sub(1),
+            Destination::Position(position) => (position < last).then_some(position),
+            Destination::Owners => Some(self.chunks.part(chunk)).filter(|position| *position < last),
         }
     }
 
-    /// How many chunks' results go from the last place to `place` or beyond.
-    fn spread_beyond(&self, place: u32) -> u64 {
+    /// How many chunks' results travel to `position` or beyond.
+    fn spread_beyond(&self, position: u32) -> u64 {
         let last = self.operation.ranks - 1;
-        match self.result {
-            For::Owners => self.chunks.a_part() * u64::from(last.saturating_sub(place)),
-            _ if self.spread_to(0).is_some_and(|end| end >= place) => self.chunks.len(),
+        match self.destination {
+            Destination::Owners => self.chunks.a_part() * u64::from(last.saturating_sub(position)),
+            _ if self.spread_to(0).is_some_and(|end| end >= position) => self.chunks.len(),
             _ => 0,
         }
     }
 
-    /// Makes the steps at one place of the sequence.
+    /// Makes the steps at one index of the sequence.
     fn advance(&mut self) {
         let reduced = self.chunks.span(self.next).map(|span| self.reduce_chunk(self.next, span));
         let spread = self.next.checked_sub(self.lag).filter(|_| !self.is_last()).and_then(|chunk| {
-            let end = self.spread_to(chunk).filter(|end| *end >= self.at)?;
+            let end = self.spread_to(chunk).filter(|end| *end >= self.position)?;
             Some(self.spread(self.chunks.span(chunk)?, end))
         });
         let [a, b, c, d] = reduced.unwrap_or_default();
@@ -167,7 +169,7 @@ impl Chain {
     }
 
     fn reduce_chunk(&mut self, chunk: u64, span: Span) -> [Option<Step>; 4] {
-        if self.at == 0 {
+        if self.position == 0 {
             return [None, None, None, Some(self.send(Source::Input, span))];
         }
         let (from, message, last) = (self.operation.previous_rank(), self.received, self.is_last());
@@ -180,22 +182,22 @@ impl Chain {
 
     fn spread(&mut self, span: Span, end: u32) -> [Option<Step>; 4] {
         let (from, message) = (self.operation.previous_rank(), self.received);
-        // The last rank, which has it, is not sent it.
-        let (target, source) = if end == self.at { (Target::Output, None) } else { self.passed_on() };
+        // The rank at `end` does not send on: behind it only the end of the chain is left, which has the result.
+        let (target, source) = if end == self.position { (Target::Output, None) } else { self.passed_on() };
         let consume = Step::CopyFrom { from, message, span, target };
         let [wait, signal] = self.receive();
         [wait, Some(consume), signal, source.map(|source| self.send(source, span))]
     }
 
-    /// Where a message is left that is sent on, and sent from: in the output when that has room for it.
+    /// Where a message that travels on is left and sent from: the output, if the output has room for the message.
     fn passed_on(&self) -> (Target, Option<Source>) {
-        match self.result {
-            For::All => (Target::Output, Some(Source::Output)),
-            For::One(_) | For::Owners => (Target::Staged, Some(Source::Staged)),
+        match self.destination {
+            Destination::All => (Target::Output, Some(Source::Output)),
+            Destination::Position(_) | Destination::Owners => (Target::Staged, Some(Source::Staged)),
         }
     }
 
-    /// The steps before and after the message that comes next is used.
+    /// The steps before and after the use of the next message: the wait, and the signal if one is due.
     fn receive(&mut self) -> [Option<Step>; 2] {
         let from = self.operation.previous_rank();
         let wait = Step::WaitCount { from, message: self.received };
@@ -214,17 +216,17 @@ impl Chain {
         Step::Put { to: self.operation.next_rank(), message, source, span }
     }
 
-    /// How many this rank receives.
+    /// Messages that this rank receives in all.
     fn messages(&self) -> u64 {
-        let reduced = if self.at == 0 { 0 } else { self.chunks.len() };
-        reduced + if self.is_last() { 0 } else { self.spread_beyond(self.at) }
+        let reduced = if self.position == 0 { 0 } else { self.chunks.len() };
+        reduced + if self.is_last() { 0 } else { self.spread_beyond(self.position) }
     }
 
-    /// One beyond the last place at which there is something to do.
+    /// The end of the sequence, behind the last index at which there is something to do.
     fn end(&self) -> u64 {
         match (self.operation.ranks, self.chunks.len()) {
             (1, _) | (_, 0) => 0,
-            (_, chunks) if self.is_last() || self.spread_beyond(self.at) == 0 => chunks,
+            (_, chunks) if self.is_last() || self.spread_beyond(self.position) == 0 => chunks,
             (_, chunks) => chunks + self.lag,
         }
     }
@@ -245,8 +247,6 @@ impl Iterator for Chain {
         }
     }
 }
-
-impl FusedIterator for Chain {}
 
 #[cfg(test)]
 mod tests;

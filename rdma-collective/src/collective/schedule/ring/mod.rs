@@ -1,58 +1,44 @@
-//! The ring: reduce-scatter, all-gather, and both as an all-reduce, between neighbours, pipelined, for any count and number
-//! of ranks.
+//! The ring: reduce-scatter, all-gather, and both as an all-reduce, between neighbours, pipelined, for any count and
+//! number of ranks.
 //!
-//! Owns the order of steps; the cut into chunks is `chunk`'s.
+//! Owns the order of steps. The cut into chunks is `chunk`'s.
 
-use std::iter::FusedIterator;
-
-use super::chunk::{Chunking, Place};
+use super::chunk::{ChunkIndex, Chunking};
 use super::{Operation, Source, Span, Step, Target};
 use crate::collective::ScheduleError;
 
 /// The steps of one rank in a ring all-reduce, reduce-scatter or all-gather, made one by one in constant memory.
 ///
-/// In an all-reduce each rank sends `2 (n-1)/n` of the buffer to the next rank and receives as much from the one before it.
-/// The buffer is cut into rounds, a round into one segment a rank, a segment into `p` chunks. In step `s` of a
-/// round a rank sends segment `rank - s` and receives `rank - s - 1`: `n-1` steps reduce, `n-1` more spread the
-/// result. All chunks of all steps of all rounds are one sequence; chunk `i` is received and consumed just
-/// before chunk `i + p` is sent, which is the first that needs it. Empty chunks are left out on both ends.
+/// In an all-reduce each rank sends `2 (n-1)/n` of the buffer to the next rank and receives as much from the one
+/// before it. The buffer is cut into rounds, a round into one segment a rank, a segment into `p` chunks. In step `s`
+/// of a round a rank sends segment `rank - s` and receives `rank - s - 1`: `n-1` steps reduce, `n-1` more spread the
+/// result. All chunks of all steps of all rounds are one sequence; chunk `i` is received and consumed just before
+/// chunk `i + p` is sent, which is the first that needs it. Empty chunks are left out on both ends.
 ///
-/// A reduce-scatter makes the steps that reduce, and an all-gather those that spread, `n-1` each, with the ranks' parts in
-/// place of segments. A reduce-scatter begins with the segment before this rank's, so that it ends with this rank's own;
-/// what it reduces of the others is staged, and is in no output.
+/// A reduce-scatter makes the steps that reduce, and an all-gather the steps that spread, `n-1` each, with the ranks'
+/// parts in place of segments. A reduce-scatter begins with the segment before this rank's, so that it ends with this
+/// rank's own. Partial results of other segments are staged, because the output has no room for them.
 ///
-/// No deadlock: take a rank that has sent least, `i` chunks. It waits for chunk `i - p`, which its predecessor
-/// has sent, or for the slot of message `i - slots`. Its successor consumed that before sending chunk
-/// `i - slots + p`, and gives slots back at least every `slots - p + 1` messages; so the successor has sent less
-/// than `i`, which is less than least.
+/// No deadlock: take the rank that has sent least, `i` chunks. It waits for chunk `i - p`, which its predecessor
+/// has sent, or for the slot of message `i - slots`. Its successor consumed that message before sending chunk
+/// `i - slots + p`, and gives slots back at least every `slots - p + 1` messages. So the successor has sent less
+/// than `i`, which contradicts the choice of the rank.
 ///
-/// An element is reduced in ring order starting at the rank that puts it from the input, which is that of its segment, or in
-/// a reduce-scatter the one after: the result depends on count, type, ranks and staging alone, and is the same bytes on all
-/// ranks.
-///
-/// ```
-/// use rdma_collective::collective::DataType;
-/// use rdma_collective::collective::schedule::{Operation, Ring, Staging, Step};
-///
-/// let staging = Staging::default();
-/// let operation = Operation { rank: 0, ranks: 4, count: 1 << 20, data_type: DataType::F32, staging };
-/// let sent: usize = Ring::all_reduce(operation)?
-///     .filter_map(|step| if let Step::Put { span, .. } = step { Some(span.len) } else { None })
-///     .sum();
-/// assert_eq!(sent, 2 * 3 * (4 << 20) / 4);
-/// # Ok::<(), rdma_collective::collective::ScheduleError>(())
-/// ```
+/// An element is reduced in ring order. The first operand is of the rank in whose segment the element lies, or in a
+/// reduce-scatter of the rank after. The result depends on count, type, ranks and staging alone, and is the same
+/// bytes on all ranks.
 #[derive(Clone, Debug)]
-pub struct Ring {
-    rank: u32,
-    ranks: u32,
-    passes: Passes,
+pub(crate) struct Ring {
+    operation: Operation,
+    phases: Phases,
     chunking: Chunking,
     /// Messages between two signals.
     signal_every: u64,
-    /// The chunk to be sent next, of `chunks`; runs on by `p` to receive the last ones.
+    /// The chunk to be sent next, of `chunks`; runs on by `p` to receive the last chunks.
     next: u64,
+    /// Chunks of all steps of all rounds.
     chunks: u64,
+    /// Messages sent, received, and given back to the sender so far.
     sent: u64,
     received: u64,
     signalled: u64,
@@ -60,12 +46,12 @@ pub struct Ring {
     ready: [Option<Step>; 5],
 }
 
-/// What is done on the way around the ring.
+/// The phases of a ring that an operation goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passes {
-    ReduceAndSpread,
-    Reduce,
-    Spread,
+enum Phases {
+    ReduceScatterAllGather,
+    ReduceScatter,
+    AllGather,
 }
 
 impl Ring {
@@ -76,44 +62,43 @@ impl Ring {
     /// # Errors
     /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or
     /// the staging has no slot or none that an element fits.
-    pub fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
         let Operation { ranks, count, data_type, staging, .. } = operation;
         let alone = operation.check()?;
         let chunking = Chunking::new(count, data_type.size(), ranks as usize, &staging)?;
-        Ok(Self::new(operation, Passes::ReduceAndSpread, chunking, alone))
+        Ok(Self::new(operation, Phases::ReduceScatterAllGather, chunking, alone))
     }
 
     /// The steps of `operation.rank` in a reduce-scatter, which leaves it its part of the result.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); the count is that of a part.
-    pub fn reduce_scatter(operation: Operation) -> Result<Self, ScheduleError> {
-        Self::of_parts(operation, Passes::Reduce)
+    pub(crate) fn reduce_scatter(operation: Operation) -> Result<Self, ScheduleError> {
+        Self::of_parts(operation, Phases::ReduceScatter)
     }
 
     /// The steps of `operation.rank` in an all-gather, which brings it the parts of all ranks.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); the count is that of a part.
-    pub fn all_gather(operation: Operation) -> Result<Self, ScheduleError> {
-        Self::of_parts(operation, Passes::Spread)
+    pub(crate) fn all_gather(operation: Operation) -> Result<Self, ScheduleError> {
+        Self::of_parts(operation, Phases::AllGather)
     }
 
-    fn of_parts(operation: Operation, passes: Passes) -> Result<Self, ScheduleError> {
+    fn of_parts(operation: Operation, phases: Phases) -> Result<Self, ScheduleError> {
         let Operation { ranks, count, data_type, staging, .. } = operation;
         let alone = operation.check_parts()?;
         let chunking = Chunking::of_parts(count, data_type.size(), ranks as usize, &staging)?;
-        Ok(Self::new(operation, passes, chunking, alone))
+        Ok(Self::new(operation, phases, chunking, alone))
     }
 
-    fn new(operation: Operation, passes: Passes, chunking: Chunking, alone: Option<Step>) -> Self {
-        let Operation { rank, ranks, staging, .. } = operation;
+    fn new(operation: Operation, phases: Phases, chunking: Chunking, alone: Option<Step>) -> Self {
         let mut ring = Self {
-            rank,
-            ranks,
-            passes,
+            operation,
+            phases,
             chunking,
-            signal_every: ((u64::from(staging.slots) - chunking.chunks() as u64) / 2).max(1),
+            // At least two signals for the slots that are not under way, so that the sender rarely waits for one.
+            signal_every: ((u64::from(operation.staging.slots) - chunking.chunks() as u64) / 2).max(1),
             next: 0,
             chunks: 0,
             sent: 0,
@@ -126,29 +111,16 @@ impl Ring {
     }
 
     fn steps_a_round(&self) -> u64 {
-        let once = u64::from(self.ranks) - 1;
-        if self.passes == Passes::ReduceAndSpread { 2 * once } else { once }
+        let once = u64::from(self.operation.ranks) - 1;
+        if self.phases == Phases::ReduceScatterAllGather { 2 * once } else { once }
     }
 
-    /// The rank that this one sends to.
-    #[must_use]
-    pub fn next_rank(&self) -> u32 {
-        if self.rank + 1 == self.ranks { 0 } else { self.rank + 1 }
-    }
-
-    /// The rank that this one receives from.
-    #[must_use]
-    pub fn previous_rank(&self) -> u32 {
-        if self.rank == 0 { self.ranks - 1 } else { self.rank - 1 }
-    }
-
-    /// Whether the last `Put` has been made. It can be `false` then when chunks behind it are empty.
-    #[must_use]
-    pub fn has_put_all(&self) -> bool {
+    /// Whether the last `Put` has been made. May still be `false` then, when the chunks behind that `Put` are empty.
+    pub(crate) fn has_put_all(&self) -> bool {
         self.next >= self.chunks
     }
 
-    /// Makes the steps at one place of the sequence: consume the chunk that the next one needs, then send that.
+    /// Makes the steps of one chunk of the sequence: consume the chunk that the next `Put` needs, then send.
     fn advance(&mut self) {
         let consumed = self.next.checked_sub(self.chunking.chunks() as u64);
         let [wait, consume] = consumed.map_or([None; 2], |chunk| self.receive(chunk));
@@ -159,16 +131,16 @@ impl Ring {
     }
 
     fn receive(&mut self, chunk: u64) -> [Option<Step>; 2] {
-        let from = self.previous_rank();
-        let (step, span) = self.place(chunk, from);
+        let (from, ranks) = (self.operation.previous_rank(), self.operation.ranks);
+        let (step, span) = self.locate(chunk, from);
         if span.len == 0 {
             return [None; 2];
         }
         let message = self.received;
         self.received += 1;
-        let consume = if self.passes != Passes::Spread && step < self.ranks - 1 {
-            let last = step == self.ranks - 2;
-            let has_room = last || self.passes == Passes::ReduceAndSpread;
+        let consume = if self.phases != Phases::AllGather && step < ranks - 1 {
+            let last = step == ranks - 2;
+            let has_room = last || self.phases == Phases::ReduceScatterAllGather;
             let target = if has_room { Target::Output } else { Target::Staged };
             Step::ReduceFrom { from, message, span, last, target }
         } else {
@@ -177,45 +149,47 @@ impl Ring {
         [Some(Step::WaitCount { from, message }), Some(consume)]
     }
 
-    /// The message; and this rank's own part of what is gathered is put where the others' will be.
+    /// The `Put` of a chunk; in an all-gather also the copy of this rank's own part into its output.
     fn send(&mut self, chunk: u64) -> [Option<Step>; 2] {
-        let (step, span) = self.place(chunk, self.rank);
+        let (step, span) = self.locate(chunk, self.operation.rank);
         if span.len == 0 {
             return [None; 2];
         }
-        let source = match self.passes {
+        let source = match self.phases {
             _ if step == 0 => Source::Input,
-            Passes::Reduce => Source::Staged,
+            Phases::ReduceScatter => Source::Staged,
             _ => Source::Output,
         };
-        let put = Step::Put { to: self.next_rank(), message: self.sent, source, span };
+        let put = Step::Put { to: self.operation.next_rank(), message: self.sent, source, span };
         self.sent += 1;
-        let own = step == 0 && self.passes == Passes::Spread;
+        let own = step == 0 && self.phases == Phases::AllGather;
         [Some(put), own.then_some(Step::Copy { span })]
     }
 
-    /// Credits go back in groups, and the last ones at the end.
+    /// The signal that is due, if any: credits go back in groups, because each signal is a message of its own, and
+    /// all that are left at the end.
     fn signal(&mut self) -> Option<Step> {
         let due = self.received - self.signalled;
         if due == 0 || (due < self.signal_every && self.next + 1 < self.end()) {
             return None;
         }
         self.signalled = self.received;
-        Some(Step::Signal { to: self.previous_rank(), consumed: self.received })
+        Some(Step::Signal { to: self.operation.previous_rank(), consumed: self.received })
     }
 
-    /// The step of its round, and the bytes, of the chunk at place `index` of what `sender` sends.
-    fn place(&self, index: u64, sender: u32) -> (u32, Span) {
-        let (chunks, ranks) = (self.chunking.chunks() as u64, u64::from(self.ranks));
+    /// The step of its round, and the bytes, of the chunk at `index` in the sequence that `sender` sends.
+    fn locate(&self, index: u64, sender: u32) -> (u32, Span) {
+        let (chunks, ranks) = (self.chunking.chunks() as u64, u64::from(self.operation.ranks));
         let (step_index, chunk) = (index / chunks, index % chunks);
         let (round, step) = (step_index / self.steps_a_round(), step_index % self.steps_a_round());
-        let first = u64::from(sender) + if self.passes == Passes::Reduce { ranks - 1 } else { 0 };
+        let first = u64::from(sender) + if self.phases == Phases::ReduceScatter { ranks - 1 } else { 0 };
+        // `2 ranks` keeps the difference above 0, since a round has fewer than `2 ranks` steps.
         let segment = (first + 2 * ranks - step) % ranks;
-        let place = Place { round: round as usize, segment: segment as usize, chunk: chunk as usize };
-        (step as u32, self.chunking.span(place))
+        let at = ChunkIndex { round: round as usize, segment: segment as usize, chunk: chunk as usize };
+        (step as u32, self.chunking.span(at))
     }
 
-    /// One beyond the last place at which there is something to send or to consume.
+    /// The end of the sequence, behind the last chunk that is sent or consumed.
     fn end(&self) -> u64 {
         if self.chunks == 0 { 0 } else { self.chunks + self.chunking.chunks() as u64 }
     }
@@ -236,8 +210,6 @@ impl Iterator for Ring {
         }
     }
 }
-
-impl FusedIterator for Ring {}
 
 #[cfg(test)]
 mod tests;

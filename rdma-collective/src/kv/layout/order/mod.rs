@@ -183,7 +183,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::MemoryTooSmall`] when it does not.
-    pub fn check_memory(&self, len: u64) -> Result<(), LayoutError> {
+    pub(crate) fn check_memory(&self, len: u64) -> Result<(), LayoutError> {
         if len < self.bytes {
             return Err(LayoutError::MemoryTooSmall { need: self.bytes, len });
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::coalesce::Merge;
 use super::{Wanted, WriteDescriptor};
+use crate::kv::layout::Side;
 use crate::kv::layout::{Layout, Order};
-use crate::kv::layout::{LayoutError, Side};
 use crate::kv::plan::PlanError;
 
 /// A block of the source pool and the block of the destination pool that it is written to, in all layers.
@@ -22,19 +22,6 @@ pub struct BlockPair {
 ///
 /// It keeps the pairs alone, 8 bytes each: descriptors are made as they are taken. Both sides of a transfer
 /// make the same ones from the same layouts, pairs and bound, and so agree on how many there are.
-///
-/// ```
-/// use rdma_collective::kv::layout::{Layout, Model, Order};
-/// use rdma_collective::kv::plan::{BlockPair, BlockPlan};
-///
-/// let layout = Layout::new(Model::DEEPSEEK_V3.shape(64, 100, Order::LayerBlockPart))?;
-/// let pairs = [(7, 50), (8, 51), (30, 2)].map(|(source, destination)| BlockPair { source, destination });
-/// let plan = BlockPlan::new(layout, layout, &pairs, 1 << 20)?;
-/// // In each of 61 layers, blocks 7 and 8 are adjacent on both sides.
-/// assert_eq!(plan.descriptors().count(), 61 * 2);
-/// assert_eq!(plan.bytes(), 3 * 64 * 70272);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct BlockPlan {
     source: Layout,
@@ -102,13 +89,8 @@ impl BlockPlan {
         Ok(plan)
     }
 
-    /// The writes of all layers, adjacent ones merged.
-    pub fn descriptors(&self) -> impl Iterator<Item = WriteDescriptor> + '_ {
-        self.merged(0..self.source.shape().layers)
-    }
-
     /// The writes of all layers, with the plan, for whoever takes them over time.
-    pub(in crate::kv) fn into_descriptors(self: Arc<Self>) -> Descriptors {
+    pub(crate) fn into_descriptors(self: Arc<Self>) -> Descriptors {
         let layers = self.source.shape().layers;
         let first = if self.by_layer { 1.min(layers) } else { layers };
         let writes = Ranges::of(&self, 0..first).merged();
@@ -131,62 +113,11 @@ impl BlockPlan {
         let ends = ends.collect();
         (total, ends)
     }
-
-    /// The writes of one layer, for a model that announces layers as it computes them.
-    ///
-    /// # Errors
-    /// [`LayoutError::NoSuchLayer`] when there is no such layer.
-    pub fn layer(&self, layer: u32) -> Result<impl Iterator<Item = WriteDescriptor> + '_, LayoutError> {
-        let layers = self.source.shape().layers;
-        if layer >= layers {
-            return Err(LayoutError::NoSuchLayer { layer, layers });
-        }
-        Ok(self.merged(layer..layer + 1))
-    }
-
-    /// The pairs, in the order of the source.
-    #[must_use]
-    pub fn pairs(&self) -> &[BlockPair] {
-        &self.pairs
-    }
-
-    /// Bytes of the whole request.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        // Distinct blocks of one pool, so no more than its bytes.
-        self.pairs.len() as u64 * self.source.block_bytes()
-    }
-
-    fn merged(&self, layers: Range<u32>) -> impl Iterator<Item = WriteDescriptor> + '_ {
-        Merge::new(self.ranges(layers), self.write_bytes_max)
-    }
-
-    /// One range for each layer, piece and pair, in the order of the source's memory.
-    fn ranges(&self, layers: Range<u32>) -> impl Iterator<Item = WriteDescriptor> + '_ {
-        let pieces = self.source.pieces();
-        let pairs = self.pairs.iter();
-        let order = self.source.shape().order;
-        let by_block = (order == Order::BlockLayerPart).then(|| {
-            let layers = layers.clone();
-            pairs.clone().flat_map(move |pair| layers.clone().map(move |layer| (layer, 0, pair)))
-        });
-        let by_layer = (order != Order::BlockLayerPart).then(|| {
-            layers
-                .flat_map(move |layer| (0..pieces).map(move |piece| (layer, piece)))
-                .flat_map(move |(layer, piece)| pairs.clone().map(move |pair| (layer, piece, pair)))
-        });
-        let places = by_block.into_iter().flatten().chain(by_layer.into_iter().flatten());
-        places.map(|(layer, piece, pair)| {
-            let from = self.source.extent(layer, piece, pair.source);
-            let to = self.destination.extent(layer, piece, pair.destination);
-            WriteDescriptor { offset_local: from.offset, offset_remote: to.offset, len: from.len }
-        })
-    }
 }
 
 /// The descriptors of a plan that they keep.
 #[derive(Debug)]
-pub(in crate::kv) struct Descriptors {
+pub(crate) struct Descriptors {
     plan: Arc<BlockPlan>,
     writes: Merge<Ranges>,
     /// Those after it.
@@ -207,7 +138,7 @@ impl Iterator for Descriptors {
     }
 }
 
-/// What [`BlockPlan::ranges`] gives, by number.
+/// Ranges of a plan, by number: one range for each layer, piece and pair, in the order of the source's memory.
 #[derive(Debug)]
 struct Ranges {
     plan: Arc<BlockPlan>,

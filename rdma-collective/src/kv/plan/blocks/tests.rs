@@ -5,7 +5,49 @@ use proptest::sample::subsequence;
 
 use super::*;
 use crate::kv::layout::order::tests::shapes;
-use crate::kv::layout::{Attention, CacheType, Extent, HeadOrder, Shape, TensorParallel};
+use crate::kv::layout::{Attention, CacheType, Extent, HeadOrder, LayoutError, Model, Shape, TensorParallel};
+
+/// Writes of a plan by nested iterators: what the numbered [`Ranges`] of production have to agree with.
+impl BlockPlan {
+    pub(in crate::kv) fn descriptors(&self) -> impl Iterator<Item = WriteDescriptor> + '_ {
+        self.merged(0..self.source.shape().layers)
+    }
+
+    fn layer(&self, layer: u32) -> impl Iterator<Item = WriteDescriptor> + '_ {
+        self.merged(layer..layer + 1)
+    }
+
+    /// Bytes of the whole request.
+    fn bytes(&self) -> u64 {
+        self.pairs.len() as u64 * self.source.block_bytes()
+    }
+
+    fn merged(&self, layers: Range<u32>) -> impl Iterator<Item = WriteDescriptor> + '_ {
+        Merge::new(self.ranges(layers), self.write_bytes_max)
+    }
+
+    /// One range for each layer, piece and pair, in the order of the source's memory.
+    fn ranges(&self, layers: Range<u32>) -> impl Iterator<Item = WriteDescriptor> + '_ {
+        let pieces = self.source.pieces();
+        let pairs = self.pairs.iter();
+        let order = self.source.shape().order;
+        let by_block = (order == Order::BlockLayerPart).then(|| {
+            let layers = layers.clone();
+            pairs.clone().flat_map(move |pair| layers.clone().map(move |layer| (layer, 0, pair)))
+        });
+        let by_layer = (order != Order::BlockLayerPart).then(|| {
+            layers
+                .flat_map(move |layer| (0..pieces).map(move |piece| (layer, piece)))
+                .flat_map(move |(layer, piece)| pairs.clone().map(move |pair| (layer, piece, pair)))
+        });
+        let places = by_block.into_iter().flatten().chain(by_layer.into_iter().flatten());
+        places.map(|(layer, piece, pair)| {
+            let from = self.source.extent(layer, piece, pair.source);
+            let to = self.destination.extent(layer, piece, pair.destination);
+            WriteDescriptor { offset_local: from.offset, offset_remote: to.offset, len: from.len }
+        })
+    }
+}
 
 const SHAPE: Shape = Shape {
     layers: 3,
@@ -98,7 +140,7 @@ proptest! {
         let expected = oracle(&source, &destination, &pairs);
         prop_assert_eq!(plan.bytes(), expected.iter().flatten().count() as u64);
         prop_assert_eq!(carry_out(plan.descriptors(), destination.bytes()), expected.clone());
-        let by_layer = (0..source.shape().layers).flat_map(|layer| plan.layer(layer).unwrap());
+        let by_layer = (0..source.shape().layers).flat_map(|layer| plan.layer(layer));
         prop_assert_eq!(carry_out(by_layer, destination.bytes()), expected);
     }
 
@@ -182,8 +224,6 @@ fn requests_without_blocks_bound_or_common_layout_are_refused() {
         BlockPlan::new(here, there, &one, 64).unwrap_err(),
         PlanError::Layout(LayoutError::Differs { field: "tokens a block", .. })
     ));
-    let plan = BlockPlan::new(here, here, &one, 64).unwrap();
-    assert_eq!(plan.layer(3).err(), Some(LayoutError::NoSuchLayer { layer: 3, layers: 3 }));
 }
 
 proptest! {
@@ -233,4 +273,13 @@ proptest! {
         }
         prop_assert_eq!(plan.count(0).0, 1.min(total));
     }
+}
+
+#[test]
+fn adjacent_blocks_become_one_write_in_each_layer() {
+    let layout = Layout::new(Model::DEEPSEEK_V3.shape(64, 100, Order::LayerBlockPart)).unwrap();
+    let pairs = [(7, 50), (8, 51), (30, 2)].map(|(source, destination)| BlockPair { source, destination });
+    let plan = BlockPlan::new(layout, layout, &pairs, 1 << 20).unwrap();
+    assert_eq!(plan.descriptors().count(), 61 * 2);
+    assert_eq!(plan.bytes(), 3 * 64 * 70272);
 }

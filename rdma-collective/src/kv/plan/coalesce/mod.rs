@@ -1,67 +1,8 @@
-//! Merging writes that are adjacent on both sides, up to a bound, and refusing those that are not sound.
+//! Merging of writes that are adjacent in both pools, up to a bound.
 
 use std::iter::Fuse;
 
 use super::WriteDescriptor;
-use crate::kv::layout::Side;
-use crate::kv::plan::PlanError;
-
-/// What the writes of a list have to keep to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of the memory that is read.
-    pub local_len: u64,
-    /// Bytes of the memory that is written.
-    pub remote_len: u64,
-    /// Bytes of the longest write that may come out; longer ones are cut.
-    pub write_bytes_max: u32,
-}
-
-/// Checks a list of writes in any order and merges those that are adjacent on both sides.
-///
-/// The result is in the order of the destination. The same bytes may be read twice; none is written twice.
-///
-/// # Errors
-/// [`PlanError`] names the first write that is empty, wraps, is out of range or overlaps another at the destination.
-///
-/// ```
-/// use rdma_collective::kv::plan::{Limits, WriteDescriptor, coalesce};
-///
-/// let write = |offset_local, offset_remote, len| WriteDescriptor { offset_local, offset_remote, len };
-/// let limits = Limits { local_len: 100, remote_len: 100, write_bytes_max: 64 };
-/// let writes = coalesce(&[write(20, 60, 20), write(0, 0, 10), write(10, 50, 10)], limits)?;
-/// assert_eq!(writes, [write(0, 0, 10), write(10, 50, 30)]);
-/// # Ok::<(), rdma_collective::kv::plan::PlanError>(())
-/// ```
-pub fn coalesce(writes: &[WriteDescriptor], limits: Limits) -> Result<Vec<WriteDescriptor>, PlanError> {
-    if limits.write_bytes_max == 0 {
-        return Err(PlanError::BoundZero);
-    }
-    for (index, write) in writes.iter().enumerate() {
-        if write.len == 0 {
-            return Err(PlanError::Empty { index });
-        }
-        check_range(Side::Source, index, write.offset_local, write.len, limits.local_len)?;
-        check_range(Side::Destination, index, write.offset_remote, write.len, limits.remote_len)?;
-    }
-    let mut sorted: Vec<(usize, WriteDescriptor)> = writes.iter().copied().enumerate().collect();
-    sorted.sort_unstable_by_key(|(_, write)| write.offset_remote);
-    for pair in sorted.windows(2) {
-        let &[(first, one), (second, other)] = pair else { continue };
-        if one.offset_remote + one.len > other.offset_remote {
-            return Err(PlanError::Overlap { first: first.min(second), second: first.max(second) });
-        }
-    }
-    Ok(Merge::new(sorted.into_iter().map(|(_, write)| write), limits.write_bytes_max).collect())
-}
-
-fn check_range(side: Side, index: usize, offset: u64, len: u64, memory: u64) -> Result<(), PlanError> {
-    match offset.checked_add(len) {
-        None => Err(PlanError::Wraps { side, index, offset, len }),
-        Some(end) if end > memory => Err(PlanError::OutOfRange { side, index, end, memory }),
-        Some(_) => Ok(()),
-    }
-}
 
 /// Merges neighbours of a sequence of sound writes; whole ones as long as they fit the bound together.
 ///

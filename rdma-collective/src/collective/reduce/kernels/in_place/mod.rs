@@ -1,7 +1,10 @@
-//! Two operands where they lie, in memory that others may be using: loaded and stored by instructions of which the compiler knows no
-//! more than of a device's, and reduced tile by tile.
+//! Reduction of two operands in memory that peers may be using at the same time, without a copy of either.
+//!
+//! Bytes are loaded into registers, and stored, by accesses that the compiler must take as they are, like those of a
+//! device. No Rust reference to such memory exists here, because a peer may change it at any time. The arithmetic is
+//! the same as of slices: it runs on tiles, which are this thread's own.
 
-#![expect(unsafe_code, reason = "loads from memory that others may be using, and stores to it")]
+#![expect(unsafe_code, reason = "loads from memory that peers may be using, and stores to it")]
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -12,38 +15,40 @@ use rdma_core::{Access, Region};
 
 use super::level::{Level, Vectors};
 use super::number::Number;
-use super::{Job, LINE, Task};
+use super::{LINE, Task};
 use crate::collective::reduce::{DataType, ReduceOp};
 
-/// Bytes that are reduced at a time: few enough for registers.
+/// Bytes that are reduced at a time: two registers of AVX-512 or four of AVX2 an operand, so that tiles stay in
+/// registers.
 pub(super) const TILE: usize = 2 * LINE;
 
-/// Bytes of such an operand, as they were when they were loaded.
+/// Bytes of an operand, as they were when they were loaded. Aligned, so that whole vectors are moved within a cache
+/// line.
 #[repr(align(64))]
 pub(super) struct Tile(pub(super) [u8; TILE]);
 
-/// By which vectors which elements are reduced, and how.
+/// The vectors, the element type and the operation, which together choose a kernel.
 #[derive(Clone, Copy)]
-pub(in crate::collective::reduce) struct How {
+pub(in crate::collective::reduce) struct KernelChoice {
     pub(in crate::collective::reduce) vectors: Vectors,
     pub(in crate::collective::reduce) data_type: DataType,
     pub(in crate::collective::reduce) op: ReduceOp,
 }
 
-/// An operand of this process.
+/// An operand in memory of this process.
 #[derive(Clone, Copy)]
 pub(crate) enum Operand<'a> {
-    /// From that offset on; peers may be writing it.
+    /// Bytes of a region from an offset on; peers may be writing them.
     Region(&'a Region, usize),
     Slice(&'a [u8]),
 }
 
 impl Operand<'_> {
-    /// Where so many bytes of it are.
+    /// The address of its first `len` bytes.
     ///
     /// # Errors
     ///
-    /// It has fewer.
+    /// The operand has fewer bytes.
     fn address(self, len: usize) -> Result<*const u8, RangeError> {
         match self {
             Self::Region(region, at) => Ok(region.address_of(at, len)?.as_ptr().cast_const()),
@@ -55,128 +60,138 @@ impl Operand<'_> {
     }
 }
 
-/// What makes `out` of two operands: one lies in memory of this process, and the other is what it is run on.
-pub(crate) struct Both<'a> {
+/// Reduces two operands into `out`: one lies in memory of this process, and the other is the memory that it is run
+/// on.
+pub(crate) struct PairReduction<'a> {
     out: *mut u8,
     len: usize,
-    near: *const u8,
-    /// Of how many bytes `out` is made, where that is an operand itself: they are not made again.
-    made: Option<usize>,
-    how: How,
+    local: *const u8,
+    /// Bytes of `out` that are done, where `out` is itself an operand. They must not be reduced again when a range is
+    /// repeated, because their operand is overwritten.
+    done: Option<usize>,
+    kernel: KernelChoice,
     borrowed: PhantomData<(&'a mut [u8], Operand<'a>)>,
 }
 
-impl<'a> Both<'a> {
-    /// Of whole elements.
+impl<'a> PairReduction<'a> {
+    /// `out[i] = local[i] op other[i]`, of whole elements.
     ///
     /// # Errors
     ///
-    /// `near` has fewer bytes than `out`.
+    /// `local` has fewer bytes than `out`.
     pub(in crate::collective::reduce) fn new(
         out: &'a mut [u8],
-        near: Operand<'a>,
-        how: How,
+        local: Operand<'a>,
+        kernel: KernelChoice,
     ) -> Result<Self, RangeError> {
-        let (len, near) = (out.len(), near.address(out.len())?);
-        Ok(Self { out: out.as_mut_ptr(), len, near, made: None, how, borrowed: PhantomData })
+        let (len, local) = (out.len(), local.address(out.len())?);
+        Ok(Self { out: out.as_mut_ptr(), len, local, done: None, kernel, borrowed: PhantomData })
     }
 
-    /// Of `out` itself.
-    pub(in crate::collective::reduce) fn onto(out: &'a mut [u8], how: How) -> Self {
+    /// `out[i] = out[i] op other[i]`, of whole elements.
+    pub(in crate::collective::reduce) fn onto(out: &'a mut [u8], kernel: KernelChoice) -> Self {
         let (len, out) = (out.len(), out.as_mut_ptr());
-        Self { out, len, near: out.cast_const(), made: Some(0), how, borrowed: PhantomData }
+        Self { out, len, local: out.cast_const(), done: Some(0), kernel, borrowed: PhantomData }
     }
 
-    /// Runs it on memory of this process.
+    /// Runs the reduction on memory of this process.
     ///
     /// # Errors
     ///
-    /// There are fewer bytes.
+    /// `other` has fewer bytes than `out`.
     pub(in crate::collective::reduce) fn with(mut self, other: Operand<'_>) -> Result<(), RangeError> {
         let at = other.address(self.len)?.cast_mut();
-        // SAFETY: that many bytes are there, for as long as they are borrowed, and it only reads.
+        // SAFETY: `address` has checked that `len` bytes are at `at`; they stay there because `other` is borrowed
+        // until this returns. `run` only reads them.
         unsafe { self.run(at, 0..self.len) };
         Ok(())
     }
 }
 
-// SAFETY: bytes at `at` are loaded by `Level::load` and `load_rest` alone, and none is stored. It is arithmetic without panics and without
-// waiting, and makes the same of the same bytes each time: `out` is no operand, or is left as it was made.
-unsafe impl InPlace for Both<'_> {
+// SAFETY: bytes at `at` are only loaded, by `Level::load` and `load_rest`, and never stored, as `NEEDS` says. `run`
+// neither panics nor waits, because it is arithmetic. A repeated range gives the same result, because `out` is no
+// operand, or its done bytes are left alone.
+unsafe impl InPlace for PairReduction<'_> {
     const NEEDS: Access = Access::REMOTE_READ;
 
     unsafe fn run(&mut self, at: *mut u8, range: Range<usize>) {
         let range = range.start.min(self.len)..range.end.min(self.len);
-        if let Some(made) = &mut self.made {
-            if range.end <= *made {
+        if let Some(done) = &mut self.done {
+            if range.end <= *done {
                 return;
             }
-            *made = range.end;
+            *done = range.end;
         }
-        // SAFETY: the range is one of `out` and of `near`, which have as many bytes. Where they are the same each tile is loaded before it is stored.
-        let (near, out) = unsafe { (self.near.add(range.start), self.out.add(range.start)) };
-        let operands = [near, at.cast_const()];
+        // SAFETY: the range is cut to `len`, and `new` and `onto` have checked that `out` and `local` both have `len`
+        // bytes. They may be the same bytes, since each tile is loaded before it is stored.
+        let (local, out) = unsafe { (self.local.add(range.start), self.out.add(range.start)) };
+        let operands = [local, at.cast_const()];
         let tiles = Tiles { operands, outs: [out], len: range.len() };
-        let How { vectors, data_type, op } = self.how;
+        let KernelChoice { vectors, data_type, op } = self.kernel;
         super::carry_out(vectors, tiles, data_type, op);
     }
 }
 
-/// What makes one of two operands in place of both: one lies in a region of this process, and the other is what it is run on.
-pub(in crate::collective::reduce) struct Alike<'a> {
-    near: *mut u8,
+/// Reduces two operands and stores the result in place of both: one lies in a region of this process, and the other
+/// is the memory that it is run on.
+pub(in crate::collective::reduce) struct MutualReduction<'a> {
+    local: *mut u8,
     len: usize,
-    /// Of how many bytes it is made.
-    made: usize,
-    how: How,
+    /// Bytes that are done.
+    done: usize,
+    kernel: KernelChoice,
     borrowed: PhantomData<&'a Region>,
 }
 
-impl<'a> Alike<'a> {
-    /// Of so many bytes of whole elements from an offset of the region on.
+impl<'a> MutualReduction<'a> {
+    /// A reduction of `len` bytes, of whole elements, from an offset of the region on.
     ///
     /// # Errors
     ///
-    /// It has fewer.
+    /// The region has fewer bytes.
     pub(in crate::collective::reduce) fn new(
         (region, at): (&'a Region, usize),
         len: usize,
-        how: How,
+        kernel: KernelChoice,
     ) -> Result<Self, RangeError> {
-        let near = region.address_of(at, len)?.as_ptr();
-        Ok(Self { near, len, made: 0, how, borrowed: PhantomData })
+        let local = region.address_of(at, len)?.as_ptr();
+        Ok(Self { local, len, done: 0, kernel, borrowed: PhantomData })
     }
 
-    /// Whether the region has all that is made, and the peer has it or not.
+    /// Whether the region holds the whole result, whether or not the peer has it, too.
     pub(in crate::collective::reduce) fn is_made(&self) -> bool {
-        self.made == self.len
+        self.done == self.len
     }
 }
 
-// SAFETY: bytes at `at` and of the region are loaded and stored by `Level` and for a rest that is no tile by words and bytes, with accesses that
-// the compiler knows nothing of; it runs where the peer is reached, and no pages of the region are replaced meanwhile. It is arithmetic
-// without panics and without waiting. When it is run again what was made is stored again.
-unsafe impl InPlace for Alike<'_> {
+// SAFETY: bytes at `at` and of the region are loaded and stored by `Level`, and a rest shorter than a tile by
+// volatile words and bytes, never through references. The region stays mapped, because it is borrowed; its pages are
+// not replaced meanwhile, because `run` is called only while the peer is reached. `run` neither panics nor waits,
+// because it is arithmetic. A repeated range is copied from the region, since its operands are gone.
+unsafe impl InPlace for MutualReduction<'_> {
     const NEEDS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 
     unsafe fn run(&mut self, at: *mut u8, range: Range<usize>) {
         let range = range.start.min(self.len)..range.end.min(self.len);
-        // SAFETY: the range is one of the region's.
-        let near = unsafe { self.near.add(range.start) };
-        if range.end <= self.made {
-            // SAFETY: as many bytes are at both.
-            unsafe { copy(near, at, range.len()) };
+        // SAFETY: the range is cut to `len`, and `new` has checked that the region has `len` bytes there, so the sum
+        // stays inside.
+        let local = unsafe { self.local.add(range.start) };
+        if range.end <= self.done {
+            // SAFETY: the caller of `run` vouches for the range at `at`, and the region has as many bytes at `local`,
+            // since the range is cut to `len`.
+            unsafe { copy(local, at, range.len()) };
             return;
         }
         let tiles =
-            Tiles { operands: [near.cast_const(), at.cast_const()], outs: [near, at], len: range.len() };
-        let How { vectors, data_type, op } = self.how;
+            Tiles { operands: [local.cast_const(), at.cast_const()], outs: [local, at], len: range.len() };
+        let KernelChoice { vectors, data_type, op } = self.kernel;
         super::carry_out(vectors, tiles, data_type, op);
-        self.made = range.end;
+        self.done = range.end;
     }
 }
 
-/// Operands and where to put what is made of them, all of one length, which the one who makes it vouches for.
+/// Two operands and the places of the result. Whoever makes one vouches that all pointers are valid for `len` bytes
+/// until it has run.
 struct Tiles<const OUTS: usize> {
     operands: [*const u8; 2],
     outs: [*mut u8; OUTS],
@@ -199,110 +214,115 @@ impl<const OUTS: usize> Task for Tiles<OUTS> {
         let whole = len / TILE * TILE;
         let mut made = Tile([0; TILE]);
         for at in (0..whole).step_by(TILE) {
-            // SAFETY: a whole tile is left of each.
-            let [left, right] = operands.map(|operand| unsafe { level.load(operand.add(at)) });
-            let inputs: &[&[u8]] = &[&left.0, &right.0];
-            let mut job = Job { out: &mut made.0, in_place: false, inputs, streamed: false };
-            T::reduce(level, &mut job, fold, last);
+            // SAFETY: `at + TILE` is at most `len`, because `whole` is a multiple of `TILE`; all operands have `len`
+            // bytes.
+            let (left, right) = unsafe { (level.load(operands[0].add(at)), level.load(operands[1].add(at))) };
+            T::pair(level, &mut made.0, [&left.0, &right.0], fold, last);
             for out in outs {
-                // SAFETY: as above.
+                // SAFETY: `at + TILE` is at most `len`, and all outputs have room for `len` bytes, since the maker of
+                // `Tiles` vouches so.
                 unsafe { level.store(&made, out.add(at)) };
             }
         }
         if whole < len {
             let rest = len - whole;
-            // SAFETY: that many bytes are left of each.
-            let [left, right] = operands.map(|operand| unsafe { load_rest(operand.add(whole), rest) });
-            let inputs: &[&[u8]] = &[&left.0[..rest], &right.0[..rest]];
-            let mut job = Job { out: &mut made.0[..rest], in_place: false, inputs, streamed: false };
-            T::reduce(level, &mut job, fold, last);
+            // SAFETY: `rest` bytes are left of each operand, because all have `len`.
+            let (left, right) =
+                unsafe { (load_rest(operands[0].add(whole), rest), load_rest(operands[1].add(whole), rest)) };
+            T::pair(level, &mut made.0[..rest], [&left.0[..rest], &right.0[..rest]], fold, last);
             for out in outs {
-                // SAFETY: as above.
+                // SAFETY: `rest` bytes are left of each output, because all have room for `len`.
                 unsafe { store_rest(&made.0[..rest], out.add(whole)) };
             }
         }
     }
 }
 
-/// A word at any address.
+/// A word at any address: operands may begin at any byte, and a packed type lets the compiler pick an access that
+/// allows this.
 #[repr(C, packed)]
 struct Word(u64);
 
-/// Loads a tile, by whatever processor.
+/// Loads a tile on any processor, by volatile words.
 ///
 /// # Safety
 ///
-/// There are that many bytes at `from`.
+/// `TILE` bytes must be readable at `from`.
 #[inline(always)]
 pub(super) unsafe fn load(from: *const u8) -> Tile {
     let mut tile = Tile([0; TILE]);
     for (at, word) in tile.0.as_chunks_mut().0.iter_mut().enumerate() {
-        // SAFETY: it is one of the tile's.
+        // SAFETY: the caller vouches for `TILE` bytes at `from`, and `at` is below `TILE / 8`, so the word is within
+        // them.
         *word = unsafe { from.cast::<Word>().add(at).read_volatile() }.0.to_ne_bytes();
     }
     tile
 }
 
-/// Stores one.
+/// Stores a tile on any processor, by volatile words.
 ///
 /// # Safety
 ///
-/// There is room for that many bytes at `to`.
+/// `TILE` bytes must be writable at `to`.
 #[inline(always)]
 pub(super) unsafe fn store(tile: &Tile, to: *mut u8) {
     for (at, word) in tile.0.as_chunks().0.iter().enumerate() {
-        // SAFETY: it is one of the tile's.
+        // SAFETY: the caller vouches for `TILE` bytes at `to`, and `at` is below `TILE / 8`, so the word is within
+        // them.
         unsafe { to.cast::<Word>().add(at).write_volatile(Word(u64::from_ne_bytes(*word))) };
     }
 }
 
-/// Loads fewer bytes than a tile has.
+/// Loads `len` bytes, fewer than a tile has; the others are 0.
 ///
 /// # Safety
 ///
-/// There are that many at `from`.
+/// `len` bytes must be readable at `from`.
 unsafe fn load_rest(from: *const u8, len: usize) -> Tile {
     let mut tile = Tile([0; TILE]);
     let (words, bytes) = tile.0[..len].as_chunks_mut();
     let done = len - bytes.len();
     for (at, word) in words.iter_mut().enumerate() {
-        // SAFETY: it is of them.
+        // SAFETY: the caller vouches for `len` bytes at `from`; there are `len / 8` words, so each is within them.
         *word = unsafe { from.cast::<Word>().add(at).read_volatile() }.0.to_ne_bytes();
     }
     for (at, byte) in bytes.iter_mut().enumerate() {
-        // SAFETY: it is one of them.
+        // SAFETY: the caller vouches for `len` bytes at `from`; `done + at` is below `len`, since `bytes` is what
+        // words have left.
         *byte = unsafe { from.add(done + at).read_volatile() };
     }
     tile
 }
 
-/// Stores them.
+/// Stores fewer bytes than a tile has.
 ///
 /// # Safety
 ///
-/// There is room for them at `to`.
+/// `bytes.len()` bytes must be writable at `to`.
 unsafe fn store_rest(bytes: &[u8], to: *mut u8) {
     let (words, rest) = bytes.as_chunks();
     let done = bytes.len() - rest.len();
     for (at, word) in words.iter().enumerate() {
-        // SAFETY: it is of them.
+        // SAFETY: the caller vouches for `bytes.len()` bytes at `to`; `words` are a part of `bytes`, so each is
+        // within them.
         unsafe { to.cast::<Word>().add(at).write_volatile(Word(u64::from_ne_bytes(*word))) };
     }
     for (at, byte) in rest.iter().enumerate() {
-        // SAFETY: it is one of them.
+        // SAFETY: the caller vouches for `bytes.len()` bytes at `to`; `done + at` is below that, since `rest` is the
+        // end of `bytes`.
         unsafe { to.add(done + at).write_volatile(*byte) };
     }
 }
 
-/// Copies bytes from and to memory that others may be using.
+/// Copies bytes from and to memory that peers may be using.
 ///
 /// # Safety
 ///
-/// There are that many at both.
+/// `len` bytes must be readable at `from` and writable at `to`.
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     for at in (0..len).step_by(TILE) {
         let part = TILE.min(len - at);
-        // SAFETY: that many are left of both.
+        // SAFETY: `at + part` is at most `len`, and the caller vouches for `len` bytes at both, so `part` are left.
         unsafe { store_rest(&load_rest(from.add(at), part).0[..part], to.add(at)) };
     }
 }

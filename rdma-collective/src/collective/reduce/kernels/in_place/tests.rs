@@ -1,4 +1,4 @@
-//! What is made where it lies against what is made of slices, and what comes of memory that is not there any more.
+//! Tests of reductions in place against reductions of slices, and of memory that is gone.
 
 use std::time::Duration;
 
@@ -114,11 +114,14 @@ fn what_is_made_in_place_is_made_once_though_it_is_run_again() {
     for len in LENGTHS {
         let slices = operands(len);
         let [own, theirs] = regions(&pd, &slices, 0);
-        let how =
-            How { vectors: Vectors::all().last().unwrap(), data_type: DataType::U64, op: ReduceOp::Sum };
+        let how = KernelChoice {
+            vectors: Vectors::all().last().unwrap(),
+            data_type: DataType::U64,
+            op: ReduceOp::Sum,
+        };
         let mut expected = slices[0].clone();
         Reduction::new(DataType::U64, ReduceOp::Sum).reduce_into(&mut expected, &[&slices[1]]).unwrap();
-        let mut both = Alike::new((&own, 0), len, how).unwrap();
+        let mut both = MutualReduction::new((&own, 0), len, how).unwrap();
         assert!(!both.is_made());
         for _ in 0..2 {
             let at = theirs.address_of(0, len).unwrap().as_ptr();

@@ -10,7 +10,7 @@ const OPERANDS_MAX: usize = 9;
 /// Where ranges begin in their lines.
 const SHIFTS: std::ops::Range<usize> = 0..64;
 
-/// What one element of each operand becomes, from the left to the right; half precision is single on the way.
+/// The expected result of one element of each operand, folded from the left; half precision is folded in single.
 fn oracles(data_type: DataType, op: ReduceOp, ranks: Option<u32>, operands: &[u64]) -> u64 {
     let fold = |computed, operands: &mut dyn Iterator<Item = u64>| {
         let all = operands.reduce(|all, next| oracle::combine(computed, op, all, next)).unwrap();
@@ -48,7 +48,7 @@ struct Case {
 }
 
 impl Case {
-    /// Of elements by their bits; those beyond the type's are left out.
+    /// Operands of elements given by their bits; bits beyond the type's are left out.
     fn new(data_type: DataType, op: ReduceOp, ranks: Option<u32>, elements: &[Vec<u64>]) -> Self {
         let mask = u64::MAX >> (64 - 8 * data_type.size());
         let elements: Vec<Vec<u64>> =
@@ -175,7 +175,7 @@ proptest! {
         out_shift in SHIFTS,
         shifts in prop::collection::vec(SHIFTS, OPERANDS_MAX),
     ) {
-        // One operand is left as it is, unless it is divided.
+        // A single operand keeps its bits, unless it is divided.
         prop_assume!(elements.len() > 1 || (op, ranks.is_some()) == (ReduceOp::Avg, true));
         Case::new(data_type, op, ranks, &elements).check(elements[0].len(), out_shift, &shifts);
     }

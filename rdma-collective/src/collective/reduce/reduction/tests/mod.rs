@@ -1,6 +1,7 @@
 //! The kernels against scalar oracles that share no code with them.
 
 use super::*;
+use crate::tests::soak::Sample;
 
 #[path = "../../../../../tests/oracle/mod.rs"]
 mod oracle;
@@ -106,9 +107,13 @@ fn special_elements_of_every_type_are_the_oracles_for_every_operation() {
 #[test]
 fn every_element_of_16_bits_with_every_special_one_is_correctly_rounded() {
     let every: Vec<u64> = (0..=u64::from(u16::MAX)).collect();
+    let mut sample = Sample::one_of(7);
     for data_type in [DataType::F16, DataType::Bf16] {
         for special in special(data_type) {
             for op in [ReduceOp::Sum, ReduceOp::Prod] {
+                if sample.leaves_out() {
+                    continue;
+                }
                 check_pairs(data_type, op, &vec![special; every.len()], &every);
             }
         }
@@ -160,8 +165,9 @@ fn check_finished(data_type: DataType, elements: &[u64], ranks: u32) {
 #[test]
 fn averages_of_every_type_are_the_oracles() {
     for &data_type in DataType::ALL {
+        let mut sample = Sample::one_of(if data_type.size() == 2 { 7 } else { 1 });
         let every: Vec<u64> = match data_type.size() {
-            1 | 2 => (0..1 << (8 * data_type.size())).collect(),
+            1 | 2 => (0..1 << (8 * data_type.size())).filter(|_| !sample.leaves_out()).collect(),
             _ => special(data_type),
         };
         for ranks in [1, 2, 3, 7, 200, 65_536, u32::MAX] {

@@ -1,0 +1,220 @@
+//! The collectives: one enum of all of them, and one table of what each moves.
+//!
+//! A new collective begins with a row here. Its codes go over the wire, its names into errors, logs and tuning files; how its
+//! bytes travel is decided by the plans (`exchange`, `pieces`, `direct`, `schedule`), which read the same table.
+
+use std::fmt;
+
+/// A collective operation.
+///
+/// Those in [`ALL`](Self::ALL) have rows in [tuning tables](crate::collective::tuning). The others always go by links, from rank to
+/// rank or around the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Collective {
+    /// `all-reduce`
+    AllReduce = 1,
+    /// `all-gather`
+    AllGather = 2,
+    /// `reduce-scatter`
+    ReduceScatter = 3,
+    /// `broadcast`
+    Broadcast = 4,
+    /// `reduce`
+    Reduce = 5,
+    /// `barrier`
+    Barrier = 6,
+    /// `gather`
+    Gather = 7,
+    /// `scatter`
+    Scatter = 8,
+    /// `all-to-all`
+    AllToAll = 9,
+    /// `connect`: links to all ranks, and no data.
+    Connect = 10,
+    /// `send`, to one other rank.
+    Send = 11,
+    /// `receive`, from one other rank.
+    Receive = 12,
+    /// `split`: an all-gather of what ranks say before they form other communicators.
+    Split = 13,
+    /// `all-to-all-v`, with parts of any length.
+    AllToAllV = 14,
+    /// `gather-v`, with parts of any length.
+    GatherV = 15,
+    /// `scatter-v`, with parts of any length.
+    ScatterV = 16,
+    /// `all-gather-v`, with parts of any length.
+    AllGatherV = 17,
+}
+
+use Collective::*;
+
+/// How much a buffer holds, of what the operation counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::collective) enum Holds {
+    /// One count of elements.
+    One,
+    /// One count of elements for each rank: its part.
+    Parts,
+}
+
+/// Which ranks hand elements in, or get some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ranks {
+    Every,
+    Root,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+struct Properties {
+    collective: Collective,
+    name: &'static str,
+    /// Whether elements of several ranks become one.
+    reduces: bool,
+    /// The buffers, and which ranks' are looked at.
+    input: (Ranks, Holds),
+    output: (Ranks, Holds),
+}
+
+const EVERY_ONE: (Ranks, Holds) = (Ranks::Every, Holds::One);
+const EVERY_PARTS: (Ranks, Holds) = (Ranks::Every, Holds::Parts);
+const ROOT_ONE: (Ranks, Holds) = (Ranks::Root, Holds::One);
+const ROOT_PARTS: (Ranks, Holds) = (Ranks::Root, Holds::Parts);
+
+#[rustfmt::skip]
+const TABLE: [Properties; 17] = [
+    row(AllReduce,     "all-reduce",     true,  EVERY_ONE,   EVERY_ONE),
+    row(AllGather,     "all-gather",     false, EVERY_ONE,   EVERY_PARTS),
+    row(ReduceScatter, "reduce-scatter", true,  EVERY_PARTS, EVERY_ONE),
+    row(Broadcast,     "broadcast",      false, ROOT_ONE,    EVERY_ONE),
+    row(Reduce,        "reduce",         true,  EVERY_ONE,   ROOT_ONE),
+    row(Barrier,       "barrier",        false, EVERY_ONE,   EVERY_ONE),
+    row(Gather,        "gather",         false, EVERY_ONE,   ROOT_PARTS),
+    row(Scatter,       "scatter",        false, ROOT_PARTS,  EVERY_ONE),
+    row(AllToAll,      "all-to-all",     false, EVERY_PARTS, EVERY_PARTS),
+    row(Connect,       "connect",        false, EVERY_ONE,   EVERY_ONE),
+    row(Send,          "send",           false, EVERY_ONE,   ROOT_ONE),
+    row(Receive,       "receive",        false, ROOT_ONE,    EVERY_ONE),
+    row(Split,         "split",          false, EVERY_ONE,   EVERY_PARTS),
+    row(AllToAllV,     "all-to-all-v",   false, EVERY_ONE,   EVERY_ONE),
+    row(GatherV,       "gather-v",       false, EVERY_ONE,   ROOT_ONE),
+    row(ScatterV,      "scatter-v",      false, ROOT_ONE,    EVERY_ONE),
+    row(AllGatherV,    "all-gather-v",   false, EVERY_ONE,   EVERY_ONE),
+];
+
+const fn row(
+    collective: Collective,
+    name: &'static str,
+    reduces: bool,
+    input: (Ranks, Holds),
+    output: (Ranks, Holds),
+) -> Properties {
+    Properties { collective, name, reduces, input, output }
+}
+
+impl Collective {
+    /// All that tuning tables have rows of.
+    pub const ALL: [Self; 9] =
+        [AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Barrier, Gather, Scatter, AllToAll];
+
+    /// More than the code of any collective.
+    pub(in crate::collective) const CODES: usize = TABLE.len() + 1;
+
+    const fn properties(self) -> &'static Properties {
+        // Codes count from 1, and the table is in their order.
+        &TABLE[self as usize - 1]
+    }
+
+    /// The number that stands for it in headers.
+    pub(in crate::collective) const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The collective of a number that came from another rank.
+    pub(in crate::collective) fn of_code(code: u8) -> Option<Self> {
+        TABLE.get(usize::from(code).checked_sub(1)?).map(|row| row.collective)
+    }
+
+    pub(in crate::collective) const fn name(self) -> &'static str {
+        self.properties().name
+    }
+
+    /// Whether elements of several ranks become one.
+    pub(in crate::collective) const fn reduces(self) -> bool {
+        self.properties().reduces
+    }
+
+    /// Whether the root alone hands elements in.
+    #[inline]
+    pub(in crate::collective) const fn is_from_root(self) -> bool {
+        matches!(self.properties().input, (Ranks::Root, _))
+    }
+
+    /// Whether the root alone gets elements.
+    #[inline]
+    pub(in crate::collective) const fn is_to_root(self) -> bool {
+        matches!(self.properties().output, (Ranks::Root, _))
+    }
+
+    #[inline]
+    pub(in crate::collective) const fn has_root(self) -> bool {
+        self.is_from_root() || self.is_to_root()
+    }
+
+    /// What the input holds, and the output.
+    #[inline]
+    pub(in crate::collective) const fn buffers(self) -> (Holds, Holds) {
+        let Properties { input: (_, input), output: (_, output), .. } = *self.properties();
+        (input, output)
+    }
+
+    /// Whether a buffer has a part for each rank.
+    #[inline]
+    pub(in crate::collective) const fn has_parts(self) -> bool {
+        !matches!(self.buffers(), (Holds::One, Holds::One))
+    }
+
+    /// Whether its ranks have parts of any length, which each of them gives the counts of.
+    pub(in crate::collective) const fn is_uneven(self) -> bool {
+        matches!(self, AllToAllV | GatherV | ScatterV | AllGatherV)
+    }
+
+    /// The collective whose rows say which algorithm it takes; `None` of what has no choice.
+    pub(in crate::collective) const fn tuned(self) -> Option<Self> {
+        match self {
+            Split => Some(AllGather),
+            _ if (self as usize) <= Self::ALL.len() => Some(self),
+            _ => None,
+        }
+    }
+
+    /// Its place among [`ALL`](Self::ALL), where it is there.
+    pub(in crate::collective) const fn index(self) -> usize {
+        self as usize - 1
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_codes() {
+        for (code, row) in (1..).zip(TABLE) {
+            assert_eq!((row.collective.code(), Collective::of_code(code)), (code, Some(row.collective)));
+        }
+        assert_eq!((Collective::of_code(0), Collective::of_code(TABLE.len() as u8 + 1)), (None, None));
+        for (index, collective) in Collective::ALL.into_iter().enumerate() {
+            assert_eq!((collective.index(), collective.tuned()), (index, Some(collective)));
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! How calls begin: on slices of the caller's and on memory of the library's, with even parts and with parts of any length, among all
+//! ranks and between two.
+//!
+//! An eager or pipelined call begins in the caller's thread, without the engine; what is not done there at once, and every other call,
+//! the engine carries out.
+
+use std::time::Instant;
+
+use rdma_core::{Deadline, Refused};
+
+use super::buffers::Borrowed;
+use super::eager::EagerExchange;
+use super::exec::{self, Exec};
+use super::job::{Job, Participants};
+use super::pipeline::ShmContext;
+use super::plan::{ExecutionPlan, Ownership, Plan, ShmPlan, ShmProtocol};
+use super::send_recv::{Lent, SendRecvBuffers, SendRecvExec, Slices};
+use crate::collective::CollectiveError;
+use crate::collective::call::{Call, Collective, Origins, Request, staging};
+use crate::collective::communicator::{Algorithm, Communicator, Pending, Reach, link_geometry};
+use crate::collective::rank_of::RankOf;
+use crate::collective::schedule::{Operation, P2pSchedule, Staging};
+use crate::collective::send_recv_set::SendRecvSet;
+use crate::collective::uneven::{Counts, Sides};
+use crate::collective::{DataType, Element, Tensor};
+use crate::link::mailbox::Geometry;
+
+/// Calls on slices of the caller's.
+impl Communicator {
+    /// Carries a collective out on slices of the caller's.
+    pub(in crate::collective) fn call(
+        &mut self,
+        request: Request,
+        data_type: DataType,
+        mut buffers: Borrowed<'_>,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let ranks = self.rank_of();
+        let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
+        if let Borrowed::OutOfPlace { origins, .. } = &mut buffers {
+            *origins = call.origins(ranks.rank);
+        }
+        let Some(what) = self.shm_plan(call, Ownership::Borrowed) else {
+            let class = self.class(call);
+            let way = self.plan_execution(call, class, Ownership::Borrowed)?;
+            self.announce_plan(call, class, (way.algorithm(), way.name()));
+            let plan = Plan::new(call, ranks, way);
+            return self.carry_out((&plan, None), &mut buffers, Instant::now(), deadline);
+        };
+        match self.try_fast_path(&what, &mut buffers, deadline) {
+            FastOutcome::Done => {
+                self.drives().now_and_then(Instant::now);
+                Ok(())
+            }
+            FastOutcome::Left(flat, started) => {
+                let plan = Plan::new(call, ranks, ExecutionPlan::Shm(what));
+                self.carry_out((&plan, flat), &mut buffers, started, deadline)
+            }
+        }
+    }
+
+    /// The same in the thread of the caller, while nothing else is under way and the others are there.
+    ///
+    /// No exact clock is read before this rank's messages are left: others wait for them.
+    #[inline]
+    fn try_fast_path(
+        &mut self,
+        what: &ShmPlan,
+        buffers: &mut Borrowed<'_>,
+        deadline: Deadline,
+    ) -> FastOutcome {
+        let Some(mut now) = self.fast_path(deadline) else { return FastOutcome::Left(None, Instant::now()) };
+        let mut flat = EagerExchange::new(what, now.sequence, deadline.instant());
+        let refused = flat.begin(now.host, buffers, now.scratch).is_err();
+        let started = Instant::now();
+        if refused {
+            // The engine refuses it too, and says why.
+            return FastOutcome::Left(None, started);
+        }
+        flat.begun_at(started);
+        let mut at = ShmContext { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
+        let come = flat.hurry(&mut at, deadline, || {
+            now.drives.now_and_then(Instant::now);
+            now.gate.is_open()
+        });
+        if come && flat.finish(now.host, buffers, now.scratch).is_ok() {
+            now.done();
+            return FastOutcome::Done;
+        }
+        FastOutcome::Left(Some(flat), started)
+    }
+
+    /// The same with the engine at hand, from what has begun already on.
+    #[inline(never)]
+    pub(super) fn carry_out(
+        &mut self,
+        (plan, mut begun): (&Plan, Option<EagerExchange>),
+        buffers: &mut Borrowed<'_>,
+        started: Instant,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let among = if begun.is_some() { Participants::AllHeadersSent } else { Participants::All };
+        self.run(
+            deadline,
+            among,
+            |parts, core, sequence| {
+                let told = begun.take().map(Exec::Shm);
+                told.or_else(|| Exec::begin(plan, parts, sequence, started))
+                    .inspect(|_| exec::watch(parts, core, started))
+            },
+            |running, parts, core| exec::advance(running.as_mut(), plan, parts, core, buffers),
+            |running, parts, core| exec::late(running.as_mut(), parts, core),
+        )
+    }
+}
+
+/// Calls on memory that the operation owns.
+impl Communicator {
+    /// Begins a collective on a tensor, in its place.
+    pub(in crate::collective) fn start_in_place<T: Element>(
+        &mut self,
+        request: Request,
+        tensor: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
+        self.start_call(request, T::DATA_TYPE, tensor.into_job(None), deadline, Tensor::from_job)
+            .map_err(|(job, error)| Refused { object: Tensor::from_job(job), error })
+    }
+
+    /// Begins a collective on a tensor, into another.
+    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
+    pub(in crate::collective) fn start_out_of_place<T: Element>(
+        &mut self,
+        request: Request,
+        input: Tensor<T>,
+        output: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+        let job = output.into_job(Some(input));
+        self.start_call(request, T::DATA_TYPE, job, deadline, Tensor::both_from_job)
+            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
+    }
+
+    /// Begins a collective on the memory of a job, or gives it back.
+    pub(in crate::collective) fn start_call<T>(
+        &mut self,
+        request: Request,
+        data_type: DataType,
+        mut job: Box<Job>,
+        deadline: Deadline,
+        give_back: fn(Box<Job>) -> T,
+    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
+        let ranks = self.rank_of();
+        let call = Call::new(request, data_type, job.lengths(), ranks);
+        let call = match call.and_then(|call| self.check_memory(&job).map(|()| call)) {
+            Ok(call) => call,
+            Err(error) => return Err((job, error)),
+        };
+        let Some(what) = self.shm_plan(call, Ownership::Owned) else {
+            let class = self.class(call);
+            let plan = self.plan_execution(call, class, Ownership::Owned).map(|way| {
+                self.announce_plan(call, class, (way.algorithm(), way.name()));
+                Plan::new(call, ranks, way)
+            });
+            return self.start_planned(job, plan, deadline, give_back);
+        };
+        let began = match what.protocol {
+            ShmProtocol::Eager(_) => {
+                self.try_start_fast((&what, call.origins(ranks.rank)), &mut job, deadline)
+            }
+            // Others wait for what this rank makes of pieces: the engine sees to that while nobody waits here.
+            ShmProtocol::Pipelined(_) => StartOutcome::Not,
+        };
+        match began {
+            StartOutcome::Done(started) => {
+                self.drives().now_and_then(|| started);
+                Ok(Pending::done(job, give_back))
+            }
+            StartOutcome::Left(flat, started) => {
+                job.take_on(Plan::new(call, ranks, ExecutionPlan::Shm(what)), Some(Exec::Shm(flat)));
+                let pending = self.defer(job, (started, deadline), give_back);
+                self.drives().now_and_then(|| started);
+                Ok(pending)
+            }
+            StartOutcome::Not => self.start_planned(
+                job,
+                Ok(Plan::new(call, ranks, ExecutionPlan::Shm(what))),
+                deadline,
+                give_back,
+            ),
+        }
+    }
+
+    /// Leaves the messages of a job without the engine, if nothing else is under way and nothing of its memory has to be lent to a
+    /// device for it, and makes its result if those of the others are there.
+    ///
+    /// No lock is taken before they are looked for, which would wait until this rank's have arrived, and no exact clock is read before
+    /// those are left: others wait for them.
+    #[inline]
+    fn try_start_fast(
+        &mut self,
+        (what, origins): (&ShmPlan, Origins),
+        job: &mut Job,
+        deadline: Deadline,
+    ) -> StartOutcome {
+        let Some(now) = self.fast_path_or_deferred(deadline) else { return StartOutcome::Not };
+        let Some(mut buffers) = job.at_hand(origins) else { return StartOutcome::Not };
+        let mut flat = EagerExchange::new(what, now.sequence, deadline.instant());
+        if !flat.begin_soon(now.host, &buffers, now.scratch) {
+            return StartOutcome::Not;
+        }
+        let started = Instant::now();
+        flat.begun_at(started);
+        let mut at = ShmContext { host: now.host, buffers: &mut buffers, scratch: &mut *now.scratch };
+        let come = flat.has_all_soon(&mut at);
+        // If it cannot be made, the engine says why.
+        if come && flat.finish(now.host, &mut buffers, now.scratch).is_ok() {
+            now.done();
+            return StartOutcome::Done(started);
+        }
+        StartOutcome::Left(flat, started)
+    }
+
+    /// That the memory of a job is of this engine.
+    fn check_memory(&self, job: &Job) -> Result<(), CollectiveError> {
+        let is_own = |job: &Job| job.is_of(self.engine());
+        if is_own(job) && job.input.as_deref().is_none_or(is_own) {
+            Ok(())
+        } else {
+            Err(CollectiveError::ForeignMemory)
+        }
+    }
+
+    /// Queues a job that does what was planned, or gives it back with why nothing was.
+    fn start_planned<T>(
+        &mut self,
+        mut job: Box<Job>,
+        plan: Result<Plan, CollectiveError>,
+        deadline: Deadline,
+        give_back: fn(Box<Job>) -> T,
+    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
+        match plan {
+            Ok(plan) => {
+                job.take_on(plan, None);
+                self.start(job, deadline, give_back)
+            }
+            Err(error) => Err((job, error)),
+        }
+    }
+}
+
+/// Calls whose ranks have parts of any length.
+impl Communicator {
+    /// What this rank does with buffers of so many bytes.
+    fn plan_uneven(
+        &mut self,
+        (request, counts): (Request, Counts<'_>),
+        data_type: DataType,
+        [input, output]: [usize; 2],
+        ownership: Ownership,
+    ) -> Result<Plan, CollectiveError> {
+        let (rank, ranks, staging) = (self.rank(), self.size(), self.link_staging());
+        let shares = Sides { rank, ranks, data_type, input, output }.shares(request, counts)?;
+        // What all ranks know is told around the ring, and the rest from rank to rank.
+        let count = if request.collective == Collective::AllGatherV { output / data_type.size() } else { 0 };
+        let call = request.of(count, data_type);
+        let steps =
+            P2pSchedule::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
+        let way = self.plan_p2p(call, (Algorithm::Pairs, steps, Reach::All), ownership)?;
+        self.chose((call.collective, input.max(output)), |_| way.name().to_owned());
+        Ok(Plan::new(call, RankOf { rank, size: ranks }, way))
+    }
+
+    /// Carries it out on slices of the caller's.
+    pub(in crate::collective) fn call_uneven(
+        &mut self,
+        what: (Request, Counts<'_>),
+        data_type: DataType,
+        input: &[u8],
+        output: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let started = Instant::now();
+        let plan = self.plan_uneven(what, data_type, [input.len(), output.len()], Ownership::Borrowed)?;
+        self.carry_out((&plan, None), &mut Borrowed::out_of_place(input, output), started, deadline)
+    }
+
+    /// Begins it on a tensor, into another.
+    #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
+    pub(in crate::collective) fn start_uneven<T: Element>(
+        &mut self,
+        what: (Request, Counts<'_>),
+        input: Tensor<T>,
+        output: Tensor<T>,
+        deadline: Deadline,
+    ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
+        let job = output.into_job(Some(input));
+        let lengths = [job.input.as_deref().map_or(0, Job::len), job.len()];
+        let plan = self.check_memory(&job);
+        let plan = plan.and_then(|()| self.plan_uneven(what, T::DATA_TYPE, lengths, Ownership::Owned));
+        self.start_planned(job, plan, deadline, Tensor::both_from_job)
+            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
+    }
+}
+
+/// Sends and receives.
+impl Communicator {
+    /// Carries sends and receives out on slices, one for each of `calls`.
+    pub(in crate::collective) fn call_points(
+        &mut self,
+        calls: &[Call],
+        mut slices: Slices<'_>,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let points = SendRecvSet::new(calls, self.rank_of(), &self.link_staging())?;
+        self.run_points(&points, &mut slices, deadline)
+    }
+
+    /// Sends a slice and receives as much in its place.
+    pub(in crate::collective) fn call_in_place(
+        &mut self,
+        calls: [Call; 2],
+        data: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        let points = SendRecvSet::in_place(calls, self.rank_of(), &self.link_staging())?;
+        self.run_points(&points, &mut Lent(&mut Borrowed::InPlace(data)), deadline)
+    }
+
+    fn run_points<M: SendRecvBuffers>(
+        &mut self,
+        points: &SendRecvSet,
+        memory: &mut M,
+        deadline: Deadline,
+    ) -> Result<(), CollectiveError> {
+        self.check_points(points)?;
+        let started = Instant::now();
+        self.run(
+            deadline,
+            Participants::Pair,
+            |parts, core, sequence| {
+                exec::watch(parts, core, started);
+                parts
+                    .ring
+                    .is_some()
+                    .then(|| Exec::SendRecv(SendRecvExec::new(points, (parts.rank, sequence), started)))
+            },
+            |running, parts, core| exec::advance_points(running.as_mut(), points, parts, core, memory),
+            |running, parts, core| exec::late(running.as_mut(), parts, core),
+        )
+    }
+
+    /// Begins to send the input of a job, or to receive its output, or both; or gives it back.
+    pub(in crate::collective) fn start_points<T>(
+        &mut self,
+        job: Box<Job>,
+        requests: &[Request],
+        data_type: DataType,
+        deadline: Deadline,
+        give_back: fn(Box<Job>) -> T,
+    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
+        let calls = requests.iter().map(|request| {
+            let sent = job.input.as_deref().filter(|_| request.collective == Collective::Send);
+            Call::point(*request, data_type, sent.unwrap_or(&job).len())
+        });
+        let calls = match calls.collect::<Result<Vec<_>, _>>() {
+            Ok(calls) => calls,
+            Err(error) => return Err((job, error.into())),
+        };
+        let (ranks, staging) = (self.rank_of(), self.link_staging());
+        let points = match calls[..] {
+            [send, receive] if job.input.is_none() => SendRecvSet::in_place([send, receive], ranks, &staging),
+            _ => SendRecvSet::new(&calls, ranks, &staging),
+        };
+        let plan = points.and_then(|points| {
+            self.check_points(&points)?;
+            let call = points.all[0].call;
+            self.check_memory(&job)?;
+            Ok(Plan::new(call, self.rank_of(), ExecutionPlan::SendRecv(points)))
+        });
+        self.start_planned(job, plan, deadline, give_back)
+    }
+
+    /// What the cut of messages between two ranks follows from.
+    pub(super) fn link_staging(&self) -> Staging {
+        let Geometry { slots, slot_bytes } = link_geometry(self.options(), self.size());
+        Staging { slots, slot_bytes, ..staging(self.options()) }
+    }
+
+    /// That there are links to the ranks.
+    fn check_points(&self, points: &SendRecvSet) -> Result<(), CollectiveError> {
+        let mut others = points.all.iter().map(|point| point.peer);
+        let other = others.find(|peer| *peer != self.rank());
+        other.map_or(Ok(()), |peer| self.check_links(peer))
+    }
+}
+
+/// What came of an attempt.
+#[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
+enum FastOutcome {
+    Done,
+    /// It has begun, or it has not, by then.
+    Left(Option<EagerExchange>, Instant),
+}
+
+/// How far an operation has come when it begins.
+#[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
+enum StartOutcome {
+    /// It is done, and began then.
+    Done(Instant),
+    /// Its messages are left, since then.
+    Left(EagerExchange, Instant),
+    Not,
+}

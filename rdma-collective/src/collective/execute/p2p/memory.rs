@@ -1,0 +1,138 @@
+//! The memories of a rank in rounds, and what is read of places and left there.
+
+use rdma_core::AttachedRange;
+use rdma_core::memory::CacheHint;
+
+use super::super::buffers::{Arithmetic, Buffers, Message};
+use crate::collective::ReduceError;
+use crate::collective::communicator::{PIECE_BYTES, Scratch};
+use crate::collective::schedule::{Buffer, Extent, Source, Span};
+use crate::link::mailbox::Inbox;
+
+/// See the module.
+pub(super) struct P2pMemory<'a, B> {
+    pub(super) buffers: &'a mut B,
+    /// What the operation keeps of others' messages.
+    pub(super) scratch: &'a mut [u8],
+    /// Room for two pieces.
+    pub(super) pieces: &'a mut Scratch,
+}
+
+/// The pieces of so many bytes.
+fn pieces(len: usize) -> impl Iterator<Item = Span> {
+    (0..len).step_by(PIECE_BYTES).map(move |offset| Span { offset, len: PIECE_BYTES.min(len - offset) })
+}
+
+impl<B: Buffers> P2pMemory<'_, B> {
+    /// Where registered memory lies that is in one piece.
+    pub(super) fn range(&self, place: Extent) -> Option<AttachedRange> {
+        let mut spans = place.spans();
+        let (span, None) = (spans.next()?, spans.next()) else { return None };
+        match place.buffer() {
+            Buffer::Input => self.buffers.range(Source::Input, span),
+            Buffer::Output => self.buffers.range(Source::Output, span),
+            Buffer::Scratch => None,
+        }
+    }
+
+    pub(super) fn read(&self, place: Extent, out: &mut [u8]) {
+        read(self.buffers, self.scratch, place, out);
+    }
+
+    /// `target = source`.
+    pub(super) fn copy(&mut self, source: Extent, target: Extent) {
+        let Self { buffers, scratch, pieces } = self;
+        copy_between(*buffers, scratch, [source, target], pieces);
+    }
+
+    /// `target = message`.
+    pub(super) fn copy_from(&mut self, inbox: &Inbox, number: u64, target: Extent) {
+        let mut at = 0;
+        for span in target.spans() {
+            match target.buffer() {
+                Buffer::Scratch => inbox.read(number, at, &mut self.scratch[span.range()]),
+                _ if at == 0 && span.len == target.len() => {
+                    self.buffers.copy_from(Message { inbox, number }, span);
+                }
+                _ => {
+                    for Span { offset, len } in pieces(span.len) {
+                        let piece = &mut self.pieces[0][..len];
+                        inbox.read(number, at + offset, piece);
+                        self.buffers.write(Span { offset: span.offset + offset, len }, piece);
+                    }
+                }
+            }
+            at += span.len;
+        }
+    }
+
+    /// `target = operand op message`, and `last` what is done once at the end.
+    pub(super) fn reduce(
+        &mut self,
+        inbox: &Inbox,
+        number: u64,
+        [operand, target]: [Extent; 2],
+        arithmetic: Arithmetic,
+        last: bool,
+    ) -> Result<(), ReduceError> {
+        let Self { buffers, scratch, pieces: [own, theirs] } = self;
+        for piece in pieces(target.len()) {
+            let (own, theirs) = (&mut own[..piece.len], &mut theirs[..piece.len]);
+            read(*buffers, scratch, operand.part(piece), own);
+            inbox.read(number, piece.offset, theirs);
+            arithmetic.reduce_into(own, theirs, last)?;
+            write(*buffers, scratch, target.part(piece), own);
+        }
+        Ok(())
+    }
+}
+
+/// `target = source`, of an operation that keeps nothing of others.
+pub(in super::super) fn copy<B: Buffers>(
+    buffers: &mut B,
+    [source, target]: [Extent; 2],
+    pieces: &mut Scratch,
+) {
+    copy_between(buffers, &mut [], [source, target], pieces);
+}
+
+fn copy_between<B: Buffers>(
+    buffers: &mut B,
+    scratch: &mut [u8],
+    [source, target]: [Extent; 2],
+    [piece, _]: &mut Scratch,
+) {
+    let outward = [source.buffer(), target.buffer()] == [Buffer::Input, Buffer::Output];
+    if outward && source.spans().eq(target.spans()) {
+        source.spans().for_each(|span| buffers.copy(span, CacheHint::Cached));
+        return;
+    }
+    for span in pieces(source.len()) {
+        let piece = &mut piece[..span.len];
+        read(buffers, scratch, source.part(span), piece);
+        write(buffers, scratch, target.part(span), piece);
+    }
+}
+
+fn read<B: Buffers>(buffers: &B, scratch: &[u8], place: Extent, mut out: &mut [u8]) {
+    for span in place.spans() {
+        let Some((now, rest)) = out.split_at_mut_checked(span.len) else { return };
+        match place.buffer() {
+            Buffer::Input => buffers.read(span, now),
+            Buffer::Output => buffers.read_output(span, now),
+            Buffer::Scratch => now.copy_from_slice(&scratch[span.range()]),
+        }
+        out = rest;
+    }
+}
+
+fn write<B: Buffers>(buffers: &mut B, scratch: &mut [u8], place: Extent, mut bytes: &[u8]) {
+    for span in place.spans() {
+        let Some((now, rest)) = bytes.split_at_checked(span.len) else { return };
+        match place.buffer() {
+            Buffer::Scratch => scratch[span.range()].copy_from_slice(now),
+            _ => buffers.write(span, now),
+        }
+        bytes = rest;
+    }
+}

@@ -1,0 +1,198 @@
+//! The memory of all ranks, where they have told that it is.
+
+use rdma_core::error::ReachError;
+use rdma_core::memory::CacheHint;
+use rdma_core::{Deadline, PeerSlice, RemoteMemory};
+
+use super::{Halt, ZeroCopyPlan};
+use crate::collective::communicator::{HostGroup, Lost, ReduceScratch, ZERO_COPY_PIECE_BYTES};
+use crate::collective::execute::buffers::{Arithmetic, BufferAdvert, RegisteredBuffer};
+use crate::collective::execute::stop::Stop;
+use crate::collective::reduce::Operand;
+use crate::collective::schedule::{Source, Span};
+use crate::engine::Core;
+use crate::link::LaneFailure;
+
+const _: () = assert!(
+    ZERO_COPY_PIECE_BYTES <= 256 * 1024,
+    "a piece of two ranks in place is made at once or not at all"
+);
+
+/// See the module.
+pub(super) struct PeerBuffers<'a> {
+    pub(super) core: &'a mut Core,
+    pub(super) host: &'a HostGroup,
+    pub(super) moves: &'a ZeroCopyPlan,
+    /// Where what is stored for good is expected.
+    pub(super) expect: CacheHint,
+    pub(super) told: &'a [BufferAdvert],
+}
+
+impl PeerBuffers<'_> {
+    /// Does it to the input or the output of another rank, in which `span` begins where it is told.
+    fn at(
+        &mut self,
+        (rank, source): (u32, Source),
+        (span, expect): (Span, CacheHint),
+        with: impl FnOnce(&mut PeerSlice<'_>, usize) -> Result<(), ReachError>,
+    ) -> Result<(), Halt> {
+        let ([input, output], origins) = (self.moves.lengths(), self.moves.call.origins(rank));
+        let told = &self.told[rank as usize];
+        let (at, len, origin) = match source {
+            Source::Input => (told.input, input, origins.input),
+            _ => (told.output, output, origins.output),
+        };
+        self.with(rank, (at.memory(len), expect), |peer| with(peer, span.offset - origin))
+    }
+
+    /// Stores `span` of this one's input to where another span of the output of another rank is.
+    pub(super) fn store_from(
+        &mut self,
+        rank: u32,
+        span: Span,
+        (input, from): (&RegisteredBuffer, Span),
+    ) -> Result<(), Halt> {
+        self.at((rank, Source::Output), (span, self.expect), |peer, at| {
+            peer.copy_from(at, span.len, &input.region, input.at(from))
+        })
+    }
+
+    /// Reads `span` of the input of another rank to where another span of this one's output lies.
+    pub(super) fn read_to(
+        &mut self,
+        rank: u32,
+        span: Span,
+        (output, to): (&RegisteredBuffer, Span),
+    ) -> Result<(), Halt> {
+        self.at((rank, Source::Input), (span, self.expect), |peer, at| {
+            peer.copy_to(at, span.len, &output.region, output.at(to))
+        })
+    }
+
+    fn with(
+        &mut self,
+        rank: u32,
+        (memory, expect): (RemoteMemory, CacheHint),
+        with: impl FnOnce(&mut PeerSlice<'_>) -> Result<(), ReachError>,
+    ) -> Result<(), Halt> {
+        let Some(id) = self.host.lane(rank) else { return Err(Halt::Blocked(rank)) };
+        // Nothing is waited for with the engine at hand.
+        let at_once = Deadline::at(self.core.driven());
+        let peer = self.core.peer_slice(id, memory, at_once);
+        let done = peer.and_then(|peer| with(&mut peer.with_cache_hint(expect)));
+        done.map_err(|why| match why {
+            ReachError::DeadlineExceeded { .. }
+            | ReachError::Revoked
+            | ReachError::PeerGone
+            | ReachError::Failed { .. } => Halt::Blocked(rank),
+            why => {
+                let Some(lane) = self.core.lane(id).map(|lane| lane.name()) else {
+                    return Halt::Blocked(rank);
+                };
+                let cause = LaneFailure::Device(why.to_string().into());
+                Halt::Stop(Stop::Lost(Lost { rank, lane, cause, away: None }))
+            }
+        })
+    }
+
+    /// Makes `span` of the inputs of all ranks, of which there are two at least, from `first` on.
+    pub(super) fn reduce(
+        &mut self,
+        near: &mut ReduceScratch,
+        own: &RegisteredBuffer,
+        span: Span,
+        first: u32,
+        arithmetic: Arithmetic,
+    ) -> Result<(), Halt> {
+        let (ranks, rank) = (self.moves.ranks, self.moves.rank);
+        let (reduction, of_rank) = (arithmetic.reduction(), |step: u32| (first + step) % ranks);
+        let input = Operand::Region(&own.region, own.at(span));
+        let ReduceScratch { made, read } = near;
+        // What has been made is an operand of what is made next, and the last is to be in `made`.
+        let (mut out, mut sum) = (&mut made[..span.len], &mut read[..span.len]);
+        if ranks % 2 == 1 {
+            (out, sum) = (sum, out);
+        }
+        let two = [first, of_rank(1)];
+        if let Some(other) = two.iter().position(|of| *of == rank).map(|own| two[1 - own]) {
+            self.at((other, Source::Input), (span, CacheHint::Cached), |peer, at| {
+                reduction.reduce_peer(out, input, (peer, at))
+            })?;
+        } else {
+            let [first, second] = two;
+            self.at((first, Source::Input), (span, CacheHint::Cached), |peer, at| peer.copy_out(at, sum))?;
+            self.at((second, Source::Input), (span, CacheHint::Cached), |peer, at| {
+                reduction.reduce_peer(out, Operand::Slice(sum), (peer, at))
+            })?;
+        }
+        for other in (2..ranks).map(of_rank) {
+            (out, sum) = (sum, out);
+            if other == rank {
+                let reduced = reduction.reduce_near(out, Operand::Slice(sum), input);
+                debug_assert!(reduced.is_ok(), "a span beyond the input");
+            } else {
+                self.at((other, Source::Input), (span, CacheHint::Cached), |peer, at| {
+                    reduction.reduce_peer(out, Operand::Slice(sum), (peer, at))
+                })?;
+            }
+        }
+        arithmetic.finish(out, true).map_err(|error| Halt::Stop(Stop::Reduce(error)))
+    }
+
+    /// Whether there are two ranks, each with one memory for its input and its output.
+    pub(super) fn are_two_in_place(&self) -> bool {
+        self.moves.ranks == 2 && self.told.iter().take(2).all(|told| told.input == told.output)
+    }
+
+    /// Makes `span` of the inputs of two ranks in place on both, in one pass; whether it is made here comes with whether it is there.
+    pub(super) fn reduce_both(
+        &mut self,
+        own: &RegisteredBuffer,
+        span: Span,
+        arithmetic: Arithmetic,
+    ) -> (bool, Result<(), Halt>) {
+        let rank = self.moves.rank;
+        let (near, mut made) = ((&own.region, own.at(span)), false);
+        let done = self.at((1 - rank, Source::Input), (span, CacheHint::Cached), |peer, at| {
+            let done;
+            (made, done) = arithmetic.reduction().reduce_both(near, (peer, at), span.len);
+            done
+        });
+        #[cfg(test)]
+        if made && done.is_ok() && super::tests::is_refused() {
+            let lost = self.store(1 - rank, own, span, &vec![0xa5; span.len]);
+            return (made, lost.and(Err(Halt::Blocked(1 - rank))));
+        }
+        (made, done)
+    }
+
+    pub(super) fn read(
+        &mut self,
+        rank: u32,
+        own: &RegisteredBuffer,
+        span: Span,
+        out: &mut [u8],
+    ) -> Result<(), Halt> {
+        if rank == self.moves.rank {
+            let read = own.region.copy_out(own.at(span), out);
+            debug_assert!(read.is_ok(), "a span beyond the input");
+            return Ok(());
+        }
+        self.at((rank, Source::Input), (span, CacheHint::Cached), |peer, at| peer.copy_out(at, out))
+    }
+
+    pub(super) fn store(
+        &mut self,
+        rank: u32,
+        own: &RegisteredBuffer,
+        span: Span,
+        made: &[u8],
+    ) -> Result<(), Halt> {
+        if rank == self.moves.rank {
+            let stored = own.region.copy_in(own.at(span), made);
+            debug_assert!(stored.is_ok(), "a span beyond the output");
+            return Ok(());
+        }
+        self.at((rank, Source::Output), (span, self.expect), |peer, at| peer.copy_in(at, made))
+    }
+}

@@ -1,0 +1,342 @@
+//! Schedules in rounds over links between any ranks: halving and doubling, the hierarchy of hosts, binomial trees,
+//! all-to-all pairwise and by Bruck's algorithm.
+//!
+//! An algorithm says what a rank sends and receives in a round (a [`Round`]). This file turns rounds into
+//! [`Primitive`]s: it cuts messages to slots and returns credits.
+
+mod all_to_all;
+mod cut;
+mod halving;
+mod hierarchy;
+mod round;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) use self::all_to_all::Share;
+use self::all_to_all::{Bruck, Pairs, Uneven};
+pub(crate) use self::cut::Cut;
+use self::cut::Pieces;
+use self::halving::Halving;
+use self::hierarchy::Hierarchy;
+use self::round::{Copying, Receive, Round};
+use self::tree::{Tree, TreeOp};
+use super::{Operation, Primitive};
+use crate::collective::ScheduleError;
+
+/// The steps of one rank in an algorithm of rounds, made one by one.
+///
+/// In a round a rank sends at most one message and receives at most one. Each message is cut into chunks that fit a
+/// slot, and half of a link's slots may be under way. The link between two ranks takes its messages in the order of
+/// rounds. A rank goes on to the next round when it has sent and received everything of the present one.
+///
+/// No deadlock: call a chunk earlier if its round is earlier or, within a round, if its number is less. A rank that
+/// is about to send chunk `i` has received all chunks below `i - p`, where `p` is the number of chunks sent ahead. It
+/// waits for a slot, that is for the receiver to use a chunk and give it back, which the receiver does before it
+/// sends its own chunk `i`, or in an earlier round. A rank that waits for chunk `i` does so after it has sent its own
+/// chunk `i`; the sender sends chunk `i` before it waits for a chunk that late. So every rank waits for a rank that
+/// is behind it, and the rank that is furthest behind waits for none. The hierarchy has rounds that only send or only
+/// receive; its module has an argument of its own.
+///
+/// A reduced buffer is the same bytes on all ranks, but its elements are not reduced in the order of ranks.
+///
+/// The built-in tuning table takes trees for gather and scatter, and pairwise exchange and Bruck for all-to-all,
+/// wherever no protocol of shared memory applies. Halving and doubling, the hierarchy, and trees for broadcast and
+/// reduce run only where [`Algorithms`](crate::collective::Algorithms) or a tuning file asks for them.
+#[derive(Clone, Debug)]
+pub(crate) struct P2pSchedule {
+    algorithm: Algorithm,
+    cut: Cut,
+    /// Messages of this schedule so far, by peer.
+    peers: BTreeMap<u32, Counts>,
+    /// The piece of the buffer that is done, and the round in it.
+    pass: u64,
+    round: u32,
+    /// The present round, and the chunk of it that comes next.
+    present: Round,
+    next: u64,
+    /// Steps made and not yet taken.
+    ready: [Option<Primitive>; 5],
+}
+
+#[derive(Clone, Debug)]
+enum Algorithm {
+    Halving(Halving),
+    Hierarchy(Hierarchy),
+    Tree(Tree),
+    Pairs(Pairs),
+    Uneven(Uneven),
+    Bruck(Bruck),
+    /// A rank that is alone sends nothing.
+    Nothing,
+}
+
+/// Messages sent to a peer, received from it, and given back to it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    sent: u64,
+    received: u64,
+    signalled: u64,
+}
+
+impl P2pSchedule {
+    /// All-reduce by halving and doubling: `2 log2 n` rounds, in which a rank sends `2 (n-1)/n` of the buffer, as in
+    /// a ring.
+    ///
+    /// Where `n` is not a power of two there are two rounds more, with all of the buffer.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or the
+    /// staging has no slot or none that an element fits.
+    pub(crate) fn halving_doubling(operation: Operation) -> Result<Self, ScheduleError> {
+        operation.check()?;
+        Self::new(&operation, Algorithm::Halving(Halving::new(&operation)))
+    }
+
+    /// Broadcast of the buffer of `root`, by a binomial tree of `log2 n` rounds.
+    ///
+    /// # Errors
+    /// As [`halving_doubling`](Self::halving_doubling); and when the root is not one of the ranks.
+    pub(crate) fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+        operation.check_root(root)?;
+        Self::tree(TreeOp::Broadcast, operation, root, Pieces::one(&operation))
+    }
+
+    /// Reduce to `root`, by a binomial tree of `log2 n` rounds.
+    ///
+    /// The buffer is done in pieces: a rank keeps at most as many reduced bytes as a link's slots hold.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub(crate) fn reduce(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+        operation.check_root(root)?;
+        Self::tree(TreeOp::Reduce, operation, root, Pieces::fitting(&operation, 1)?)
+    }
+
+    /// Gather of the parts of all ranks at `root`, by a binomial tree of `log2 n` rounds. The count is that of a
+    /// part.
+    ///
+    /// Parts are done in pieces: a rank keeps at most as many bytes of other ranks as a link's slots hold, or one
+    /// element of each.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub(crate) fn gather(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+        operation.check_parts()?;
+        operation.check_root(root)?;
+        let pieces = Pieces::fitting(&operation, operation.ranks as usize / 2)?;
+        Self::tree(TreeOp::Gather, operation, root, pieces)
+    }
+
+    /// Scatter of a part to each rank from `root`: [`gather`](Self::gather) in the other direction.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub(crate) fn scatter(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
+        operation.check_parts()?;
+        operation.check_root(root)?;
+        let pieces = Pieces::fitting(&operation, operation.ranks as usize / 2)?;
+        Self::tree(TreeOp::Scatter, operation, root, pieces)
+    }
+
+    /// All-to-all by pairwise exchange: part `j` of rank `i` becomes part `i` of rank `j`, in `n` rounds, each part
+    /// sent once. The count is that of a part.
+    ///
+    /// # Errors
+    /// As [`halving_doubling`](Self::halving_doubling).
+    pub(crate) fn all_to_all(operation: Operation) -> Result<Self, ScheduleError> {
+        operation.check_parts()?;
+        Self::new(&operation, Algorithm::Pairs(Pairs::new(&operation)))
+    }
+
+    /// All-to-all by Bruck's algorithm: `log2 n` rounds, in each of which a rank sends half of all parts; for short
+    /// parts.
+    ///
+    /// Parts are done in pieces: a rank keeps at most as many bytes as a link's slots hold, or one element of each
+    /// part.
+    ///
+    /// # Errors
+    /// As [`halving_doubling`](Self::halving_doubling).
+    pub(crate) fn all_to_all_short(operation: Operation) -> Result<Self, ScheduleError> {
+        operation.check_parts()?;
+        let pieces = Pieces::fitting(&operation, operation.ranks as usize)?;
+        Self::new(&operation, Algorithm::Bruck(Bruck::new(&operation, pieces)))
+    }
+
+    /// Pairwise exchange of parts of any length: `shares` has, for each rank, the spans that this rank sends and
+    /// receives. The count of the operation is not used.
+    ///
+    /// # Errors
+    /// As [`halving_doubling`](Self::halving_doubling).
+    pub(crate) fn uneven(operation: Operation, shares: Arc<[Share]>) -> Result<Self, ScheduleError> {
+        operation.check()?;
+        let cut = Cut::new(operation.data_type.size(), &operation.staging)?.with_empty();
+        Ok(Self::made(Algorithm::Uneven(Uneven::new(operation.rank, shares)), cut, None))
+    }
+
+    /// The spans exchanged with a rank, where parts are of any length.
+    pub(crate) fn share(&self, peer: u32) -> Option<Share> {
+        match &self.algorithm {
+            Algorithm::Uneven(uneven) => Some(uneven.share(peer)),
+            _ => None,
+        }
+    }
+
+    /// Bytes of scratch that this rank needs.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        match &self.algorithm {
+            Algorithm::Tree(tree) => tree.kept() * tree.pieces().longest(),
+            Algorithm::Bruck(bruck) => bruck.kept() * bruck.pieces().longest(),
+            _ => 0,
+        }
+    }
+
+    fn tree(op: TreeOp, operation: Operation, root: u32, pieces: Pieces) -> Result<Self, ScheduleError> {
+        Self::new(&operation, Algorithm::Tree(Tree::new(op, &operation, root, pieces)))
+    }
+
+    fn new(operation: &Operation, algorithm: Algorithm) -> Result<Self, ScheduleError> {
+        let cut = Cut::new(operation.data_type.size(), &operation.staging)?;
+        let alone = operation.check()?.map(Primitive::from);
+        Ok(Self::made(if operation.ranks == 1 { Algorithm::Nothing } else { algorithm }, cut, alone))
+    }
+
+    fn made(algorithm: Algorithm, cut: Cut, alone: Option<Primitive>) -> Self {
+        let mut rounds = Self {
+            algorithm,
+            cut,
+            peers: BTreeMap::new(),
+            pass: 0,
+            round: 0,
+            present: Round::default(),
+            next: 0,
+            ready: [alone, None, None, None, None],
+        };
+        if !rounds.is_over() {
+            rounds.present = rounds.algorithm.round(0, 0);
+        }
+        rounds
+    }
+
+    fn is_over(&self) -> bool {
+        self.pass == self.algorithm.passes() || self.algorithm.rounds() == 0
+    }
+
+    /// Makes the steps of one chunk number of the round: use a received chunk, then send the chunk that may follow
+    /// it.
+    fn advance(&mut self) {
+        let Round { copy, send, receive } = self.present;
+        let copy = copy.filter(|copy| self.next == 0 && !copy.source.is_empty());
+        self.ready = [None; 5];
+        self.ready[0] = copy.map(|Copying { source, target }| Primitive::Copy { source, target });
+        let sends = send.map_or(0, |send| self.cut.chunks(send.source.len()));
+        let receives = receive.map_or(0, |receive| self.cut.chunks(receive.target.len()));
+        let index = self.next.checked_sub(self.cut.ahead);
+        if let (Some(receive), Some(index)) = (receive, index.filter(|index| *index < receives)) {
+            let steps = self.receive(receive, index, index + 1 == receives);
+            self.ready[1..4].copy_from_slice(&steps);
+        }
+        if let Some(send) = send.filter(|_| self.next < sends) {
+            let source = self.cut.chunk(send.source, self.next);
+            let counts = self.peers.entry(send.to).or_default();
+            let message = counts.sent;
+            counts.sent += 1;
+            self.ready[4] = Some(Primitive::Put { to: send.to, message, source, copied: send.copied });
+        }
+        self.next += 1;
+        if self.next >= sends.max(if receives > 0 { receives + self.cut.ahead } else { 0 }) {
+            self.go_on();
+        }
+    }
+
+    fn receive(&mut self, receive: Receive, index: u64, end: bool) -> [Option<Primitive>; 3] {
+        let Receive { from, target, operand, last } = receive;
+        let counts = self.peers.entry(from).or_default();
+        let message = counts.received;
+        counts.received += 1;
+        let due = end || counts.received - counts.signalled >= self.cut.signal_every;
+        let signal = due.then(|| {
+            counts.signalled = counts.received;
+            Primitive::Signal { to: from, consumed: counts.received }
+        });
+        let target = self.cut.chunk(target, index);
+        let used = match operand {
+            Some(operand) => {
+                let operand = self.cut.chunk(operand, index);
+                Primitive::ReduceFrom { from, message, operand, target, last }
+            }
+            None => Primitive::CopyFrom { from, message, target },
+        };
+        [Some(Primitive::WaitCount { from, message }), Some(used), signal]
+    }
+
+    /// Goes on to the next round that is not empty.
+    fn go_on(&mut self) {
+        self.present = Round::default();
+        while self.present.is_empty() {
+            (self.next, self.round) = (0, self.round + 1);
+            if self.round == self.algorithm.rounds() {
+                (self.round, self.pass) = (0, self.pass + 1);
+            }
+            if self.is_over() {
+                return;
+            }
+            self.present = self.algorithm.round(self.pass, self.round);
+        }
+    }
+}
+
+impl Algorithm {
+    fn passes(&self) -> u64 {
+        match self {
+            Self::Hierarchy(hierarchy) => hierarchy.passes(),
+            Self::Tree(tree) => tree.pieces().len(),
+            Self::Bruck(bruck) => bruck.pieces().len(),
+            Self::Nothing => 0,
+            _ => 1,
+        }
+    }
+
+    fn rounds(&self) -> u32 {
+        match self {
+            Self::Halving(halving) => halving.rounds(),
+            Self::Hierarchy(hierarchy) => hierarchy.rounds(),
+            Self::Tree(tree) => tree.rounds(),
+            Self::Pairs(pairs) => pairs.rounds(),
+            Self::Uneven(uneven) => uneven.rounds(),
+            Self::Bruck(bruck) => bruck.rounds(),
+            Self::Nothing => 0,
+        }
+    }
+
+    fn round(&self, pass: u64, round: u32) -> Round {
+        match self {
+            Self::Halving(halving) => halving.round(round),
+            Self::Hierarchy(hierarchy) => hierarchy.round(pass, round),
+            Self::Tree(tree) => tree.round(pass, round),
+            Self::Pairs(pairs) => pairs.round(round),
+            Self::Uneven(uneven) => uneven.round(round),
+            Self::Bruck(bruck) => bruck.round(pass, round),
+            Self::Nothing => Round::default(),
+        }
+    }
+}
+
+impl Iterator for P2pSchedule {
+    type Item = Primitive;
+
+    fn next(&mut self) -> Option<Primitive> {
+        loop {
+            if let Some(step) = self.ready.iter_mut().find_map(Option::take) {
+                return Some(step);
+            }
+            if self.is_over() {
+                return None;
+            }
+            self.advance();
+        }
+    }
+}

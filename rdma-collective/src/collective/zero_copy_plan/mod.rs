@@ -1,0 +1,220 @@
+//! What ranks that reach each other's memory make of each other's inputs, and where each puts it: pure data, as the schedules
+//! are.
+//!
+//! An element of the result is made by one rank, which reads all that it needs from where it lies and then stores it to all that
+//! are to have it. So nothing is overwritten before it was read, in place too: who stores an element has read it, and nobody else
+//! reads it. What is reduced is reduced in the order of the ring, so that the bits do not depend on which way an operation takes.
+//!
+//! In an all-to-all two ranks exchange parts, and what the one's is read from is what the other's is stored to when they are in
+//! place. Where both are, each exchanges half of the parts; where one is, the other one reads that one's part before it stores its own there.
+
+use std::ops::Range;
+
+use super::call::{Call, Collective, Holds};
+use super::schedule::{ReduceOrder, Span};
+use crate::collective::rank_of::RankOf;
+
+/// Bytes of a cache line, which no two ranks share.
+const LINE: usize = 64;
+
+/// The steps of one rank.
+#[derive(Clone, Debug)]
+pub(super) struct ZeroCopyPlan {
+    pub(super) call: Call,
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
+    order: ReduceOrder,
+    /// Of the most that is made at a time.
+    piece: usize,
+    /// The ranks whose input and output are one, a bit each: this one, and others that have told so. All-to-all alone goes by it.
+    pub(super) in_place: u32,
+    task: u32,
+    /// Bytes of that task that were made into steps.
+    done: usize,
+}
+
+/// A range of outputs, what it is made of, and whose outputs these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) span: Span,
+    /// Where it begins in the inputs.
+    pub(super) at: usize,
+    pub(super) from: From,
+    pub(super) to: To,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    /// The input of one rank.
+    One(u32),
+    /// The inputs of all, reduced from that rank on around the ring.
+    All { first: u32 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum To {
+    One(u32),
+    All,
+    /// The output of this rank, and what lies there to where it was read from.
+    Exchanged,
+}
+
+impl Move {
+    /// The range of the inputs.
+    pub(super) fn source(&self) -> Span {
+        Span { offset: self.at, ..self.span }
+    }
+}
+
+impl ZeroCopyPlan {
+    /// Of a call that a schedule can be made of.
+    pub(super) fn new(
+        call: Call,
+        RankOf { rank, size: ranks }: RankOf,
+        order: ReduceOrder,
+        piece: usize,
+    ) -> Self {
+        debug_assert!(piece.is_multiple_of(LINE));
+        Self { call, rank, ranks, order, piece, in_place: 0, task: 0, done: 0 }
+    }
+
+    /// Whether others read the input of `rank`.
+    pub(super) fn reads(&self, rank: u32) -> bool {
+        self.call.gives(rank)
+    }
+
+    /// Whether others store to the output of `rank`.
+    pub(super) fn writes(&self, rank: u32) -> bool {
+        match self.call.collective {
+            Collective::AllReduce | Collective::Reduce => self.call.gets(rank),
+            Collective::AllToAll => self.is_in_place(rank),
+            Collective::Broadcast => self.call.root != rank,
+            // Each rank reads what it gets, or it goes by links, or on borrowed slices alone.
+            _ => false,
+        }
+    }
+
+    /// Bytes of the input, and of the output, of a rank.
+    pub(super) fn lengths(&self) -> [usize; 2] {
+        let (input, output) = self.call.collective.buffers();
+        [input, output].map(|holds| match holds {
+            Holds::One => self.call.bytes(),
+            Holds::Parts => self.call.bytes() * self.ranks as usize,
+        })
+    }
+
+    /// Bytes that this rank has still to make.
+    pub(super) fn left(&self) -> usize {
+        let tasks = (self.task..).map_while(|task| self.task(task));
+        tasks.map(|task| task.span.len).sum::<usize>() - self.done
+    }
+
+    /// What this rank does, as long as it likes, in order.
+    fn task(&self, index: u32) -> Option<Move> {
+        let Self { rank, ranks, .. } = *self;
+        let reduced = |span: Span, to| Move { span, at: span.offset, from: From::All { first: 0 }, to };
+        let copied =
+            |span: Span, from, to| Move { span, at: span.offset, from: From::One(from), to: To::One(to) };
+        let other = (rank + index) % ranks;
+        let root = self.call.root;
+        Some(match (self.call.collective, index) {
+            (Collective::AllReduce, 0) => reduced(self.share(rank), To::All),
+            (Collective::ReduceScatter, 0) => reduced(self.part(rank), To::One(rank)),
+            (Collective::Reduce, 0) => reduced(self.share(rank), To::One(root)),
+            (Collective::AllGather, _) if index < ranks => copied(self.part(other), other, rank),
+            (Collective::Broadcast, _) if root == rank && index < ranks => {
+                let span = if other == root { self.all() } else { self.share(root) };
+                copied(span, root, other)
+            }
+            // The root has a share of the work.
+            (Collective::Broadcast, 0 | 1) if root != rank => {
+                let Range { start, end } = self.share(root).range();
+                let range = if index == 0 { 0..start } else { end..self.call.bytes() };
+                copied(Span { offset: range.start, len: range.len() }, root, rank)
+            }
+            (Collective::AllToAll, _) if index < 2 * ranks => {
+                let other = (rank + index / 2) % ranks;
+                if index.is_multiple_of(2) { self.first_with(other) } else { self.then_with(other) }
+            }
+            _ => return None,
+        })
+    }
+
+    /// What this rank does first of the parts that it exchanges with another one, or with itself.
+    fn first_with(&self, other: u32) -> Move {
+        let Self { rank, .. } = *self;
+        let exchange = rank != other && self.is_in_place(rank);
+        let Range { start, end } = match (exchange, self.is_in_place(other)) {
+            (false, _) => 0..self.call.bytes(),
+            // That one reads it, and stores what is for this one.
+            (true, false) => 0..0,
+            (true, true) => {
+                let half = self.call.bytes() / 2 / LINE * LINE;
+                if rank < other { 0..half } else { half..self.call.bytes() }
+            }
+        };
+        let to = if exchange { To::Exchanged } else { To::One(rank) };
+        let span = Span { offset: self.part(other).offset + start, len: end - start };
+        Move { span, at: self.part(rank).offset + start, from: From::One(other), to }
+    }
+
+    /// What it does then: stores to the other one, if that is in place and this one is not.
+    fn then_with(&self, other: u32) -> Move {
+        let Self { rank, .. } = *self;
+        let stores = rank != other && !self.is_in_place(rank) && self.is_in_place(other);
+        let Span { offset, len } = self.part(rank);
+        let span = Span { offset, len: if stores { len } else { 0 } };
+        Move { span, at: self.part(other).offset, from: From::One(rank), to: To::One(other) }
+    }
+
+    fn is_in_place(&self, rank: u32) -> bool {
+        self.in_place & 1 << rank != 0
+    }
+
+    fn all(&self) -> Span {
+        Span { offset: 0, len: self.call.bytes() }
+    }
+
+    /// The part of `rank` of a buffer that has one for each.
+    fn part(&self, rank: u32) -> Span {
+        Span { offset: rank as usize * self.call.bytes(), len: self.call.bytes() }
+    }
+
+    /// What `rank` makes of a buffer that all have: as equal shares as whole lines allow.
+    fn share(&self, rank: u32) -> Span {
+        let bytes = self.call.bytes();
+        let (lines, ranks, rank) = (bytes.div_ceil(LINE), self.ranks as usize, rank as usize);
+        let start = |rank: usize| (rank * (lines / ranks) + rank.min(lines % ranks)) * LINE;
+        let (start, end) = (start(rank).min(bytes), start(rank + 1).min(bytes));
+        Span { offset: start, len: end - start }
+    }
+}
+
+impl Iterator for ZeroCopyPlan {
+    type Item = Move;
+
+    fn next(&mut self) -> Option<Move> {
+        loop {
+            let Move { span, at, from, to } = self.task(self.task)?;
+            if self.done == span.len {
+                (self.task, self.done) = (self.task + 1, 0);
+                continue;
+            }
+            let (offset, at) = (span.offset + self.done, at + self.done);
+            let mut len = self.piece.min(span.len - self.done);
+            let from = match from {
+                From::All { .. } => {
+                    let (first, end) = self.order.at(offset);
+                    len = len.min(end - offset);
+                    From::All { first }
+                }
+                one => one,
+            };
+            self.done += len;
+            return Some(Move { span: Span { offset, len }, at, from, to });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
