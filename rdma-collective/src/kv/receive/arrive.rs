@@ -1,15 +1,18 @@
-//! What prefill says to decode: what it writes, each write that landed, and sums.
+//! Arrivals from prefill: its messages, and the immediates of its writes.
+//!
+//! This file owns no stage but `Filling` → `Ended` for a refused grant; it counts writes for the others to decide on.
+//! A message that cannot be is a violation, which ends the link.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::state::{Begun, Stage, State};
+use super::state::{Announced, Stage, State};
 use super::{Receives, unwatch};
 use crate::engine::Core;
 use crate::kv::KvError;
 use crate::kv::layout::Layout;
 use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
-use crate::kv::plan::{BlockPair, BlockPlan, Parts};
+use crate::kv::plan::{BlockPair, BlockPlan, PlanOptions};
 use crate::link::imm::{Imm, WRITES_MAX};
 use crate::link::{Arrival, control};
 
@@ -28,7 +31,7 @@ impl Receives {
                 Arrival::Control(received) => {
                     let epoch = self.link.name.epoch;
                     let understood = match control::decode(received.bytes(), epoch) {
-                        Ok(told) => self.told(core, told, now),
+                        Ok(parsed) => self.handle_control(core, parsed, now),
                         Err(_) => Err("a control message that is malformed"),
                     };
                     if let Some(lane) = self.link.lane(core) {
@@ -60,15 +63,15 @@ impl Receives {
         Ok(())
     }
 
-    fn told(
+    fn handle_control(
         &mut self,
         core: &mut Core,
-        told: control::Control<'_>,
+        parsed: control::Control<'_>,
         now: Instant,
     ) -> Result<(), &'static str> {
-        match told.kind {
+        match parsed.kind {
             message::BEGIN => {
-                let (begin, piece) = Begin::read(told.body).map_err(|_| "a beginning that is malformed")?;
+                let (begin, piece) = Begin::read(parsed.body).map_err(|_| "a beginning that is malformed")?;
                 let layouts = (self.link.theirs, *self.pool.layout());
                 let since = Instant::now();
                 let begun = self.open(begin.grant)?.begins(begin, piece, layouts, now);
@@ -76,7 +79,7 @@ impl Receives {
                 begun
             }
             message::CHECKSUMS => {
-                let read = message::read_checksums(told.body);
+                let read = message::read_checksums(parsed.body);
                 let (grant, piece) = read.map_err(|_| "checksums that are malformed")?;
                 let (wanted, layers) = (self.checksums, self.pool.layout().shape().layers);
                 let state = self.open(grant)?;
@@ -84,7 +87,7 @@ impl Receives {
                 state.sums(piece, total, wanted)
             }
             message::REFUSE => {
-                let refuse = Refuse::read(told.body).map_err(|_| "a refusal that is malformed")?;
+                let refuse = Refuse::read(parsed.body).map_err(|_| "a refusal that is malformed")?;
                 let layout = *self.pool.layout();
                 self.open(refuse.grant)?.refused(refuse, &layout)?;
                 unwatch(&self.link, core);
@@ -94,27 +97,27 @@ impl Receives {
                 Ok(())
             }
             message::OFFER => {
-                let (offer, piece) = Offer::read(told.body).map_err(|_| "an offer that is malformed")?;
+                let (offer, piece) = Offer::read(parsed.body).map_err(|_| "an offer that is malformed")?;
                 self.offered(offer, piece, now)
             }
             message::RECALL => {
-                let read = Recall::read(told.body);
+                let read = Recall::read(parsed.body);
                 self.recalled(core, read.map_err(|_| "a recall that is malformed")?, now)
             }
             message::LEASE_CHECKSUMS => {
-                let read = message::read_checksums(told.body);
+                let read = message::read_checksums(parsed.body);
                 let (lease, piece) = read.map_err(|_| "checksums that are malformed")?;
                 let (wanted, layers) = (self.checksums, self.pool.layout().shape().layers);
                 let reads = |state: &&mut State| state.is_open() && state.lease == Some(lease);
                 match self.grants.iter_mut().flatten().find(reads) {
                     Some(state) => state.sums(piece, state.sums_total(layers), wanted),
-                    // One that was given up meanwhile.
+                    // The pull was given up meanwhile, and its checksums were under way.
                     None if self.pulls.knows(lease) => Ok(()),
                     None => Err("checksums of no lease"),
                 }
             }
             message::QUIESCED => {
-                let read = Quiesced::read(told.body);
+                let read = Quiesced::read(parsed.body);
                 self.quiesced(read.map_err(|_| "a revocation that is malformed")?, now)
             }
             _ => Err("a control message that does not belong here"),
@@ -122,13 +125,14 @@ impl Receives {
     }
 
     fn open(&mut self, grant: u64) -> Result<&mut State, &'static str> {
-        let state = self.place(grant).and_then(Option::as_mut);
+        let state = self.slot(grant).and_then(Option::as_mut);
         state.filter(|state| state.is_open() && !state.pulls).ok_or("a message about no grant")
     }
 }
 
 impl State {
-    /// What the peer writes from, piece by piece; from the last one on the writes that are to come are known.
+    /// Collects the source blocks, piece by piece. After the last piece both sides have the same plan, so the
+    /// expected number of writes is known and checked against the announced one.
     fn begins(
         &mut self,
         begin: Begin,
@@ -140,7 +144,7 @@ impl State {
         if piece.total as usize != blocks.len() || self.told < self.list.len() {
             return Err("a beginning with another number of blocks than were granted");
         }
-        let begun = self.begin.get_or_insert_with(|| Begun::new(begin, now));
+        let begun = self.begin.get_or_insert_with(|| Announced::new(begin, now));
         if begun.begin != begin || begun.sources.len() != piece.first as usize {
             return Err("a beginning out of order");
         }
@@ -150,7 +154,7 @@ impl State {
         }
         let pairs = begun.sources.iter().zip(blocks);
         let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
-        let parts = Parts { by_layer: begin.by_layer, wanted: self.wanted.as_ref() };
+        let parts = PlanOptions { by_layer: begin.by_layer, wanted: self.wanted.as_ref() };
         let plan = BlockPlan::of_parts((theirs, ours), &pairs, begin.write_bytes_max, parts);
         let plan = Arc::new(plan.map_err(|_| "source blocks that cannot be")?);
         let (writes, ends) = plan.count(WRITES_MAX);
@@ -187,7 +191,7 @@ impl State {
     }
 }
 
-impl Begun {
+impl Announced {
     pub(super) fn new(begin: Begin, at: Instant) -> Self {
         Self { begin, sources: Vec::new(), at, plan: None, ends: Vec::new(), layers_left: Vec::new() }
     }
