@@ -1,4 +1,4 @@
-//! Who is told of what an engine has found; an engine whose device has failed; what a forked child makes of one.
+//! Tests of wake-ups between threads of one engine, of an engine whose device has failed, and of a forked child.
 
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ fn engine(driver: Driver) -> Engine {
 }
 
 impl Engine {
-    /// The same one, as a child finds it that was forked from this process.
+    /// This engine, as a child finds it that was forked from this process.
     pub(crate) fn forked(&self) -> Self {
         let Handle { shared, id, pid, .. } = &*self.handle;
         let (shared, id) = (Arc::clone(shared), id.clone());
@@ -52,7 +52,7 @@ fn an_engine_whose_device_has_failed_rests() {
     };
     let driven: HashSet<Instant> = (0..40).map(look).collect();
     assert!(driven.len() < 10, "it was driven again at each of {} looks", driven.len());
-    // It ends at once all the same.
+    // The sleep ends at once all the same.
     let started = Instant::now();
     drop(engine);
     assert!(started.elapsed() < Duration::from_millis(700), "{:?}", started.elapsed());
@@ -126,7 +126,7 @@ fn what_happened_before_it_was_armed_is_told_when_it_is() {
         let engine = engine(driver);
         for _ in 0..3 {
             engine.lock_with(|_| ());
-            // Who has been woken and looks may look too soon to see this.
+            // A thread that was woken may look too soon to see this.
             engine.lock_with(|_| ());
             engine.arm().unwrap();
             while engine.drive(Instant::now(), 16).unwrap() > 0 {}

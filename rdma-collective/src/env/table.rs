@@ -1,4 +1,5 @@
-//! Every variable that is read, in one table: what errors say is expected, and what `docs/environment.md` says.
+//! The table of all variables that are read. Errors quote the expected values from it, and `docs/environment.md` is
+//! made of it.
 
 use std::fmt::Write;
 
@@ -13,19 +14,19 @@ use super::torchrun::*;
 use super::trainer::*;
 use super::volcano::{HOSTNAME, HOSTS, VC_TASK_INDEX, VK_TASK_INDEX};
 
-/// A row.
+/// A row of the table.
 #[derive(Debug)]
 pub(super) struct Variable {
     pub(super) name: &'static str,
-    /// Who sets it.
+    /// The launcher or the people that set the variable.
     by: &'static str,
-    /// What is taken from it.
+    /// The meaning of the variable.
     meaning: &'static str,
-    /// What it takes, as errors say it.
+    /// The values that the variable takes, as errors quote them.
     values: &'static str,
-    /// What holds when it is not set.
+    /// The effect if the variable is not set.
     default: &'static str,
-    /// Whether it numbers this process.
+    /// Whether the variable gives a rank of this process.
     pub(super) gives_rank: bool,
 }
 
@@ -68,7 +69,7 @@ const TRAINER: &str = "Kubeflow Trainer";
 const VOLCANO: &str = "Volcano";
 const PEOPLE: &str = "people";
 
-/// The innermost launcher first: of two, the first wins.
+/// All variables, the innermost launcher first: of two launchers, the first wins.
 pub(super) const VARIABLES: &[Variable] = &[
     row(
         RDMA_PARENT_PID,
@@ -287,14 +288,14 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(NCCL_DEBUG, PEOPLE, "how much is said", "NONE, VERSION, WARN, INFO, ABORT or TRACE", "NONE"),
 ];
 
-/// What `name` takes; `None` for one that is not in the table.
+/// The values that `name` takes; `None` for a name that is not in the table.
 pub(super) fn expected(name: &str) -> Option<&'static str> {
     let of_task = name.starts_with(HOSTS.0) && name.ends_with(HOSTS.1);
     let name = if of_task { TASK_HOSTS } else { name };
     VARIABLES.iter().find(|variable| variable.name == name).map(|variable| variable.values)
 }
 
-/// The table as Markdown: `docs/environment.md` has it, and a test holds that it is this one.
+/// The table of all variables as Markdown. `docs/environment.md` contains it, and a test compares the two.
 #[must_use]
 pub fn variables_table() -> String {
     let mut text =
