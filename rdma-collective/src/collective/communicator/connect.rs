@@ -162,7 +162,10 @@ impl Setup<'_> {
         let mut core = self.engine.lock();
         for lane in lanes {
             if let Err(error) = core.fence_lane(*lane, deadline) {
-                tracing::warn!(%error, "an unused lane could not be closed; its memory stays until the engine is dropped");
+                tracing::warn!(
+                    %error,
+                    "an unused lane could not be closed; its memory stays until the engine is dropped"
+                );
             }
         }
     }
@@ -220,7 +223,11 @@ impl Setup<'_> {
                 // This rank fails anyway, so it does not wait for the whole deadline.
                 let deadline = self.deadline.min(Deadline::after(REASON_WITHIN));
                 if let Err(untold) = self.store.all_gather(&key, reason, deadline) {
-                    tracing::debug!(%untold, "not every rank learned why this rank failed to join; those wait until their deadlines");
+                    tracing::debug!(
+                        %untold,
+                        "not every rank learned why this rank failed to join; \
+                         those wait until their deadlines"
+                    );
                 }
                 return Err(error);
             }

@@ -87,7 +87,7 @@ impl Hosts {
     /// whether they share a machine.
     pub(super) fn connect_overrides(&self, ranks: [u32; 2]) -> ConnectOverrides {
         let [one, other] = ranks.map(|rank| self.groups.of(rank));
-        // One named host is enough: its user wants it kept apart from all others, named or not.
+        // A single named host is enough: its user wants it kept apart from all others, named or not.
         let named = ranks.iter().any(|rank| self.named.get(*rank as usize) == Some(&true));
         ConnectOverrides { apart: named && one != other, ..ConnectOverrides::default() }
     }

@@ -41,6 +41,7 @@ pub(crate) struct State {
     /// Ended, for whoever waits for them.
     done: VecDeque<(Entry, Result<(), CollectiveError>)>,
     /// Ended with an error: the device may still use what they own.
+    #[expect(clippy::vec_box, reason = "a job stays in the box in which its handle will find it")]
     failed: Vec<Box<Job>>,
     ended: Option<Arc<CollectiveError>>,
     pub(super) announcer: Announcer,

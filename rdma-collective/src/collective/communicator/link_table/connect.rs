@@ -4,8 +4,9 @@
 //! ring is the only connection that all ranks are sure to have:
 //!
 //! 1. Each rank gives the blobs of its open lanes, one for each peer. A lane cannot be connected without its peer's
-//! blob. 2. Each rank gives its verdict: whether it could connect all its lanes. Only then may the first message go
-//! over a link.
+//!    blob.
+//! 2. Each rank gives its verdict: whether it could connect all its lanes. Only then may the first message go over a
+//!    link.
 //!
 //! A rank that has failed gives a reason instead, so all ranks learn of it in the same gathering and none waits for
 //! it. All of them remember the failure for that reach and more. A smaller reach needs fewer links, and may still be
@@ -296,7 +297,10 @@ fn malformed_word(rank: u32) -> Unlinked {
 /// Ends a lane that nothing uses.
 fn fence(core: &mut EngineState, lane: LaneId, deadline: Deadline) {
     if let Err(error) = core.fence_lane(lane, deadline) {
-        tracing::warn!(%error, "an unused lane could not be closed; its memory stays until the engine is dropped");
+        tracing::warn!(
+            %error,
+            "an unused lane could not be closed; its memory stays until the engine is dropped"
+        );
     }
 }
 
