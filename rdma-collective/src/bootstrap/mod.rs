@@ -5,13 +5,13 @@
 //! over links. [`LocalRanks`] starts the ranks of one host without a launcher; for launchers see [`env`](crate::env).
 //!
 //! Inside, `store` makes the decisions and does no I/O, `frame` and `message` are the bytes, `serve` is the loop of the
-//! server, and `door` is the meeting of ranks on one host by the job's name.
+//! server, and `by_name` is the meeting of ranks on one host by the job's name.
 //!
 //! The token keeps jobs apart and strangers out, on a network that is otherwise trusted: it is sent in the clear, and
 //! so is everything after it.
 
+mod by_name;
 mod connection;
-mod door;
 mod error;
 mod frame;
 #[cfg(any(fuzzing, test))]

@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Socket, Type};
 
 use super::JobToken;
-use super::door::Door;
+use super::by_name::NameListener;
 use super::message::Ranks;
 use super::serve::{Mode, Service};
 use crate::bootstrap::BootstrapError;
@@ -82,7 +82,7 @@ pub struct StoreServer {
     mode: Arc<Mutex<Mode>>,
     /// The listener at which ranks of this host get the address and the token, after
     /// [`bind_by_name`](Self::bind_by_name).
-    door: Option<Door>,
+    name_listener: Option<NameListener>,
     /// The process that owns the thread. A forked child has no such thread, and must not join it.
     pid: u32,
     /// The thread; `None` once it was joined.
@@ -108,7 +108,7 @@ impl StoreServer {
         let service = Service::new(listener, Arc::clone(&wake), Arc::clone(&mode), options);
         let thread = std::thread::Builder::new().name("store".into()).spawn(|| service.run());
         let thread = Some(thread.map_err(failed("start a thread"))?);
-        Ok(Self { address, wake, mode, door: None, pid: std::process::id(), thread })
+        Ok(Self { address, wake, mode, name_listener: None, pid: std::process::id(), thread })
     }
 
     /// Listens at the first of `ports` that is free, and starts to serve.
@@ -135,7 +135,7 @@ impl StoreServer {
     pub fn bind_by_name(name: &str, options: StoreOptions) -> Result<Self, BootstrapError> {
         let (token, world) = (options.token, options.world);
         let mut server = Self::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;
-        server.door = Some(Door::open(name, server.address, token, world)?);
+        server.name_listener = Some(NameListener::open(name, server.address, token, world)?);
         Ok(server)
     }
 
@@ -163,7 +163,7 @@ impl StoreServer {
 
     /// Ends the thread at `by` at the latest, and returns the ranks that had not left.
     fn end(&mut self, by: Instant) -> io::Result<Ranks> {
-        self.door = None;
+        self.name_listener = None;
         let Some(thread) = self.thread.take() else { return Ok(Ranks::default()) };
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = Mode::End { by };
         // The write fails only when the counter is full, and then the descriptor is readable already.

@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use super::core::{Core, LaneId, Place};
+use super::state::{EngineState, LaneId, LaneSlot};
 use crate::link::LaneFailure;
 use crate::link::{Lane, Patience};
 use crate::liveness::{Process, Sign, Watch};
@@ -28,7 +28,7 @@ pub(super) struct Alive {
     pub(super) away: Option<(Instant, Duration)>,
 }
 
-impl Core {
+impl EngineState {
     /// Makes the engine send heartbeats though no thread drives it: a test drives it, with times of its own.
     #[cfg(test)]
     pub(crate) fn beat_by_hand(&mut self) {
@@ -46,7 +46,7 @@ impl Core {
     }
 
     /// The time of the last drive, which is the present for everything that acts during it.
-    pub(crate) fn driven(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.alive.driven
     }
 
@@ -136,11 +136,11 @@ impl Core {
         if beats {
             self.alive.away = Some((now, gap));
         }
-        for (_, place) in &mut self.lanes {
-            match place {
+        for (_, slot) in &mut self.lanes {
+            match slot {
                 // Without a thread, peers do not take this side's silence for a loss: only their clocks restart here.
-                Place::Open(lane) if beats => lane.back(now, gap),
-                Place::Open(lane) => lane.heard(now),
+                LaneSlot::Open(lane) if beats => lane.back(now, gap),
+                LaneSlot::Open(lane) => lane.heard(now),
                 _ => {}
             }
         }
@@ -153,8 +153,8 @@ impl Core {
         let mut any = false;
         deaths.look(now, |key, sign| {
             any = true;
-            let place = lanes.get_mut(LaneId::index_of(key));
-            if let Some((_, Place::Open(lane))) = place {
+            let slot = lanes.get_mut(LaneId::index_of(key));
+            if let Some((_, LaneSlot::Open(lane))) = slot {
                 lane.process_ended(sign.into());
             }
         });
@@ -167,8 +167,8 @@ impl Core {
     /// completion that was not taken yet may be the message of a peer that would be reported as lost.
     pub(super) fn keep_alive(&mut self, now: Instant, heard_all: bool) {
         let Alive { heartbeat, patience, .. } = self.alive;
-        for (_, place) in &mut self.lanes {
-            let Place::Open(lane) = place else { continue };
+        for (_, slot) in &mut self.lanes {
+            let LaneSlot::Open(lane) = slot else { continue };
             lane.beat(now, heartbeat);
             if heard_all {
                 lane.listen(now, patience);
@@ -183,8 +183,8 @@ impl Core {
         let due = |lane: &Lane| [lane.beat_at(heartbeat), lane.lost_at(patience)].into_iter().flatten().min();
         self.lanes
             .iter()
-            .filter_map(|(_, place)| match place {
-                Place::Open(lane) => due(lane),
+            .filter_map(|(_, slot)| match slot {
+                LaneSlot::Open(lane) => due(lane),
                 _ => None,
             })
             .min()

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll;
 
 use super::thread::Nudge;
-use super::{Core, Driver};
+use super::{Driver, EngineState};
 use crate::engine::SetupError;
 
 /// The callers' descriptor, and the event that makes it readable.
@@ -37,7 +37,7 @@ impl Callers {
     }
 
     /// Wakes the caller that has armed the engine. If none has, the event is kept for the next one that arms.
-    pub(super) fn tell(&self, core: &mut Core) {
+    pub(super) fn tell(&self, core: &mut EngineState) {
         if std::mem::take(&mut core.armed) {
             self.told.send();
         } else {
@@ -47,7 +47,7 @@ impl Callers {
 
     /// Arms the descriptor for the next event. Earlier wake-ups are cleared, since the caller looks after arming; an
     /// event that found nobody armed makes the descriptor readable at once.
-    pub(super) fn arm(&self, core: &mut Core) {
+    pub(super) fn arm(&self, core: &mut EngineState) {
         self.told.clear();
         core.armed = true;
         if std::mem::take(&mut core.missed) {

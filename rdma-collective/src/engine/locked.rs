@@ -6,13 +6,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
-use super::{Core, Shared};
+use super::{EngineState, Shared};
 
 /// The guard of the engine's lock.
 pub(crate) struct Locked<'a> {
     // The order of the fields is the order of the drops: the lock must be free before a task is woken, because the task
     // may take the lock at once.
-    core: MutexGuard<'a, Core>,
+    core: MutexGuard<'a, EngineState>,
     waking: Waking<'a>,
 }
 
@@ -39,7 +39,7 @@ impl Shared {
 
     /// Takes the lock without a guard that wakes others. A poisoned lock is used all the same: a panic elsewhere leaves
     /// the state in order, since nothing in it is half done between calls.
-    pub(super) fn lock_core(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn lock_core(&self) -> MutexGuard<'_, EngineState> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,15 +66,15 @@ impl Drop for Waking<'_> {
 }
 
 impl Deref for Locked<'_> {
-    type Target = Core;
+    type Target = EngineState;
 
-    fn deref(&self) -> &Core {
+    fn deref(&self) -> &EngineState {
         &self.core
     }
 }
 
 impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Core {
+    fn deref_mut(&mut self) -> &mut EngineState {
         &mut self.core
     }
 }

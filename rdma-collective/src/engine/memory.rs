@@ -9,8 +9,8 @@ use rdma_core::{
     RemoteMemory,
 };
 
-use super::core::Place;
-use super::{Core, Engine, LaneId};
+use super::state::LaneSlot;
+use super::{Engine, EngineState, LaneId};
 use crate::engine::SetupError;
 use crate::link::{LaneMemory, LaneOptions};
 
@@ -45,7 +45,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineState {
     /// Maps a window of a lane's peer into this process.
     pub(crate) fn peer_window(
         &mut self,
@@ -54,7 +54,7 @@ impl Core {
         deadline: Deadline,
     ) -> Result<PeerWindow, ReachError> {
         match self.lanes.get(id.index as usize) {
-            Some((generation, Place::Open(lane))) if *generation == id.generation => {
+            Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
                 self.worker.peer_window(lane.qp(), window, deadline)
             }
             _ => Err(ReachError::PeerGone),
@@ -69,7 +69,7 @@ impl Core {
         deadline: Deadline,
     ) -> Result<PeerSlice<'_>, ReachError> {
         match self.lanes.get(id.index as usize) {
-            Some((generation, Place::Open(lane))) if *generation == id.generation => {
+            Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
                 Ok(self.worker.peer_slice(lane.qp(), memory, deadline))
             }
             _ => Err(ReachError::PeerGone),

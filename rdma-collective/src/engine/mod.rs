@@ -13,7 +13,6 @@
 mod alive;
 mod announce;
 mod callers;
-mod core;
 mod error;
 mod known;
 mod locked;
@@ -22,6 +21,7 @@ mod memory;
 mod news;
 mod options;
 mod service;
+mod state;
 mod thread;
 mod wait;
 
@@ -33,8 +33,8 @@ use rdma_core::{Context, gid};
 
 pub(crate) use self::announce::net;
 use self::callers::Callers;
-pub(crate) use self::core::{Core, LaneId};
 use self::locked::Locked;
+pub(crate) use self::state::{EngineState, LaneId};
 pub(crate) use options::gid_preference;
 pub use options::{Driver, EngineOptions};
 pub(crate) use service::Service;
@@ -87,7 +87,7 @@ impl PartialEq for EngineId {
 /// The state that handles and the engine's thread share: the locked part, and the means to wake sleepers without it.
 #[derive(Debug)]
 struct Shared {
-    core: Mutex<Core>,
+    core: Mutex<EngineState>,
     /// Signalled when the thread that sleeps for all has woken, and when any thread has found something.
     woken: Condvar,
     /// Wakes the engine's own thread.
@@ -118,7 +118,7 @@ impl Engine {
         let table = context.gids(options.port)?;
         let gid = options.choose_gid(context.name(), &port, table)?;
         announce::announce(context, &port, &gid, options.gid_index.is_some());
-        let core = Core::new(context, &options, gid.entry.index)?;
+        let core = EngineState::new(context, &options, gid.entry.index)?;
         let wake_fd = core
             .wake_fd()
             .try_clone_to_owned()
@@ -267,7 +267,7 @@ impl Engine {
 
     /// Runs `with` under the lock, posts the requests that it queued, and wakes the other waiting threads: an operation
     /// of theirs may have ended by it.
-    pub(crate) fn lock_with<T>(&self, with: impl FnOnce(&mut Core) -> T) -> T {
+    pub(crate) fn lock_with<T>(&self, with: impl FnOnce(&mut EngineState) -> T) -> T {
         let mut core = self.lock();
         let result = with(&mut core);
         core.flush();

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use super::Core;
+use super::EngineState;
 
 /// A protocol over lanes of an engine. It makes progress on every drive, whichever thread drives.
 pub(crate) trait Service: Send {
     /// Takes arrivals, acts on them and on the time, and queues the requests to send. Returns whether it did anything.
     ///
     /// Must not wait: the engine's lock is held, and heartbeats to all peers stop meanwhile.
-    fn advance(&mut self, core: &mut Core, now: Instant) -> bool;
+    fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool;
 
     /// The latest time for the next [`advance`](Self::advance), though nothing arrives; `None` while nothing is
     /// pending.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::wait::{BUDGET, SLEEP_MAX};
-use super::{Core, Shared};
+use super::{EngineState, Shared};
 use crate::engine::SetupError;
 
 /// The pause of the thread while callers drive, unless it is nudged. It costs 20 wake-ups per second, and delays only
@@ -111,14 +111,14 @@ impl Drop for Thread {
 
 impl Attendance {
     /// Whether the thread must be woken: no caller waits, and something is due before the thread would look by itself.
-    fn needs_thread(core: &Core) -> bool {
+    fn needs_thread(core: &EngineState) -> bool {
         let Self { waiting, away, until, .. } = core.attendance;
         let Some(until) = until.filter(|_| waiting == 0) else { return false };
         core.next_pending().is_some_and(|due| due < until) || away && core.is_engaged(None)
     }
 }
 
-impl Core {
+impl EngineState {
     /// Whether a caller waits. That caller drives, so what it waits for goes on.
     pub(crate) fn is_awaited(&self) -> bool {
         self.attendance.waiting > 0
@@ -147,7 +147,7 @@ impl Core {
 
 impl Shared {
     /// Wakes the engine's thread if it is needed. Called by callers when they stop driving.
-    pub(super) fn nudge(&self, core: &Core) {
+    pub(super) fn nudge(&self, core: &EngineState) {
         if Attendance::needs_thread(core) {
             self.nudge.send();
         }
@@ -196,7 +196,7 @@ fn run(shared: &Shared) {
             continue;
         }
         let happened = core.drive(Instant::now, BUDGET);
-        let now = core.driven();
+        let now = core.now();
         core.flush();
         if happened > 0 {
             continue;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
-use super::{Core, Engine, LaneId, Locked, Shared};
+use super::{Engine, EngineState, LaneId, Locked, Shared};
 use crate::link::control::Kind;
 
 /// Completions taken by one drive, between two looks at the operation in question.
@@ -30,7 +30,7 @@ impl Engine {
     pub(crate) fn wait_for<T>(
         &self,
         deadline: Deadline,
-        mut step: impl FnMut(&mut Core, Instant) -> Poll<T>,
+        mut step: impl FnMut(&mut EngineState, Instant) -> Poll<T>,
     ) -> Option<T> {
         let shared = self.shared();
         let _waiting = Waiting::begin(shared);
@@ -39,7 +39,7 @@ impl Engine {
             let mut core = shared.lock();
             core.attendance.visits += 1;
             let happened = core.drive(Instant::now, BUDGET);
-            let now = core.driven();
+            let now = core.now();
             let looked = step(&mut core, now);
             let look_at = core.look_at.take();
             core.flush();
@@ -84,7 +84,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineState {
     /// Has the caller that is in its [step](Engine::wait_for) look again at that time, though nothing happens. Other
     /// callers are not woken for it.
     pub(crate) fn look_again_at(&mut self, look_at: Option<Instant>) {
@@ -114,14 +114,14 @@ impl Drop for Waiting<'_> {
 impl Shared {
     /// Wakes the caller that sleeps as leader, once: an operation may have ended, or one has begun that is due before
     /// the leader would wake.
-    pub(super) fn wake_leader(&self, core: &mut Core) {
+    pub(super) fn wake_leader(&self, core: &mut EngineState) {
         if std::mem::take(&mut core.led) {
             self.leader.send();
         }
     }
 
     /// Wakes the followers, so that each looks for its own operation, and one of them becomes the leader.
-    pub(super) fn wake_followers(&self, core: &mut Core) {
+    pub(super) fn wake_followers(&self, core: &mut EngineState) {
         core.turn = core.turn.wrapping_add(1);
         if core.followers > 0 {
             self.woken.notify_all();
@@ -177,7 +177,7 @@ impl Shared {
 }
 
 /// Sends CLOSE once, and returns whether nothing is left to be done on the lane before it ends.
-fn has_left(core: &mut Core, lane: LaneId, told: &mut bool, now: Instant) -> bool {
+fn has_left(core: &mut EngineState, lane: LaneId, told: &mut bool, now: Instant) -> bool {
     let Some(lane) = core.lane(lane) else { return true };
     if lane.ended().is_some() {
         return true;

@@ -76,7 +76,7 @@ pub(super) const VARIABLES: &[Variable] = &[
         "LocalRanks",
         "the process that serves the store, and with which the rank ends",
         "a process",
-        "somebody else started it",
+        "another launcher started the rank",
     ),
     row(
         RDMA_JOB_TOKEN,
@@ -219,7 +219,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         NCCL_IB_HCA,
         PEOPLE,
-        "which RDMA devices: names that begin so, `=` exactly so, `^` all others; a port after `:`",
+        "which RDMA devices: names with that beginning, `=` whole names, `^` all other names; a port after `:`",
         "a list such as mlx5_0:1,mlx5_bond_0, =mlx5_1 or ^mlx5_2",
         "all",
     ),
@@ -242,17 +242,17 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         NCCL_IB_TIMEOUT,
         PEOPLE,
-        "before a request is sent again: 4.096 us times 2 to the power of it",
+        "the time before a request is sent again: 4.096 us times 2 to the power of the value",
         "a number from 1 to 31",
         "17; 14 on soft-RoCE",
     ),
-    row(NCCL_IB_RETRY_CNT, PEOPLE, "how often that is done", "a number from 0 to 7", "7"),
+    row(NCCL_IB_RETRY_CNT, PEOPLE, "how often a request is sent again", "a number from 0 to 7", "7"),
     row(NCCL_IB_TC, PEOPLE, "the IP traffic class", "a number from 0 to 255", "0"),
     row(NCCL_IB_SL, PEOPLE, "the InfiniBand service level", "a number from 0 to 15", "0"),
     row(
         NCCL_IB_QPS_PER_CONNECTION,
         PEOPLE,
-        "queue pairs to a neighbour on each device, each a rail of the collectives' programs, of 8 at most; the same on all ranks",
+        "queue pairs to a peer on each device, each a rail of the collectives' programs, 8 at most; the same on all ranks",
         "a number from 1 to 128",
         "1",
     ),
@@ -273,7 +273,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         NCCL_ALGO,
         PEOPLE,
-        "which ways operations may take; the same on all ranks",
+        "which algorithms operations may take; the same on all ranks",
         "a list of ring, tree, flat, pieces, direct, pairs, bruck and hierarchical, in any case, such as ring,direct or ^pieces, or \
          several such as ring;allreduce:tree; others of NCCL's are ignored",
         "all",
@@ -281,11 +281,11 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         RDMA_TUNING_FILE,
         PEOPLE,
-        "which of them an operation takes, by collective, ranks, peers and bytes; the same on all ranks",
+        "which algorithm an operation takes, by collective, ranks, peers and bytes; the same on all ranks",
         "a file as `tune` writes it",
         "a table that is built in",
     ),
-    row(NCCL_DEBUG, PEOPLE, "how much is said", "NONE, VERSION, WARN, INFO, ABORT or TRACE", "NONE"),
+    row(NCCL_DEBUG, PEOPLE, "the level of the log", "NONE, VERSION, WARN, INFO, ABORT or TRACE", "NONE"),
 ];
 
 /// The values that `name` takes; `None` for a name that is not in the table.

@@ -8,7 +8,7 @@ use rdma_core::Deadline;
 
 use super::{CONNECT_PAUSE_MAX, Join, StoreClient};
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::{JobToken, door};
+use crate::bootstrap::{JobToken, by_name};
 
 /// The time that one port has to answer at first: another program's server may accept and stay silent for ever.
 const PROBE_MIN: Duration = Duration::from_millis(250);
@@ -72,7 +72,7 @@ impl StoreClient {
         world: u32,
         deadline: Deadline,
     ) -> Result<Self, BootstrapError> {
-        let (address, token) = door::knock(name, deadline)?;
+        let (address, token) = by_name::ask(name, deadline)?;
         Self::connect(Join { address, token, rank, world }, deadline)
     }
 }

@@ -18,7 +18,7 @@ use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, 
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::collective::CommunicatorError;
 use crate::engine::SetupError;
-use crate::engine::{Core, Engine, LaneId};
+use crate::engine::{Engine, EngineState, LaneId};
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::link::{Blob, LaneOptions, LinkKind};
 
@@ -286,12 +286,17 @@ impl Setup<'_> {
     /// Connects the lane to one neighbour.
     fn neighbour<B>(
         &self,
-        core: &mut Core,
+        core: &mut EngineState,
         lane: LaneId,
         (rank, peer): (u32, &Blob),
         mailbox: B,
     ) -> Result<Neighbour<B>, CommunicatorError> {
-        core.connect_lane_as(lane, peer, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
+        core.connect_lane_as(
+            lane,
+            peer,
+            Instant::now(),
+            self.hosts.connect_overrides([self.store.rank(), rank]),
+        )?;
         let access = core.peer_access(lane)?;
         let name = core.lane(lane).ok_or(SetupError::LaneGone)?.name();
         Ok(Neighbour { rank, lane, name, mailbox, access })

@@ -288,7 +288,7 @@ pub(crate) struct Connection {
 
 /// Changes to path and retries for the connection of one queue pair.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Manner {
+pub(crate) struct ConnectOverrides {
     /// The time for which the peer may not be connected yet: the device must repeat requests for at least that long.
     pub(crate) patience: Duration,
     /// Whether the peer counts as one of another host, so that no memory is shared with it.
@@ -297,10 +297,10 @@ pub(crate) struct Manner {
 
 impl Connection {
     /// Applies the changes for one queue pair.
-    pub(crate) fn with(self, manner: Manner, device: &DeviceAttributes) -> Self {
+    pub(crate) fn with(self, overrides: ConnectOverrides, device: &DeviceAttributes) -> Self {
         let Self { path, retry } = self;
-        let path = PathOptions { other_host: path.other_host || manner.apart, ..path };
-        Self { path, retry: retry.lasting(manner.patience, device) }
+        let path = PathOptions { other_host: path.other_host || overrides.apart, ..path };
+        Self { path, retry: retry.lasting(overrides.patience, device) }
     }
 }
 

@@ -138,7 +138,12 @@ impl Setup<'_> {
         (rank, blob): (u32, &Blob),
     ) -> Result<(), CommunicatorError> {
         let mut core = self.engine.lock();
-        core.connect_lane_as(lane, blob, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
+        core.connect_lane_as(
+            lane,
+            blob,
+            Instant::now(),
+            self.hosts.connect_overrides([self.store.rank(), rank]),
+        )?;
         if let Some(lane) = core.lane(lane) {
             lane.set_quiet(true);
         }

@@ -23,7 +23,7 @@ use super::JobToken;
 use crate::bootstrap::BootstrapError;
 
 /// Bytes of the answer: magic and version (6), port (2), token (16).
-const TOLD_BYTES: usize = 24;
+const REPLY_BYTES: usize = 24;
 const MAGIC: [u8; 6] = *b"rdoor\x01";
 /// The time that rank 0 has to answer, once it has accepted.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -34,14 +34,14 @@ const BACKLOG: i32 = 1024;
 
 /// The listener of rank 0. It answers from a thread of its own, until all ranks have been answered or it is dropped.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct NameListener {
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     /// The process that owns the thread. A forked child has no such thread, and must not join it.
     pid: u32,
 }
 
-impl Door {
+impl NameListener {
     /// Takes the name and starts the thread, which answers processes of this user.
     pub(super) fn open(
         name: &str,
@@ -55,14 +55,14 @@ impl Door {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|errno| failed("make a descriptor")(errno.into()))?);
         let host =
-            Host { listener, wake: Arc::clone(&wake), told: told(store, token), waiting_for: world - 1 };
+            Host { listener, wake: Arc::clone(&wake), reply: reply(store, token), waiting_for: world - 1 };
         let thread = std::thread::Builder::new().name("door".into()).spawn(|| host.run());
         let thread = Some(thread.map_err(failed("start a thread"))?);
         Ok(Self { wake, thread, pid: std::process::id() })
     }
 }
 
-impl Drop for Door {
+impl Drop for NameListener {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             std::mem::forget(self.thread.take());
@@ -81,7 +81,7 @@ impl Drop for Door {
 struct Host {
     listener: UnixListener,
     wake: Arc<OwnedFd>,
-    told: [u8; TOLD_BYTES],
+    reply: [u8; REPLY_BYTES],
     /// The number of processes to answer: all ranks but rank 0.
     waiting_for: u32,
 }
@@ -110,7 +110,7 @@ impl Host {
             match socket_peercred(&stream) {
                 // So few bytes always fit into the socket's buffer, and a peer that does not read them holds nobody up.
                 Ok(peer) if peer.uid == own => {
-                    if stream.set_nonblocking(true).is_ok() && stream.write_all(&self.told).is_ok() {
+                    if stream.set_nonblocking(true).is_ok() && stream.write_all(&self.reply).is_ok() {
                         processes.insert(peer.pid.as_raw_nonzero());
                     }
                 }
@@ -127,7 +127,7 @@ impl Host {
 }
 
 /// Asks rank 0 of the job `name` for the store's address and token, and waits for rank 0 until the deadline.
-pub(super) fn knock(name: &str, deadline: Deadline) -> Result<(SocketAddr, JobToken), BootstrapError> {
+pub(super) fn ask(name: &str, deadline: Deadline) -> Result<(SocketAddr, JobToken), BootstrapError> {
     let started = Instant::now();
     let own = rustix::process::geteuid();
     let mut pause = Duration::from_millis(1);
@@ -157,20 +157,20 @@ fn answer(mut stream: UnixStream, deadline: Deadline) -> Option<(SocketAddr, Job
     let within = deadline.remaining().clamp(Duration::from_millis(1), ANSWER_WITHIN);
     stream.set_nonblocking(false).ok()?;
     stream.set_read_timeout(Some(within)).ok()?;
-    let mut told = [0; TOLD_BYTES];
-    stream.read_exact(&mut told).ok()?;
-    let (magic, rest) = told.split_first_chunk()?;
+    let mut reply = [0; REPLY_BYTES];
+    stream.read_exact(&mut reply).ok()?;
+    let (magic, rest) = reply.split_first_chunk()?;
     let (port, token) = rest.split_first_chunk()?;
     let store = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::from_be_bytes(*port)));
     (*magic == MAGIC).then_some((store, JobToken::from_bytes(token.try_into().ok()?)))
 }
 
 /// The bytes of the answer.
-fn told(store: SocketAddr, token: JobToken) -> [u8; TOLD_BYTES] {
-    let mut told = [0; TOLD_BYTES];
+fn reply(store: SocketAddr, token: JobToken) -> [u8; REPLY_BYTES] {
+    let mut reply = [0; REPLY_BYTES];
     let parts = MAGIC.into_iter().chain(store.port().to_be_bytes()).chain(*token.as_bytes());
-    told.iter_mut().zip(parts).for_each(|(byte, part)| *byte = part);
-    told
+    reply.iter_mut().zip(parts).for_each(|(byte, part)| *byte = part);
+    reply
 }
 
 /// The socket's name in the kernel's namespace. A hash, because a job's name may be longer than a socket's; with the

@@ -24,7 +24,7 @@ use super::thread::Attendance;
 use super::{Driver, EngineOptions, Service};
 use crate::engine::{EngineError, SetupError};
 use crate::link::LaneFailure;
-use crate::link::{Blob, Connection, Lane, LaneMemory, Manner, OpeningLane};
+use crate::link::{Blob, ConnectOverrides, Connection, Lane, LaneMemory, OpeningLane};
 use crate::liveness::{Deaths, Process};
 
 /// The name of a lane within its engine. The generation tells the lane from earlier ones with the same index, so that a
@@ -37,14 +37,14 @@ pub(crate) struct LaneId {
 
 /// The slot of a lane in the engine's table.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum LaneSlot {
     Vacant,
     Opening(OpeningLane),
     Open(Box<Lane>),
 }
 
 /// The state of an engine, used by one thread at a time.
-pub(crate) struct Core {
+pub(crate) struct EngineState {
     pub(super) worker: Worker,
     pd: ProtectionDomain,
     init: InitOptions,
@@ -53,12 +53,12 @@ pub(crate) struct Core {
     pub(super) alive: Alive,
     pub(super) deaths: Deaths,
     /// Lanes by index, each with the generation of its slot.
-    pub(super) lanes: Vec<(u32, Place)>,
+    pub(super) lanes: Vec<(u32, LaneSlot)>,
     /// The index of the lane that owns a queue pair, by which completions find their lane.
     by_qp: HashMap<QpNum, usize>,
     pub(super) services: Vec<Weak<Mutex<dyn Service>>>,
     /// Scratch for [`advance_services`](Self::advance_services), kept so that a drive allocates nothing.
-    driven: Vec<Arc<Mutex<dyn Service>>>,
+    driving: Vec<Arc<Mutex<dyn Service>>>,
     /// The failure of the device, once it has failed. Nothing on the engine goes on after that.
     broken: Option<Arc<PollError>>,
     known: Known,
@@ -80,7 +80,7 @@ pub(crate) struct Core {
     pub(super) news: News,
 }
 
-impl Core {
+impl EngineState {
     pub(super) fn new(
         context: &Context,
         options: &EngineOptions,
@@ -120,7 +120,7 @@ impl Core {
             lanes: Vec::new(),
             by_qp: HashMap::new(),
             services: Vec::new(),
-            driven: Vec::new(),
+            driving: Vec::new(),
             broken: None,
             known: Known::new(options.max_cqe, Instant::now()),
             asleep: false,
@@ -169,22 +169,22 @@ impl Core {
     pub(super) fn open_lane(&mut self, memory: LaneMemory) -> Result<LaneId, SetupError> {
         let gid_index = self.connection.path.gid_index;
         let lane = OpeningLane::new(&mut self.worker, &self.pd, &self.init, gid_index, memory)?;
-        let vacant = self.lanes.iter().position(|(_, place)| matches!(place, Place::Vacant));
+        let vacant = self.lanes.iter().position(|(_, slot)| matches!(slot, LaneSlot::Vacant));
         let index = vacant.unwrap_or(self.lanes.len());
         if index == self.lanes.len() {
-            self.lanes.push((0, Place::Vacant));
+            self.lanes.push((0, LaneSlot::Vacant));
         }
         self.by_qp.insert(lane.endpoint().qp_num, index);
-        let (generation, place) = &mut self.lanes[index];
-        *place = Place::Opening(lane);
+        let (generation, slot) = &mut self.lanes[index];
+        *slot = LaneSlot::Opening(lane);
         // The cast keeps the value: a worker has at most 65536 queue pairs, and each lane has one.
         Ok(LaneId { index: index as u32, generation: *generation })
     }
 
     /// The lane while it waits for its peer's blob.
     pub(crate) fn opening(&self, id: LaneId) -> Option<&OpeningLane> {
-        match self.place(id)? {
-            Place::Opening(lane) => Some(lane),
+        match self.slot(id)? {
+            LaneSlot::Opening(lane) => Some(lane),
             _ => None,
         }
     }
@@ -192,30 +192,30 @@ impl Core {
     /// Connects a lane to the end that `peer` describes. A lane that cannot be connected is ended.
     #[cfg(test)]
     pub(crate) fn connect_lane(&mut self, id: LaneId, peer: &Blob, now: Instant) -> Result<(), SetupError> {
-        self.connect_lane_as(id, peer, now, Manner::default())
+        self.connect_lane_as(id, peer, now, ConnectOverrides::default())
     }
 
-    /// Connects a lane to the end that `peer` describes, with path and retries changed by `manner`. A lane that cannot
+    /// Connects a lane to the end that `peer` describes, with path and retries changed by `overrides`. A lane that cannot
     /// be connected is ended.
     pub(crate) fn connect_lane_as(
         &mut self,
         id: LaneId,
         peer: &Blob,
         now: Instant,
-        manner: Manner,
+        overrides: ConnectOverrides,
     ) -> Result<(), SetupError> {
-        let Some((_, place @ Place::Opening(_))) =
+        let Some((_, slot @ LaneSlot::Opening(_))) =
             self.lanes.get_mut(id.index as usize).filter(|(generation, _)| *generation == id.generation)
         else {
             return Err(SetupError::LaneGone);
         };
-        let Place::Opening(lane) = std::mem::replace(place, Place::Vacant) else {
+        let LaneSlot::Opening(lane) = std::mem::replace(slot, LaneSlot::Vacant) else {
             return Err(SetupError::LaneGone);
         };
         let qp_num = lane.endpoint().qp_num;
-        let connection = self.connection.clone().with(manner, &self.device);
+        let connection = self.connection.clone().with(overrides, &self.device);
         match lane.connect(&mut self.worker, peer, &connection, now) {
-            Ok(lane) => *place = Place::Open(Box::new(lane)),
+            Ok(lane) => *slot = LaneSlot::Open(Box::new(lane)),
             Err(error) => {
                 self.by_qp.remove(&qp_num);
                 return Err(error);
@@ -227,16 +227,16 @@ impl Core {
 
     /// The connected lane of that name; `None` before it is connected, and after it was fenced.
     pub(crate) fn lane(&mut self, id: LaneId) -> Option<&mut Lane> {
-        let (generation, place) = self.lanes.get_mut(id.index as usize)?;
-        match place {
-            Place::Open(lane) if *generation == id.generation => Some(lane),
+        let (generation, slot) = self.lanes.get_mut(id.index as usize)?;
+        match slot {
+            LaneSlot::Open(lane) if *generation == id.generation => Some(lane),
             _ => None,
         }
     }
 
     /// The means by which this process can reach the memory of a lane's peer.
     pub(crate) fn peer_access(&mut self, id: LaneId) -> Result<PeerAccess, SetupError> {
-        let Some((generation, Place::Open(lane))) = self.lanes.get(id.index as usize) else {
+        let Some((generation, LaneSlot::Open(lane))) = self.lanes.get(id.index as usize) else {
             return Err(SetupError::LaneGone);
         };
         if *generation != id.generation {
@@ -245,9 +245,9 @@ impl Core {
         Ok(lane.qp().peer_access(&mut self.worker)?)
     }
 
-    fn place(&self, id: LaneId) -> Option<&Place> {
-        let (generation, place) = self.lanes.get(id.index as usize)?;
-        (*generation == id.generation).then_some(place)
+    fn slot(&self, id: LaneId) -> Option<&LaneSlot> {
+        let (generation, slot) = self.lanes.get(id.index as usize)?;
+        (*generation == id.generation).then_some(slot)
     }
 
     /// Ends a lane. After `Ok` nothing that was posted on it reads or writes memory here any more, so that buffers and
@@ -257,20 +257,20 @@ impl Core {
     ///
     /// [`EngineError::Fence`] if the device refuses: then the memory of the lane must not be used again.
     pub(crate) fn fence_lane(&mut self, id: LaneId, deadline: Deadline) -> Result<(), EngineError> {
-        if self.place(id).is_none() {
+        if self.slot(id).is_none() {
             return Ok(());
         }
-        let (generation, place) = &mut self.lanes[id.index as usize];
+        let (generation, slot) = &mut self.lanes[id.index as usize];
         // The name dies before the queue pair does: whatever the fence does, nobody uses this lane again.
         *generation = generation.wrapping_add(1);
         self.deaths.forget(id.key());
-        let (qp_num, fenced) = match std::mem::replace(place, Place::Vacant) {
-            Place::Vacant => return Ok(()),
-            Place::Opening(lane) => {
+        let (qp_num, fenced) = match std::mem::replace(slot, LaneSlot::Vacant) {
+            LaneSlot::Vacant => return Ok(()),
+            LaneSlot::Opening(lane) => {
                 let qp = lane.into_qp();
                 (qp.num(), self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error))
             }
-            Place::Open(lane) => {
+            LaneSlot::Open(lane) => {
                 let qp = lane.into_qp();
                 (qp.num(), self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error))
             }
@@ -314,7 +314,9 @@ impl Core {
                 Ok(Some(completion)) => {
                     // Late completions of a fenced queue pair have no lane: dropping them drops their buffers.
                     let index = self.by_qp.get(&completion.qp_num);
-                    if let Some((_, Place::Open(lane))) = index.and_then(|&index| self.lanes.get_mut(index)) {
+                    if let Some((_, LaneSlot::Open(lane))) =
+                        index.and_then(|&index| self.lanes.get_mut(index))
+                    {
                         lane.sort(completion, now);
                     }
                 }
@@ -329,27 +331,27 @@ impl Core {
 
     fn advance_services(&mut self, now: Instant) -> usize {
         // A strong reference for the time of the call: a service may drop others, and with them their entries here.
-        let mut driven = std::mem::take(&mut self.driven);
+        let mut driving = std::mem::take(&mut self.driving);
         self.services.retain(|service| match service.upgrade() {
             Some(service) => {
-                driven.push(service);
+                driving.push(service);
                 true
             }
             None => false,
         });
         let mut acted = 0;
-        for service in driven.drain(..) {
+        for service in driving.drain(..) {
             let mut service = service.lock().unwrap_or_else(PoisonError::into_inner);
             acted += usize::from(service.advance(self, now));
         }
-        self.driven = driven;
+        self.driving = driving;
         acted
     }
 
     /// Posts the requests that the lanes have queued, with one doorbell for each lane.
     pub(crate) fn flush(&mut self) {
-        for (_, place) in &mut self.lanes {
-            if let Place::Open(lane) = place {
+        for (_, slot) in &mut self.lanes {
+            if let LaneSlot::Open(lane) = slot {
                 lane.flush(&mut self.worker, self.alive.driven);
             }
         }
@@ -404,8 +406,8 @@ impl Core {
         }
         self.news.note();
         let text: Arc<str> = error.to_string().into();
-        for (_, place) in &mut self.lanes {
-            if let Place::Open(lane) = place {
+        for (_, slot) in &mut self.lanes {
+            if let LaneSlot::Open(lane) = slot {
                 lane.fail(LaneFailure::Device(Arc::clone(&text)));
             }
         }
@@ -413,9 +415,9 @@ impl Core {
     }
 }
 
-impl fmt::Debug for Core {
+impl fmt::Debug for EngineState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
+        f.debug_struct("EngineState")
             .field("worker", &self.worker)
             .field("lanes", &self.lanes)
             .finish_non_exhaustive()
