@@ -1,5 +1,5 @@
-//! Sample of the cases of an exhaustive test: all of them in a soak (`SOAK=full`, set by `cargo xtask soak exhaustive`),
-//! a few otherwise, because all of them together take minutes.
+//! Sample of the cases of an exhaustive test: all in a soak (`SOAK=full`, set by `cargo xtask soak exhaustive`), a few
+//! otherwise, because all of them together take minutes.
 
 /// Counts the cases of one test.
 pub(crate) struct Sample {
