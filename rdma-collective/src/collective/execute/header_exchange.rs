@@ -7,7 +7,7 @@ use rdma_core::Deadline;
 use super::spin::{Polled, spin_wait, yield_wait};
 use super::stop::{Stop, is_ended_by, is_found_here, wrong};
 use crate::collective::AbortReason;
-use crate::collective::communicator::{Awaited, Direction, HostGroup, Lost, RingLinks, at_fault};
+use crate::collective::communicator::{Direction, HostGroup, Lost, RingLinks, WaitingFor, at_fault};
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::engine::Core;
 
@@ -219,13 +219,13 @@ impl RankSet {
     }
 
     /// A neighbour if one is missing, since that may wait for another itself.
-    pub(super) fn waits_for(self, ring: &RingLinks) -> Awaited {
+    pub(super) fn waits_for(self, ring: &RingLinks) -> WaitingFor {
         if self.contains(ring.previous.rank) {
-            Awaited::Neighbour(Direction::Previous)
+            WaitingFor::Neighbour(Direction::Previous)
         } else if self.contains(ring.next.rank) {
-            Awaited::Neighbour(Direction::Next)
+            WaitingFor::Neighbour(Direction::Next)
         } else {
-            Awaited::Ranks(self.0)
+            WaitingFor::Ranks(self.0)
         }
     }
 

@@ -10,7 +10,7 @@ use super::stop::{Progress, Stop, is_ended_by, wrong};
 use crate::collective::ReduceError;
 use crate::collective::call::Call;
 use crate::collective::communicator::{
-    Awaited, Direction, HostGroup, Lost, RingLinks, Scratch, at_fault, violation,
+    Direction, HostGroup, Lost, RingLinks, Scratch, WaitingFor, at_fault, violation,
 };
 use crate::collective::operation::{DAMAGED, Header, OPERATION};
 use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
@@ -142,8 +142,8 @@ impl RingExec {
     }
 
     /// The neighbour that it waits for, while it waits.
-    pub(super) fn waits_for(&self) -> Awaited {
-        Awaited::Neighbour(match self.step {
+    pub(super) fn waits_for(&self) -> WaitingFor {
+        WaitingFor::Neighbour(match self.step {
             Some(step) if waits_for_next(step) => Direction::Next,
             Some(_) => Direction::Previous,
             // The header has to go, or the device still reads what was put.

@@ -14,7 +14,7 @@ use super::p2p::{ZERO_COPY_BYTES_MIN, check_length, put_range, signal, unsent};
 use super::stop::{Progress, Stop, is_ended_by, odd};
 use crate::collective::DataType;
 use crate::collective::call::Collective;
-use crate::collective::communicator::{Awaited, Link, Lost, Reach, RingLinks};
+use crate::collective::communicator::{Link, Lost, Reach, RingLinks, WaitingFor};
 use crate::collective::operation::{DAMAGED, Header};
 use crate::collective::schedule::{Source, Span};
 use crate::collective::send_recv_set::{SelfTransfer, SendRecvSet, Transfer};
@@ -161,7 +161,9 @@ impl TransferExec {
 
     /// Whether what it receives next has arrived, and waits for room alone.
     fn has_more(&self, ring: &RingLinks) -> bool {
-        let (Some(first), Some(link)) = (self.first, ring.mesh.link(self.point.peer)) else { return false };
+        let (Some(first), Some(link)) = (self.first, ring.link_table.link(self.point.peer)) else {
+            return false;
+        };
         self.moved < self.chunks && link.mailbox.inbox.arrived(first + self.moved).is_some()
     }
 
@@ -288,12 +290,12 @@ impl SendRecvExec {
     fn begin<M: SendRecvBuffers>(&mut self, ring: &mut RingLinks, memory: &mut M) {
         self.begun = true;
         copy_own(&self.own, memory);
-        ring.mesh.begin(0);
+        ring.link_table.begin(0);
         for flow in &mut self.flows {
             if flow.point.peer == self.rank {
                 (flow.moved, flow.given_back) = (flow.chunks, flow.chunks);
             }
-            let Some(link) = ring.mesh.link_mut(flow.point.peer) else { continue };
+            let Some(link) = ring.link_table.link_mut(flow.point.peer) else { continue };
             let count = match flow.point.sends {
                 true => &mut link.mailbox.points_sent,
                 false => &mut link.mailbox.points_received,
@@ -321,7 +323,7 @@ impl SendRecvExec {
             if waits || flow.is_done() {
                 continue;
             }
-            let Some(link) = ring.mesh.link_mut(flow.point.peer) else { continue };
+            let Some(link) = ring.link_table.link_mut(flow.point.peer) else { continue };
             let which = (self.rank, index);
             let moved = if flow.point.sends {
                 Ok(flow.send(which, link, core, memory))
@@ -350,7 +352,7 @@ impl SendRecvExec {
     /// nobody else sends anything either.
     fn unconnected(&self, ring: &RingLinks) -> Option<u32> {
         let mut others = self.flows.iter().map(|flow| flow.point.peer).filter(|peer| *peer != self.rank);
-        others.next().filter(|_| ring.mesh.reach() < Reach::All)
+        others.next().filter(|_| ring.link_table.reach() < Reach::All)
     }
 
     /// Whether one before it goes first.
@@ -373,7 +375,7 @@ impl SendRecvExec {
                 |flow: &TransferExec| flow.point.peer == rank && !flow.is_done() && !flow.has_more(ring);
             self.flows.iter().position(waits)
         };
-        let linked = ring.mesh.ended(core);
+        let linked = ring.link_table.ended(core);
         let matters = |lost: &Lost| !matches!(lost.cause, LaneFailure::Closed) || undone(lost.rank).is_some();
         // It may have left because of another, which is named then.
         let Some(lost) = near.chain(linked).filter(matters).min_by_key(|lost| !lost.is_loss()) else {
@@ -384,10 +386,10 @@ impl SendRecvExec {
     }
 
     /// The rank that it waits for, while it waits.
-    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut Core) -> Awaited {
+    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut Core) -> WaitingFor {
         let undone = self.flows.get(self.at).filter(|flow| !flow.is_done());
         let rank = undone.map(|flow| flow.point.peer).or_else(|| unsent(ring, core));
-        Awaited::Linked(rank.unwrap_or(self.rank))
+        WaitingFor::Linked(rank.unwrap_or(self.rank))
     }
 
     /// Its header as that of an operation of all ranks.

@@ -6,7 +6,7 @@ use rdma_core::error::ReachError;
 
 use crate::collective::call::{is_of_two, name};
 use crate::collective::communicator::{
-    Awaited, Direction, HostGroup, Link, Lost, RingLinks, Unlike, Unlinked, violation,
+    Direction, HostGroup, Link, Lost, RingLinks, Unlinked, WaitingFor, WrongMessage, violation,
 };
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::collective::{AbortReason, CollectiveError, Interrupted, ReduceError};
@@ -46,11 +46,11 @@ impl Stop {
     }
 }
 
-impl From<Unlike> for Stop {
-    fn from(unlike: Unlike) -> Self {
+impl From<WrongMessage> for Stop {
+    fn from(unlike: WrongMessage) -> Self {
         match unlike {
-            Unlike::Damaged(rank) => Self::Damaged(rank),
-            Unlike::Mismatch { ours, theirs } => Self::Mismatch { ours, theirs },
+            WrongMessage::Damaged(rank) => Self::Damaged(rank),
+            WrongMessage::Mismatch { ours, theirs } => Self::Mismatch { ours, theirs },
         }
     }
 }
@@ -114,7 +114,7 @@ impl Progress {
                 return CollectiveError::Unlinked { rank, reason };
             }
             // It is so on all ranks, and nobody has sent anything.
-            Stop::Unconnected(rank) => return ring.mesh.unconnected(rank),
+            Stop::Unconnected(rank) => return ring.link_table.unconnected(rank),
             Stop::Reduce(error) => (self.because(own, AbortReason::Other), error.into()),
         };
         ring.tell(core, abort);
@@ -126,12 +126,12 @@ impl Progress {
         &self,
         ring: &mut RingLinks,
         core: &mut Core,
-        awaited: Awaited,
+        awaited: WaitingFor,
     ) -> CollectiveError {
         let interrupted = self.interrupted(core);
         let linked = match awaited {
-            Awaited::Linked(rank) => ring.mesh.link(rank).map(|link| (link.lane, link.name)),
-            Awaited::Neighbour(Direction::Next) => Some((ring.next.lane, ring.next.name)),
+            WaitingFor::Linked(rank) => ring.link_table.link(rank).map(|link| (link.lane, link.name)),
+            WaitingFor::Neighbour(Direction::Next) => Some((ring.next.lane, ring.next.name)),
             _ => None,
         };
         let (id, lane) = linked.unwrap_or((ring.previous.lane, ring.previous.name));

@@ -30,7 +30,7 @@ fn groups(ranks: u32, rounds: u64) -> Vec<HostGroup> {
 }
 
 impl HostGroup {
-    /// That of rank 1 of two, which may leave nothing, as in a forked child; the other rank has begun with `theirs`, or else has left
+    /// The group of rank 1 of two, which may not write, as in a forked child. The other rank has sent `theirs`, or else
     /// nothing for so long that there is no room.
     pub(crate) fn refused(theirs: Option<&Header>) -> Self {
         let [other, own] = groups(2, 0).try_into().unwrap();
@@ -38,7 +38,7 @@ impl HostGroup {
             Some(theirs) => other.put(1, theirs, &[0; 4]).unwrap(),
             None => own.rounds.ended.store(AHEAD, Ordering::Relaxed),
         }
-        // Its place there is behind the end.
+        // The window is too short, so its slots lie beyond the end.
         let context = Device::soft(SoftOptions::default()).open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
@@ -68,14 +68,14 @@ fn message(rank: u32, round: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (u64::from(rank) * 31 + round * 7 + at as u64) as u8).collect()
 }
 
-/// What ranks need of each other in a round.
+/// The messages that the ranks need in a round.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// All of all.
+    /// Every rank needs every message.
     All,
-    /// All ranks the message of this one.
+    /// Every rank needs the message of this rank.
     From(u32),
-    /// This one those of all.
+    /// This rank needs the messages of all others.
     To(u32),
 }
 
@@ -102,7 +102,8 @@ struct At {
     told: u32,
 }
 
-/// Goes one step on, if it can: begins, leaves a message or ends; what it needs is read only then, which is the latest.
+/// Takes one step if possible: begins a round, writes a message, or ends the round. It reads messages at the end,
+/// which is the latest moment.
 fn step(group: &HostGroup, at: &mut At, (kind, len): (Kind, usize), ranks: u32) {
     let (own, others) = (group.rank, group.others().collect::<Vec<u32>>());
     if !at.begun {
@@ -146,8 +147,8 @@ fn runs() -> impl Strategy<Value = Run> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whoever goes on whenever it can, every rank has the messages of its round that it needs and of no other, however far the
-    /// others are ahead; and flags may wrap.
+    /// Whoever goes on whenever it can, every rank has the messages of its round that it needs and of no other,
+    /// however far the others are ahead; and flags may wrap.
     #[test]
     fn no_message_is_taken_early_or_overwritten(
         (ranks, rounds, order) in runs(),
@@ -171,8 +172,8 @@ proptest! {
 /// Two ranks as each is to the other: rounds ended, whether the next is begun, those put, those taken.
 type Pair = [(u64, bool, u64, u64); 2];
 
-/// All that two ranks can do that need nothing of each other, so that no third one and no need can make them come to more: whether
-/// one puts a message where the other has not taken what lies there, or still is in its round.
+/// All that two ranks can do that need nothing of each other, so that no third one and no need can make them come to
+/// more: whether one puts a message where the other has not taken what lies there, or still is in its round.
 fn can_overwrite(ahead: u64, generations: u64) -> bool {
     let (mut seen, mut left) = (HashSet::new(), vec![[(0, false, 0, 0); 2]]);
     while let Some(pair) = left.pop() {
@@ -276,7 +277,7 @@ fn what_was_left_in_a_round_that_has_ended_is_compared_with_what_was_called_then
     assert_eq!(groups[0].check_strays(&header(0, 8)), Ok(()), "nobody has come");
     let theirs = Header { count: 2, ..header(2, 7) };
     groups[2].put(0, &theirs, &[1]).unwrap();
-    let mismatch = Err(Unlike::Mismatch { ours, theirs });
+    let mismatch = Err(WrongMessage::Mismatch { ours, theirs });
     assert_eq!(groups[0].check_strays(&header(0, 8)), mismatch);
     assert_eq!((groups[0].take(2), groups[0].take(1)), (mismatch.map(|()| true), Ok(false)));
 }
@@ -289,7 +290,7 @@ fn who_waits_elsewhere_sees_a_message_that_is_not_of_a_later_operation() {
     groups[2].put(0, &header(2, 8), &[1]).unwrap();
     assert_eq!(groups[0].check_strays(&ours), Ok(()), "it is ahead");
     groups[1].put(0, &header(1, 7), &[1]).unwrap();
-    assert_eq!(groups[0].check_strays(&ours), Err(Unlike::Mismatch { ours, theirs: header(1, 7) }));
+    assert_eq!(groups[0].check_strays(&ours), Err(WrongMessage::Mismatch { ours, theirs: header(1, 7) }));
     groups[1].spoil(0, &header(1, 9));
-    assert_eq!(groups[0].check_strays(&ours), Err(Unlike::Damaged(1)));
+    assert_eq!(groups[0].check_strays(&ours), Err(WrongMessage::Damaged(1)));
 }

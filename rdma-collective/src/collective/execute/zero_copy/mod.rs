@@ -15,7 +15,9 @@ use super::header_exchange::{HeaderExchange, RankSet};
 use super::ring_exec::ExecContext;
 use super::stop::{Progress, Stop};
 use crate::collective::call::{Call, Collective};
-use crate::collective::communicator::{Awaited, HostGroup, PIECE_BYTES, RANKS_MAX, ReduceScratch, RingLinks};
+use crate::collective::communicator::{
+    HostGroup, PIECE_BYTES, RANKS_MAX, ReduceScratch, RingLinks, WaitingFor,
+};
 use crate::collective::operation::Header;
 use crate::collective::zero_copy_plan::{From, Move, To, ZeroCopyPlan};
 use crate::engine::Core;
@@ -308,9 +310,9 @@ impl ZeroCopy {
     }
 
     /// Who cannot be reached, or has not said that it is done, or where its memory is.
-    pub(super) fn waits_for(&self, ring: &RingLinks) -> Awaited {
+    pub(super) fn waits_for(&self, ring: &RingLinks) -> WaitingFor {
         match self.blocked {
-            Some(rank) => Awaited::Ranks(1 << rank),
+            Some(rank) => WaitingFor::Ranks(1 << rank),
             None => self.meeting.missing.waits_for(ring),
         }
     }
