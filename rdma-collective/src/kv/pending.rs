@@ -13,7 +13,7 @@ use rdma_core::Deadline;
 use super::decode::{Grant, Received};
 use super::prefill::{Pulled, Push, Pushed};
 use super::pull::{Offer, Pull};
-use crate::engine::{Core, Engine};
+use crate::engine::{Engine, EngineState};
 use crate::kv::{KvError, TransferError};
 
 /// Most completions that one poll takes, so that a poll stays short.
@@ -45,7 +45,7 @@ impl<Id: Copy + PartialEq> Wakers<Id> {
     }
 
     /// Wakes and removes the tasks whose transfers are over.
-    pub(super) fn wake(&mut self, core: &mut Core, goes_on: impl Fn(Id) -> bool) {
+    pub(super) fn wake(&mut self, core: &mut EngineState, goes_on: impl Fn(Id) -> bool) {
         let mut at = 0;
         while let Some((id, _)) = self.0.get(at) {
             if goes_on(*id) {

@@ -97,7 +97,7 @@ impl Announcer {
             CollectiveError::Aborted { culprit, reason: AbortReason::Requested, .. } if culprit == rank => {
                 tracing::info!("{who} - Abort START");
             }
-            _ => tracing::warn!("{who} has failed: {error}{}", named_there(parent.as_ref(), error)),
+            _ => tracing::warn!("{who} has failed: {error}{}", in_parent(parent.as_ref(), error)),
         }
     }
 
@@ -115,7 +115,7 @@ impl fmt::Display for Announcer {
 
 /// The rank that an error names, by its number in the parent communicator: a user knows the ranks of the job, not
 /// those of a split. Empty if there is no parent.
-fn named_there(parent: Option<&Parent>, error: &CollectiveError) -> String {
+fn in_parent(parent: Option<&Parent>, error: &CollectiveError) -> String {
     let named = parent.zip(error.culprit());
     let there = named.and_then(|(parent, rank)| Some((&parent.name, rank, parent.rank_of(rank)?)));
     there.map_or_else(String::new, |(name, rank, there)| format!(" (rank {rank} is rank {there} of {name})"))
@@ -129,9 +129,9 @@ mod tests {
     fn a_rank_that_is_named_is_told_by_its_number_in_the_parent_too() {
         let parent = Parent { name: "world".to_owned(), ranks: vec![7, 3], color: 1, key: 0 };
         let unlinked = |rank| CollectiveError::Unlinked { rank, reason: String::new() };
-        assert_eq!(named_there(Some(&parent), &unlinked(1)), " (rank 1 is rank 3 of world)");
-        assert_eq!(named_there(Some(&parent), &unlinked(2)), "");
-        assert_eq!(named_there(Some(&parent), &CollectiveError::Unsent), "");
-        assert_eq!(named_there(None, &unlinked(1)), "");
+        assert_eq!(in_parent(Some(&parent), &unlinked(1)), " (rank 1 is rank 3 of world)");
+        assert_eq!(in_parent(Some(&parent), &unlinked(2)), "");
+        assert_eq!(in_parent(Some(&parent), &CollectiveError::Unsent), "");
+        assert_eq!(in_parent(None, &unlinked(1)), "");
     }
 }

@@ -18,7 +18,7 @@ use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, 
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::collective::CommunicatorError;
 use crate::engine::SetupError;
-use crate::engine::{Core, Engine, LaneId};
+use crate::engine::{Engine, EngineState, LaneId};
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::link::{Blob, LaneOptions, LinkKind};
 
@@ -162,7 +162,10 @@ impl Setup<'_> {
         let mut core = self.engine.lock();
         for lane in lanes {
             if let Err(error) = core.fence_lane(*lane, deadline) {
-                tracing::warn!(%error, "an unused lane could not be closed; its memory stays until the engine is dropped");
+                tracing::warn!(
+                    %error,
+                    "an unused lane could not be closed; its memory stays until the engine is dropped"
+                );
             }
         }
     }
@@ -220,7 +223,11 @@ impl Setup<'_> {
                 // This rank fails anyway, so it does not wait for the whole deadline.
                 let deadline = self.deadline.min(Deadline::after(REASON_WITHIN));
                 if let Err(untold) = self.store.all_gather(&key, reason, deadline) {
-                    tracing::debug!(%untold, "not every rank learned why this rank failed to join; those wait until their deadlines");
+                    tracing::debug!(
+                        %untold,
+                        "not every rank learned why this rank failed to join; \
+                         those wait until their deadlines"
+                    );
                 }
                 return Err(error);
             }
@@ -279,12 +286,17 @@ impl Setup<'_> {
     /// Connects the lane to one neighbour.
     fn neighbour<B>(
         &self,
-        core: &mut Core,
+        core: &mut EngineState,
         lane: LaneId,
         (rank, peer): (u32, &Blob),
         mailbox: B,
     ) -> Result<Neighbour<B>, CommunicatorError> {
-        core.connect_lane_as(lane, peer, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
+        core.connect_lane_as(
+            lane,
+            peer,
+            Instant::now(),
+            self.hosts.connect_overrides([self.store.rank(), rank]),
+        )?;
         let access = core.peer_access(lane)?;
         let name = core.lane(lane).ok_or(SetupError::LaneGone)?.name();
         Ok(Neighbour { rank, lane, name, mailbox, access })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Algorithm;
 use crate::bootstrap::RankList;
 use crate::groups::Groups;
-use crate::link::Manner;
+use crate::link::ConnectOverrides;
 
 /// The most hosts in a log line, and the most ranks of each: the line stays readable for 1,000 hosts.
 const HOSTS_LISTED_MAX: usize = 16;
@@ -85,11 +85,11 @@ impl Hosts {
 
     /// How two ranks connect. Ranks on differently named hosts are kept apart. Without names, their devices find out
     /// whether they share a machine.
-    pub(super) fn manner(&self, ranks: [u32; 2]) -> Manner {
+    pub(super) fn connect_overrides(&self, ranks: [u32; 2]) -> ConnectOverrides {
         let [one, other] = ranks.map(|rank| self.groups.of(rank));
-        // One named host is enough: its user wants it kept apart from all others, named or not.
+        // A single named host is enough: its user wants it kept apart from all others, named or not.
         let named = ranks.iter().any(|rank| self.named.get(*rank as usize) == Some(&true));
-        Manner { apart: named && one != other, ..Manner::default() }
+        ConnectOverrides { apart: named && one != other, ..ConnectOverrides::default() }
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
     fn ranks_are_held_apart_where_one_of_them_has_a_host_that_somebody_named() {
         let apart = |named: [bool; 3]| {
             let hosts = Hosts::new(["x", "y", "x"].into_iter().zip(named));
-            [[0, 1], [1, 2], [2, 0]].map(|ranks| hosts.manner(ranks).apart)
+            [[0, 1], [1, 2], [2, 0]].map(|ranks| hosts.connect_overrides(ranks).apart)
         };
         assert_eq!(apart([true; 3]), [true, true, false]);
         assert_eq!(apart([true, false, false]), [true, false, false]);

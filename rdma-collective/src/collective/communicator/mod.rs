@@ -35,7 +35,7 @@ use crate::collective::CollectiveError;
 use crate::collective::call::Collective;
 use crate::collective::execute::{CachedPlan, Job, Participants};
 use crate::collective::rank_of::RankOf;
-use crate::engine::{Core, Driver, Engine, HANDOVER_DELAY, Service};
+use crate::engine::{Driver, Engine, EngineState, HANDOVER_DELAY, Service};
 use crate::groups::Groups;
 
 pub use abort::Aborter;
@@ -208,9 +208,9 @@ impl Communicator {
         &mut self,
         deadline: Deadline,
         among: Participants,
-        mut begin: impl FnMut(&mut CommContext<'_>, &mut Core, u64) -> R,
-        mut step: impl FnMut(&mut R, &mut CommContext<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
-        late: impl FnOnce(&mut R, &mut CommContext<'_>, &mut Core) -> CollectiveError,
+        mut begin: impl FnMut(&mut CommContext<'_>, &mut EngineState, u64) -> R,
+        mut step: impl FnMut(&mut R, &mut CommContext<'_>, &mut EngineState) -> Poll<Result<(), CollectiveError>>,
+        late: impl FnOnce(&mut R, &mut CommContext<'_>, &mut EngineState) -> CollectiveError,
     ) -> Result<(), CollectiveError> {
         let shared = &self.shared;
         shared.hand_to_engine();
@@ -381,7 +381,7 @@ impl Communicator {
     }
 
     #[cfg(test)]
-    pub(crate) fn with_ring<T>(&self, with: impl FnOnce(&mut Core, &mut RingLinks) -> T) -> Option<T> {
+    pub(crate) fn with_ring<T>(&self, with: impl FnOnce(&mut EngineState, &mut RingLinks) -> T) -> Option<T> {
         let shared = &self.shared;
         shared.engine.lock_with(|core| shared.lock().ring.as_mut().map(|ring| with(core, ring)))
     }

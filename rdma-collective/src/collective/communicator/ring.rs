@@ -13,7 +13,7 @@ use super::host::{HostGroup, MESSAGE_BYTES_MAX};
 use super::link_table::LinkTable;
 use super::wait_graph::{Direction, WaitGraph, WaitingFor};
 use crate::collective::operation::{ABORT, Abort, Header, OPERATION, WAITS, WaitReport};
-use crate::engine::{Core, LaneId};
+use crate::engine::{EngineState, LaneId};
 use crate::link::imm::Imm;
 use crate::link::mailbox::{Inbox, Outbox};
 use crate::link::{Arrival, Lane, control};
@@ -129,7 +129,7 @@ impl RingLinks {
     }
 
     /// Starts to check that all peers with a lane are alive.
-    pub(crate) fn watch(&self, core: &mut Core, now: Instant) {
+    pub(crate) fn watch(&self, core: &mut EngineState, now: Instant) {
         for lane in self.all_lanes() {
             if let Some(lane) = core.lane(lane) {
                 lane.watch(now);
@@ -138,8 +138,8 @@ impl RingLinks {
     }
 
     /// Puts new links into use. Their lanes send heartbeats from now on, and the present operation may wait for them.
-    pub(crate) fn take_links(&mut self, core: &mut Core) {
-        let now = core.driven();
+    pub(crate) fn take_links(&mut self, core: &mut EngineState) {
+        let now = core.now();
         for (rank, id) in self.link_table.take_links() {
             self.wait_graph.link(rank);
             let Some(lane) = core.lane(id) else { continue };
@@ -152,8 +152,8 @@ impl RingLinks {
     }
 
     /// Begins an operation that gives up at `deadline`.
-    pub(super) fn give_up_at(&mut self, core: &mut Core, deadline: Deadline) {
-        let left = deadline.instant().saturating_duration_since(core.driven());
+    pub(super) fn give_up_at(&mut self, core: &mut EngineState, deadline: Deadline) {
+        let left = deadline.instant().saturating_duration_since(core.now());
         // A wait is reported after half of the time that is left at most, because the report must travel around the
         // ring before the deadlines pass. Otherwise each rank would name its neighbour, and not the late rank.
         self.wait_graph.begin(core.heartbeat().min(left / 2));
@@ -166,7 +166,7 @@ impl RingLinks {
     }
 
     /// Ends the wait for the peers: no operation needs them now.
-    pub(crate) fn unwatch(&mut self, core: &mut Core) {
+    pub(crate) fn unwatch(&mut self, core: &mut EngineState) {
         // The report is withdrawn below, or the peers would blame a rank for a wait that is over.
         self.wait_graph.end();
         for lane in self.all_lanes() {
@@ -182,7 +182,7 @@ impl RingLinks {
     /// # Errors
     ///
     /// A rank that has sent what the protocol forbids; its lane has ended.
-    pub(crate) fn take_arrivals(&mut self, core: &mut Core) -> Result<(), Lost> {
+    pub(crate) fn take_arrivals(&mut self, core: &mut EngineState) -> Result<(), Lost> {
         let (next, previous) = (self.next.lane, self.previous.lane);
         let neighbours =
             [(Direction::Next, self.next.rank, next), (Direction::Previous, self.previous.rank, previous)];
@@ -251,14 +251,14 @@ impl RingLinks {
 
     /// Tells all peers of a failure, unless an earlier one is known. [`pass_on`](Self::pass_on) tells those whose lanes
     /// have no room now.
-    pub(crate) fn tell(&mut self, core: &mut Core, abort: Abort) {
+    pub(crate) fn tell(&mut self, core: &mut EngineState, abort: Abort) {
         self.hear(abort);
         self.pass_on(core);
         core.flush();
     }
 
     /// Tells the failure to the peers that have not been told.
-    pub(crate) fn pass_on(&mut self, core: &mut Core) {
+    pub(crate) fn pass_on(&mut self, core: &mut EngineState) {
         let Some(abort) = self.abort else { return };
         for (untold, id) in self.untold.iter_mut().zip([self.next.lane, self.previous.lane]) {
             // A peer that is gone, or whose message cannot be encoded, is not tried again. `Ok(false)` means that the
@@ -274,7 +274,13 @@ impl RingLinks {
     }
 
     /// Notes that operation `sequence` waits and has made no progress `since`; peers are told after a while.
-    pub(crate) fn wait(&mut self, core: &mut Core, sequence: u64, awaited: WaitingFor, since: Instant) {
+    pub(crate) fn wait(
+        &mut self,
+        core: &mut EngineState,
+        sequence: u64,
+        awaited: WaitingFor,
+        since: Instant,
+    ) {
         self.wait_graph.wait(sequence, awaited, since);
         self.tell_waits(core);
     }
@@ -285,13 +291,13 @@ impl RingLinks {
     }
 
     /// Sends this rank's wait report to the peers, if it is due.
-    pub(super) fn tell_waits(&mut self, core: &mut Core) {
+    pub(super) fn tell_waits(&mut self, core: &mut EngineState) {
         // A known failure already names a culprit; a report beside it would only confuse.
         if self.abort.is_some() {
             self.wait_graph.end();
             return;
         }
-        self.wait_graph.update(core.driven());
+        self.wait_graph.update(core.now());
         let Some(waits) = self.wait_graph.report() else { return };
         for (unsent, id) in self.wait_graph.unsent.iter_mut().zip([self.next.lane, self.previous.lane]) {
             let lane = core.lane(id).filter(|lane| *unsent && lane.ended().is_none());
@@ -311,21 +317,21 @@ impl RingLinks {
     }
 
     /// A peer that has failed; a neighbour first.
-    pub(crate) fn lost(&self, core: &mut Core) -> Option<Lost> {
+    pub(crate) fn lost(&self, core: &mut EngineState) -> Option<Lost> {
         let near = self.ended(core).into_iter().flatten().find(Lost::is_loss);
         near.or_else(|| self.link_table.ended(core).find(Lost::is_loss))
     }
 
     /// How long this process did not run, if peers have ended meanwhile. An end in good order counts too, because the
     /// peers had to go on without this rank.
-    pub(crate) fn left_behind(&self, core: &mut Core) -> Option<Duration> {
+    pub(crate) fn left_behind(&self, core: &mut EngineState) -> Option<Duration> {
         let near = self.ended(core).into_iter().flatten().find_map(|lost| lost.away);
         near.or_else(|| self.link_table.ended(core).find_map(|lost| lost.away))
     }
 
     /// Ends the ring's lane to a rank of this host that has written what the protocol forbids into a window. A rank
     /// that is not a neighbour has no such lane, and is only named.
-    pub(crate) fn violation_of(&self, core: &mut Core, rank: u32, what: &str) -> Lost {
+    pub(crate) fn violation_of(&self, core: &mut EngineState, rank: u32, what: &str) -> Lost {
         let (next, previous) = (&self.next, &self.previous);
         let (of, name) =
             if rank == next.rank { (next.lane, next.name) } else { (previous.lane, previous.name) };
@@ -340,7 +346,7 @@ impl RingLinks {
     /// An executor must call this **before** it polls for the neighbours' messages. A rank writes its messages before
     /// it exits, so a message that is not there after the end was seen never arrives. In the other order, a message
     /// between the two steps would be missed, and its sender taken for a rank that exited without it.
-    pub(crate) fn ended(&self, core: &mut Core) -> [Option<Lost>; 2] {
+    pub(crate) fn ended(&self, core: &mut EngineState) -> [Option<Lost>; 2] {
         [self.next.ended(core), self.previous.ended(core)]
     }
 }
@@ -365,7 +371,7 @@ impl<B> Neighbour<B> {
     }
 
     /// Why the lane to this peer has ended; including an end in good order.
-    pub(crate) fn ended(&self, core: &mut Core) -> Option<Lost> {
+    pub(crate) fn ended(&self, core: &mut EngineState) -> Option<Lost> {
         let cause = core.lane(self.lane).map_or(Some(LaneFailure::Fenced), |lane| lane.ended())?;
         Some(Lost { rank: self.rank, lane: self.name, cause, away: core.away_from(self.lane) })
     }

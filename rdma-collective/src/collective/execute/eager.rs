@@ -297,7 +297,7 @@ impl EagerExchange {
         }
         let further = self.way() != before;
         if further {
-            self.meeting.progressed = with.core.driven();
+            self.meeting.progressed = with.core.now();
         }
         self.look_soon = further && self.is_in_pieces();
         self.missing().can_come(&self.meeting.header, with.ring, ended).map(|()| false)

@@ -9,7 +9,7 @@ use super::stop::{Stop, is_ended_by, is_found_here, wrong};
 use crate::collective::AbortReason;
 use crate::collective::communicator::{Direction, HostGroup, Lost, RingLinks, WaitingFor, at_fault};
 use crate::collective::operation::{Abort, DAMAGED, Header};
-use crate::engine::Core;
+use crate::engine::EngineState;
 
 /// Between two looks of the engine.
 const NAP_MIN: Duration = Duration::from_micros(50);
@@ -78,7 +78,7 @@ impl HeaderExchange {
     pub(super) fn listen(
         &mut self,
         ring: &mut RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         around: Option<&HostGroup>,
     ) -> Result<(), Stop> {
         let taken = ring.take_arrivals(core);
@@ -97,7 +97,7 @@ impl HeaderExchange {
     pub(super) fn attend(
         &mut self,
         ring: &RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
         // Who has gone has left its messages before.
@@ -105,7 +105,7 @@ impl HeaderExchange {
         let missing = self.missing;
         let come = self.look(host)?;
         if self.missing != missing {
-            self.progressed = core.driven();
+            self.progressed = core.now();
         }
         if come {
             return Ok(true);
@@ -117,7 +117,7 @@ impl HeaderExchange {
     pub(super) fn attend_patiently(
         &mut self,
         ring: &RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
         let missing = self.missing;
@@ -130,13 +130,13 @@ impl HeaderExchange {
             let done = match spin_wait(host, || true, &mut look) {
                 Some(done) => done,
                 None if core.is_awaited_by_one() => {
-                    let until = Deadline::at(core.driven() + HELD_FOR);
+                    let until = Deadline::at(core.now() + HELD_FOR);
                     yield_wait(HELD_FOR, until, || true, &mut look)
                 }
                 None => false,
             };
             if self.missing != missing {
-                self.progressed = core.driven();
+                self.progressed = core.now();
             }
             if done {
                 return Ok(true);
@@ -149,7 +149,7 @@ impl HeaderExchange {
     fn check_ring(
         &mut self,
         ring: &RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         around: Option<&HostGroup>,
     ) -> Result<(), Stop> {
         let mailbox = &ring.previous.mailbox;

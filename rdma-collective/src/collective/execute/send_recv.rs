@@ -18,7 +18,7 @@ use crate::collective::communicator::{Link, Lost, Reach, RingLinks, WaitingFor};
 use crate::collective::operation::{DAMAGED, Header};
 use crate::collective::schedule::{Source, Span};
 use crate::collective::send_recv_set::{SelfTransfer, SendRecvSet, Transfer};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::link::LaneFailure;
 
 /// Where what is sent and received lies; `index` is that of the send or receive.
@@ -178,7 +178,7 @@ impl TransferExec {
         &mut self,
         (rank, index): (u32, usize),
         link: &mut Link,
-        core: &mut Core,
+        core: &mut EngineState,
         memory: &M,
     ) -> bool {
         let before = self.moved;
@@ -215,7 +215,7 @@ impl TransferExec {
         (rank, index): (u32, usize),
         end: u64,
         link: &mut Link,
-        core: &mut Core,
+        core: &mut EngineState,
         memory: &mut M,
     ) -> Result<bool, Stop> {
         let first = *self.first.get_or_insert_with(|| link.mailbox.inbox.given_back());
@@ -244,7 +244,13 @@ impl TransferExec {
     }
 
     /// Whether the other rank sends what this one receives.
-    fn check_header(&self, rank: u32, number: u64, link: &mut Link, core: &mut Core) -> Result<(), Stop> {
+    fn check_header(
+        &self,
+        rank: u32,
+        number: u64,
+        link: &mut Link,
+        core: &mut EngineState,
+    ) -> Result<(), Stop> {
         let expected = self.point.call.sent_by(rank).header(rank, self.number);
         match Header::read(&link.mailbox.inbox.header(number)) {
             Ok(theirs) if expected.agrees(&theirs) => Ok(()),
@@ -266,7 +272,7 @@ impl SendRecvExec {
     pub(super) fn advance<M: SendRecvBuffers>(
         &mut self,
         ring: &mut RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         memory: &mut M,
     ) -> Poll<Result<(), Stop>> {
         if !self.begun {
@@ -308,7 +314,7 @@ impl SendRecvExec {
     fn try_advance<M: SendRecvBuffers>(
         &mut self,
         ring: &mut RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         memory: &mut M,
     ) -> Result<bool, Stop> {
         let taken = ring.take_arrivals(core);
@@ -331,7 +337,7 @@ impl SendRecvExec {
                 flow.receive(which, end, link, core, memory)
             };
             match moved {
-                Ok(true) => self.progressed = core.driven(),
+                Ok(true) => self.progressed = core.now(),
                 Ok(false) => {}
                 Err(stop) => {
                     self.at = index;
@@ -368,7 +374,7 @@ impl SendRecvExec {
 
     /// Not all is done: whether it ever will be. A rank that has left in good order matters if something is to come from it, or to
     /// go to it.
-    fn check_lanes(&mut self, ring: &RingLinks, core: &mut Core) -> Result<(), Stop> {
+    fn check_lanes(&mut self, ring: &RingLinks, core: &mut EngineState) -> Result<(), Stop> {
         let near = ring.ended(core).into_iter().flatten().filter(Lost::is_loss);
         let undone = |rank| {
             let waits =
@@ -386,7 +392,7 @@ impl SendRecvExec {
     }
 
     /// The rank that it waits for, while it waits.
-    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut Core) -> WaitingFor {
+    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut EngineState) -> WaitingFor {
         let undone = self.flows.get(self.at).filter(|flow| !flow.is_done());
         let rank = undone.map(|flow| flow.point.peer).or_else(|| unsent(ring, core));
         WaitingFor::Linked(rank.unwrap_or(self.rank))

@@ -10,7 +10,7 @@ use crate::collective::communicator::{
 };
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::collective::{AbortReason, CollectiveError, Interrupted, ReduceError};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::link::LaneFailure;
 
 /// Why an operation stops before its end.
@@ -79,7 +79,12 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Tells both neighbours, as far as they can be told, and makes the error.
-    pub(super) fn give_up(&self, ring: &mut RingLinks, core: &mut Core, stop: Stop) -> CollectiveError {
+    pub(super) fn give_up(
+        &self,
+        ring: &mut RingLinks,
+        core: &mut EngineState,
+        stop: Stop,
+    ) -> CollectiveError {
         let own = self.header.rank;
         let interrupted = self.interrupted(core);
         let (abort, error) = match stop {
@@ -125,7 +130,7 @@ impl Progress {
     pub(super) fn give_up_late(
         &self,
         ring: &mut RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         awaited: WaitingFor,
     ) -> CollectiveError {
         let interrupted = self.interrupted(core);
@@ -141,7 +146,7 @@ impl Progress {
         }
         let rank = ring.late(self.sequence, awaited);
         ring.tell(core, self.because(rank, AbortReason::DeadlineExceeded));
-        let waited = core.driven().saturating_duration_since(self.started);
+        let waited = core.now().saturating_duration_since(self.started);
         CollectiveError::DeadlineExceeded { rank, lane, interrupted, waited }
     }
 
@@ -149,17 +154,17 @@ impl Progress {
         Abort { sequence: self.sequence, culprit, reporter: self.header.rank, reason }
     }
 
-    fn interrupted(&self, core: &Core) -> Interrupted {
+    fn interrupted(&self, core: &EngineState) -> Interrupted {
         Interrupted {
             operation: name(&self.header),
             bytes_outstanding: self.bytes_outstanding,
-            last_progress: core.driven().saturating_duration_since(self.progressed),
+            last_progress: core.now().saturating_duration_since(self.progressed),
         }
     }
 }
 
 /// The rank before this one has sent what it may not send.
-pub(super) fn wrong(ring: &RingLinks, core: &mut Core, what: &str) -> Stop {
+pub(super) fn wrong(ring: &RingLinks, core: &mut EngineState, what: &str) -> Stop {
     let previous = &ring.previous;
     Stop::Lost(match core.lane(previous.lane) {
         Some(lane) => violation(previous.rank, lane, what),
@@ -168,7 +173,7 @@ pub(super) fn wrong(ring: &RingLinks, core: &mut Core, what: &str) -> Stop {
 }
 
 /// The rank at the other end has sent what it may not send.
-pub(super) fn odd(link: &Link, core: &mut Core, what: &str) -> Stop {
+pub(super) fn odd(link: &Link, core: &mut EngineState, what: &str) -> Stop {
     Stop::Lost(match core.lane(link.lane) {
         Some(lane) => violation(link.rank, lane, what),
         None => Lost { rank: link.rank, lane: link.name, cause: LaneFailure::Fenced, away: None },

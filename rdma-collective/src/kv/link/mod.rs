@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, PeerAccess, RemoteMemory};
 
 use super::layout::Layout;
-use crate::engine::{Core, LaneId};
+use crate::engine::{EngineState, LaneId};
 use crate::kv::KvError;
 use crate::link::Lane;
 use crate::link::codec::{NoRoom, Writer};
@@ -86,7 +86,7 @@ const CONTROL_BYTES_MIN: u32 = 64;
 
 impl Link {
     /// The lane; `None` once it is gone.
-    pub(super) fn lane<'c>(&self, core: &'c mut Core) -> Option<&'c mut Lane> {
+    pub(super) fn lane<'c>(&self, core: &'c mut EngineState) -> Option<&'c mut Lane> {
         core.lane(self.lane)
     }
 
@@ -109,7 +109,7 @@ impl Link {
 
     /// Fences the lane, so that no byte of its transfers lands any more. Returns `false` when the device refused; the
     /// caller must quarantine the blocks then.
-    pub(super) fn end(&mut self, core: &mut Core, cause: LaneFailure) -> bool {
+    pub(super) fn end(&mut self, core: &mut EngineState, cause: LaneFailure) -> bool {
         if self.ended.is_none() {
             if matches!(cause, LaneFailure::Closed | LaneFailure::Fenced) {
                 tracing::info!(peer = %self.peer, lane = %self.name, %cause, "a KV link is down");
@@ -126,14 +126,14 @@ impl Link {
     }
 
     /// The moment at which the peer was last heard; `None` once the lane is gone.
-    pub(super) fn heard_at(&self, core: &mut Core) -> Option<Instant> {
+    pub(super) fn heard_at(&self, core: &mut EngineState) -> Option<Instant> {
         self.lane(core).map(|lane| lane.heard_at())
     }
 
     /// Queues a control message. Returns `false` when the lane has no room; the caller tries again in a later drive.
     pub(super) fn send(
         &self,
-        core: &mut Core,
+        core: &mut EngineState,
         kind: Kind,
         body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> bool {
@@ -141,7 +141,7 @@ impl Link {
     }
 
     /// Count of 32-bit numbers that fit into one control message.
-    pub(super) fn list_room(&self, core: &mut Core) -> usize {
+    pub(super) fn list_room(&self, core: &mut EngineState) -> usize {
         let bytes = self.lane(core).map_or(0, |lane| lane.control_bytes_max());
         bytes.saturating_sub(ENVELOPE_BYTES + super::message::LIST_AT_MOST) / 4
     }

@@ -19,7 +19,7 @@ use crate::kv::pool::{Pool, PoolUse};
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
 use crate::link::handshake::{Meet, Met, meet};
-use crate::link::{Blob, LaneOptions, LinkKind, Manner};
+use crate::link::{Blob, ConnectOverrides, LaneOptions, LinkKind};
 use crate::link::{BlobError, PeerName};
 
 /// A prepared end of a KV link, which waits for the blob of the other end; made by [`Prefill::prepare`] and
@@ -216,7 +216,12 @@ impl Opening {
         let first = self.pool.purpose() == PoolUse::Destination;
         let patience = if first && meeting.is_none() { deadline.remaining() } else { Duration::ZERO };
         let (name, access) = self.engine.lock_with(|core| {
-            core.connect_lane_as(lane, blob, Instant::now(), Manner { patience, ..Manner::default() })?;
+            core.connect_lane_as(
+                lane,
+                blob,
+                Instant::now(),
+                ConnectOverrides { patience, ..ConnectOverrides::default() },
+            )?;
             let access = core.peer_access(lane)?;
             let lane = core.lane(lane).ok_or(SetupError::LaneGone)?;
             lane.set_quiet(true);

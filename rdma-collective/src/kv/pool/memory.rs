@@ -7,7 +7,7 @@ use std::time::Duration;
 use rdma_core::{Access, Attached, AttachedRange, Deadline, Memory, Refused, Region};
 
 use super::{Inner, Pool, PoolUse};
-use crate::engine::{Core, Engine};
+use crate::engine::{Engine, EngineState};
 use crate::kv::PoolError;
 use crate::kv::layout::Layout;
 use crate::kv::lease::Holds;
@@ -184,7 +184,7 @@ impl Pool {
     }
 
     /// Attaches the pool to the worker on first use. Call [`detach`](Self::detach) once for each call.
-    pub(in crate::kv) fn attach(&self, core: &mut Core) -> AttachedPool {
+    pub(in crate::kv) fn attach(&self, core: &mut EngineState) -> AttachedPool {
         let mut attachments = self.attachments();
         attachments.users += 1;
         let attached = *attachments.attached.get_or_insert_with(|| core.attach(&self.inner.region));
@@ -192,7 +192,7 @@ impl Pool {
     }
 
     /// Takes back one [`attach`](Self::attach). The worker forgets the memory with the last user.
-    pub(in crate::kv) fn detach(&self, core: &mut Core) {
+    pub(in crate::kv) fn detach(&self, core: &mut EngineState) {
         let mut attachments = self.attachments();
         attachments.users = attachments.users.saturating_sub(1);
         if attachments.users == 0
@@ -203,7 +203,7 @@ impl Pool {
     }
 
     /// Whether the pool is registered in the protection domain of this engine.
-    pub(in crate::kv) fn is_of(&self, core: &Core) -> bool {
+    pub(in crate::kv) fn is_of(&self, core: &EngineState) -> bool {
         core.pd().owns(&self.inner.region)
     }
 

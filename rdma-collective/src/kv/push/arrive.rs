@@ -6,14 +6,18 @@
 use std::time::{Duration, Instant};
 
 use super::{IncomingGrant, Pushes, Stage};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, Take};
 use crate::kv::plan::{Wanted, words_of};
 use crate::link::{Arrival, control};
 
 impl Pushes {
     /// Reads all messages that have arrived. An error names the breach of the protocol.
-    pub(super) fn take_arrivals(&mut self, core: &mut Core, now: Instant) -> Result<bool, &'static str> {
+    pub(super) fn take_arrivals(
+        &mut self,
+        core: &mut EngineState,
+        now: Instant,
+    ) -> Result<bool, &'static str> {
         let mut any = false;
         loop {
             let Some(lane) = self.link.lane(core) else { return Ok(any) };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::post::Posting;
 use super::{IncomingGrant, Pushes, Stage, State, Writing, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Refusal, Refuse};
@@ -16,7 +16,7 @@ use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 impl Pushes {
     /// Matches pushes that wait with grants that are complete.
-    pub(super) fn begin(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub(super) fn begin(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
         for place in &mut self.grants {
             let Some(granted) = place.as_ref().filter(|granted| granted.list.len() == granted.total as usize)
@@ -72,7 +72,7 @@ impl Pushes {
     }
 
     /// Sends the refusals of grants that cannot be used; their pushes have ended already.
-    pub(super) fn refuse(&mut self, core: &mut Core) {
+    pub(super) fn refuse(&mut self, core: &mut EngineState) {
         while let Some(refuse) = self.refusals.front() {
             if !self.link.send(core, message::REFUSE, |body| refuse.write(body)) {
                 return;

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::{Pushes, Stage, State, Writing, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::prefill::Pushed;
 use crate::link::LaneFailure;
@@ -22,7 +22,7 @@ impl State {
 impl Pushes {
     /// Counts the writes that the lane reports as done. The lane completes writes in posting order, so the oldest
     /// entries of `in_flight` are the ones that are done.
-    pub(super) fn count_done(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub(super) fn count_done(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let Some(done) = self.link.lane(core).map(|lane| lane.ranges_done()) else { return false };
         let (before, mut bytes) = (self.done, 0);
         while self.done < done {
@@ -42,7 +42,7 @@ impl Pushes {
 
     /// Ends the pushes that are done. A push needs both: the peer's confirmation, and the completion of its last
     /// write, because until then the device may still read the blocks (to send again).
-    pub(super) fn finish(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub(super) fn finish(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut ended = 0;
         for place in &mut self.pushes {
             let Some(state) = place else { continue };
@@ -62,7 +62,7 @@ impl Pushes {
 
     /// Ends every push and offer, and the link with them. The lane is fenced first: only then are the blocks not read
     /// any more, and may be released. If the device refuses, they are quarantined.
-    pub(in crate::kv) fn end(&mut self, core: &mut Core, cause: LaneFailure, now: Instant) {
+    pub(in crate::kv) fn end(&mut self, core: &mut EngineState, cause: LaneFailure, now: Instant) {
         let (peer, lane) = (self.link.peer, self.link.name);
         if self.link.ended.is_none() {
             self.journal.down(cause.clone());

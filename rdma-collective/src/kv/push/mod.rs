@@ -35,7 +35,7 @@ use super::pending::Wakers;
 use super::pool::{AttachedPool, Pool};
 use super::prefill::Pushed;
 use super::taken_back::TakenBack;
-use crate::engine::{Core, Service};
+use crate::engine::{EngineState, Service};
 use crate::kv::KvError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::PlanError;
@@ -169,14 +169,14 @@ impl Pushes {
     }
 
     /// Detaches the pool from the engine's worker.
-    pub(super) fn detach(&self, core: &mut Core) {
+    pub(super) fn detach(&self, core: &mut EngineState) {
         self.pool.detach(core);
     }
 
     /// Adds a push in stage `Waiting`, and returns its number.
     pub(super) fn add(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         request: u64,
         (blocks, by_layer): (&[u32], bool),
         deadline: Deadline,
@@ -288,7 +288,7 @@ impl Pushes {
     }
 
     /// Wakes the tasks whose transfers have ended.
-    fn wake(&mut self, core: &mut Core) {
+    fn wake(&mut self, core: &mut EngineState) {
         let pushes = &self.pushes;
         self.push_wakers.wake(core, |id| {
             let state = pushes.iter().flatten().find(|state| state.id == id);
@@ -338,7 +338,7 @@ impl State {
 }
 
 impl Service for Pushes {
-    fn advance(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
         if self.link.ended.is_some() {
             return false;
         }
@@ -388,7 +388,7 @@ impl Service for Pushes {
     }
 }
 
-fn unwatch(link: &Link, core: &mut Core) {
+fn unwatch(link: &Link, core: &mut EngineState) {
     if let Some(lane) = link.lane(core) {
         lane.unwatch();
     }

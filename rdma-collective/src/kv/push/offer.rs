@@ -9,7 +9,7 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::{Pushes, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::fence::{Fence, RECALL_WITHIN};
@@ -129,7 +129,7 @@ impl Pushes {
     /// Adds an offer in stage `Open`, and returns its lease.
     pub(in crate::kv) fn offer(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         request: u64,
         blocks: &[u32],
         deadline: Deadline,
@@ -197,7 +197,7 @@ impl Pushes {
 
     /// Takes an offer back: `Open` → `Recalling`. The offer ends when decode has released it, or when the lane is
     /// fenced at `deadline`. An offer that the peer was never told of ends at once.
-    pub(in crate::kv) fn recall(&mut self, core: &mut Core, lease: u64, deadline: Deadline) {
+    pub(in crate::kv) fn recall(&mut self, core: &mut EngineState, lease: u64, deadline: Deadline) {
         let Some(offered) = self.offers.iter_mut().find(|offered| offered.id() == lease) else { return };
         let cause = KvError::Revoked { request: offered.request };
         match &mut offered.stage {
@@ -218,7 +218,7 @@ impl Pushes {
     /// computed at once.
     ///
     /// Recalls go first, because they lead to free blocks; then offers, then checksums.
-    pub(super) fn send_offers(&mut self, core: &mut Core) -> bool {
+    pub(super) fn send_offers(&mut self, core: &mut EngineState) -> bool {
         for offered in &mut self.offers {
             let lease = offered.id();
             if let OfferStage::Recalling { reason, told: told @ false, .. } = &mut offered.stage {
@@ -245,7 +245,7 @@ impl Pushes {
 
     /// Computes and sends checksums of leased blocks for at most [`DRIVE_BYTES_MAX`] bytes. Returns whether there is
     /// more to compute at once.
-    fn send_lease_sums(&mut self, core: &mut Core, room: usize) -> bool {
+    fn send_lease_sums(&mut self, core: &mut EngineState, room: usize) -> bool {
         let layers = self.pool.layout().shape().layers;
         let mut left = DRIVE_BYTES_MAX;
         for offered in &mut self.offers {
@@ -300,7 +300,7 @@ impl Pushes {
     /// Handles a release: the peer reads no more. A complete read is a success even if the offer was being recalled.
     pub(super) fn released(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         release: Release,
         now: Instant,
     ) -> Result<(), &'static str> {
@@ -338,7 +338,7 @@ impl Pushes {
     /// an offer has changed, and whether the lane has to be fenced.
     pub(super) fn expire_offers(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         (known, now): (Instant, Instant),
         moved: Instant,
     ) -> (bool, bool) {

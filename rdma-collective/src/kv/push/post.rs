@@ -12,7 +12,7 @@ use rdma_core::memory::CacheHint;
 
 use super::begin::Planned;
 use super::{Pushes, Stage, State};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::lease::Hold;
 use crate::kv::link::Link;
@@ -102,7 +102,7 @@ impl Pushes {
     /// Sends as much as there is room for. Pushes post in the order in which they began. One that finds no room ends
     /// the attempt, because the room is the lane's and the pushes behind it would find none either. Returns whether
     /// anything was sent, and whether more checksums are to be computed at once.
-    pub(super) fn post(&mut self, core: &mut Core) -> (bool, bool) {
+    pub(super) fn post(&mut self, core: &mut EngineState) -> (bool, bool) {
         let (mut any, mut again, mut at) = (false, false, 0);
         let mut left = DRIVE_BYTES_MAX;
         while let Some(mut posting) = self.posting.remove(at) {
@@ -134,7 +134,7 @@ impl Pushes {
     }
 
     /// Posts writes, and records the time spent and whether the lane was full.
-    fn post_writes(&mut self, core: &mut Core, posting: &mut Posting, ready: Option<u32>) -> Attempt {
+    fn post_writes(&mut self, core: &mut EngineState, posting: &mut Posting, ready: Option<u32>) -> Attempt {
         let since = Instant::now();
         let attempt = self.fill_queue(core, posting, ready);
         self.journal.prepared(since);
@@ -145,7 +145,7 @@ impl Pushes {
     }
 
     /// Posts writes until the lane is full, or the announced layers are posted.
-    fn fill_queue(&mut self, core: &mut Core, posting: &mut Posting, ready: Option<u32>) -> Attempt {
+    fn fill_queue(&mut self, core: &mut EngineState, posting: &mut Posting, ready: Option<u32>) -> Attempt {
         let (Some(lane), Some(remote)) = (self.link.lane(core), self.link.remote) else {
             return Attempt::Blocked;
         };
@@ -186,7 +186,7 @@ impl Pushes {
     /// Computes checksums of the announced layers for at most `left` bytes, and sends them in pieces.
     fn send_sums(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         posting: &mut Posting,
         ready: Option<u32>,
         left: &mut u64,
@@ -230,7 +230,7 @@ impl Pushes {
 
 /// Sends the source blocks. Returns whether the peer was sent all of them; they go before the writes, so that the
 /// peer can plan and count what follows.
-fn send_sources(link: &Link, core: &mut Core, posting: &mut Posting, hold: &Hold) -> bool {
+fn send_sources(link: &Link, core: &mut EngineState, posting: &mut Posting, hold: &Hold) -> bool {
     let room = link.list_room(core).max(1);
     while posting.told < hold.blocks().len() {
         let (begin, told) = (posting.begin, posting.told);

@@ -10,7 +10,7 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::{Pushes, Stage, State, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Quiesced, Reason, Revoke};
@@ -20,7 +20,7 @@ use crate::link::imm::TRANSFERS_MAX;
 impl Pushes {
     /// Gives a push up. The push ends when its blocks are not read any more, by fencing the lane at `deadline` at the
     /// latest.
-    pub(in crate::kv) fn cancel(&mut self, core: &mut Core, id: u64, deadline: Deadline) {
+    pub(in crate::kv) fn cancel(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
         let Some(at) =
             self.pushes.iter().position(|place| place.as_ref().is_some_and(|state| state.id == id))
         else {
@@ -58,7 +58,7 @@ impl Pushes {
     /// Handles a revocation by the peer: no more writes are wanted for the grant.
     pub(super) fn revoked(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         revoke: Revoke,
         now: Instant,
     ) -> Result<(), &'static str> {
@@ -91,7 +91,7 @@ impl Pushes {
 
     /// Handles a revoked grant that no push had met. A push that waits for it ends with the reason; otherwise the
     /// reason is kept for the next push of the request.
-    fn grant_gone(&mut self, core: &mut Core, request: u64, reason: Reason, now: Instant) {
+    fn grant_gone(&mut self, core: &mut EngineState, request: u64, reason: Reason, now: Instant) {
         let waits = |state: &State| state.request == request && matches!(state.stage, Stage::Waiting);
         let waiting = self.pushes.iter_mut().find(|place| place.as_ref().is_some_and(waits));
         let Some(place) = waiting else {
@@ -106,7 +106,7 @@ impl Pushes {
     }
 
     /// Sends the answers to revocations.
-    pub(super) fn send_quiesced(&mut self, core: &mut Core) {
+    pub(super) fn send_quiesced(&mut self, core: &mut EngineState) {
         while let Some(quiesced) = self.quiesced.front() {
             if !self.link.send(core, message::QUIESCED, |body| quiesced.write(body)) {
                 return;
@@ -116,7 +116,7 @@ impl Pushes {
     }
 
     /// Ends the pushes in `Quiescing` whose posted writes are all done.
-    pub(super) fn finish_stopped(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub(super) fn finish_stopped(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
         for place in &mut self.pushes {
             let Some(state) = place else { continue };
@@ -146,7 +146,7 @@ impl Pushes {
     ///
     /// Returns whether a push or an offer has changed.
     ///
-    pub(super) fn expire(&mut self, core: &mut Core, known: Instant, now: Instant) -> bool {
+    pub(super) fn expire(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
         let (peer, lane) = (self.link.peer, self.link.name);
         let moved = self.link.heard_at(core).map_or(self.moved, |heard| heard.max(self.moved));
         let (mut any, mut fence_now) = self.expire_offers(core, (known, now), moved);

@@ -6,7 +6,7 @@ use rdma_core::Deadline;
 
 use super::offer::OfferStage;
 use super::{Pushes, Stage, Writing};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::Fence;
 use crate::kv::message::{Done, Reason, Release, Revoke};
@@ -77,7 +77,7 @@ fn push_in(name: &str) -> Stage {
     }
 }
 
-fn happens(pushes: &mut Pushes, core: &mut Core, id: u64, event: Event) {
+fn happens(pushes: &mut Pushes, core: &mut EngineState, id: u64, event: Event) {
     let now = Instant::now();
     match event {
         Cancelled => pushes.cancel(core, id, long()),

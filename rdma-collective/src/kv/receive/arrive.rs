@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::state::{Announced, Stage, State};
 use super::{Receives, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::layout::Layout;
 use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
@@ -18,7 +18,11 @@ use crate::link::{Arrival, control};
 
 impl Receives {
     /// Reads all messages and immediates that have arrived. An error names the breach of the protocol.
-    pub(super) fn take_arrivals(&mut self, core: &mut Core, now: Instant) -> Result<bool, &'static str> {
+    pub(super) fn take_arrivals(
+        &mut self,
+        core: &mut EngineState,
+        now: Instant,
+    ) -> Result<bool, &'static str> {
         let mut any = false;
         loop {
             let Some(lane) = self.link.lane(core) else { return Ok(any) };
@@ -69,7 +73,7 @@ impl Receives {
     /// Handles one control message of prefill.
     fn handle_control(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         parsed: control::Control<'_>,
         now: Instant,
     ) -> Result<(), &'static str> {

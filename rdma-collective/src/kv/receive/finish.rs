@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::state::{Revocation, Stage, State};
 use super::{Receives, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::message::{self, Done, Release};
 use crate::kv::verdict::{BlockVerdict, Verdicts};
@@ -44,7 +44,7 @@ impl Receives {
 
     /// Confirms to the peer (DONE, or RELEASE for a pull) and ends the transfer. A lane without room for the message
     /// keeps the transfer in `Confirming`, and the deadline of that stage bounds the wait.
-    pub(super) fn confirm(&mut self, core: &mut Core) -> bool {
+    pub(super) fn confirm(&mut self, core: &mut EngineState) -> bool {
         let part_bytes = self.pool.layout().layer_block_bytes();
         let mut any = false;
         for place in &mut self.grants {
@@ -107,7 +107,7 @@ impl Receives {
 
     /// Ends every transfer, and the link with them. The lane is fenced first: only then can no write land, and the
     /// blocks be released. If the device refuses, they are quarantined.
-    pub(in crate::kv) fn end(&mut self, core: &mut Core, cause: LaneFailure) {
+    pub(in crate::kv) fn end(&mut self, core: &mut EngineState, cause: LaneFailure) {
         let layout = *self.pool.layout();
         let (peer, lane) = (self.link.peer, self.link.name);
         if self.link.ended.is_none() {
@@ -142,7 +142,7 @@ impl Receives {
                     lane,
                     cause: cause.clone(),
                     bytes_outstanding: state.bytes_outstanding(),
-                    last_progress: self.journal.idle(state.granted, core.driven()),
+                    last_progress: self.journal.idle(state.granted, core.now()),
                 })),
             };
             if let Some(cause) = cause {

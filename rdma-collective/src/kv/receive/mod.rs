@@ -34,7 +34,7 @@ use super::plan::Wanted;
 use super::pool::{AttachedPool, Pool};
 use super::prefill::MESSAGE_BYTES_MAX;
 use super::verdict::{Arrived, Verdicts};
-use crate::engine::{Core, Service};
+use crate::engine::{EngineState, Service};
 use crate::kv::{KvError, TransferError};
 use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
@@ -114,14 +114,14 @@ impl Receives {
     }
 
     /// Detaches the pool from the engine's worker.
-    pub(super) fn detach(&self, core: &mut Core) {
+    pub(super) fn detach(&self, core: &mut EngineState) {
         self.pool.detach(core);
     }
 
     /// Adds a grant or a pull in stage `Filling`, of all `blocks` or of those `missing`, and returns its number.
     pub(super) fn add(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         (kind, request): (TransferKind, u64),
         (blocks, missing): (&[u32], Option<&Verdicts>),
         deadline: Deadline,
@@ -249,7 +249,7 @@ impl Receives {
     }
 
     /// Wakes the tasks whose transfers have ended, or whose layers have arrived.
-    fn wake(&mut self, core: &mut Core) {
+    fn wake(&mut self, core: &mut EngineState) {
         let mut wakers = std::mem::take(&mut self.wakers);
         wakers.wake(core, |id| {
             let state = self.state(id);
@@ -276,7 +276,7 @@ impl Receives {
     }
 
     /// Turns a breach of the protocol into a violation of the lane, which ends the link.
-    fn or_violation(&self, core: &mut Core, happened: Result<bool, &'static str>) -> bool {
+    fn or_violation(&self, core: &mut EngineState, happened: Result<bool, &'static str>) -> bool {
         happened.unwrap_or_else(|what| {
             if let Some(lane) = self.link.lane(core) {
                 lane.violation(what);
@@ -286,7 +286,7 @@ impl Receives {
     }
 
     /// Sends grants as far as the lane has room.
-    fn send_grants(&mut self, core: &mut Core) {
+    fn send_grants(&mut self, core: &mut EngineState) {
         let room = self.link.list_room(core).max(1);
         for state in self.grants.iter_mut().flatten() {
             let list = &state.list;
@@ -302,7 +302,7 @@ impl Receives {
 }
 
 impl Service for Receives {
-    fn advance(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
         // After the link's end only the checksums of transfers that had arrived in full go on: they need no peer.
         if self.link.ended.is_some() {
             let any = self.check(now) | self.give_up_unchecked(now);
@@ -352,7 +352,7 @@ impl Service for Receives {
     }
 }
 
-fn unwatch(link: &Link, core: &mut Core) {
+fn unwatch(link: &Link, core: &mut EngineState) {
     if let Some(lane) = link.lane(core) {
         lane.unwatch();
     }

@@ -12,7 +12,7 @@ use rdma_core::Deadline;
 
 use super::state::{Revocation, Stage, State};
 use super::{Receives, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Quiesced, Reason, Revoke};
@@ -21,7 +21,7 @@ use crate::link::LaneFailure;
 impl Receives {
     /// Takes a transfer back. The transfer ends when no byte can land any more, by fencing the lane at `deadline` at
     /// the latest.
-    pub(in crate::kv) fn revoke(&mut self, core: &mut Core, id: u64, deadline: Deadline) {
+    pub(in crate::kv) fn revoke(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
         let layout = *self.pool.layout();
         let Some(Some(state)) = self.slot(id) else { return };
         let cause = Arc::new(KvError::Revoked { request: state.grant.request });
@@ -51,7 +51,7 @@ impl Receives {
     }
 
     /// Sends REVOKE for each transfer in `Revoking` that has not been announced as stopped.
-    pub(super) fn send_revocations(&mut self, core: &mut Core) {
+    pub(super) fn send_revocations(&mut self, core: &mut EngineState) {
         for state in self.grants.iter_mut().flatten() {
             let grant = state.grant.grant;
             if let Stage::Revoking(revoking) = &mut state.stage
@@ -91,7 +91,7 @@ impl Receives {
 
     /// Ends the transfers in `Revoking` of which all posted writes have arrived. QUIESCED alone is not enough,
     /// because no arrival is inferred from another message's.
-    pub(super) fn finish_revoked(&mut self, core: &mut Core) -> bool {
+    pub(super) fn finish_revoked(&mut self, core: &mut EngineState) -> bool {
         let layout = *self.pool.layout();
         let mut any = false;
         for place in &mut self.grants {
@@ -122,7 +122,7 @@ impl Receives {
     ///
     /// Returns whether a transfer has changed.
     ///
-    pub(super) fn expire(&mut self, core: &mut Core, known: Instant, now: Instant) -> bool {
+    pub(super) fn expire(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
         let layout = *self.pool.layout();
         let (peer, lane) = (self.link.peer, self.link.name);
         let moved = self.link.heard_at(core).map_or(self.moved, |heard| heard.max(self.moved));

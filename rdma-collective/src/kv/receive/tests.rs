@@ -7,7 +7,7 @@ use rdma_core::Deadline;
 
 use super::Receives;
 use super::state::{Revocation, Stage};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::Fence;
 use crate::kv::message::{Quiesced, Reason};
@@ -68,7 +68,7 @@ fn grant_in(name: &str) -> Stage {
     }
 }
 
-fn happens(receives: &mut Receives, core: &mut Core, event: Event) {
+fn happens(receives: &mut Receives, core: &mut EngineState, event: Event) {
     let now = Instant::now();
     match event {
         Event::Revoked => receives.revoke(core, 1, long()),

@@ -90,7 +90,10 @@ impl Setup<'_> {
     ) -> Result<Option<HostGroup>, CommunicatorError> {
         let encoded = offer.and_then(|offer| Ok((self.encode(&offer)?, offer)));
         if let Err(error) = &encoded {
-            tracing::debug!(%error, "this rank cannot offer a shared-memory window; the ranks of this host use their ring");
+            tracing::debug!(
+                %error,
+                "this rank cannot offer a shared-memory window; the ranks of this host use their ring"
+            );
         }
         let key = self.key("windows");
         // An empty offer says that this rank has no window.
@@ -135,7 +138,12 @@ impl Setup<'_> {
         (rank, blob): (u32, &Blob),
     ) -> Result<(), CommunicatorError> {
         let mut core = self.engine.lock();
-        core.connect_lane_as(lane, blob, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
+        core.connect_lane_as(
+            lane,
+            blob,
+            Instant::now(),
+            self.hosts.connect_overrides([self.store.rank(), rank]),
+        )?;
         if let Some(lane) = core.lane(lane) {
             lane.set_quiet(true);
         }
@@ -154,7 +162,9 @@ impl Setup<'_> {
         if let Some((rank, reason)) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
             // The text is a peer's: control characters could forge lines of this rank's log.
             let reason = String::from_utf8_lossy(reason).replace(char::is_control, " ");
-            tracing::info!("No mailboxes between the ranks of this host, since rank {rank} says: {reason}");
+            tracing::info!(
+                "No shared-memory mailboxes: rank {rank} has failed ({reason}); all ranks use their ring"
+            );
             return Ok(None);
         }
         Ok(own.ok())

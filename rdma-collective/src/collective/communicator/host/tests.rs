@@ -1,4 +1,4 @@
-//! Ranks in one process, each of which does its steps whenever the test lets it.
+//! Groups in one process, whose ranks take their steps in an order that the test chooses.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rdma_core::{Deadline, Device, SoftOptions, WorkerOptions, loopback};
 
 use super::*;
 
-/// Groups of all ranks, after so many rounds.
+/// The groups of all ranks, after `rounds` rounds.
 fn groups(ranks: u32, rounds: u64) -> Vec<HostGroup> {
     let context = Device::soft(SoftOptions::default()).open().unwrap();
     let pd = context.alloc_pd().unwrap();
@@ -94,7 +94,7 @@ impl Kind {
     }
 }
 
-/// A rank in the midst of a round.
+/// The progress of one rank in its round.
 #[derive(Default)]
 struct At {
     done: u64,
@@ -132,10 +132,10 @@ fn kinds(ranks: u32) -> impl Strategy<Value = Kind> {
     prop_oneof![Just(Kind::All), (0..ranks).prop_map(Kind::From), (0..ranks).prop_map(Kind::To)]
 }
 
-/// Ranks, rounds and the order of steps.
+/// Generates the number of ranks, the rounds, and the order of steps.
 type Run = (u32, Vec<(Kind, usize)>, Vec<(u32, usize)>);
 
-/// Some ranks get many turns in a row.
+/// Generates an order of steps in which some ranks get many turns in a row.
 fn runs() -> impl Strategy<Value = Run> {
     (2_u32..6).prop_flat_map(|ranks| {
         let len = prop_oneof![0..34_usize, 0..200_usize, Just(message_bytes_max(ranks))];
@@ -147,8 +147,8 @@ fn runs() -> impl Strategy<Value = Run> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whoever goes on whenever it can, every rank has the messages of its round that it needs and of no other,
-    /// however far the others are ahead; and flags may wrap.
+    /// In any order of steps, every rank reads the messages that it needs, and only those of its own round, however far
+    /// the others are ahead. Flags may wrap.
     #[test]
     fn no_message_is_taken_early_or_overwritten(
         (ranks, rounds, order) in runs(),
@@ -156,7 +156,7 @@ proptest! {
     ) {
         let groups = groups(ranks, before);
         let mut at: Vec<At> = (0..ranks).map(|_| At::default()).collect();
-        // More turns than it takes if no message is lost.
+        // These turns are enough if no message is lost.
         let in_turn = (0..400).flat_map(|_| (0..ranks).map(|rank| (rank, 1)));
         for (rank, steps) in order.into_iter().chain(in_turn) {
             for _ in 0..steps {
@@ -169,11 +169,11 @@ proptest! {
     }
 }
 
-/// Two ranks as each is to the other: rounds ended, whether the next is begun, those put, those taken.
+/// The state of two ranks: rounds ended, whether the next has begun, messages written, messages taken.
 type Pair = [(u64, bool, u64, u64); 2];
 
-/// All that two ranks can do that need nothing of each other, so that no third one and no need can make them come to
-/// more: whether one puts a message where the other has not taken what lies there, or still is in its round.
+/// Explores all states of two ranks that need no message of each other. A third rank or a needed message could only
+/// take steps away. No state may let a rank write into a slot that the other has not taken, or still reads.
 fn can_overwrite(ahead: u64, generations: u64) -> bool {
     let (mut seen, mut left) = (HashSet::new(), vec![[(0, false, 0, 0); 2]]);
     while let Some(pair) = left.pop() {
@@ -189,7 +189,7 @@ fn can_overwrite(ahead: u64, generations: u64) -> bool {
                 pair[own] = next;
                 left.push(pair);
             };
-            // Before it has begun it takes for the sake of room alone.
+            // Before a round begins, a rank takes messages only to get room.
             if taken < theirs && taken + if begun { 0 } else { ahead } <= round {
                 go((round, begun, put, taken + 1));
             }
@@ -217,7 +217,7 @@ fn nothing_is_overwritten_whatever_two_ranks_do_and_with_less_room_it_would_be()
     assert!(can_overwrite(AHEAD, GENERATIONS - 1) && can_overwrite(AHEAD + 1, GENERATIONS));
 }
 
-/// With all others standing still a root is stopped before it uses room of what was not taken, and not before.
+/// With all others stopped, a root goes on until its next slot is not free, and no further.
 #[test]
 fn who_only_gives_is_ahead_by_the_rounds_that_there_is_room_for_and_no_more() {
     for ranks in 2..=RANKS_MAX {
@@ -230,7 +230,7 @@ fn who_only_gives_is_ahead_by_the_rounds_that_there_is_room_for_and_no_more() {
                 step(group, &mut at, (Kind::From(root), 8), ranks);
             }
             assert_eq!(group.round() - begun, AHEAD, "root {root} of {ranks}");
-            // Every other one has all of them then.
+            // Every other rank has received all messages then.
             for other in group.others() {
                 let group = &groups[other as usize];
                 let mut at = At { done: begun, ..At::default() };
@@ -253,7 +253,7 @@ fn threads_that_race_have_whole_messages() {
             while at.done < ROUNDS {
                 let (kinds, lens) =
                     ([Kind::From(0), Kind::From(2), Kind::To(1), Kind::All], [8, 32, 33, 5000]);
-                // Runs in which one only gives.
+                // Runs in which one rank only sends.
                 let round = (kinds[(at.done / 37 % 4) as usize], lens[(at.done % 4) as usize]);
                 step(&group, &mut at, round, 3);
                 if at.done != done {

@@ -4,8 +4,9 @@
 //! ring is the only connection that all ranks are sure to have:
 //!
 //! 1. Each rank gives the blobs of its open lanes, one for each peer. A lane cannot be connected without its peer's
-//! blob. 2. Each rank gives its verdict: whether it could connect all its lanes. Only then may the first message go
-//! over a link.
+//!    blob.
+//! 2. Each rank gives its verdict: whether it could connect all its lanes. Only then may the first message go over a
+//!    link.
 //!
 //! A rank that has failed gives a reason instead, so all ranks learn of it in the same gathering and none waits for
 //! it. All of them remember the failure for that reach and more. A smaller reach needs fewer links, and may still be
@@ -20,9 +21,9 @@ use super::{Link, LinkMailboxes, LinkTable, Reach};
 use crate::collective::CommunicatorError;
 use crate::collective::communicator::ring::FENCE_WITHIN;
 use crate::engine::SetupError;
-use crate::engine::{Core, LaneId};
+use crate::engine::{EngineState, LaneId};
 use crate::link::mailbox::{Inbox, Outbox};
-use crate::link::{Blob, LinkKind, Manner};
+use crate::link::{Blob, ConnectOverrides, LinkKind};
 
 /// Bytes of a verdict: a flag, and a reason if the rank could not connect.
 pub(crate) const VERDICT_BYTES: usize = 256;
@@ -133,7 +134,7 @@ impl LinkTable {
     /// # Errors
     ///
     /// The first rank that could not open its links. All ranks read the same words, so all of them return it.
-    pub(crate) fn connect(&mut self, core: &mut Core) -> Result<(), Unlinked> {
+    pub(crate) fn connect(&mut self, core: &mut EngineState) -> Result<(), Unlinked> {
         let Some(mut connecting) = self.connecting.take() else { return Ok(()) };
         // A failure of this rank is not returned here but becomes its verdict, so that all ranks give up together.
         let could = self.check_words(&connecting.words);
@@ -155,7 +156,7 @@ impl LinkTable {
     /// # Errors
     ///
     /// The first rank that could not connect its links.
-    pub(crate) fn confirm(&mut self, core: &mut Core) -> Result<(), Unlinked> {
+    pub(crate) fn confirm(&mut self, core: &mut EngineState) -> Result<(), Unlinked> {
         let confirmed = match &self.connecting {
             Some(connecting) => self.check_words(&connecting.words),
             None => Ok(()),
@@ -166,7 +167,7 @@ impl LinkTable {
     /// Gives up links of this reach and more, and fences those that were opened for them. Links in use stay.
     ///
     /// The reason is what was `found` now, or what all ranks knew before.
-    fn give_up_links(&mut self, core: &mut Core, found: Option<Unlinked>) -> Unlinked {
+    fn give_up_links(&mut self, core: &mut EngineState, found: Option<Unlinked>) -> Unlinked {
         let connecting = self.connecting.take();
         let reach = connecting.as_ref().map_or(Reach::All, |connecting| connecting.reach);
         let (least, why) = match (found, self.unlinked.take()) {
@@ -226,14 +227,14 @@ impl LinkTable {
     }
 
     /// Connects every opened link by the blob of its peer; stops at the first that fails.
-    fn connect_all(&self, core: &mut Core, connecting: &mut Connecting) -> Result<(), String> {
+    fn connect_all(&self, core: &mut EngineState, connecting: &mut Connecting) -> Result<(), String> {
         let Connecting { unconnected, connected, words, .. } = connecting;
         let bytes = words.len() / self.world as usize;
         while let Some(link) = unconnected.pop() {
             let word = words.chunks_exact(bytes.max(1)).nth(link.rank as usize).unwrap_or_default();
             let (peer, lane) = (link.rank, link.lane);
-            let manner = self.hosts.manner([self.rank, peer]);
-            let made = self.find_blob(peer, word).and_then(|blob| make_link(core, link, &blob, manner));
+            let overrides = self.hosts.connect_overrides([self.rank, peer]);
+            let made = self.find_blob(peer, word).and_then(|blob| make_link(core, link, &blob, overrides));
             match made {
                 Ok(link) => connected.push(link),
                 Err(error) => {
@@ -294,23 +295,26 @@ fn malformed_word(rank: u32) -> Unlinked {
 }
 
 /// Ends a lane that nothing uses.
-fn fence(core: &mut Core, lane: LaneId, deadline: Deadline) {
+fn fence(core: &mut EngineState, lane: LaneId, deadline: Deadline) {
     if let Err(error) = core.fence_lane(lane, deadline) {
-        tracing::warn!(%error, "an unused lane could not be closed; its memory stays until the engine is dropped");
+        tracing::warn!(
+            %error,
+            "an unused lane could not be closed; its memory stays until the engine is dropped"
+        );
     }
 }
 
 /// Connects one lane to its peer, which may not have connected its own end yet.
 fn make_link(
-    core: &mut Core,
+    core: &mut EngineState,
     link: OpenLink,
     peer: &Blob,
-    manner: Manner,
+    overrides: ConnectOverrides,
 ) -> Result<Link, CommunicatorError> {
     let OpenLink { rank, lane, mut outbox, inbox, .. } = link;
     let [slots] = peer.regions[..] else { return Err(CommunicatorError::Introduction { rank }) };
     outbox.lead_to(slots)?;
-    core.connect_lane_as(lane, peer, Instant::now(), manner)?;
+    core.connect_lane_as(lane, peer, Instant::now(), overrides)?;
     let access = core.peer_access(lane)?;
     let connected = core.lane(lane).ok_or(SetupError::LaneGone)?;
     // A quiet lane sends no heartbeats. The peer may not have connected its end before all verdicts are in, and the

@@ -15,7 +15,7 @@ use super::hosts::Hosts;
 use super::options::CommunicatorOptions;
 use super::ring::{ControlMessage, Lost, Neighbour, read_control, violation};
 use crate::collective::CollectiveError;
-use crate::engine::{Core, LaneId};
+use crate::engine::{EngineState, LaneId};
 use crate::link::Arrival;
 use crate::link::imm::Imm;
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
@@ -223,7 +223,7 @@ impl LinkTable {
     /// A rank that has sent what the protocol forbids; its lane has ended.
     pub(super) fn take_arrivals(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         mut told: impl FnMut(u32, ControlMessage),
     ) -> Result<(), Lost> {
         for (&rank, link) in &mut self.links {
@@ -257,7 +257,7 @@ impl LinkTable {
     }
 
     /// The linked ranks whose lanes have ended, including those that closed in good order.
-    pub(crate) fn ended<'a>(&'a self, core: &'a mut Core) -> impl Iterator<Item = Lost> + 'a {
+    pub(crate) fn ended<'a>(&'a self, core: &'a mut EngineState) -> impl Iterator<Item = Lost> + 'a {
         self.links.values().filter_map(|link| link.ended(core))
     }
 }

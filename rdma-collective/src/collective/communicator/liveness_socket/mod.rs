@@ -70,7 +70,11 @@ impl Listener {
             });
             if let Some(error) = spawned {
                 let rank = previous_rank;
-                tracing::warn!(rank, %error, "no thread to accept the neighbour's liveness connection; only the peer timeout finds its death");
+                tracing::warn!(
+                    rank, %error,
+                    "no thread to accept the neighbour's liveness connection; \
+                     only the peer timeout finds its death"
+                );
             }
             if let Some(connect) = to_next {
                 keep(engine, &next, establish(&connect, token, deadline));
@@ -103,7 +107,10 @@ fn keep(engine: &Engine, of: &WatchedPeer<'_>, connection: Result<Connection, Ha
         }
         Err(error) => error,
     };
-    tracing::warn!(rank, %error, "no liveness connection to a neighbour on another host; only the peer timeout finds its death");
+    tracing::warn!(
+        rank, %error,
+        "no liveness connection to a neighbour on another host; only the peer timeout finds its death"
+    );
 }
 
 #[cfg(test)]

@@ -46,10 +46,10 @@ fn operations_that_are_done_at_once_drive_an_engine_that_nobody_else_drives() {
         fast_path.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
         fast_path.done();
         left.driven = if late { Instant::now() - SECOND } else { Instant::now() + SECOND };
-        let before = left.engine().lock().driven();
+        let before = left.engine().lock().now();
         let mut data = [1.0_f32];
         left.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap();
-        assert_eq!((data, left.engine().lock().driven() > before), ([3.0], late));
+        assert_eq!((data, left.engine().lock().now() > before), ([3.0], late));
     }
 }
 

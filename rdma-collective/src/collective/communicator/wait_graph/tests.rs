@@ -87,7 +87,8 @@ proptest! {
         simulated.run(start);
         for (rank, waits) in waits.into_iter().enumerate() {
             if let (Some(side), Some(culprit)) = (waits, simulated.oracle(rank)) {
-                prop_assert_eq!(simulated.ranks[rank].culprit(7, WaitingFor::Neighbour(side)), culprit, "rank {}", rank);
+                let found = simulated.ranks[rank].culprit(7, WaitingFor::Neighbour(side));
+                prop_assert_eq!(found, culprit, "rank {}", rank);
             }
         }
     }

@@ -61,7 +61,7 @@ impl Linking {
                         return Poll::Pending;
                     }
                     let unlinked = with.ring.link_table.connect(with.core).err();
-                    self.words[1].follow(with.ring, with.core.driven());
+                    self.words[1].follow(with.ring, with.core.now());
                     self.turn = Some(LinkingPhase::Verdicts);
                     unlinked
                 }
@@ -85,7 +85,7 @@ impl Linking {
     fn go_around<B>(&mut self, with: &ExecContext<'_, B>, unlinked: Unlinked) -> Result<Box<RingExec>, Stop> {
         let mut run = self.instead.take().ok_or(Stop::Unlinked(unlinked))?;
         if self.turn.is_some() {
-            run.go_on(with.ring, with.core.driven());
+            run.go_on(with.ring, with.core.now());
         }
         Ok(run)
     }

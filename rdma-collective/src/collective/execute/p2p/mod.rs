@@ -16,7 +16,7 @@ use super::stop::{Progress, Stop, is_ended_by, odd, wrong};
 use crate::collective::communicator::{Direction, Link, LinkMailboxes, Lost, Reach, RingLinks, WaitingFor};
 use crate::collective::operation::{DAMAGED, Header};
 use crate::collective::schedule::{Buffer, Extent, P2pSchedule, Primitive, Schedule, Share, Span};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::link::Lane;
 use crate::link::LaneFailure;
 use crate::link::mailbox::HEADER_BYTES;
@@ -108,7 +108,7 @@ impl P2pExec {
                         Ok(()) => {
                             // Their words have said it.
                             (self.announce, self.agreed) = (false, true);
-                            self.progressed = with.core.driven();
+                            self.progressed = with.core.now();
                             self.begin_steps(with)
                         }
                         Err(around) => Phase::Around(around),
@@ -163,7 +163,7 @@ impl P2pExec {
                 return Ok(false);
             }
             self.step = self.steps.next();
-            self.progressed = with.core.driven();
+            self.progressed = with.core.now();
         }
         let told = !self.announce && self.agreed;
         if told && unsent(with.ring, with.core).is_none() {
@@ -174,7 +174,7 @@ impl P2pExec {
     }
 
     /// What the rank before this one has said of its operation, in a message of its own or around the ring.
-    fn hear_previous(&mut self, ring: &mut RingLinks, core: &mut Core) -> Result<(), Stop> {
+    fn hear_previous(&mut self, ring: &mut RingLinks, core: &mut EngineState) -> Result<(), Stop> {
         while let Some(theirs) = ring.ahead.front().copied()
             && theirs.sequence <= self.header.sequence
         {
@@ -244,7 +244,7 @@ impl P2pExec {
     }
 
     /// A step cannot be taken: whether it ever will. Who is waited for may not even have left in good order.
-    fn check_lanes(&self, ring: &RingLinks, core: &mut Core, waits: bool) -> Result<(), Stop> {
+    fn check_lanes(&self, ring: &RingLinks, core: &mut EngineState, waits: bool) -> Result<(), Stop> {
         let awaited = self.waits_for(ring, core);
         let [next, previous] = ring.ended(core);
         let near = [(Direction::Next, next), (Direction::Previous, previous)];
@@ -259,7 +259,7 @@ impl P2pExec {
     }
 
     /// The rank that it waits for, while it waits.
-    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut Core) -> WaitingFor {
+    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut EngineState) -> WaitingFor {
         match (&self.phase, self.step) {
             (Phase::Linking(linking), _) => return linking.waits_for(),
             (Phase::Around(run), _) => return run.waits_for(),
@@ -301,7 +301,7 @@ impl P2pExec {
     }
 
     /// Whether the rank at the other end is in the same operation: its first message says so.
-    fn is_agreed(&self, link: &mut Link, core: &mut Core) -> Result<bool, Stop> {
+    fn is_agreed(&self, link: &mut Link, core: &mut EngineState) -> Result<bool, Stop> {
         let LinkMailboxes { inbox, received_before, agreed, .. } = &mut link.mailbox;
         if !*agreed && inbox.arrived(*received_before).is_some() {
             let expected = self.header_on(link.rank, |share| share.received);
@@ -334,7 +334,7 @@ impl P2pExec {
 
 fn put<B: Buffers>(
     link: &mut Link,
-    core: &mut Core,
+    core: &mut EngineState,
     memory: &mut P2pMemory<'_, B>,
     header: Option<&[u8; HEADER_BYTES]>,
     source: Extent,
@@ -370,7 +370,7 @@ pub(super) fn put_range(
 }
 
 /// Gives the slots of all messages below `number` back; `false` when there is no room to say so now.
-pub(super) fn signal(link: &mut Link, core: &mut Core, number: u64) -> bool {
+pub(super) fn signal(link: &mut Link, core: &mut EngineState, number: u64) -> bool {
     let Some(lane) = core.lane(link.lane) else { return false };
     // A rank that has left sends nothing more and is not told.
     if lane.room() == 0 && !lane.is_closed() {
@@ -386,7 +386,7 @@ pub(super) fn signal(link: &mut Link, core: &mut Core, number: u64) -> bool {
 /// A message, which may be the first of its operation, is as long as both ranks must think it is.
 pub(super) fn check_length(
     link: &Link,
-    core: &mut Core,
+    core: &mut EngineState,
     (number, first): (u64, bool),
     len: usize,
 ) -> Result<(), Stop> {
@@ -398,7 +398,7 @@ pub(super) fn check_length(
 }
 
 /// A rank to which the device still writes from the operation's memory.
-pub(super) fn unsent(ring: &RingLinks, core: &mut Core) -> Option<u32> {
+pub(super) fn unsent(ring: &RingLinks, core: &mut EngineState) -> Option<u32> {
     ring.link_table.links().find_map(|link| {
         let LinkMailboxes { ranges, ranges_before, .. } = link.mailbox;
         let lane = core.lane(link.lane).filter(|_| ranges > 0)?;

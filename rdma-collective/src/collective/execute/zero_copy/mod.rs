@@ -20,7 +20,7 @@ use crate::collective::communicator::{
 };
 use crate::collective::operation::Header;
 use crate::collective::zero_copy_plan::{From, Move, To, ZeroCopyPlan};
-use crate::engine::Core;
+use crate::engine::EngineState;
 
 /// Bytes that are made between two looks at what becomes of the others, and at the time.
 const LOOK_EVERY: usize = 256 * 1024;
@@ -168,7 +168,7 @@ impl ZeroCopy {
                 return Ok(Some(Outcome::Fallback));
             }
             host.end_round();
-            self.meeting.again(host, with.core.driven());
+            self.meeting.again(host, with.core.now());
             self.stage = Phase::Moving;
         }
         if self.stage == Phase::Moving {
@@ -188,7 +188,7 @@ impl ZeroCopy {
         Ok(Some(Outcome::Done))
     }
 
-    fn export<B: Buffers>(&mut self, core: &Core, buffers: &mut B) -> BufferAdvert {
+    fn export<B: Buffers>(&mut self, core: &EngineState, buffers: &mut B) -> BufferAdvert {
         let ZeroCopyPlan { call, rank, .. } = self.moves;
         self.moves.in_place = u32::from(buffers.is_in_place()) << rank;
         let rights = Rights { read: self.moves.reads(rank), write: self.moves.writes(rank) };
@@ -232,7 +232,7 @@ impl ZeroCopy {
                 Ok(()) => {
                     moved += current.span.len;
                     self.current = None;
-                    self.meeting.progressed = with.core.driven();
+                    self.meeting.progressed = with.core.now();
                 }
                 Err(Halt::Blocked(rank)) => {
                     self.blocked = Some(rank);

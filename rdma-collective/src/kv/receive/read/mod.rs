@@ -16,7 +16,7 @@ use rdma_core::memory::CacheHint;
 
 use super::state::{Announced, Revocation, Stage, State};
 use super::{Receives, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::journal::TransferKind;
@@ -134,7 +134,7 @@ impl Receives {
     }
 
     /// Posts reads until the lane is full.
-    pub(super) fn post_reads(&mut self, core: &mut Core) -> bool {
+    pub(super) fn post_reads(&mut self, core: &mut EngineState) -> bool {
         if self.pulls.reading.is_empty() {
             return false;
         }
@@ -149,7 +149,7 @@ impl Receives {
 
     /// Posts reads of the oldest pulls until the lane is full. Reads take no receive of the peer, so the send queue
     /// alone limits them, less the entries that the lane keeps for credits, messages and heartbeats.
-    fn fill_queue(&mut self, core: &mut Core) -> bool {
+    fn fill_queue(&mut self, core: &mut EngineState) -> bool {
         let pulls = &mut self.pulls;
         let (Some(lane), Some(remote)) = (self.link.lane(core), self.link.remote) else { return false };
         let mut room = lane.room_for_reads();
@@ -179,7 +179,7 @@ impl Receives {
 
     /// Counts the reads that the lane reports as done: for a pull they are what arriving writes are for a grant. The
     /// lane completes reads in posting order.
-    pub(super) fn count_reads(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub(super) fn count_reads(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let Some(done) = self.link.lane(core).map(|lane| lane.ranges_done()) else { return false };
         let any = done > self.pulls.done;
         if any {
@@ -212,7 +212,7 @@ impl Receives {
     }
 
     /// Asks for a signal on the reads of stopped pulls, because the last posted read may carry none.
-    pub(super) fn signal_reads(&mut self, core: &mut Core) {
+    pub(super) fn signal_reads(&mut self, core: &mut EngineState) {
         let waits = |state: &State| state.pulls && matches!(state.stage, Stage::Revoking(_));
         if self.grants.iter().flatten().any(waits)
             && !self.pulls.in_flight.is_empty()
@@ -223,7 +223,7 @@ impl Receives {
     }
 
     /// Sends takes, then releases, as far as the lane has room.
-    pub(super) fn send_leases(&mut self, core: &mut Core) {
+    pub(super) fn send_leases(&mut self, core: &mut EngineState) {
         while let Some(take) = self.pulls.takes.front() {
             if !self.link.send(core, message::TAKE, |body| take.write(body)) {
                 return;
@@ -239,7 +239,7 @@ impl Receives {
     }
 
     /// Gives up the pulls that are late.
-    pub(super) fn expire_pulls(&mut self, core: &mut Core, known: Instant, now: Instant) -> bool {
+    pub(super) fn expire_pulls(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
         let mut any = false;
         let (peer, lane) = (self.link.peer, self.link.name);
         for at in 0..self.grants.len() {
@@ -275,7 +275,7 @@ impl Receives {
     /// Adds a pull, and returns its number. A pull is kept like a grant that is not told to the peer.
     pub(in crate::kv) fn add_pull(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         request: u64,
         blocks: (&[u32], Option<&Verdicts>),
         deadline: Deadline,
@@ -294,7 +294,7 @@ impl Receives {
     /// Gives up a pull in `Filling`. Returns `false` for any other transfer, which is untouched.
     pub(super) fn give_up_pull(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         id: u64,
         cause: Arc<KvError>,
         fence: Fence,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::IncomingOffer;
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{Offer, Piece, Reason, Recall, Release};
@@ -52,7 +52,7 @@ impl Receives {
     /// Handles a recall: the peer wants its blocks back.
     pub(in crate::kv::receive) fn recalled(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         recall: Recall,
         now: Instant,
     ) -> Result<(), &'static str> {
