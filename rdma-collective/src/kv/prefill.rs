@@ -17,10 +17,9 @@ use super::push::Pushes;
 use super::receive::END_WITHIN;
 use super::revoking::Revoking;
 use crate::bootstrap::JobToken;
-use crate::kv::LinkError;
-
 use crate::engine::{Engine, Service};
 use crate::kv::KvError;
+use crate::kv::LinkError;
 use crate::link::handshake::Meet;
 use crate::link::{LaneFailure, PeerName};
 
@@ -123,6 +122,7 @@ impl Prefill {
         Ok(Prepared::new(Opening::new(engine, pool, PoolUse::Source, token, options)?))
     }
 
+    /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
         let (peer, access) = (link.peer, link.access);
         let mut core = engine.lock();
@@ -336,6 +336,7 @@ impl Drop for Prefill {
             return;
         }
         let lane = shared.lock().link.lane;
+        // Goodbye comes before the lane is fenced, so that the peer sees an orderly close and not a failure.
         shared.engine.say_goodbye(&[lane], Deadline::after(self.linger));
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();

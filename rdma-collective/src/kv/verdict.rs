@@ -83,6 +83,7 @@ impl Verdicts {
         verdicts
     }
 
+    /// Sets one verdict; a position out of range is ignored.
     pub(super) fn set(&mut self, layer: u32, place: usize, verdict: BlockVerdict) {
         if let Some(state) = self.states.get_mut(layer as usize * self.blocks.len() + place) {
             *state = verdict;

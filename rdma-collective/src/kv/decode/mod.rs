@@ -21,9 +21,8 @@ use super::receive::{END_WITHIN, Receives};
 use super::revoking::Revoking;
 use super::verdict::{BlockVerdict, Verdicts};
 use crate::bootstrap::JobToken;
-use crate::kv::LinkError;
-
 use crate::engine::{Engine, Service};
+use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::PlanError;
 use crate::kv::{KvError, TransferError};
@@ -128,6 +127,7 @@ impl Decode {
         Ok(Prepared::new(Opening::new(engine, pool, PoolUse::Destination, token, options)?))
     }
 
+    /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
         let (peer, access) = (link.peer, link.access);
         let mut core = engine.lock();

@@ -11,6 +11,7 @@ use crate::link::codec::{Ended, Reader};
 pub(super) struct Payload {
     pub(super) purpose: PoolUse,
     pub(super) shape: Shape,
+    /// Hash of the shape; a blob whose shape and hash disagree was damaged or comes from another release.
     pub(super) hash: u64,
 }
 

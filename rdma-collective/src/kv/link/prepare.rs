@@ -154,6 +154,8 @@ impl Opening {
         Ok(opening)
     }
 
+    /// Makes the blob: the lane's endpoint, the pool's description, and its address if peers may use it. A pool that
+    /// only pushes exports no address.
     fn describe(&self, lane: LaneId) -> Result<Vec<u8>, LinkError> {
         let regions = match self.pool.purpose() {
             PoolUse::Source => Vec::new(),
@@ -203,6 +205,7 @@ impl Opening {
         Ok(Link { lane, name, peer, access, theirs, remote, ended: None, _control: control })
     }
 
+    /// Connects the queue pair, tells the peer so, and exchanges the first message over the lane.
     fn join_lane(
         &self,
         lane: LaneId,

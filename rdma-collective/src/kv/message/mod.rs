@@ -75,6 +75,7 @@ pub(super) struct Grant {
     pub(super) time_to_live_ms: u32,
     /// Slot that the immediates of its writes carry.
     pub(super) transfer: u8,
+    /// Whether prefill has to send checksums.
     pub(super) checksums: bool,
     /// Whether the list goes on behind the blocks with the bit set of wanted blocks; otherwise all are wanted.
     pub(super) partial: bool,

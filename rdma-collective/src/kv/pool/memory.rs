@@ -191,6 +191,7 @@ impl Pool {
         AttachedPool { attached, offset: self.inner.offset }
     }
 
+    /// Takes back one [`attach`](Self::attach). The worker forgets the memory with the last user.
     pub(in crate::kv) fn detach(&self, core: &mut EngineState) {
         let mut attachments = self.attachments();
         attachments.users = attachments.users.saturating_sub(1);

@@ -140,6 +140,7 @@ impl Pool {
         RemoteMemory { addr: region.addr + start, len: self.inner.layout.bytes(), ..region }
     }
 
+    /// The holds for changing, which waits until no caller writes a block.
     pub(super) fn holds(&self) -> RwLockWriteGuard<'_, Holds> {
         // A poisoned lock is safe to use: each count changes in one statement.
         self.inner.holds.write().unwrap_or_else(PoisonError::into_inner)
@@ -149,6 +150,7 @@ impl Pool {
         PoolId(Arc::downgrade(&self.inner))
     }
 
+    /// The holds for reading: many threads may look at once.
     fn looked_up(&self) -> RwLockReadGuard<'_, Holds> {
         self.inner.holds.read().unwrap_or_else(PoisonError::into_inner)
     }

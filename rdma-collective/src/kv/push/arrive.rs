@@ -23,7 +23,9 @@ impl Pushes {
             let Some(lane) = self.link.lane(core) else { return Ok(any) };
             let Some(arrival) = lane.take() else { return Ok(any) };
             any = true;
-            let Arrival::Control(received) = arrival else { return Err("an immediate to a source") };
+            let Arrival::Control(received) = arrival else {
+                return Err("an immediate, which a source never gets");
+            };
             let epoch = self.link.name.epoch;
             let understood = match control::decode(received.bytes(), epoch) {
                 Ok(parsed) => match parsed.kind {
@@ -37,7 +39,7 @@ impl Pushes {
                     },
                     message::TAKE => match Take::read(parsed.body) {
                         Ok(take) => self.taken(take),
-                        Err(_) => Err("a lease that is taken, malformed"),
+                        Err(_) => Err("a take that is malformed"),
                     },
                     message::RELEASE => match Release::read(parsed.body) {
                         Ok(release) => self.released(core, release, now),
@@ -58,9 +60,10 @@ impl Pushes {
         }
     }
 
+    /// Handles one piece of a grant. The list may be split over several messages, which come in order.
     fn granted(&mut self, grant: Grant, piece: Piece<'_>, now: Instant) -> Result<(), &'static str> {
         let Some(place) = self.grants.get_mut(usize::from(grant.transfer)) else {
-            return Err("a transfer slot");
+            return Err("a grant for a transfer slot that does not exist");
         };
         let (layers, blocks) = (self.pool.layout().shape().layers, self.link.theirs.shape().blocks);
         if grant.blocks == 0 || grant.blocks > blocks {
@@ -87,12 +90,13 @@ impl Pushes {
                 granted.list.extend(piece.numbers());
                 let whole = granted.list.len() == granted.total as usize;
                 let odd = whole && grant.partial && granted.wanted(layers).is_none();
-                if odd { Err("a grant of parts that cannot be") } else { Ok(()) }
+                if odd { Err("a partial grant with a wrong bit set") } else { Ok(()) }
             }
             _ => Err("a grant in a slot that is in use, or out of order"),
         }
     }
 
+    /// Handles DONE: decode has all blocks. The push ends in `finish`, once its own writes are done too.
     pub(super) fn confirmed(&mut self, done: Done) -> Result<(), &'static str> {
         for state in self.pushes.iter_mut().flatten() {
             let lease = state.hold.lease_id();
@@ -108,7 +112,11 @@ impl Pushes {
             }
         }
         // A push that has ended here meanwhile gets its confirmation late; any other number is a breach.
-        if done.grant <= self.grants_seen { Ok(()) } else { Err("a confirmation of nothing") }
+        if done.grant <= self.grants_seen {
+            Ok(())
+        } else {
+            Err("a confirmation of a grant that was not made")
+        }
     }
 }
 

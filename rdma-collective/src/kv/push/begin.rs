@@ -31,6 +31,7 @@ impl Pushes {
                 let waits = matches!(state.stage, Stage::Waiting) && !state.deadline.expired_at(now);
                 waits && state.request == granted.grant.request
             });
+            // The grant leaves its slot whatever the plan comes to, so that decode can use the slot again.
             if let Some(state) = waiting
                 && let Some(granted) = place.take()
             {
@@ -92,6 +93,7 @@ pub(super) struct Planned {
     pub(super) parts: u64,
 }
 
+/// Makes the plan of a push and its grant. An error has the reason for the peer, and the error for the push.
 fn plan(
     pool: &Pool,
     link: &Link,

@@ -110,6 +110,7 @@ struct State {
     abandoned: bool,
 }
 
+/// The stage of a push.
 #[derive(Debug)]
 enum Stage {
     /// Waits for the peer to grant blocks. Nothing is posted, so it can end at once.
@@ -323,6 +324,8 @@ impl State {
         }
     }
 
+    /// Goes to `Ended`: releases the blocks, and records the outcome once. The caller has made sure that the device
+    /// no longer reads the blocks.
     fn end(&mut self, outcome: Result<Pushed, KvError>) {
         self.hold.release();
         if !matches!(self.stage, Stage::Ended(_)) {

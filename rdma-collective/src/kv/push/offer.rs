@@ -47,6 +47,7 @@ struct Sums {
     sum: Sum,
 }
 
+/// The stage of an offer.
 #[derive(Debug)]
 pub(super) enum OfferStage {
     /// The peer may read.
@@ -62,10 +63,12 @@ pub(super) enum OfferStage {
 }
 
 impl OfferState {
+    /// The lease, which is also the number of the offer.
     fn id(&self) -> u64 {
         self.hold.lease_id()
     }
 
+    /// The moment at which the offer has to be looked at even if nothing arrives.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.stage {
             OfferStage::Open => Some(self.deadline.instant()),
@@ -74,6 +77,7 @@ impl OfferState {
         }
     }
 
+    /// Goes to `Ended`: releases the blocks, and records the outcome once.
     fn end(&mut self, outcome: Result<Pulled, KvError>) {
         self.hold.release();
         if !matches!(self.stage, OfferStage::Ended(_)) {
@@ -115,6 +119,7 @@ impl OfferState {
         self.id() == lease && !matches!(self.stage, OfferStage::Ended(_))
     }
 
+    /// Whether the offer has ended and no handle waits for its outcome.
     pub(super) fn is_forgotten(&self) -> bool {
         self.abandoned && matches!(self.stage, OfferStage::Ended(_))
     }
@@ -303,7 +308,7 @@ impl Pushes {
             offered.id() == release.lease && !matches!(offered.stage, OfferStage::Ended(_))
         };
         let Some(offered) = self.offers.iter_mut().find(open) else {
-            return Err("a release of no lease");
+            return Err("a release of a lease that is not open");
         };
         let layers = self.pool.layout().shape().layers;
         if u64::from(release.parts) > u64::from(layers) * offered.hold.blocks().len() as u64 {

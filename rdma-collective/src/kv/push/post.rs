@@ -133,6 +133,7 @@ impl Pushes {
         (any, again)
     }
 
+    /// Posts writes, and records the time spent and whether the lane was full.
     fn post_writes(&mut self, core: &mut EngineState, posting: &mut Posting, ready: Option<u32>) -> Attempt {
         let since = Instant::now();
         let attempt = self.fill_queue(core, posting, ready);
@@ -165,6 +166,8 @@ impl Pushes {
             let from = self.source.range(write.offset_local, write.len);
             let imm = Imm::Block { transfer: posting.transfer, index: posting.index };
             posting.index += 1;
+            // The last write of what may be posted now asks for a signal, so that its completion is reported without
+            // further writes.
             let last = posting.index == allowed || posting.writes.peek().is_none();
             lane.write_range(from, to, imm, posting.hint, last);
             self.in_flight.push_back((posting.id, write.len as u32));

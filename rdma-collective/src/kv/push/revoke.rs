@@ -64,7 +64,7 @@ impl Pushes {
     ) -> Result<(), &'static str> {
         let Revoke { grant, reason } = revoke;
         if grant > self.grants_seen {
-            return Err("a revocation of nothing");
+            return Err("a revocation of a grant that was not made");
         }
         let of_grant = |place: &&mut Option<_>| {
             place.as_ref().is_some_and(|granted: &super::IncomingGrant| granted.grant.grant == grant)

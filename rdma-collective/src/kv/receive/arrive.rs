@@ -17,6 +17,7 @@ use crate::link::imm::{Imm, WRITES_MAX};
 use crate::link::{Arrival, control};
 
 impl Receives {
+    /// Reads all messages and immediates that have arrived. An error names the breach of the protocol.
     pub(super) fn take_arrivals(
         &mut self,
         core: &mut EngineState,
@@ -47,10 +48,12 @@ impl Receives {
         }
     }
 
+    /// Counts a write by its immediate: the slot names the transfer, the index the write. The immediate may overtake
+    /// the announcement (BEGIN), so an index is valid until the number of writes is known.
     fn landed(&mut self, transfer: u8, index: u32, bytes: u32, now: Instant) -> Result<(), &'static str> {
         let state = self.grants.get_mut(usize::from(transfer)).and_then(Option::as_mut);
         let Some(state) = state.filter(|state| state.is_open() && !state.pulls) else {
-            return Err("a block of no transfer");
+            return Err("a block for a transfer slot that is not open");
         };
         if !state.arrived.note(index) {
             return Err("a block that has arrived before, or was not announced");
@@ -67,6 +70,7 @@ impl Receives {
         Ok(())
     }
 
+    /// Handles one control message of prefill.
     fn handle_control(
         &mut self,
         core: &mut EngineState,
@@ -117,20 +121,23 @@ impl Receives {
                     Some(state) => state.sums(piece, state.sums_total(layers), wanted),
                     // The pull was given up meanwhile, and its checksums were under way.
                     None if self.pulls.knows(lease) => Ok(()),
-                    None => Err("checksums of no lease"),
+                    None => Err("checksums of a lease that was not offered"),
                 }
             }
             message::QUIESCED => {
                 let read = Quiesced::read(parsed.body);
-                self.quiesced(read.map_err(|_| "a revocation that is malformed")?, now)
+                self.quiesced(read.map_err(|_| "an answer to a revocation that is malformed")?, now)
             }
             _ => Err("a control message that does not belong here"),
         }
     }
 
+    /// The grant with this number, if writes may still arrive for it.
     fn open(&mut self, grant: u64) -> Result<&mut State, &'static str> {
         let state = self.slot(grant).and_then(Option::as_mut);
-        state.filter(|state| state.is_open() && !state.pulls).ok_or("a message about no grant")
+        state
+            .filter(|state| state.is_open() && !state.pulls)
+            .ok_or("a message about a grant that is not open")
     }
 }
 
@@ -160,7 +167,7 @@ impl State {
         let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
         let parts = PlanOptions { by_layer: begin.by_layer, wanted: self.wanted.as_ref() };
         let plan = BlockPlan::of_parts((theirs, ours), &pairs, begin.write_bytes_max, parts);
-        let plan = Arc::new(plan.map_err(|_| "source blocks that cannot be")?);
+        let plan = Arc::new(plan.map_err(|_| "source blocks of which no plan can be made")?);
         let (writes, ends) = plan.count(WRITES_MAX);
         if writes != begin.writes || writes > WRITES_MAX || !self.arrived.announce(writes) {
             return Err("another number of writes than the blocks take");
@@ -172,6 +179,7 @@ impl State {
         Ok(())
     }
 
+    /// Appends checksums, which come in order, for the blocks of the transfer.
     fn sums(&mut self, piece: Piece<'_>, total: u64, wanted: bool) -> Result<(), &'static str> {
         if !wanted || u64::from(piece.total) != total || self.sums.len() != piece.first as usize {
             return Err("checksums that do not belong here");
@@ -180,9 +188,10 @@ impl State {
         Ok(())
     }
 
+    /// Handles REFUSE: prefill cannot use the grant, and has written nothing.
     fn refused(&mut self, refuse: Refuse, layout: &Layout) -> Result<(), &'static str> {
         if self.begin.is_some() || self.arrived.count() > 0 {
-            return Err("a refusal of what had begun");
+            return Err("a refusal of a grant that had begun");
         }
         let (request, granted) = (self.grant.request, self.hold.blocks().len() as u32);
         let cause = match refuse.refusal {

@@ -66,12 +66,12 @@ impl Receives {
     /// Handles QUIESCED: the peer has stopped, whether or not it was asked.
     pub(super) fn quiesced(&mut self, quiesced: Quiesced, now: Instant) -> Result<(), &'static str> {
         if quiesced.grant >= self.next_grant {
-            return Err("a message about no grant");
+            return Err("an answer to a revocation of a grant that was not made");
         }
         // A grant that has ended was revoked by both sides at once, or was done before the peer knew.
         let Some(Some(state)) = self.slot(quiesced.grant) else { return Ok(()) };
         if state.pulls {
-            return Err("a message about no grant");
+            return Err("an answer to a revocation for a pull");
         }
         if matches!(state.stage, Stage::Filling) {
             let cause = Arc::new(KvError::PeerRevoked { request: state.grant.request });
@@ -185,6 +185,7 @@ impl Receives {
 }
 
 impl State {
+    /// Goes to `Revoking`. REVOKE is sent in the same drive if the lane has room.
     fn begin_to_revoke(&mut self, reason: Reason, cause: Arc<KvError>, fence: Fence) {
         self.stage = Stage::Revoking(Revocation { reason, cause, fence, told: false, writes: None });
     }

@@ -19,6 +19,7 @@ use crate::kv::{KvError, TransferError};
 /// The state of one grant or pull.
 #[derive(Debug)]
 pub(super) struct State {
+    /// The grant as the peer is sent it. A pull has one too, which is not sent.
     pub(super) grant: Grant,
     pub(super) entry: Entry,
     pub(super) hold: Hold,
@@ -32,14 +33,17 @@ pub(super) struct State {
     pub(super) granted: Instant,
     /// Number of list entries that the peer was sent.
     pub(super) told: usize,
+    /// The announcement of the writes, from its first piece on.
     pub(super) begin: Option<Announced>,
     pub(super) arrived: Arrived,
     /// The moment at which the last write arrived.
     pub(super) latest: Instant,
     pub(super) bytes_arrived: u64,
+    /// Checksums that the peer has sent so far.
     pub(super) sums: Vec<u32>,
     pub(super) checked: Checked,
     pub(super) stage: Stage,
+    /// The handle was dropped, so the state goes once the transfer has ended.
     pub(super) abandoned: bool,
     /// The error of a transfer whose checksums were not all checked in time.
     pub(super) unchecked: Option<Arc<KvError>>,
@@ -63,6 +67,7 @@ pub(super) struct Announced {
     pub(super) layers_left: Vec<u32>,
 }
 
+/// The stage of a transfer.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// Blocks arrive. A pull may still wait for its offer.
@@ -125,6 +130,8 @@ impl State {
         }
     }
 
+    /// Goes to `Ended`: releases the blocks, records the outcome once, and binds the verdicts to the contents of the
+    /// blocks. The caller has made sure that no byte can land any more.
     pub(super) fn end(&mut self, outcome: Result<Verdicts, TransferError>) {
         self.hold.release();
         if !matches!(self.stage, Stage::Ended(_)) {

@@ -74,6 +74,7 @@ impl Pulls {
         self.reading.clear();
     }
 
+    /// Whether the lease was offered at some time, so that a late message about it is no breach.
     pub(super) fn knows(&self, lease: u64) -> bool {
         lease <= self.leases_seen
     }
@@ -146,6 +147,8 @@ impl Receives {
         any
     }
 
+    /// Posts reads of the oldest pulls until the lane is full. Reads take no receive of the peer, so the send queue
+    /// alone limits them, less the entries that the lane keeps for credits, messages and heartbeats.
     fn fill_queue(&mut self, core: &mut EngineState) -> bool {
         let pulls = &mut self.pulls;
         let (Some(lane), Some(remote)) = (self.link.lane(core), self.link.remote) else { return false };

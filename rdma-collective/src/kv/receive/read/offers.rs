@@ -58,7 +58,7 @@ impl Receives {
     ) -> Result<(), &'static str> {
         let Recall { lease, reason } = recall;
         if lease > self.pulls.leases_seen {
-            return Err("a recall of nothing");
+            return Err("a recall of a lease that was not offered");
         }
         if let Some(at) = self.pulls.offers.iter().position(|known| known.offer.lease == lease) {
             let request = self.pulls.offers.swap_remove(at).offer.request;
