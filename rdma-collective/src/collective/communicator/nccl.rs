@@ -55,7 +55,7 @@ impl NcclOptions {
             if !left_out.is_empty() {
                 let names = left_out.join(", ");
                 tracing::warn!(
-                    "NCCL_ALGO: {names} exists in NCCL only and is ignored; allowed: {algorithms}"
+                    "NCCL_ALGO: ignored algorithms of NCCL alone: {names}; allowed: {algorithms}"
                 );
             }
         }
