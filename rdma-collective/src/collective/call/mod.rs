@@ -101,6 +101,7 @@ impl Request {
         if self.collective.is_from_root() && rank != self.root {
             return Ok(output);
         }
+        // Likewise for the output: a rank that gets nothing counts its input alone.
         if self.collective.is_to_root() && rank != self.root {
             return Ok(input);
         }
@@ -115,6 +116,7 @@ impl Request {
 
 /// Bytes of a part, if `whole` has as many parts as there are ranks.
 fn part(part: usize, whole: usize, ranks: u32) -> Result<usize, CollectiveError> {
+    // Checked: a product that wraps around could equal a wrong length by chance.
     if part.checked_mul(ranks as usize) == Some(whole) {
         Ok(part)
     } else {

@@ -162,7 +162,7 @@ impl Communicator {
         RankOf { rank: self.rank, size: self.ranks.len() as u32 }
     }
 
-    /// Host, process and devices as each rank announced them, indexed by rank.
+    /// Host, process and device as each rank announced them, indexed by rank.
     #[must_use]
     pub fn ranks(&self) -> &[RankInfo] {
         &self.ranks

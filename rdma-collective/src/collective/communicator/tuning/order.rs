@@ -48,6 +48,7 @@ impl Orders {
         reproducible: bool,
     ) -> Self {
         let (built_in, is_built_in) = (Tuning::default(), tuning.source == Source::BuiltIn);
+        // Possible, whatever is allowed: links that exist, memory that is mapped, several hosts.
         let can = |collective: Collective, way: Algorithm| {
             collective.has(way)
                 && peers.have(way)
@@ -67,6 +68,7 @@ impl Orders {
                     let (bytes_max, first) = (*bytes_max, ways.first().copied());
                     let ways =
                         order(ways, |way| algorithms.allow(collective, *way), |way| can(collective, *way));
+                    // The order is worked out here, once a communicator, so that a call only copies it.
                     classes.push(Class { bytes_max, ways, first, built_in });
                 }
             }
@@ -112,6 +114,8 @@ fn order(
     can: impl Fn(&Algorithm) -> bool,
 ) -> [Option<Algorithm>; ELSE.len()] {
     let all = || row.iter().chain(&ELSE).copied();
+    // `ELSE` behind the row: an algorithm that is allowed but not in the row is still better than one that is not
+    // allowed.
     let asked = all().filter(asked);
     let mut ways = [None; ELSE.len()];
     let mut len = 0;
