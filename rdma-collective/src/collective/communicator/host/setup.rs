@@ -29,7 +29,7 @@ struct Offer {
 
 impl Setup<'_> {
     /// The windows of all ranks, if every rank can map those of all others; otherwise none of them has any.
-    pub(in super::super) fn host(
+    pub(in crate::collective) fn host(
         &mut self,
         ring: &RingLinks,
     ) -> Result<Option<HostGroup>, CommunicatorError> {
